@@ -1,0 +1,59 @@
+# Every target does all of its own set-up: a machine with python3 and pip is enough.
+#
+#   make demo          gather text, plant faults, curate it under 512 MB, show that the ledger found them
+#   make test          the default test suite
+#   make lint          ruff (check and format) and mypy
+#   make torture       the slow tests: long fuzzing, kill -9, disk full
+#   make bench-engine  memory and throughput figures of the engine
+#   make venv          only the environment (.venv)
+#   make clean         remove what these targets made (also .venv)
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+# Two processes: the suite itself starts worker processes, more would only compete with them.
+PYTEST_ARGS ?= -n 2 --dist loadfile
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+.DEFAULT_GOAL := test
+.PHONY: venv demo test lint format bench-engine torture clean
+
+venv: $(STAMP)
+
+# Where ensurepip is missing (Debian without python3-venv) the outer pip installs into the bare environment.
+$(STAMP): pyproject.toml requirements-dev.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip --clear $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install -q pip
+	@echo "installing tamis and its test tools into $(VENV)"
+	@$(BIN)/python -m pip install -qq -e . -r requirements-dev.txt
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/tamis demo
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(STAMP)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench-engine: $(STAMP)
+	@$(BIN)/python benchmarks/engine.py
+
+# One process: these tests kill processes and fill disks, and measure what is left.
+torture: $(STAMP)
+	@$(BIN)/python -m pytest -m slow
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-data
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

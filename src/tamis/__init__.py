@@ -1,0 +1,62 @@
+"""Tamis curates text corpora of any size inside the memory you give it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tamis import memory
+    from tamis.backends.local import InProcessExecutor, LocalExecutor
+    from tamis.errors import TamisError
+    from tamis.pipeline import Pipeline, Sequential
+    from tamis.stages.base import CompositeStage, ProcessingStage
+    from tamis.stages.function_decorators import processing_stage
+    from tamis.stages.resources import Resources
+    from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "CompositeStage": "tamis.stages.base",
+    "DocumentBatch": "tamis.tasks",
+    "EmptyTask": "tamis.tasks",
+    "FileGroupTask": "tamis.tasks",
+    "InProcessExecutor": "tamis.backends.local",
+    "LocalExecutor": "tamis.backends.local",
+    "Pipeline": "tamis.pipeline",
+    "ProcessingStage": "tamis.stages.base",
+    "Resources": "tamis.stages.resources",
+    "Sequential": "tamis.pipeline",
+    "TamisError": "tamis.errors",
+    "Task": "tamis.tasks",
+    "processing_stage": "tamis.stages.function_decorators",
+}
+
+__all__ = [
+    "CompositeStage",
+    "DocumentBatch",
+    "EmptyTask",
+    "FileGroupTask",
+    "InProcessExecutor",
+    "LocalExecutor",
+    "Pipeline",
+    "ProcessingStage",
+    "Resources",
+    "Sequential",
+    "TamisError",
+    "Task",
+    "__version__",
+    "memory",
+    "processing_stage",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when first used, so that `import tamis` and `tamis --help` cost next to nothing."""
+    import importlib
+
+    if name == "memory":
+        return importlib.import_module("tamis.memory")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'tamis' has no attribute {name!r}")

@@ -1,0 +1,44 @@
+"""Executors: who runs a pipeline. An executor makes the crew; everything else is the engine's."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tamis.engine.drive import Crew
+from tamis.engine.job import Job
+from tamis.engine.run import OpenCrew, Progress, RunResult
+from tamis.errors import UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.tasks import Task
+
+__all__ = ["BaseExecutor", "Crew"]
+
+_CONFIG = {"execution_mode": "mode", "memory": "memory", "workers": "workers", "scratch": "scratch", "timeout": "timeout", "max_record": "max_record"}
+
+
+class BaseExecutor:
+    """`config`: execution_mode ("streaming" or "batch"), memory, workers, scratch, timeout, max_record."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, progress: Progress | None = None) -> None:
+        for key in config or {}:
+            if key not in _CONFIG:
+                near = difflib.get_close_matches(key, _CONFIG, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_CONFIG)}"
+                raise UsageError(f"{type(self).__name__}: unknown config key {key!r}; {hint}")
+        self.config = dict(config or {})
+        self.progress = progress
+        self.last_result: RunResult | None = None
+
+    def settings(self) -> dict[str, Any]:
+        return {_CONFIG[k]: v for k, v in self.config.items()}
+
+    def make_crew(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> OpenCrew:
+        raise NotImplementedError
+
+    def execute(self, stages: list[ProcessingStage[Any, Any]], initial_tasks: Sequence[Task[Any]] | None = None) -> list[Task[Any]]:
+        """Run these stages (already decomposed, or not)."""
+        from tamis.pipeline import Pipeline
+
+        return Pipeline("pipeline", stages=stages).run(executor=self, initial_tasks=initial_tasks)

@@ -1,0 +1,309 @@
+"""The local executor's crew: worker processes from a forking server, capped with RLIMIT_DATA, measured through /proc."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.backends.base import BaseExecutor
+from tamis.backends.inprocess import InlineCrew
+from tamis.engine.channel import Channel
+from tamis.engine.drive import Event
+from tamis.engine.job import Job
+from tamis.errors import UsageError, WorkerError
+from tamis.kernels.cache import kernels_are_cached
+from tamis.memory import meter
+from tamis.memory.release import hygiene_env
+
+_START = "import sys; sys.path.insert(0, sys.argv[3]); from tamis.backends.forkserver import main; sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))"
+_PSS_EVERY_S = 0.5
+_MAX_SERVER_STARTS = 20
+_LOG_BYTES = 64 << 20
+
+
+@dataclass
+class _Process:
+    channel: Channel
+    pid: int = 0
+    anon_offset: int | None = None  # PSS minus anonymous RSS when last measured: shared pages counted by their share
+    used_bytes: int = 0
+    base_data_bytes: int = 0
+    waiting: list[dict[str, Any]] = field(default_factory=list)
+    cap_bytes: int = 0
+
+
+class ForkCrew:
+    """Processes of one run. `payload` is the pickled job, `place` what workers must know of the run."""
+
+    def __init__(self, payload: bytes, place: dict[str, Any], log: str, count_caller: bool) -> None:
+        self._payload, self._place, self._log, self._count_caller = payload, place, log, count_caller
+        self._workers: dict[int, _Process] = {}
+        self._by_exit: list[Event] = []
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._server: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._n_starts = 0
+        self._measured_at = 0.0
+        self._fixed_bytes = 0
+        self.server_anon_bytes = self.server_pss_bytes = 0
+
+    # -- the forking server -----------------------------------------------------------------------------------------------
+    def open(self) -> None:
+        """Start the forking server and wait until everything is imported."""
+        self._n_starts += 1
+        if self._n_starts > _MAX_SERVER_STARTS:
+            raise WorkerError(f"the forking server died {_MAX_SERVER_STARTS} times; see {self._log}")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        with open(self._log, "ab") as log:
+            self._server = subprocess.Popen(
+                [sys.executable, "-c", _START, str(theirs.fileno()), str(os.getpid()), source],
+                pass_fds=[theirs.fileno()], env=hygiene_env(os.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        theirs.close()
+        self._channel = Channel(ours)
+        self._channel.send(
+            {
+                "sys_path": [p for p in sys.path if p] or [os.getcwd()], "cwd": os.getcwd(), "log": self._log,
+                "payload_bytes": len(self._payload), "place": self._place,
+            }
+        )  # fmt: skip
+        with contextlib.suppress(OSError):
+            ours.sendall(self._payload)
+        answer = self._channel.receive()
+        if answer is None or answer["type"] != "up":
+            self._refuse(answer)
+        assert answer is not None
+        self.server_anon_bytes, self.server_pss_bytes = answer["anon_bytes"], answer["pss_bytes"]
+        self._selector.register(ours, selectors.EVENT_READ, self._channel)
+
+    def _refuse(self, answer: dict[str, Any] | None) -> None:
+        if answer is None:
+            raise WorkerError(f"the forking server died while starting; the end of {self._log} says why:\n{_tail(self._log)}")
+        raise UsageError(
+            f"the stages cannot be loaded in a worker: {answer['error']}\n"
+            "Classes and functions from your own modules must be importable by workers (same folder or installed).\n" + answer["trace"]
+        )
+
+    # -- Crew -------------------------------------------------------------------------------------------------------------
+    def start(self, worker: int, segment: int) -> None:
+        if self._channel is None or self._channel.closed:
+            self._restart()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        process = _Process(Channel(ours))
+        self._workers[worker] = process
+        self._selector.register(ours, selectors.EVENT_READ, worker)
+        assert self._channel is not None
+        data = b'{"worker":%d}' % worker
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._channel.sock, [struct.pack("<I", len(data)) + data], [theirs.fileno()])
+        theirs.close()
+
+    def assign(self, worker: int, message: dict[str, Any], cap_bytes: int) -> None:
+        process = self._workers.get(worker)
+        if process is None:
+            return
+        process.cap_bytes = cap_bytes
+        self._set_cap(process)
+        process.channel.send(message)
+
+    def send(self, worker: int, message: dict[str, Any]) -> None:
+        process = self._workers.get(worker)
+        if process is not None:
+            process.channel.send(message)
+
+    def kill(self, worker: int) -> None:
+        process = self._workers.get(worker)
+        if process is None or not process.pid:
+            return
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill(process.pid, signal.SIGKILL)
+                return
+
+    def poll(self, timeout_s: float) -> list[Event]:
+        events: list[Event] = []
+        for key, _ in self._selector.select(timeout_s):
+            if key.data is None:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake_read, 4096)
+            elif key.data is self._channel:
+                events += self._from_server()
+            else:
+                events += self._from_worker(int(key.data))
+        return events
+
+    def wake(self) -> None:
+        """End a `poll` early (called by the committing thread)."""
+        with contextlib.suppress(BlockingIOError, OSError):
+            os.write(self._wake_write, b"x")
+
+    def measure(self) -> tuple[int, dict[int, int]]:
+        """Bytes in use now: PSS, refreshed twice a second, and moved by each process's anonymous memory in between."""
+        now = time.monotonic()
+        fresh = now - self._measured_at >= _PSS_EVERY_S
+        if fresh:
+            self._measured_at = now
+            server = meter.pss(self._server.pid) if self._server is not None else None
+            caller = meter.pss() if self._count_caller else 0
+            self._fixed_bytes = (server or 0) + (caller or 0)
+            self._trim_log()
+        used: dict[int, int] = {}
+        for worker, process in self._workers.items():
+            if not process.pid:
+                continue
+            anon = meter.rss_anon(process.pid)
+            if anon is None:
+                continue
+            if fresh or process.anon_offset is None:
+                pss = meter.pss(process.pid)
+                if pss is not None:
+                    kin = sum(meter.pss(p) or 0 for p in meter.children(process.pid))
+                    process.anon_offset = pss + kin - anon
+            process.used_bytes = max(0, anon + (process.anon_offset or 0))
+            used[worker] = process.used_bytes
+        return self._fixed_bytes + sum(used.values()), used
+
+    @property
+    def n_processes(self) -> int:
+        return len(self._workers)
+
+    def pids(self) -> dict[int, int]:
+        return {w: p.pid for w, p in self._workers.items() if p.pid}
+
+    def close(self) -> None:
+        for worker in list(self._workers):
+            self.kill(worker)
+        if self._channel is not None:
+            self._channel.close()
+        if self._server is not None:
+            try:
+                self._server.wait(timeout=2)
+            except subprocess.TimeoutExpired:
+                self._server.kill()
+                self._server.wait()
+        self._selector.close()
+        for process in self._workers.values():
+            process.channel.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+    # -- inside -----------------------------------------------------------------------------------------------------------
+    def _from_worker(self, worker: int) -> list[Event]:
+        process = self._workers.get(worker)
+        if process is None:
+            return []
+        events = []
+        for message in process.channel.poll():
+            if message["type"] == "ready":
+                process.pid = message["pid"]
+                process.base_data_bytes = message["data_bytes"]
+                events.append(Event("ready", worker, message))
+            else:
+                events.append(Event("message", worker, message))
+        if process.channel.closed:
+            self._selector.unregister(process.channel.sock)  # its exit status comes from the server
+        return events
+
+    def _from_server(self) -> list[Event]:
+        assert self._channel is not None
+        events: list[Event] = []
+        for message in self._channel.poll():
+            process = self._workers.get(message["worker"])
+            if message["type"] == "forked" and process is not None:
+                process.pid = process.pid or message["pid"]
+            elif message["type"] == "exit" and process is not None:
+                events += self._gone(message["worker"], message["code"])
+        if self._channel.closed:
+            self._selector.unregister(self._channel.sock)
+            for worker in list(self._workers):
+                events += self._gone(worker, -signal.SIGKILL)
+            if self._server is not None:
+                self._server.wait()
+        return events
+
+    def _gone(self, worker: int, code: int) -> list[Event]:
+        """Last messages, then the death."""
+        events = self._from_worker(worker) if not self._workers[worker].channel.closed else []
+        process = self._workers.pop(worker)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(process.channel.sock)
+        process.channel.close()
+        killer = -code if code < 0 else 0
+        how = f"signal {signal.Signals(killer).name}" if killer else f"exit status {code}"
+        return [*events, Event("died", worker, {"how": how, "signal": killer})]
+
+    def _restart(self) -> None:
+        if self._server is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._server.kill()
+            self._server.wait()
+        if self._channel is not None:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(self._channel.sock)
+            self._channel.close()
+        self.open()
+
+    def _set_cap(self, process: _Process) -> None:
+        if process.pid and process.base_data_bytes:
+            with contextlib.suppress(OSError, ValueError):
+                meter.set_data_limit(process.pid, process.base_data_bytes + process.cap_bytes)
+
+    def _trim_log(self) -> None:
+        """A stage that prints without end must not fill the disk."""
+        with contextlib.suppress(OSError):
+            if os.path.getsize(self._log) > _LOG_BYTES:
+                os.truncate(self._log, 0)
+
+
+class LocalExecutor(BaseExecutor):
+    """Worker processes on this machine, inside a memory budget. The default."""
+
+    def make_crew(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> ForkCrew:
+        import cloudpickle
+
+        if not kernels_are_cached():
+            (self.progress or (lambda _: None))({"phase": "compiling"})
+            compile_kernels()
+        return ForkCrew(cloudpickle.dumps(job), place, log, count_caller)
+
+
+class InProcessExecutor(BaseExecutor):
+    """Everything in the calling process, one partition after the other: breakpoints work, the memory cap does not."""
+
+    def make_crew(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> InlineCrew:
+        return InlineCrew(job, place, log, count_caller)
+
+
+def compile_kernels() -> bool:
+    """Compile the kernels in a throwaway process, if that has not been done on this machine. True if it was needed."""
+    if kernels_are_cached():
+        return False
+    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    env = hygiene_env(os.environ)
+    env["PYTHONPATH"] = os.pathsep.join(p for p in (source, env.get("PYTHONPATH", "")) if p)
+    subprocess.run([sys.executable, "-m", "tamis.kernels.compile"], env=env, stdout=subprocess.DEVNULL, check=False)
+    return True
+
+
+def _tail(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - 4000))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

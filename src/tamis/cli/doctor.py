@@ -1,0 +1,244 @@
+"""`tamis doctor`: what this machine offers, what Tamis will enforce and how, what is installed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+_LOW_DISK_BYTES = 5 * 10**9
+_LEGS = {
+    "RLIMIT_DATA": "each worker has a cap (RLIMIT_DATA, moved while it runs): an allocation beyond it fails at once",
+    "watchdog": "a watchdog reads the memory of every process many times a second and stops workers before the budget is reached",
+    "cgroup": "the kernel limits all workers together (control group)",
+}
+
+
+def doctor(
+    memory: Annotated[str | None, typer.Option(help="Check this budget instead of the one found.")] = None,
+    scratch: Annotated[Path | None, typer.Option(help="The scratch folder you mean to use.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
+) -> None:
+    """Show memory limits, cores, disk, GPUs, installed extras, and what will be enforced.
+
+    Example: tamis doctor --memory 2GB
+    """
+    from tamis.cli.show import print_json
+
+    found = examine(memory, scratch)
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def examine(memory: str | None = None, scratch: Path | None = None) -> dict[str, Any]:
+    """Everything doctor knows, as plain JSON values."""
+    from tamis.cli.show import tamis_version
+    from tamis.memory.budget import describe_limits, find_budget
+
+    budget = find_budget(memory, os.environ)
+    found: dict[str, Any] = {
+        "tamis": tamis_version(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "budget": {"bytes": budget.bytes, "source": budget.source, "why": budget.why},
+        "limits": describe_limits(),
+        "disk": disks(scratch),
+        "gpus": gpus(),
+        **packages(),
+        "kernels": kernels(),
+    }
+    found["advice"] = advice(found)
+    return found
+
+
+def disks(scratch: Path | None) -> list[dict[str, Any]]:
+    rows = []
+    for what, path in (("working folder", Path.cwd()), ("scratch", scratch or Path(tempfile.gettempdir()))):
+        here = path.absolute()
+        while not here.exists():
+            here = here.parent
+        usage = shutil.disk_usage(here)
+        kind = filesystem(here)
+        rows.append(
+            {"what": what, "path": str(path), "free_bytes": usage.free, "total_bytes": usage.total, "filesystem": kind}
+        )
+    return rows
+
+
+def filesystem(path: Path, mounts: str = "/proc/self/mounts") -> str:
+    """The type of the file system that holds `path`; it matters because tmpfs is memory."""
+    best, kind = "", "unknown"
+    try:
+        with open(mounts, encoding="utf-8", errors="surrogateescape") as lines:
+            for line in lines:
+                _, mount, this_kind, *_ = line.split(" ")
+                mount = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), mount)
+                if len(mount) >= len(best) and (path == Path(mount) or Path(mount) in path.parents):
+                    best, kind = mount, this_kind
+    except (OSError, ValueError):
+        return "unknown"
+    return kind
+
+
+def gpus(proc: Path = Path("/proc/driver/nvidia/gpus")) -> list[dict[str, Any]]:
+    """NVIDIA GPUs: from the driver's library when its bindings are installed, else their names from /proc."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # no bindings, or bindings without a driver: both mean "ask /proc"
+        return [{"name": _model(path), "memory_bytes": None} for path in sorted(proc.glob("*/information"))]
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        return [
+            {"name": _text(pynvml.nvmlDeviceGetName(h)), "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(h).total)}
+            for h in handles
+        ]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _model(information: Path) -> str:
+    match = re.search(r"^Model:\s*(.+)$", information.read_text(errors="replace"), re.MULTILINE)
+    return match.group(1).strip() if match else "NVIDIA GPU"
+
+
+def packages() -> dict[str, Any]:
+    """Versions of the core dependencies, and per extra what is missing, as the installed package declares them."""
+    from importlib.metadata import PackageNotFoundError, requires, version
+
+    def installed(name: str) -> str | None:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return None
+
+    try:
+        declared = requires("tamis") or []
+    except PackageNotFoundError:
+        declared = []
+    core: dict[str, str | None] = {}
+    extras: dict[str, dict[str, Any]] = {}
+    for line in declared:
+        match = re.match(r"([A-Za-z0-9._-]+)", line)
+        if match is None:
+            continue
+        name = match.group(1)
+        extra = re.search(r"extra\s*==\s*[\"']([^\"']+)[\"']", line)
+        if extra is None:
+            core[name] = installed(name)
+        else:
+            state = extras.setdefault(extra.group(1), {"installed": True, "missing": []})
+            if installed(name) is None:
+                state["missing"].append(name)
+                state["installed"] = False
+    return {"dependencies": core, "extras": extras}
+
+
+def kernels() -> dict[str, Any]:
+    from tamis.kernels.cache import cache_dir, kernels_are_cached
+
+    folder = cache_dir()
+    return {"cached": kernels_are_cached(), "cache_dir": None if folder is None else str(folder)}
+
+
+def advice(found: dict[str, Any]) -> list[str]:
+    """What the user may want to do about it."""
+    from tamis.sizes import format_size
+
+    lines = []
+    missing = [name for name, version in found["dependencies"].items() if version is None]
+    if not found["dependencies"]:
+        lines.append("tamis is not installed as a package; run: pip install -e .")
+    if missing:
+        lines.append(f"missing: {', '.join(missing)}; run: pip install {' '.join(missing)}")
+    if found["kernels"]["cache_dir"] is None:
+        lines.append(
+            "no folder for compiled kernels is writable, so every run compiles them; set TAMIS_CACHE_DIR to one that is"
+        )
+    elif not found["kernels"]["cached"]:
+        lines.append(
+            "kernels are not compiled yet; the first run takes some seconds longer, or run: python -m tamis.kernels.compile"
+        )
+    for disk in found["disk"]:
+        if disk["filesystem"] == "tmpfs":
+            lines.append(
+                f"{disk['what']} {disk['path']} is tmpfs: what is written there is memory and counts against the budget"
+            )
+        if disk["free_bytes"] < _LOW_DISK_BYTES:
+            lines.append(f"{disk['what']} {disk['path']} has only {format_size(disk['free_bytes'])} free")
+    return lines
+
+
+def _print(found: dict[str, Any]) -> None:
+    from tamis.cli.show import print_lines, print_table
+    from tamis.sizes import format_size
+
+    print_lines([f"tamis {found['tamis']}, Python {found['python']}, {found['platform']}", ""])
+    print_lines([f"Memory budget: {format_size(found['budget']['bytes'])}. {found['budget']['why']}", ""])
+    limits = dict(found["limits"])
+    legs = limits.pop("enforcement", [])
+    print_lines(["How it is enforced:", *(f"* {_LEGS.get(leg, leg)}" for leg in legs), ""])
+    rows = [(key.replace("_bytes", "").replace("_", " "), _value(key, value)) for key, value in _flat(limits)]
+    print_table("Limits", ["limit", "value"], rows)
+    print_table(
+        "Disk",
+        ["", "folder", "free", "of", "type"],
+        [
+            (d["what"], d["path"], format_size(d["free_bytes"]), format_size(d["total_bytes"]), d["filesystem"])
+            for d in found["disk"]
+        ],
+        right=(2, 3),
+    )
+    if found["gpus"]:
+        print_table(
+            "GPUs", ["name", "memory"], [(g["name"], _value("memory_bytes", g["memory_bytes"])) for g in found["gpus"]]
+        )
+    else:
+        print_lines(["GPUs: none", ""])
+    versions = ", ".join(f"{name} {version or 'MISSING'}" for name, version in found["dependencies"].items())
+    print_lines([f"Dependencies: {versions or 'unknown'}", ""])
+    extras = [
+        (name, "yes" if state["installed"] else "no", "" if state["installed"] else f"pip install 'tamis[{name}]'")
+        for name, state in sorted(found["extras"].items())
+    ]
+    if extras:
+        print_table("Extras", ["extra", "installed", "to install"], extras)
+    state = "compiled" if found["kernels"]["cached"] else "not compiled yet"
+    print_lines([f"Kernels: {state}, in {found['kernels']['cache_dir'] or 'no folder'}"])
+    print_lines(f"* {line}" for line in found["advice"])
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        rows += _flat(value, f"{prefix}{key} ") if isinstance(value, dict) else [(prefix + key, value)]
+    return rows
+
+
+def _value(key: str, value: Any) -> str:
+    from tamis.sizes import format_size
+
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if "bytes" in key and isinstance(value, int):
+        return format_size(value)
+    if isinstance(value, dict):
+        return " ".join(_value(name, item) for name, item in value.items())
+    if isinstance(value, list):
+        return "; ".join(_value(key, item) for item in value) or "none"
+    return str(value)

@@ -1,0 +1,289 @@
+"""What a bounded sample says about data files. Used by `tamis inspect`; no printing here.
+
+JSONL: the head of the file and, where it can be entered anywhere (uncompressed), a few further places chosen by a fixed seed.
+Parquet: the first rows of a few row groups. Memory: one sampled piece at a time (at most the sample size).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tamis.errors import FormatError
+
+PARQUET_SUFFIX = ".parquet"
+SUFFIXES = (
+    *(name + codec for name in (".jsonl", ".json", ".ndjson") for codec in ("", ".gz", ".zst", ".bz2", ".xz")),
+    PARQUET_SUFFIX,
+)
+MAX_FIELDS = 1000
+MAX_BAD_SHOWN = 1000
+N_PLACES = 4
+LENGTH_BOUNDS = (1, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+_READ_BYTES = 1 << 20
+# Compressed bytes to decode before the ratio of a stream is believed.
+_RATE_BYTES = 2 << 20
+_JSON_BLANK = b" \t\r"
+
+
+@dataclass
+class FieldSeen:
+    """One top-level field: how often, with which types, and one value."""
+
+    n_present: int = 0
+    types: Counter[str] = field(default_factory=Counter)
+    example: str | None = None
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """A line that is no record; `offset` counts decoded bytes from the start of the file."""
+
+    path: str
+    offset: int
+    n_bytes: int
+    reason: str
+
+
+@dataclass
+class FileSeen:
+    """One file: sizes and an estimate (or, when `is_exact`, the number) of its documents."""
+
+    path: str
+    format: str
+    size_bytes: int
+    sampled_bytes: int = 0
+    n_sampled: int = 0
+    n_documents: int | None = None
+    is_exact: bool = False
+    fault: str = ""
+
+
+@dataclass
+class Sample:
+    """Everything seen, over all files."""
+
+    text_field: str = "text"
+    files: list[FileSeen] = field(default_factory=list)
+    fields: dict[str, FieldSeen] = field(default_factory=dict)
+    n_documents: int = 0
+    n_blank: int = 0
+    n_bad: int = 0
+    bad_lines: list[BadLine] = field(default_factory=list)
+    text_lengths: list[int] = field(default_factory=list)
+    n_fields_left_out: int = 0
+
+    def add_document(self, document: dict[str, object]) -> None:
+        self.n_documents += 1
+        for key, value in document.items():
+            seen = self.fields.get(key)
+            if seen is None:
+                if len(self.fields) >= MAX_FIELDS:
+                    self.n_fields_left_out += 1
+                    continue
+                seen = self.fields[key] = FieldSeen()
+            seen.n_present += 1
+            seen.types[type_name(value)] += 1
+            if seen.example is None and value not in (None, ""):
+                seen.example = example_of(value)
+        text = document.get(self.text_field)
+        if isinstance(text, str):
+            self.text_lengths.append(len(text))
+
+    def add_bad(self, path: str, offset: int, n_bytes: int, reason: str) -> None:
+        self.n_bad += 1
+        if len(self.bad_lines) < MAX_BAD_SHOWN:
+            self.bad_lines.append(BadLine(path, offset, n_bytes, reason))
+
+    def histogram(self) -> list[tuple[int, int | None, int]]:
+        """(from, below, number of texts) per class of length in characters; the last class has no upper bound."""
+        counts = [0] * (len(LENGTH_BOUNDS) + 1)
+        for length in self.text_lengths:
+            counts[sum(length >= bound for bound in LENGTH_BOUNDS)] += 1
+        lows = (0, *LENGTH_BOUNDS)
+        highs: Sequence[int | None] = (*LENGTH_BOUNDS, None)
+        return list(zip(lows, highs, counts, strict=True))
+
+
+def type_name(value: object) -> str:
+    """
+    >>> [type_name(v) for v in (None, True, 1, 1.5, "a", [], {})]
+    ['null', 'bool', 'int', 'float', 'string', 'list', 'object']
+    """
+    names = {bool: "bool", int: "int", float: "float", str: "string", list: "list", dict: "object", bytes: "binary"}
+    return "null" if value is None else names.get(type(value), type(value).__name__)
+
+
+def example_of(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)[:200] if isinstance(value, bytes) else _json(value)
+    return text[:200]
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def take_sample(
+    paths: Sequence[str], sizes: Sequence[int], sample_bytes: int, text_field: str, max_files: int
+) -> Sample:
+    """Look into at most `max_files` of the files (spread evenly); together about `sample_bytes` decoded bytes."""
+    sample = Sample(text_field)
+    step = max(len(paths) / max_files, 1.0)
+    chosen = {int(i * step) for i in range(min(len(paths), max_files))}
+    share_bytes = max(sample_bytes // max(len(chosen), 1), 64 * 1024)
+    for i, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+        seen = FileSeen(path, _format(path), max(size, 0))
+        sample.files.append(seen)
+        if i not in chosen:
+            continue
+        before = sample.n_documents
+        try:
+            look = _look_into_parquet if seen.format == "parquet" else _look_into_lines
+            look(seen, sample, share_bytes)
+        except FormatError as exc:
+            seen.fault = str(exc)
+        except OSError as exc:
+            seen.fault = f"cannot be read: {exc.strerror or exc}"
+        seen.n_sampled = sample.n_documents - before
+    return sample
+
+
+def _format(path: str) -> str:
+    if path.lower().endswith(PARQUET_SUFFIX):
+        return "parquet"
+    _, _, codec = os.path.basename(path).rpartition(".")
+    return f"jsonl.{codec}" if codec in ("gz", "zst", "bz2", "xz") else "jsonl"
+
+
+def _look_into_lines(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
+    if seen.format == "jsonl":
+        _look_into_plain(seen, sample, share_bytes)
+    else:
+        _look_into_stream(seen, sample, share_bytes)
+
+
+def _look_into_plain(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
+    before = sample.n_documents
+    with open(seen.path, "rb") as file:
+        if seen.size_bytes <= share_bytes:
+            data = file.read(share_bytes)
+            seen.sampled_bytes = _use_lines(data, 0, True, True, seen, sample)
+            seen.n_documents, seen.is_exact = sample.n_documents - before, True
+            return
+        for offset, n_bytes in places(seen.size_bytes, share_bytes):
+            file.seek(offset)
+            data = file.read(n_bytes)
+            seen.sampled_bytes += _use_lines(
+                data, offset, offset == 0, offset + n_bytes >= seen.size_bytes, seen, sample
+            )
+    if seen.sampled_bytes:
+        seen.n_documents = round((sample.n_documents - before) / seen.sampled_bytes * seen.size_bytes)
+
+
+def places(size_bytes: int, share_bytes: int) -> list[tuple[int, int]]:
+    """(offset, length) of the pieces to read of a file larger than the share: half at the head, the rest spread.
+
+    One piece falls into each quarter of what follows the head, at a place fixed by the size: no overlaps, same answer twice.
+
+    >>> places(1000, 80)
+    [(0, 40), (239, 10), (389, 10), (691, 10), (954, 10)]
+    """
+    head, piece = share_bytes // 2, share_bytes // 2 // N_PLACES
+    rng = random.Random(size_bytes)
+    stride = (size_bytes - head) // N_PLACES
+    return [(0, head)] + [(head + i * stride + rng.randrange(stride - piece + 1), piece) for i in range(N_PLACES)]
+
+
+def _look_into_stream(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
+    from tamis.formats.compression import StreamFault, StreamReader
+
+    before, data, is_whole = sample.n_documents, bytearray(), False
+    with StreamReader.open(seen.path) as reader:
+        try:
+            while len(data) < share_bytes and not is_whole:
+                piece = reader.read(min(_READ_BYTES, share_bytes - len(data)))
+                data += piece
+                is_whole = not piece
+            # The reader takes its input in pieces and is ahead of what it gave: the rate is known only further on.
+            while reader.compressed_offset < _RATE_BYTES and reader.decoded_offset < 32 * _RATE_BYTES:
+                if reader.skip(_READ_BYTES) < _READ_BYTES:
+                    break
+        except StreamFault as exc:
+            seen.fault = f"{exc.reason} (compressed byte {exc.compressed_offset}, decoded byte {exc.decoded_offset})"
+        consumed_bytes, decoded_bytes = reader.compressed_offset, reader.decoded_offset
+    seen.sampled_bytes = _use_lines(bytes(data), 0, True, is_whole, seen, sample)
+    n_found = sample.n_documents - before
+    if is_whole:
+        seen.n_documents, seen.is_exact = n_found, True
+    elif seen.sampled_bytes and consumed_bytes:
+        readable_bytes = decoded_bytes if seen.fault else decoded_bytes * seen.size_bytes / consumed_bytes
+        seen.n_documents = round(n_found / seen.sampled_bytes * readable_bytes)
+
+
+def _use_lines(data: bytes, offset: int, at_start: bool, at_end: bool, seen: FileSeen, sample: Sample) -> int:
+    """Take the whole lines in `data`; returns how many bytes they hold. Parts of lines at its borders are left out."""
+    first = 0 if at_start else data.find(b"\n") + 1
+    end = len(data) if at_end else data.rfind(b"\n") + 1
+    if (first == 0 and not at_start) or end <= first:
+        return 0
+    if at_start and data.startswith(b"\xef\xbb\xbf"):
+        first = 3
+    for start, stop in _line_bounds(data, first, end):
+        line = data[start:stop]
+        if not line.strip(_JSON_BLANK):
+            sample.n_blank += 1
+            continue
+        try:
+            document = json.loads(line.decode("utf-8"), parse_int=_any_int)
+        except UnicodeDecodeError as exc:
+            sample.add_bad(seen.path, offset + start, len(line), f"not UTF-8 at byte {exc.start} of the line")
+        except RecursionError:
+            sample.add_bad(seen.path, offset + start, len(line), "nested too deeply")
+        except ValueError as exc:
+            sample.add_bad(seen.path, offset + start, len(line), f"not JSON: {exc}")
+        else:
+            if isinstance(document, dict):
+                sample.add_document(document)
+            else:
+                sample.add_bad(seen.path, offset + start, len(line), f"not an object but {type_name(document)}")
+    return end - first
+
+
+def _line_bounds(data: bytes, first: int, end: int) -> Iterator[tuple[int, int]]:
+    while first < end:
+        stop = data.find(b"\n", first, end)
+        stop = end if stop < 0 else stop
+        yield first, stop
+        first = stop + 1
+
+
+def _any_int(digits: str) -> int:
+    # Python refuses to convert more than 4300 digits; such a number is valid JSON and only its type matters here.
+    return int(digits) if len(digits) < 4000 else 0
+
+
+def _look_into_parquet(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
+    from tamis.formats.parquet import describe, iter_rows
+
+    info = describe(seen.path)
+    seen.n_documents, seen.is_exact = info.n_rows, True
+    for name, _ in info.columns:
+        if len(sample.fields) < MAX_FIELDS:
+            sample.fields.setdefault(name, FieldSeen())
+    groups = [group for group in info.row_groups if group.n_rows]
+    rng = random.Random(info.n_rows)
+    later = sorted(rng.sample(range(1, len(groups)), min(N_PLACES, len(groups) - 1))) if len(groups) > 1 else []
+    for i in [0, *later] if groups else []:
+        n_bytes = 0
+        group = groups[i]
+        for _, table in iter_rows(seen.path, group.first_row, group.first_row + group.n_rows, batch_bytes=_READ_BYTES):
+            for row in table.to_pylist():
+                sample.add_document(row)
+            n_bytes += table.nbytes
+            if n_bytes >= share_bytes // (len(later) + 1):
+                break
+        seen.sampled_bytes += n_bytes

@@ -1,0 +1,137 @@
+"""Running stages over batches, with the books kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tamis.engine.ledger import StageBook
+from tamis.errors import PipelineError
+from tamis.formats.tables import TableBlock
+from tamis.kernels import hash128
+from tamis.stages.base import ProcessingStage
+from tamis.tasks import DocumentBatch, Task, adopt
+
+Identity = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
+
+
+class StageFailure(Exception):
+    """A stage raised; carries which."""
+
+    def __init__(self, stage: str, cause: BaseException) -> None:
+        super().__init__(f"stage {stage!r} raised {type(cause).__name__}: {cause}")
+        self.stage, self.cause = stage, cause
+
+
+def identify(batch: DocumentBatch) -> None:
+    """Give a fresh batch its identities: the content hash of each record."""
+    if batch._rows is None:
+        _root(batch)
+    origin: Any = batch._origin
+    hi, lo = origin.identity()
+    batch._identity = (hi[batch._rows], lo[batch._rows])
+
+
+def run_stage(stage: ProcessingStage[Any, Any], label: str, tasks: list[Task[Any]], book: StageBook) -> list[Task[Any]]:
+    """One stage over all tasks of a unit, `batch_size` tasks at a time."""
+    began = time.perf_counter()
+    results: list[Task[Any]] = []
+    size = max(1, stage.batch_size)
+    for i in range(0, len(tasks), size):
+        results += _run_chunk(stage, label, tasks[i : i + size], book)
+    book.seconds += time.perf_counter() - began
+    return results
+
+
+def _run_chunk(stage: ProcessingStage[Any, Any], label: str, tasks: list[Task[Any]], book: StageBook) -> list[Task[Any]]:
+    parents = [t for t in tasks if isinstance(t, DocumentBatch)]
+    _number(parents)
+    before = _identities(parents)
+    book.into.add(len(before[0]), hash128.sum128(*before))
+    try:
+        results = stage.process_batch(tasks)
+    except MemoryError:
+        raise
+    except Exception as exc:
+        raise StageFailure(label, exc) from exc
+    if isinstance(results, Task):
+        results = [results]
+    for result in results or ():
+        if not isinstance(result, Task):
+            raise StageFailure(
+                label, PipelineError(f"process() must return a task, a list of tasks or None, got {type(result).__name__}")
+            )
+        if isinstance(result, DocumentBatch) and result._rows is None:
+            if parents:
+                adopt(result, parents)
+            else:
+                _root(result)
+                result._serial = np.full(result.num_items, -1, dtype=np.int64)
+    _account(book, label, before, [r for r in results or () if isinstance(r, DocumentBatch)])
+    return list(results or ())
+
+
+def _root(batch: DocumentBatch) -> None:
+    """A batch that no record stands behind becomes its own origin."""
+    block = TableBlock(batch.to_pyarrow().replace_schema_metadata(None))
+    batch._table, batch._origin, batch._rows = None, block, np.arange(block.n_rows)
+
+
+def _number(batches: Sequence[DocumentBatch]) -> None:
+    """Fresh serials, unique among the batches that a stage sees together."""
+    at = 0
+    for batch in batches:
+        batch._serial = np.arange(at, at + batch.num_items, dtype=np.int64)
+        at += batch.num_items
+
+
+def _identities(batches: Sequence[DocumentBatch]) -> Identity:
+    pairs = [b._identity for b in batches if b._identity is not None]
+    if not pairs:
+        return np.empty(0, np.uint64), np.empty(0, np.uint64)
+    return np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
+
+
+def _account(book: StageBook, label: str, before: Identity, results: list[DocumentBatch]) -> None:
+    """Where did each document go? By serial: kept once, copied, or gone; rows without one are new."""
+    n = len(before[0])
+    serials = np.concatenate([b.serial for b in results]) if results else np.empty(0, np.int64)
+    times = np.bincount(serials[serials >= 0], minlength=n) if n else np.zeros(0, np.int64)
+    kept = times == 1
+    n_new = int((serials < 0).sum())
+    copied, gone = times > 1, times == 0
+    book.out.add(int(kept.sum()), hash128.sum128(*before, np.flatnonzero(kept)))
+    replaced = copied | gone if n_new else copied
+    book.consumed.add(int(replaced.sum()), hash128.sum128(*before, np.flatnonzero(replaced)))
+    if not n_new:
+        book.drop(label, int(gone.sum()), hash128.sum128(*before, np.flatnonzero(gone)))
+    ordinal = 0
+    for batch in results:
+        ordinal = _identify_results(batch, kept, before, book, ordinal)
+
+
+def _identify_results(batch: DocumentBatch, kept: np.ndarray[Any, Any], before: Identity, book: StageBook, ordinal: int) -> int:
+    """Survivors keep their identity; copies and new rows get one made from their parents and a running number."""
+    serial = batch.serial
+    n = len(serial)
+    hi, lo = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
+    parent = np.maximum(serial, 0)
+    if len(before[0]):
+        hi, lo = before[0][parent], before[1][parent]
+        new = (serial < 0) | ~kept[parent]
+    else:
+        new = np.ones(n, bool)
+    at = np.flatnonzero(new)
+    if len(at):
+        if (serial[at] < 0).any():
+            fresh = at[serial[at] < 0]
+            total = hash128.sum128(*before)
+            hi[fresh], lo[fresh] = np.uint64(total >> 64), np.uint64(total & (2**64 - 1))
+        mixed = hash128.mix_rows(hi[at], lo[at], np.arange(ordinal + 1, ordinal + 1 + len(at), dtype=np.int64))
+        hi[at], lo[at] = mixed
+        book.derived.add(len(at), hash128.sum128(*mixed))
+    batch._identity = (hi, lo)
+    return ordinal + len(at)

@@ -1,0 +1,56 @@
+"""The budget, shared out: what is spoken for before any work starts, what workers may use, how many there can be."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+
+from tamis.engine.settings import Record, RunSettings
+from tamis.engine.supervisor import MIN_CAP_BYTES
+from tamis.errors import BudgetError
+from tamis.memory import meter
+from tamis.sizes import format_size
+
+USABLE = 0.88  # caps are granted up to here, below the level (90 %) at which the pressure ladder starts to kill
+GROWTH_BYTES = 16_000_000  # what the supervisor may still grow by
+WORKER_OWN_BYTES = 6_000_000  # private pages of an idle worker
+GOOD_CAP_BYTES = 64_000_000  # with less, one worker fewer is better
+
+
+@dataclass(frozen=True)
+class Shares:
+    fixed_bytes: int  # supervisor and forking server
+    worker_bytes: int  # each worker, before it does anything
+    pool_bytes: int  # for workers, theirs included
+    n_workers: int
+
+
+def share_budget(budget_bytes: int, server_pss: int, server_anon: int, settings: RunSettings, record: Record) -> Shares:
+    """Raises BudgetError, naming the smallest budget that works, when this one does not."""
+    caller = (meter.pss() or 0) if settings.count_caller else 0
+    fixed = server_pss + caller + (GROWTH_BYTES if settings.count_caller else 0)
+    # A worker may in time write to (and so copy) every page it shares with the forking server.
+    worker = server_anon + WORKER_OWN_BYTES
+    smallest = smallest_budget(fixed, worker)
+    if budget_bytes < smallest:
+        raise BudgetError(
+            f"a memory budget of {format_size(budget_bytes)} is too small: {format_size(fixed)} go to the supervisor and the "
+            f"forking server, {format_size(worker + MIN_CAP_BYTES)} to one worker; the smallest that works here is "
+            f"{math.ceil(smallest / 1e6)}MB"
+        )
+    pool = int(budget_bytes * USABLE) - fixed
+    cores = len(os.sched_getaffinity(0))
+    n = settings.workers or cores
+    while n > 1 and pool // n - worker < (MIN_CAP_BYTES if settings.workers else GOOD_CAP_BYTES):
+        n -= 1
+    record.note("smallest budget", smallest, "measured", "supervisor, forking server and one worker with the least cap")
+    record.note(
+        "workers", n, "user" if settings.workers == n else "adaptation" if settings.workers else "machine",
+        f"{cores} cores; each worker gets {format_size(pool // n - worker)} beyond the {format_size(worker)} it starts with",
+    )  # fmt: skip
+    return Shares(fixed, worker, pool, n)
+
+
+def smallest_budget(fixed_bytes: int, worker_bytes: int) -> int:
+    return math.ceil((fixed_bytes + worker_bytes + MIN_CAP_BYTES) / USABLE / 1e6) * 1_000_000

@@ -1,0 +1,176 @@
+"""Commits: staged files become part of the output, whole and once.
+
+fsync each staged file, link it to its final name (never replacing anything), fsync the folder, append to the commit log,
+only then unlink the staged name. A crash in between leaves a final file that is not in the log; resume recognises it because
+its staged twin (same inode) is still there, and removes both. Files that Tamis did not write are never touched.
+
+One thread does this, so that workers go on while the disk syncs. Commits that wait are taken together (one folder sync and
+one log write for all of them).
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tamis.engine.actions import Commit, Replace
+from tamis.engine.commitlog import CommitLog
+
+_MAX_GROUP = 64
+
+
+@dataclass(frozen=True)
+class Committed:
+    root: int
+    covered: list[tuple[int, int, int, bool]]
+    n_bytes: int
+    error: str = ""
+
+
+class Committer:
+    """`submit` commits from the supervisor's loop; `results` are read there too; `wake` is called when there are any."""
+
+    def __init__(self, output: str, quarantine: str, log: CommitLog, wake: Callable[[], None]) -> None:
+        self.output, self.quarantine, self.log, self._wake = output, quarantine, log, wake
+        self._jobs: queue.SimpleQueue[Commit | Replace | None] = queue.SimpleQueue()
+        self.results: queue.SimpleQueue[Committed] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="tamis-commit", daemon=True)
+        self._thread.start()
+
+    def submit(self, action: Commit | Replace) -> None:
+        self._jobs.put(action)
+
+    def close(self) -> None:
+        """Finish what was submitted."""
+        self._jobs.put(None)
+        self._thread.join()
+        self.log.close()
+
+    def _run(self) -> None:
+        while (first := self._jobs.get()) is not None:
+            group = [first]
+            last = False
+            while len(group) < _MAX_GROUP:
+                try:
+                    job = self._jobs.get_nowait()
+                except queue.Empty:
+                    break
+                if job is None:
+                    last = True
+                    break
+                group.append(job)
+            self._commit(group)
+            self._wake()
+            if last:
+                return
+
+    def _commit(self, group: list[Commit | Replace]) -> None:
+        try:
+            commit_group(group, self.output, self.quarantine, self.log)
+        except OSError as exc:
+            why = f"cannot commit to {self.output}: {exc.strerror or exc}" + (f" ({exc.filename})" if exc.filename else "")
+            for job in group:
+                self.results.put(Committed(job.root, [], _bytes(job), why))
+            return
+        for job in group:
+            covered = job.covered if isinstance(job, Commit) else []
+            self.results.put(Committed(job.root, covered, _bytes(job)))
+
+
+def commit_group(group: list[Commit | Replace], output: str, quarantine: str, log: CommitLog) -> None:
+    records, staged, old = [], [], []
+    folders: set[str] = set()
+    for job in group:
+        if isinstance(job, Commit):
+            files = [_publish(f, name_of(job, f, i), output, quarantine, folders) for i, f in enumerate(_outputs_first(job.files))]
+            records.append({"t": "commit", "step": job.step, "cover": job.covered, "files": files, "ledger": job.ledger})
+            staged += [f["path"] for f in job.files if f["kind"] != "listed"]
+        else:
+            base = job.old.removesuffix(".parquet").removesuffix(".r")
+            made = _publish(job.file, base + ".r.parquet", output, quarantine, folders)
+            records.append({"t": "replace", "old": job.old, "file": made})
+            staged.append(job.file["path"])
+            old.append(os.path.join(output, job.old))
+    for folder in folders:
+        _sync_folder(folder)
+    log.append(records)
+    for path in [*staged, *old]:
+        _remove(path)
+
+
+def _publish(file: dict[str, Any], name: str, output: str, quarantine: str, folders: set[str]) -> dict[str, Any]:
+    """Make a staged file durable and give it its final name; returns what the log says about it."""
+    about = {k: file[k] for k in ("kind", "rows", "bytes", "content", "schema") if k in file}
+    if file["kind"] == "listed":
+        return {**about, "name": file["path"]}
+    folder = output if file["kind"] == "output" else quarantine
+    fd = os.open(file["path"], os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.link(file["path"], os.path.join(folder, name))
+    folders.add(folder)
+    return {**about, "name": name}
+
+
+def _outputs_first(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(files, key=lambda f: f["kind"] != "output")
+
+
+def name_of(job: Commit, file: dict[str, Any], index: int) -> str:
+    """A name that sorts in input order and depends only on the range: file number, place, sampling step."""
+    name = f"part-{job.first.file:06d}-{job.first.start:015d}"
+    if job.step:
+        name += f"-s{job.step}"
+    if file["kind"] == "output" and index:
+        name += f"-{index}"
+    return f"{name}.{file.get('extension', 'jsonl')}"
+
+
+def remove_orphans(staged: str, output: str, quarantine: str, committed: set[str]) -> int:
+    """Remove what a crash left between linking and logging, and all staged files. Returns how many outputs went."""
+    n_removed = 0
+    inodes = {(s.st_dev, s.st_ino) for e in _scan(staged) if (s := e.stat(follow_symlinks=False)).st_nlink > 1}
+    for folder in (output, quarantine) if inodes else ():
+        for entry in _scan(folder):
+            if entry.name not in committed and entry.is_file(follow_symlinks=False):
+                info = entry.stat(follow_symlinks=False)
+                if (info.st_dev, info.st_ino) in inodes:
+                    os.unlink(entry.path)
+                    n_removed += 1
+    for entry in _scan(staged):
+        _remove(entry.path)
+    return n_removed
+
+
+def _scan(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except FileNotFoundError:
+        return []
+
+
+def _sync_folder(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def _bytes(job: Commit | Replace) -> int:
+    files = job.files if isinstance(job, Commit) else [job.file]
+    return sum(int(f.get("bytes", 0)) for f in files)

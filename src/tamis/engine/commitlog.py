@@ -1,0 +1,79 @@
+"""The commit log: one checksummed line per commit. It is the truth about a run.
+
+A torn last line (the process or the machine died while writing) is cut off; a damaged line in the middle is an error. Lines
+are data from a folder that others may write to: they are validated, never unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from tamis.errors import RunConflict
+
+
+class CommitLog:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = -1
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """All records; a torn tail is cut from the file."""
+        try:
+            file = open(self.path, "rb")
+        except FileNotFoundError:
+            return
+        with file:
+            at = 0
+            for line in file:
+                record = _parse(line)
+                if record is None:
+                    if file.read(1):
+                        raise RunConflict(
+                            f"{self.path} is damaged at byte {at}: it is not a torn last line, so the run cannot be resumed; "
+                            "start over with --fresh"
+                        )
+                    os.truncate(self.path, at)
+                    return
+                at += len(line)
+                yield record
+
+    def append(self, records: list[dict[str, Any]]) -> None:
+        """Add records and wait until they are on disk."""
+        if self._fd < 0:
+            self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        data = b"".join(_line(r) for r in records)
+        start = os.fstat(self._fd).st_size
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+            os.fdatasync(self._fd)
+        except OSError:
+            os.ftruncate(self._fd, start)  # half a line must not stand before a later one
+            raise
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    body = json.dumps(record, separators=(",", ":"), ensure_ascii=True).encode()
+    return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    if len(line) < 12 or not line.endswith(b"\n"):
+        return None
+    body = line[9:-1]
+    try:
+        if int(line[:8], 16) != zlib.crc32(body):
+            return None
+        record = json.loads(body)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None

@@ -1,0 +1,141 @@
+"""The one loop of a run: events from the crew and the committer go to the supervisor, its actions go back.
+
+`Crew` is what a backend provides: it starts workers, passes messages, measures memory. This file knows nothing of processes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tamis.engine.actions import Action, Assign, Commit, Discard, Kill, More, Note, Replace, Start, Stop, Trim
+from tamis.engine.commit import Committer
+from tamis.engine.supervisor import Supervisor
+from tamis.engine.units import Piece
+
+TICK_S = 0.02
+STOP_S = 10.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something happened to a worker: "ready", "message" (with data) or "died" (with how and signal)."""
+
+    kind: str
+    worker: int
+    data: dict[str, Any]
+
+
+class Crew(Protocol):
+    def start(self, worker: int, segment: int) -> None: ...
+
+    def assign(self, worker: int, message: dict[str, Any], cap_bytes: int) -> None: ...
+
+    def send(self, worker: int, message: dict[str, Any]) -> None: ...
+
+    def kill(self, worker: int) -> None: ...
+
+    def poll(self, timeout_s: float) -> list[Event]: ...
+
+    def measure(self) -> tuple[int, dict[int, int]]: ...
+
+
+class Driver:
+    def __init__(self, supervisor: Supervisor, crew: Crew, committer: Committer, observe: Callable[[str, dict[str, Any]], None]) -> None:
+        self.supervisor, self.crew, self.committer, self.observe = supervisor, crew, committer, observe
+        self.peak_bytes = 0
+        self.used_bytes = 0
+
+    def run(self, on_tick: Callable[[float], None]) -> None:
+        """Until the supervisor has nothing left to do. KeyboardInterrupt passes through; the caller stops the run."""
+        self._act(self.supervisor.tick(time.monotonic()))
+        while not self.supervisor.finished:
+            self.step()
+            on_tick(time.monotonic())
+
+    def stop(self, why: str) -> None:
+        """End early: workers are killed, commits under way are finished."""
+        self._act(self.supervisor.stop(why))
+        deadline = time.monotonic() + STOP_S
+        while not self.supervisor.finished and time.monotonic() < deadline:
+            self.step()
+
+    def step(self) -> None:
+        for event in self.crew.poll(TICK_S):
+            self._act(self._handle(event, time.monotonic()))
+        self._collect_commits()
+        now = time.monotonic()
+        self.used_bytes, per_worker = self.crew.measure()
+        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+        self._act(self.supervisor.measured(self.used_bytes, per_worker, now))
+        self._act(self.supervisor.tick(now))
+
+    def _collect_commits(self) -> None:
+        while not self.committer.results.empty():
+            result = self.committer.results.get()
+            now = time.monotonic()
+            if result.error:
+                self._act(self.supervisor.commit_failed(result.error))
+            else:
+                self.observe("commit", {"root": result.root, "bytes": result.n_bytes})
+                self._act(self.supervisor.committed(result.root, result.covered, result.n_bytes, now))
+
+    def _handle(self, event: Event, now: float) -> list[Action]:
+        s, worker, data = self.supervisor, event.worker, event.data
+        if event.kind == "died":
+            self.observe("died", {"worker": worker, **data})
+            return s.died(worker, data["how"], data["signal"], now)
+        if event.kind == "ready":
+            return s.ready(worker, now)
+        kind, fence = data["type"], data.get("fence", -1)
+        if kind == "read":
+            s.read(worker, fence, data["n_records"], data["cut"])
+            return []
+        if kind == "block":
+            return s.block(worker, fence, Piece.from_list(data["piece"]), data["bytes"], data["compressed"], now)
+        if kind == "done":
+            self.observe("unit", {"worker": worker, **{k: data.get(k) for k in _UNIT_FACTS}})
+            return s.done(worker, fence, data, now)
+        if kind == "too_large":
+            return s.too_large(worker, fence, data["info"], now)
+        if kind == "failed":
+            self.observe("failed", {"worker": worker, **{k: data.get(k) for k in ("unit", "kind", "stage", "error", "trace", "peak_bytes")}})
+            return s.failed(worker, fence, data, now)
+        return []
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Start(worker, segment):
+                    self.crew.start(worker, segment)
+                case Assign(worker, unit, fence, cap_bytes):
+                    self.crew.assign(worker, unit.to_message(fence), cap_bytes)
+                case More(worker):
+                    self.crew.send(worker, {"type": "more"})
+                case Trim(worker):
+                    self.crew.send(worker, {"type": "trim"})
+                case Stop(worker):
+                    self.crew.send(worker, {"type": "exit"})
+                case Kill(worker, why):
+                    self.observe("kill", {"worker": worker, "why": why})
+                    self.crew.kill(worker)
+                case Commit() | Replace():
+                    self.committer.submit(action)
+                case Discard(paths):
+                    for path in paths:
+                        _remove(path)
+                case Note(kind, text, data):
+                    self.observe(kind, {"text": text, **data})
+
+
+_UNIT_FACTS = ("unit", "n_records", "decoded_bytes", "largest_record", "peak_bytes", "floor_bytes", "seconds", "cpu_s")
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

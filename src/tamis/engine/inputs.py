@@ -1,0 +1,100 @@
+"""What a job reads, before it is cut into partitions."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tamis.engine.job import Job
+from tamis.engine.units import Kind
+from tamis.errors import PipelineError, UsageError
+from tamis.formats.compression import codec_of
+from tamis.formats.listing import FileList, list_files
+from tamis.sizes import parse_size
+from tamis.stages.file_partitioning import PARQUET_SUFFIXES
+from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
+
+
+@dataclass
+class Inputs:
+    files: FileList
+    kinds: list[Kind]
+    block_bytes: int | None = None
+    files_per_partition: int | None = None
+
+
+def find_inputs(job: Job, initial_tasks: Sequence[Task[Any]] | None, blocksize: str | int | None, keep: str) -> Inputs:
+    """Files of the job's source, or of its initial tasks; documents given in memory are kept as files under `keep`."""
+    block = parse_size(blocksize, "blocksize") if blocksize is not None else None
+    source = job.partitioning
+    if initial_tasks is not None and source is not None:
+        raise PipelineError(f"the pipeline has a source ({source.name}) and was given initial_tasks; drop one of them")
+    if source is not None:
+        files = list_files(source.file_paths, source.suffixes(), source.limit)
+        return Inputs(files, kinds_of(files, job), block or source.block_bytes, source.files_per_partition)
+    if job.source is not None or initial_tasks is None:
+        if job.source is None:
+            raise PipelineError(
+                "the pipeline has no source: begin it with a reader (JsonlReader, ParquetReader), or pass initial_tasks"
+            )
+        return Inputs(_nothing(), [Kind.START], block)
+    return _from_tasks(job, list(initial_tasks), block, keep)
+
+
+def kinds_of(files: FileList, job: Job) -> list[Kind]:
+    if job.reader is None:
+        return [Kind.FILES] * len(files)
+    return [
+        Kind.ROWS if p.endswith(PARQUET_SUFFIXES) else Kind.STREAM if codec_of(p) is not None else Kind.BYTES for p in files.paths
+    ]
+
+
+def _nothing() -> FileList:
+    files = FileList()
+    files.append("", 1, 0)
+    return files
+
+
+def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) -> Inputs:
+    if not tasks:
+        raise UsageError("initial_tasks is empty: there is nothing to do")
+    if all(isinstance(t, EmptyTask) for t in tasks):
+        return Inputs(_nothing(), [Kind.START], block)
+    files = FileList()
+    for task in tasks:
+        if isinstance(task, FileGroupTask):
+            for path in task.data:
+                info = os.stat(path)
+                files.append(os.path.abspath(path), info.st_size, info.st_mtime_ns)
+        elif isinstance(task, DocumentBatch):
+            files.append(*_keep_batch(task, keep))
+        else:
+            raise UsageError(f"initial_tasks: expected DocumentBatch, FileGroupTask or EmptyTask, got {type(task).__name__}")
+    if isinstance(tasks[0], DocumentBatch):
+        return Inputs(files, [Kind.ROWS] * len(files), block)
+    return Inputs(files, kinds_of(files, job), block)
+
+
+def _keep_batch(batch: DocumentBatch, keep: str) -> tuple[str, int, int]:
+    """A batch as a Parquet file named by its contents, so that the same cell run again finds the same input."""
+    import pyarrow.parquet as pq
+
+    from tamis.tasks import ROW_ID
+
+    os.makedirs(keep, exist_ok=True)
+    table = batch.to_pyarrow()
+    table = table.drop_columns([ROW_ID]) if ROW_ID in table.column_names else table
+    path = os.path.join(keep, "new.tmp")
+    pq.write_table(table, path)
+    with open(path, "rb") as file:
+        name = hashlib.file_digest(file, "blake2b").hexdigest()[:24]
+    final = os.path.join(keep, f"{name}.parquet")
+    if os.path.exists(final):
+        os.unlink(path)
+    else:
+        os.rename(path, final)
+    info = os.stat(final)
+    return final, info.st_size, info.st_mtime_ns

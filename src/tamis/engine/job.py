@@ -1,0 +1,84 @@
+"""A built pipeline as the engine sees it: where documents come from, stages in segments, where they go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.errors import PipelineError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.file_partitioning import FilePartitioningStage
+from tamis.stages.io import Reader, Writer
+from tamis.stages.resources import Resources
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Neighbouring stages that run in one worker: stages[first:last] of the job."""
+
+    first: int
+    last: int
+    resources: Resources
+    n_workers: int | None = None  # fixed by a stage
+
+
+@dataclass
+class Job:
+    name: str
+    source: ProcessingStage[Any, Any] | None  # a FilePartitioningStage, a user's source, or None with initial tasks
+    reader: Reader | None  # None when a user's stage reads
+    stages: list[ProcessingStage[Any, Any]]
+    writer: Writer | None
+    segments: list[Segment] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+
+    @property
+    def partitioning(self) -> FilePartitioningStage | None:
+        return self.source if isinstance(self.source, FilePartitioningStage) else None
+
+    def keys(self) -> list[str]:
+        """Fields that stages ask for by name, worth finding while records are scanned."""
+        wanted = dict.fromkeys(c for s in self.stages for c in s.input_columns())
+        made = {c for s in self.stages for c in s.output_columns()}
+        return [c for c in wanted if c not in made]
+
+
+def make_job(name: str, stages: list[ProcessingStage[Any, Any]], mode: str = "streaming") -> Job:
+    """Sort the decomposed stages of a pipeline into source, reader, middle and writer, and form segments."""
+    rest = list(stages)
+    source = rest.pop(0) if rest and rest[0].is_source_stage else None
+    reader = rest.pop(0) if rest and isinstance(rest[0], Reader) else None
+    writer = rest.pop() if rest and isinstance(rest[-1], Writer) else None
+    if reader is not None and not isinstance(source, FilePartitioningStage) and source is not None:
+        raise PipelineError(f"{reader.name} reads files that a FilePartitioningStage lists, but {source.name} comes before it")
+    for stage in rest:
+        if isinstance(stage, (Reader, Writer)):
+            what = "begin with its reader" if isinstance(stage, Reader) else "end with its writer"
+            raise PipelineError(f"a pipeline must {what}: move {stage.name!r}, or run two pipelines")
+    job = Job(name, source, reader, rest, writer)
+    job.labels = _labels(rest)
+    job.segments = _segments(rest, mode)
+    return job
+
+
+def _labels(stages: list[ProcessingStage[Any, Any]]) -> list[str]:
+    """Stage names, numbered where one appears twice."""
+    seen: dict[str, int] = {}
+    labels = []
+    for stage in stages:
+        seen[stage.name] = seen.get(stage.name, 0) + 1
+        labels.append(stage.name if seen[stage.name] == 1 else f"{stage.name}#{seen[stage.name]}")
+    return labels
+
+
+def _segments(stages: list[ProcessingStage[Any, Any]], mode: str) -> list[Segment]:
+    """Fuse neighbours with equal needs (streaming), or keep every stage apart (batch)."""
+    segments: list[Segment] = []
+    for i, stage in enumerate(stages):
+        fixed = stage.num_workers()
+        last = segments[-1] if segments else None
+        if last is not None and mode == "streaming" and last.resources == stage.resources and last.n_workers == fixed:
+            segments[-1] = Segment(last.first, i + 1, last.resources, fixed)
+        else:
+            segments.append(Segment(i, i + 1, stage.resources, fixed))
+    return segments or [Segment(0, 0, Resources())]

@@ -1,0 +1,161 @@
+"""Counting every document at every stage, by number and by 128-bit identity.
+
+A document's identity is the content hash of its record at the source; identities are summed modulo 2**128, so sums do not
+depend on order. At each stage: in = out (same documents) + dropped + consumed (replaced by derived documents). Derived
+documents get identities made from their parents'. The books of all partitions are added up and must balance at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+MODULUS = 1 << 128
+
+
+@dataclass
+class Tally:
+    """A number of documents and the sum of their identities."""
+
+    n: int = 0
+    identity: int = 0
+
+    def add(self, n: int, identity: int) -> None:
+        self.n += n
+        self.identity = (self.identity + identity) % MODULUS
+
+    def merge(self, other: Tally) -> None:
+        self.add(other.n, other.identity)
+
+    def to_list(self) -> list[Any]:
+        return [self.n, f"{self.identity:032x}"]
+
+    @classmethod
+    def from_list(cls, values: list[Any]) -> Tally:
+        return cls(int(values[0]), int(values[1], 16))
+
+
+@dataclass
+class StageBook:
+    """What one stage did with its documents."""
+
+    name: str
+    into: Tally = field(default_factory=Tally)
+    out: Tally = field(default_factory=Tally)  # same documents, perhaps with changed fields
+    dropped: dict[str, Tally] = field(default_factory=dict)  # by reason
+    consumed: Tally = field(default_factory=Tally)  # parents that derived documents replace
+    derived: Tally = field(default_factory=Tally)  # new documents
+    seconds: float = 0.0
+
+    def drop(self, reason: str, n: int, identity: int) -> None:
+        if n:
+            self.dropped.setdefault(reason, Tally()).add(n, identity)
+
+    def merge(self, other: StageBook) -> None:
+        for name in ("into", "out", "consumed", "derived"):
+            getattr(self, name).merge(getattr(other, name))
+        for reason, tally in other.dropped.items():
+            self.dropped.setdefault(reason, Tally()).merge(tally)
+        self.seconds += other.seconds
+
+    def imbalance(self) -> str | None:
+        """None when every document that came in is accounted for; else what is wrong."""
+        gone = Tally()
+        for tally in (self.out, self.consumed, *self.dropped.values()):
+            gone.merge(tally)
+        if gone.n != self.into.n:
+            return f"stage {self.name!r}: {self.into.n} documents came in, {gone.n} are accounted for"
+        if gone.identity != self.into.identity:
+            return f"stage {self.name!r}: the counts agree, but they are not the same documents"
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "into": self.into.to_list(),
+            "out": self.out.to_list(),
+            "dropped": {k: v.to_list() for k, v in self.dropped.items()},
+            "consumed": self.consumed.to_list(),
+            "derived": self.derived.to_list(),
+            "seconds": round(self.seconds, 6),
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> StageBook:
+        book = cls(str(data["name"]))
+        for name in ("into", "out", "consumed", "derived"):
+            setattr(book, name, Tally.from_list(data[name]))
+        book.dropped = {str(k): Tally.from_list(v) for k, v in data["dropped"].items()}
+        book.seconds = float(data["seconds"])
+        return book
+
+
+@dataclass
+class Ledger:
+    """The books of a partition, or of a whole run: source, stages in order, sink."""
+
+    records: Tally = field(default_factory=Tally)  # every record of the input, also the bad ones
+    quarantined: Tally = field(default_factory=Tally)
+    not_sampled: Tally = field(default_factory=Tally)
+    n_blank_lines: int = 0
+    n_bad_ranges: int = 0  # stretches of input that hold no countable records (a corrupt tail, an unreadable file)
+    read_bytes: int = 0
+    stages: list[StageBook] = field(default_factory=list)
+    written: Tally = field(default_factory=Tally)  # identities of the documents written
+    content: Tally = field(default_factory=Tally)  # content hashes of the records as written
+    written_bytes: int = 0
+
+    def merge(self, other: Ledger) -> None:
+        for name in ("records", "quarantined", "not_sampled", "written", "content"):
+            getattr(self, name).merge(getattr(other, name))
+        for name in ("n_blank_lines", "n_bad_ranges", "read_bytes", "written_bytes"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for book in other.stages:
+            mine = next((b for b in self.stages if b.name == book.name), None)
+            if mine is None:
+                mine = StageBook(book.name)
+                self.stages.append(mine)
+            mine.merge(book)
+
+    def problems(self) -> list[str]:
+        """Everything that does not balance; empty for a run that kept its promise."""
+        found = [p for p in (book.imbalance() for book in self.stages) if p]
+        flow = Tally(self.records.n, self.records.identity)
+        for tally in (self.quarantined, self.not_sampled):
+            flow.add(-tally.n, -tally.identity)
+        for book in self.stages:
+            if flow != book.into:
+                found.append(f"stage {book.name!r} received {book.into.n} documents where {flow.n} were handed on")
+            flow = Tally(book.out.n, book.out.identity)
+            flow.merge(book.derived)
+        if flow != self.written:
+            found.append(f"{self.written.n} documents were written where {flow.n} left the last stage")
+        return found
+
+    @property
+    def n_dropped(self) -> int:
+        return sum(t.n for b in self.stages for t in b.dropped.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "records": self.records.to_list(),
+            "quarantined": self.quarantined.to_list(),
+            "not_sampled": self.not_sampled.to_list(),
+            "n_blank_lines": self.n_blank_lines,
+            "n_bad_ranges": self.n_bad_ranges,
+            "read_bytes": self.read_bytes,
+            "stages": [b.to_dict() for b in self.stages],
+            "written": self.written.to_list(),
+            "content": self.content.to_list(),
+            "written_bytes": self.written_bytes,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Ledger:
+        ledger = cls()
+        for name in ("records", "quarantined", "not_sampled", "written", "content"):
+            setattr(ledger, name, Tally.from_list(data[name]))
+        for name in ("n_blank_lines", "n_bad_ranges", "read_bytes", "written_bytes"):
+            setattr(ledger, name, int(data[name]))
+        ledger.stages = [StageBook.from_dict(b) for b in data["stages"]]
+        return ledger

@@ -1,0 +1,50 @@
+"""Where and how a run's workers write: plain data, known to the supervisor without importing anything heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """How documents are written. `format` "keep": whatever loses nothing (results without a writer)."""
+
+    format: str = "keep"
+    extension: str = "jsonl"
+    codec: str | None = None
+    fields: tuple[str, ...] | None = None
+    schema: Mapping[str, str] | None = None
+    compression: str = "zstd"
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Folders and limits of a run, the same for all its workers."""
+
+    staged: str
+    scratch: str
+    max_record_bytes: int
+    windows: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 1.0)])  # sampling steps
+    output: OutputSpec = field(default_factory=OutputSpec)
+    expected: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; `expected` is left out (it may name 100,000 files and is read from the plan)."""
+        data = asdict(self)
+        data.pop("expected")
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], expected: dict[str, tuple[int, int]]) -> Workplace:
+        spec = dict(data["output"])
+        spec["fields"] = tuple(spec["fields"]) if spec.get("fields") is not None else None
+        return cls(
+            staged=data["staged"],
+            scratch=data["scratch"],
+            max_record_bytes=data["max_record_bytes"],
+            windows=[(float(a), float(b)) for a, b in data["windows"]],
+            output=OutputSpec(**spec),
+            expected=expected,
+        )

@@ -1,0 +1,281 @@
+"""What a worker does with one unit: read, run the segment's stages, write staged files, report.
+
+The same code runs in worker processes and in the in-process executor. It knows nothing of sockets, caps or commits:
+`say` passes a message to the supervisor, `wait` (feeding only) blocks until the supervisor wants the next block.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tamis.engine import handover, output
+from tamis.engine.apply import StageFailure, identify, run_stage
+from tamis.engine.feeding import feed
+from tamis.engine.job import Job
+from tamis.engine.ledger import Ledger, StageBook
+from tamis.engine.place import Workplace
+from tamis.engine.quarantine import Bad, account_bad, write_quarantine
+from tamis.engine.reading import Contents, Limits, TooLarge, read_pieces
+from tamis.engine.units import Kind, Mode, Unit
+from tamis.errors import FormatError, PipelineError
+from tamis.formats.faults import is_memory_failure
+from tamis.formats.jsonl import JsonlBlock
+from tamis.kernels import hash128
+from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
+
+Say = Callable[[dict[str, Any]], None]
+
+
+class UnitRunner:
+    """Stages of a job, set up once per worker and segment."""
+
+    def __init__(self, job: Job, place: Workplace) -> None:
+        self.job, self.place = job, place
+        self._ready: set[int] = set()
+
+    def run(self, unit: Unit, fence: int, say: Say, wait: Callable[[], None]) -> dict[str, Any]:
+        """The report on a unit: type "done", "too_large" or "failed"."""
+        base = os.path.join(self.place.staged, f"u{unit.id}.{fence}")
+        began = time.perf_counter()
+        try:
+            if unit.mode is Mode.FEED:
+                report = feed(unit, fence, self.place.scratch, self.place.max_record_bytes, base, self.place.expected, say, wait)
+            elif unit.mode is Mode.QUARANTINE:
+                report = self._quarantine(unit, base)
+            elif unit.mode is Mode.RECAST:
+                report = self._recast(unit, base)
+            else:
+                report = self._process(unit, base, say)
+        except TooLarge as exc:
+            report = {"type": "too_large", "info": exc.info}
+        except StageFailure as exc:
+            report = _failure("memory" if is_memory_failure(exc.cause) else "error", exc.cause, exc.stage)
+        except OSError as exc:
+            report = _failure("memory" if is_memory_failure(exc) else "disk", exc)
+        except Exception as exc:
+            report = _failure("memory" if is_memory_failure(exc) else "error", exc)
+        report.setdefault("seconds", round(time.perf_counter() - began, 6))
+        return report
+
+    def setup(self, segment: int) -> None:
+        """Run setup() of the segment's stages, once."""
+        if segment in self._ready:
+            return
+        part = self.job.segments[segment]
+        for stage in self.job.stages[part.first : part.last]:
+            stage.setup(None)
+        self._ready.add(segment)
+
+    def teardown(self) -> None:
+        for segment in self._ready:
+            part = self.job.segments[segment]
+            for stage in self.job.stages[part.first : part.last]:
+                stage.teardown()
+        self._ready.clear()
+
+    # -- the four modes -------------------------------------------------------------------------------------------------
+    def _process(self, unit: Unit, base: str, say: Say) -> dict[str, Any]:
+        part = self.job.segments[unit.segment]
+        self.setup(unit.segment)
+        ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first : part.last]])
+        quarantine: list[Bad] = []
+        if unit.segment == 0:
+            tasks, contents = self._source(unit, ledger, quarantine)
+        else:
+            tasks, contents = handover.load(unit.handover, unit.handover_rows)
+        say(
+            {
+                "type": "read", "n_records": contents.n_records, "cut": contents.cut,
+                "decoded_bytes": contents.decoded_bytes, "largest_record": contents.largest_record,
+            }
+        )  # fmt: skip
+        for i, book in enumerate(ledger.stages):
+            index = part.first + i
+            tasks = run_stage(self.job.stages[index], self.job.labels[index], tasks, book)
+        report: dict[str, Any] = {
+            "type": "done",
+            "n_records": contents.n_records,
+            "decoded_bytes": contents.decoded_bytes,
+            "largest_record": contents.largest_record,
+            "covered": contents.covered,
+            "changed": any(b.whole_file for b in quarantine),
+        }
+        if unit.segment + 1 < len(self.job.segments):
+            report["files"], report["handover"] = [], handover.save(_documents(tasks, self.job), base + ".arrow")
+        else:
+            report["files"] = self._write(tasks, base, ledger)
+        report["files"] += write_quarantine(quarantine, base)
+        report["ledger"] = ledger.to_dict()
+        return report
+
+    def _source(self, unit: Unit, ledger: Ledger, quarantine: list[Bad]) -> tuple[list[Task[Any]], Contents]:
+        kind = unit.pieces[0].kind
+        if kind is Kind.START:
+            return [EmptyTask()], Contents(covered=[(0, 0, 1, True)])
+        if kind is Kind.FILES:
+            covered = [(p.file, 0, p.end, True) for p in unit.pieces]
+            return [FileGroupTask(self.job.name, [p.path for p in unit.pieces])], Contents(covered=covered)
+        limits = Limits(self.place.max_record_bytes, unit.block_bytes, self.place.expected)
+        contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=bool(unit.extra.get("describe")))
+        ledger.read_bytes = contents.decoded_bytes
+        ledger.n_blank_lines = contents.n_blank
+        for batch in contents.batches:
+            batch.dataset_name = self.job.name
+            identify(batch)
+            assert batch._identity is not None
+            ledger.records.add(batch.num_items, hash128.sum128(*batch._identity))
+        contents.batches = [self._sampled(b, unit.step, ledger) for b in contents.batches]
+        self._account_bad(contents.bad, unit.step, ledger, quarantine)
+        reader = self.job.reader
+        if reader is not None and reader.fields is not None:
+            contents.batches = [b.select(list(reader.fields)) for b in contents.batches]
+        return list(contents.batches), contents
+
+    def _sampled(self, batch: DocumentBatch, step: int, ledger: Ledger) -> DocumentBatch:
+        """Only the documents of this sampling step, chosen by their content hash; the others are not this step's."""
+        low, high = self.place.windows[step]
+        if (low, high) == (0.0, 1.0):
+            return batch
+        assert batch._identity is not None
+        chosen = _in_window(batch._identity[0], low, high)
+        left = np.flatnonzero(~chosen)
+        ledger.not_sampled.add(len(left), hash128.sum128(*batch._identity, left))
+        return batch.filter(chosen)
+
+    def _account_bad(self, bad: list[Bad], step: int, ledger: Ledger, quarantine: list[Bad]) -> None:
+        """Bad input belongs to the first sampling step; later ones meet it again and say nothing."""
+        if step == 0:
+            quarantine += bad
+            account_bad(bad, ledger)
+
+    def _write(self, tasks: list[Task[Any]], base: str, ledger: Ledger) -> list[dict[str, Any]]:
+        spec = self.place.output
+        files = [{"path": p, "kind": "listed", "rows": 0} for t in tasks if isinstance(t, FileGroupTask) for p in t.data]
+        documents = _documents([t for t in tasks if not isinstance(t, FileGroupTask)], self.job)
+        if spec.schema is not None and spec.format == "parquet":
+            documents = self._fit_schema(documents, base, ledger, files)
+        return files + output.write_documents(documents, base, spec, ledger)
+
+    def _fit_schema(self, documents: list[DocumentBatch], base: str, ledger: Ledger, files: list[dict[str, Any]]) -> list[DocumentBatch]:
+        """Documents that do not fit the declared schema are dropped with the reason named, as one more stage of the books."""
+        book = StageBook("declared schema")
+        assert self.place.output.schema is not None
+        fitting = []
+        for batch in documents:
+            assert batch._identity is not None
+            book.into.add(batch.num_items, hash128.sum128(*batch._identity))
+            fits, bad = output.check_declared(batch, self.place.output.schema)
+            assert fits._identity is not None
+            book.out.add(fits.num_items, hash128.sum128(*fits._identity))
+            for row, reason in bad:
+                at = np.array([row])
+                book.drop(reason, 1, hash128.sum128(batch._identity[0][at], batch._identity[1][at]))
+            fitting.append(fits)
+        ledger.stages.append(book)
+        return fitting
+
+    def _quarantine(self, unit: Unit, base: str) -> dict[str, Any]:
+        """Set all documents of the unit aside, unprocessed, with their raw bytes."""
+        if unit.segment > 0:
+            return self._quarantine_later(unit, base)
+        limits = Limits(self.place.max_record_bytes, 0, self.place.expected)
+        contents = read_pieces(unit.pieces, [], limits)
+        ledger = Ledger(stages=[StageBook(label) for label in self.job.labels])
+        ledger.read_bytes, ledger.n_blank_lines = contents.decoded_bytes, contents.n_blank
+        quarantine: list[Bad] = []
+        self._account_bad(contents.bad, unit.step, ledger, quarantine)
+        for batch in contents.batches:
+            identify(batch)
+            assert batch._identity is not None
+            ledger.records.add(batch.num_items, hash128.sum128(*batch._identity))
+            chosen = self._sampled(batch, unit.step, ledger)
+            assert chosen._identity is not None
+            ledger.quarantined.add(chosen.num_items, hash128.sum128(*chosen._identity))
+            quarantine += _raw_entries(chosen, unit)
+        return {
+            "type": "done", "n_records": contents.n_records, "decoded_bytes": contents.decoded_bytes,
+            "largest_record": contents.largest_record, "covered": contents.covered, "changed": False,
+            "files": write_quarantine(quarantine, base), "ledger": ledger.to_dict(),
+        }  # fmt: skip
+
+    def _quarantine_later(self, unit: Unit, base: str) -> dict[str, Any]:
+        """The same in a later segment, where documents have been through stages: the first stage here drops them."""
+        tasks, contents = handover.load(unit.handover, unit.handover_rows)
+        part = self.job.segments[unit.segment]
+        ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first :]])
+        quarantine: list[Bad] = []
+        for batch in _documents(tasks, self.job):
+            assert batch._identity is not None
+            n, identity = batch.num_items, hash128.sum128(*batch._identity)
+            ledger.stages[0].into.add(n, identity)
+            ledger.stages[0].drop(f"quarantined: {unit.reason}"[:200], n, identity)
+            quarantine += _raw_entries(batch, unit)
+        return {
+            "type": "done", "n_records": contents.n_records, "decoded_bytes": contents.decoded_bytes,
+            "largest_record": contents.largest_record, "covered": [], "changed": False,
+            "files": write_quarantine(quarantine, base), "ledger": ledger.to_dict(),
+        }  # fmt: skip
+
+    def _recast(self, unit: Unit, base: str) -> dict[str, Any]:
+        from tamis.formats import schema
+
+        if "join" in unit.extra:
+            union = schema.from_json(unit.extra["join"][0])
+            for other in unit.extra["join"][1:]:
+                union = schema.join_schemas(union, schema.from_json(other))
+            union = schema.canonical_order(union, list(self.place.output.fields or ()))
+            return {"type": "done", "schema": schema.to_json(union), "files": [], "n_records": 0, "decoded_bytes": 0, "largest_record": 0, "covered": []}
+        target = schema.from_json(unit.extra["schema"])
+        made = output.recast_parquet(unit.extra["path"], base + ".out", target, self.place.output.compression)
+        return {"type": "done", "files": [made], "n_records": made["rows"], "decoded_bytes": made["bytes"], "largest_record": 0, "covered": []}
+
+
+def _documents(tasks: list[Task[Any]], job: Job) -> list[DocumentBatch]:
+    documents = []
+    for task in tasks:
+        if not isinstance(task, DocumentBatch):
+            raise PipelineError(
+                f"pipeline {job.name!r}: its last stage returned {type(task).__name__}; documents (DocumentBatch) or files "
+                "(FileGroupTask) can be written or returned"
+            )
+        documents.append(task)
+    return documents
+
+
+def _raw_entries(batch: DocumentBatch, unit: Unit) -> list[Bad]:
+    """Quarantine entries for whole documents: their place and bytes."""
+    piece, origin = unit.pieces[0], batch._origin
+    assert batch._rows is not None
+    if isinstance(origin, JsonlBlock):
+        kind = "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
+        return [
+            Bad(piece.file, piece.path, piece.start + int(origin.start[r] - origin.start[0]), int(origin.end[r] - origin.start[r]),
+                unit.reason, unit.stage, kind, raw=origin.buf[origin.start[r] : origin.end[r]].tobytes())
+            for r in batch._rows
+        ]  # fmt: skip
+    rows = batch.to_pyarrow().to_pylist()
+    return [
+        Bad(piece.file, piece.path, piece.start + i, 1, unit.reason, unit.stage, "rows", raw=repr(row).encode())
+        for i, row in enumerate(rows)
+    ]
+
+
+def _in_window(hi: np.ndarray[Any, Any], low: float, high: float) -> np.ndarray[Any, Any]:
+    below = np.ones(len(hi), bool) if high >= 1.0 else hi < np.uint64(int(high * 2**64))
+    return below & (hi >= np.uint64(int(low * 2**64)))
+
+
+def _failure(kind: str, exc: BaseException, stage: str = "") -> dict[str, Any]:
+    lines = traceback.format_exception(exc)
+    report = {"type": "failed", "kind": kind, "stage": stage, "error": f"{type(exc).__name__}: {exc}"[:2000], "trace": "".join(lines)[-4000:]}
+    if isinstance(exc, FormatError):
+        report["kind"] = "error"
+    if isinstance(exc, OSError):
+        report["errno"], report["path"] = exc.errno, exc.filename
+    return report

@@ -1,0 +1,80 @@
+"""Input that is no document, or that no stage survives: set aside with its place, the reason and its raw bytes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tamis.engine.ledger import Ledger
+
+_COPY_BYTES = 1 << 20
+
+
+@dataclass
+class Bad:
+    """Where it lies, why it is there, and its bytes (or where to copy them from)."""
+
+    file: int
+    path: str
+    offset: int
+    length: int
+    reason: str
+    stage: str = ""
+    unit: str = "bytes"  # what offset and length count: bytes, decoded bytes or rows
+    raw: bytes | None = None
+    copy_from: tuple[str, int, int] | None = None  # (path, offset, length) of bytes too many to hold
+    n: int = 1  # records it stands for; 0 when nobody can tell (a damaged tail, an unreadable file)
+    whole_file: bool = False
+
+    def identity(self) -> int:
+        place = f"{self.path}\0{self.offset}\0{self.length}".encode("utf-8", "surrogateescape")
+        return int.from_bytes(hashlib.blake2b(place, digest_size=16).digest(), "big")
+
+
+def account_bad(bad: Iterable[Bad], ledger: Ledger) -> None:
+    """Bad records count as records of the input that were quarantined; ranges are counted apart."""
+    for entry in bad:
+        if entry.n:
+            ledger.records.add(entry.n, entry.identity())
+            ledger.quarantined.add(entry.n, entry.identity())
+        else:
+            ledger.n_bad_ranges += 1
+
+
+def write_quarantine(bad: Sequence[Bad], base: str) -> list[dict[str, Any]]:
+    """Staged files: the entries as JSONL, and one file for each record that was too large to be held."""
+    if not bad:
+        return []
+    path = base + ".quarantine"
+    files = [{"path": path, "kind": "quarantine", "rows": len(bad), "extension": "jsonl"}]
+    with open(path, "wb") as out:
+        for i, entry in enumerate(bad):
+            record: dict[str, Any] = {
+                "file": entry.path, "offset": entry.offset, "length": entry.length, "unit": entry.unit,
+                "reason": entry.reason, "stage": entry.stage, "n": entry.n,
+            }  # fmt: skip
+            if entry.copy_from is not None:
+                raw_path = f"{base}.{i}.raw"
+                _copy_range(entry.copy_from, raw_path)
+                files.append({"path": raw_path, "kind": "quarantine", "rows": 0, "extension": f"{i}.raw"})
+                record["raw_file"] = f"{i}.raw"
+            elif entry.raw is not None:
+                try:
+                    record["raw"] = entry.raw.decode("utf-8")
+                except UnicodeDecodeError:
+                    record["raw_base64"] = base64.b64encode(entry.raw).decode()
+            out.write(json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
+    return files
+
+
+def _copy_range(source: tuple[str, int, int], target: str) -> None:
+    path, offset, length = source
+    with open(path, "rb", buffering=0) as raw, open(target, "wb", buffering=0) as out:
+        raw.seek(offset)
+        while length > 0 and (data := raw.read(min(length, _COPY_BYTES))):
+            out.write(data)
+            length -= len(data)

@@ -1,0 +1,247 @@
+"""One unit's pieces as documents, with everything that could not become a document named.
+
+Covers: opening the right range of the right file, in the right format, inside a bound. Does not cover: which ranges (cursor)
+and what happens to them (process).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from tamis.engine.quarantine import Bad
+from tamis.engine.units import TO_END, Kind, Piece
+from tamis.errors import FormatError
+from tamis.formats import parquet
+from tamis.formats.compression import StreamFault, StreamReader, codec_of
+from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.ranges import read_range
+from tamis.formats.tables import TableBlock
+from tamis.tasks import DocumentBatch
+
+_READ_BYTES = 1 << 20
+
+
+@dataclass
+class Contents:
+    """What a unit holds."""
+
+    batches: list[DocumentBatch] = field(default_factory=list)
+    bad: list[Bad] = field(default_factory=list)
+    n_blank: int = 0
+    decoded_bytes: int = 0
+    largest_record: int = 0
+    covered: list[tuple[int, int, int, bool]] = field(default_factory=list)  # file, start, end, whether end is the file's
+    cut: int = -1  # where to cut a unit of one piece in two: the place of its middle record
+
+    @property
+    def n_records(self) -> int:
+        return sum(b.num_items for b in self.batches) + sum(b.n for b in self.bad)
+
+
+class TooLarge(Exception):
+    """The unit decodes to more than its bound; `info` tells the supervisor how to cut it."""
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        super().__init__("partition too large")
+        self.info = info
+
+
+@dataclass(frozen=True)
+class Limits:
+    max_record_bytes: int
+    block_bytes: int  # bound for pieces whose size nobody knows beforehand; 0: none
+    expected: dict[str, tuple[int, int]] = field(default_factory=dict)  # path -> (size, mtime_ns) when planned
+
+
+def read_pieces(pieces: list[Piece], keys: list[str], limits: Limits, describe: bool = False) -> Contents:
+    contents = Contents()
+    if pieces[0].kind in (Kind.ROWS, Kind.ROW_BLOCK):
+        _read_tables(pieces, limits, contents, describe)
+    else:
+        _read_jsonl(pieces, keys, limits, contents)
+    return contents
+
+
+def open_input(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | None:
+    """The file, unless it cannot be read or is not the one that was planned; then its place is named as bad."""
+    try:
+        file = open(piece.path, "rb", buffering=0)
+        info = os.fstat(file.fileno())
+    except OSError as exc:
+        why = f"cannot be read: {exc.strerror or exc}"
+    else:
+        planned = limits.expected.get(piece.path)
+        if planned is None or planned == (info.st_size, info.st_mtime_ns):
+            return file
+        file.close()
+        why = f"changed during the run: it had {planned[0]} bytes when the run began and has {info.st_size} now"
+    end = piece.end if piece.end != TO_END else piece.start
+    contents.bad.append(Bad(piece.file, piece.path, piece.start, end - piece.start, why, n=0, whole_file=True))
+    contents.covered.append((piece.file, piece.start, end, piece.end == TO_END))
+    return None
+
+
+# -- JSONL --------------------------------------------------------------------------------------------------------------
+def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: Contents) -> None:
+    parts: list[tuple[Piece, np.ndarray[Any, Any], int]] = []  # piece, bytes, place of the first byte
+    for piece in pieces:
+        file = open_input(piece, limits, contents)
+        if file is None:
+            continue
+        with file:
+            if piece.kind is Kind.STREAM:
+                room = limits.block_bytes * 2 - sum(len(d) for _, d, _ in parts) if limits.block_bytes else TO_END
+                parts.append((piece, *_decode_stream(file, piece, room, contents)))
+            else:
+                shift = piece.base if piece.kind is Kind.BLOCK else 0
+                found = read_range(file, piece.start - shift, min(piece.end, TO_END) - shift, limits.max_record_bytes, shift == 0)
+                unit = "decoded bytes" if piece.kind is Kind.BLOCK else "bytes"
+                contents.bad += [
+                    Bad(piece.file, piece.path, o.offset + shift, o.length, "larger than max_record", unit=unit,
+                        copy_from=(piece.path, o.offset, o.length))
+                    for o in found.oversize
+                ]  # fmt: skip
+                parts.append((piece, found.data, found.offset + shift))
+                contents.covered.append((piece.file, piece.start, piece.end, False))
+    if not parts:
+        return
+    buf, at = _joined([d for _, d, _ in parts])
+    places = [place for _, _, place in parts]
+    block = JsonlBlock.parse(buf, keys, limits.max_record_bytes)
+    contents.decoded_bytes = len(buf)
+    contents.n_blank = block.n_blank
+    for start, end, reason in block.bad:
+        i = int(np.searchsorted(at, start, side="right")) - 1
+        piece = parts[i][0]
+        unit = "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
+        contents.bad.append(
+            Bad(piece.file, piece.path, places[i] + start - int(at[i]), end - start, reason, unit=unit, raw=buf[start:end].tobytes())
+        )
+    starts = block.start
+    if block.n_rows:
+        contents.largest_record = int((block.end - starts).max())
+        contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
+    everything = np.sort(np.concatenate([starts, [s for s, _, _ in block.bad]])) if block.bad else starts
+    if len(parts) == 1 and len(everything) > 1:
+        contents.cut = places[0] + int(everything[len(everything) // 2])
+
+
+def _decode_stream(file: BinaryIO, piece: Piece, room: int, contents: Contents) -> tuple[np.ndarray[Any, Any], int]:
+    """A whole compressed file in memory, if it is small enough; what follows a fault is named as bad."""
+    reader = StreamReader(file, codec_of(piece.path))
+    parts, total, fault = [], 0, None
+    while True:
+        try:
+            data = reader.read(_READ_BYTES)
+        except StreamFault as exc:
+            fault = exc
+            break
+        if not data:
+            break
+        parts.append(data)
+        total += len(data)
+        if total > room:
+            raise TooLarge({"feed": piece.file, "decoded": total, "compressed": reader.compressed_offset})
+    joined = b"".join(parts)
+    end = len(joined)
+    if fault is not None:
+        end = joined.rfind(b"\n") + 1
+        contents.bad.append(broken_tail(piece, fault, end, joined[end:]))
+    contents.covered.append((piece.file, 0, len(joined), True))
+    first = 3 if joined.startswith(b"\xef\xbb\xbf") else 0
+    return np.frombuffer(joined, np.uint8)[first:end], first
+
+
+def broken_tail(piece: Piece, fault: StreamFault, start: int, raw: bytes) -> Bad:
+    return Bad(
+        piece.file, piece.path, start, fault.decoded_offset - start,
+        f"the compressed stream is damaged at byte {fault.compressed_offset}: {fault.reason}; nothing behind it can be read",
+        unit="decoded bytes", raw=raw[: 1 << 20], n=0,
+    )  # fmt: skip
+
+
+def _joined(parts: list[np.ndarray[Any, Any]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """One buffer, each part ending in a newline, and where each part begins."""
+    if len(parts) == 1:
+        return parts[0], np.zeros(1, np.int64)
+    newline = np.frombuffer(b"\n", np.uint8)
+    padded, at, total = [], [], 0
+    for part in parts:
+        at.append(total)
+        padded.append(part)
+        total += len(part)
+        if len(part) and part[-1] != 10:
+            padded.append(newline)
+            total += 1
+    return np.concatenate(padded), np.array(at, np.int64)
+
+
+# -- Parquet ------------------------------------------------------------------------------------------------------------
+def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, describe: bool) -> None:
+    tables: list[pa.Table] = []
+    for piece in pieces:
+        file = open_input(piece, limits, contents)
+        if file is None:
+            continue
+        file.close()
+        try:
+            tables += _rows_of_piece(piece, limits, contents, describe)
+        except FormatError as exc:
+            contents.bad.append(Bad(piece.file, piece.path, 0, 0, str(exc), unit="rows", n=0, whole_file=True))
+            contents.covered.append((piece.file, 0, 0, True))
+    for table in _same_schema(tables):
+        contents.decoded_bytes += table.nbytes
+        if len(table):
+            contents.largest_record = max(contents.largest_record, table.nbytes // len(table))
+            block = TableBlock(table)
+            contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
+    if len(pieces) == 1 and contents.n_records > 1:
+        start = contents.covered[-1][1]
+        contents.cut = start + (contents.covered[-1][2] - start) // 2
+
+
+def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: bool) -> list[pa.Table]:
+    if piece.kind is Kind.ROW_BLOCK:
+        with pa.OSFile(piece.path) as source:
+            table = pa.ipc.open_file(source).read_all()
+        contents.covered.append((piece.file, piece.start, piece.end, False))
+        return [table.slice(piece.start - piece.base, piece.end - piece.start)]
+    info = parquet.describe(piece.path)
+    whole = piece.end == TO_END
+    size = sum(g.decoded_bytes for g in info.row_groups)
+    if whole and (describe or (limits.block_bytes and size > limits.block_bytes * 2 and info.n_rows > 1)):
+        groups = [(g.first_row, g.n_rows, g.decoded_bytes) for g in info.row_groups]
+        raise TooLarge({"rows": piece.file, "groups": groups, "n_rows": info.n_rows, "decoded": size})
+    end = info.n_rows if whole else piece.end
+    tables, at = [], piece.start
+    while at < end:
+        try:
+            for _, table in parquet.iter_rows(piece.path, at, end):
+                tables.append(table)
+            break
+        except parquet.ParquetFault as fault:
+            stop = min(fault.next_row, end)
+            contents.bad.append(
+                Bad(piece.file, piece.path, fault.row, stop - fault.row, f"damaged Parquet page: {fault.reason}", unit="rows", n=stop - fault.row)
+            )
+            at = stop
+    contents.covered.append((piece.file, piece.start, end, whole))
+    return tables
+
+
+def _same_schema(tables: list[pa.Table]) -> Iterator[pa.Table]:
+    """Neighbouring tables of one schema as one (as a user who groups files expects); others apart."""
+    group: list[pa.Table] = []
+    for table in tables:
+        if group and not table.schema.equals(group[0].schema):
+            yield pa.concat_tables(group).combine_chunks()
+            group = []
+        group.append(table.replace_schema_metadata(None))
+    if group:
+        yield pa.concat_tables(group).combine_chunks()

@@ -1,0 +1,129 @@
+"""What to do with a unit that failed. Pure: every answer changes something, so nothing is retried for ever.
+
+memory failure   split in two; one record: alone with the whole budget; still too much: infeasible, the run ends incomplete
+stage error,     once more on a fresh worker; then split until one record is left; that record goes to quarantine
+crash, timeout
+killed for       again, unchanged: it was not its fault (five times, then as a crash)
+others' sake
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tamis.engine.units import TO_END, Kind, Mode, Piece, Unit, split_pieces
+
+MAX_INNOCENT_KILLS = 5
+_SIGKILL = 9
+
+
+@dataclass(frozen=True)
+class Verdict:
+    what: str  # retry, split, alone, quarantine, feed, infeasible, fail
+    note: str = ""
+    n_failures: int = 0
+
+
+@dataclass(frozen=True)
+class Half:
+    pieces: list[Piece]
+    rows: tuple[int, int]
+
+
+def judge_death(why_killed: str, how: str, signal: int, used_bytes: int, cap_bytes: int) -> dict[str, Any]:
+    """What the end of a worker says about the unit it was working on."""
+    if why_killed == "timeout":
+        return {"kind": "timeout", "error": "took longer than the timeout"}
+    if why_killed == "over its cap":
+        return {"kind": "memory", "error": "went over its memory cap"}
+    if why_killed or signal == _SIGKILL:
+        return {"kind": "killed", "error": why_killed or "killed from outside"}
+    if cap_bytes and used_bytes > cap_bytes * 8 // 10:
+        return {"kind": "memory", "error": f"the worker died ({how}) close to its memory cap"}
+    return {"kind": "crash", "error": f"the worker process died: {how}"}
+
+
+def decide(unit: Unit, report: dict[str, Any]) -> Verdict:
+    """Decide, and note on the unit what has been tried."""
+    kind, error = report["kind"], str(report.get("error", ""))
+    if kind == "killed":
+        kills = unit.extra["kills"] = unit.extra.get("kills", 0) + 1
+        if kills <= MAX_INNOCENT_KILLS:
+            return Verdict("retry")
+        kind = "crash"
+    unit.last_error = error
+    if unit.mode is Mode.RECAST:
+        unit.n_failures += 1
+        return Verdict("retry") if unit.n_failures < 3 else Verdict("fail")
+    if unit.mode is Mode.FEED:
+        return _decide_feed(unit, kind, error)
+    if kind == "memory":
+        return _decide_memory(unit)
+    unit.n_failures += 1
+    stage = report.get("stage", "")
+    where = f"stage {stage!r} " if stage else ""
+    if unit.mode is Mode.QUARANTINE:
+        return Verdict("retry") if unit.n_failures < 5 else Verdict("fail")
+    if unit.n_failures == 1:
+        return Verdict("retry", f"{where}failed, trying once more on a fresh worker: {error}")
+    if can_split(unit):
+        return Verdict("split", n_failures=1)
+    unit.mode, unit.alone = Mode.QUARANTINE, False
+    unit.reason, unit.stage = f"{kind}: {error}", stage
+    return Verdict("quarantine", f"{where}failed twice on one record, which goes to quarantine: {error}")
+
+
+def _decide_memory(unit: Unit) -> Verdict:
+    if can_split(unit) and not unit.alone:
+        return Verdict("split", n_failures=unit.n_failures)
+    piece = unit.pieces[0]
+    if piece.kind is Kind.STREAM and len(unit.pieces) == 1:
+        return Verdict("feed")
+    if not unit.alone:
+        unit.alone = True
+        return Verdict("alone")
+    size = piece.end - piece.start if piece.end != TO_END else 0
+    return Verdict(
+        "infeasible",
+        f"one record of {piece.path} (at {piece.start}, {size} bytes or less) does not fit the memory budget even alone; "
+        "run again with a larger --memory, or set max_record below its size to quarantine it",
+    )
+
+
+def _decide_feed(unit: Unit, kind: str, error: str) -> Verdict:
+    unit.n_failures += 1
+    if unit.n_failures >= 6:
+        return Verdict("fail")
+    if kind == "memory":
+        unit.block_bytes = max(1 << 16, unit.block_bytes // 2)
+    return Verdict("retry", f"the feeder of {unit.pieces[0].path if unit.pieces else 'a file'} failed and starts again: {error}")
+
+
+def can_split(unit: Unit) -> bool:
+    if unit.segment > 0:
+        start, end = unit.handover_rows
+        return end - start > 1
+    return split_pieces(unit) is not None
+
+
+def halves(unit: Unit) -> list[Half]:
+    """The unit in two, by rows of its handover file or by its pieces."""
+    if unit.segment > 0:
+        start, end = unit.handover_rows
+        middle = unit.cut if start < unit.cut < end else (start + end) // 2
+        return [Half(unit.pieces, (middle, end)), Half(unit.pieces, (start, middle))]
+    cut = split_pieces(unit)
+    assert cut is not None
+    return [Half(cut[1], unit.handover_rows), Half(cut[0], unit.handover_rows)]
+
+
+def without(pieces: list[Piece], done: Piece) -> list[Piece]:
+    """What a feeder still has to hand out after the block `done`."""
+    rest = []
+    for piece in pieces:
+        if done.start > piece.start:
+            rest.append(replace(piece, end=min(piece.end, done.start)))
+        if done.end < piece.end:
+            rest.append(replace(piece, start=max(piece.start, done.end)))
+    return [p for p in rest if p.start < p.end]

@@ -1,0 +1,371 @@
+"""One execution of a job: prepare or resume the run directory, drive the work, check the books, close the run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tamis.engine.budgeting import Shares, share_budget
+from tamis.engine.commit import Committer
+from tamis.engine.cursor import Cursor
+from tamis.engine.drive import Crew, Driver
+from tamis.engine.identity import describe_job, differences
+from tamis.engine.inputs import Inputs
+from tamis.engine.job import Job
+from tamis.engine.ledger import Ledger
+from tamis.engine.place import OutputSpec, Workplace
+from tamis.engine.rundb import RunDatabase
+from tamis.engine.rundir import Past, RunDir, changed_inputs, describe_inputs, new_run_id
+from tamis.engine.settings import Record, RunSettings
+from tamis.engine.supervisor import Config, Supervisor
+from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError
+from tamis.memory import profiles
+from tamis.memory.budget import Budget, find_budget
+from tamis.memory.predictor import Predictor
+from tamis.sizes import format_size
+
+DEFAULT_BLOCK_BYTES = 32 << 20
+Progress = Callable[[dict[str, Any]], None]
+
+
+class OpenCrew(Crew, Protocol):
+    """A crew with a life of its own."""
+
+    server_pss_bytes: int
+    server_anon_bytes: int
+
+    def open(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+CrewMaker = Callable[[Job, dict[str, Any], str, bool], OpenCrew]
+
+
+@dataclass
+class RunResult:
+    """What a run did. `status`: finished, sampled (a share was delivered), or already (nothing was left to do)."""
+
+    status: str
+    run_dir: str
+    output: str
+    files: list[dict[str, Any]] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=Ledger)
+    share: float = 1.0
+    budget_bytes: int = 0
+    peak_bytes: int = 0
+    seconds: float = 0.0
+    counters: dict[str, int] = field(default_factory=dict)
+    exit_code: int = 0
+    message: str = ""
+    has_writer: bool = True
+
+
+class Run:
+    """Call `execute` once."""
+
+    def __init__(self, job: Job, inputs: Inputs, settings: RunSettings, make_crew: CrewMaker, output: str, progress: Progress | None = None) -> None:
+        self.job, self.inputs, self.settings, self.make_crew = job, inputs, settings, make_crew
+        self.progress = progress or (lambda _: None)
+        self.dir = RunDir(output, settings.scratch)
+        self.record = Record()
+        self.began_s = time.monotonic()
+        self.peak_bytes = 0
+        self._shown_s = 0.0
+        self._db: RunDatabase | None = None
+
+    def execute(self) -> RunResult:
+        budget = find_budget(self.settings.memory, os.environ)
+        mode = self.job.writer.mode if self.job.writer is not None else "ignore"
+        self.dir.check_foreign(mode)
+        self.dir.open()
+        try:
+            return self._locked(budget, mode)
+        finally:
+            self.dir.close()
+
+    # -- preparing ------------------------------------------------------------------------------------------------------
+    def _locked(self, budget: Budget, mode: str) -> RunResult:
+        if self.settings.fresh or mode == "overwrite":
+            self.dir.forget()
+        plan = self._plan()
+        past = self.dir.recover()
+        done = self.dir.read_json("manifest.json")
+        if done is not None and done.get("steps") == plan["steps"]:
+            return self._already(done, past)
+        self._remove("manifest.json")
+        self.dir.make_scratch()
+        self._db = RunDatabase(os.path.join(self.dir.path, "run.sqlite"))
+        self.record.note("memory", budget.bytes, budget.source, budget.why)
+        try:
+            return self._work(budget, plan, past)
+        finally:
+            self._db.close()
+
+    def _plan(self) -> dict[str, Any]:
+        """The plan of this output: made now, or the earlier one if it is the same work."""
+        now = describe_inputs(self.inputs.files)
+        stages = describe_job(self.job, {"max_record": self.settings.max_record_bytes})
+        plan = self.dir.read_plan()
+        if plan is None:
+            plan = {"run_id": new_run_id(), "name": self.job.name, "inputs": now, "stages": stages, "steps": self.settings.targets[:1]}
+        else:
+            changed = differences(plan["stages"], stages) or changed_inputs(plan["inputs"], now)
+            if changed:
+                more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
+                raise RunConflict(
+                    f"{self.dir.output} holds a run of something else: {'; '.join(changed[:3])}{more}. "
+                    "Give another output, or start over with --fresh"
+                )
+        plan["steps"] = self._steps(plan["steps"])
+        self.dir.write_plan(plan)
+        return plan
+
+    def _steps(self, earlier: list[float]) -> list[float]:
+        """Sampling steps (upper ends of hash windows): those of earlier runs, then those still wanted."""
+        targets = [0.01, 0.1, 1.0] if self.settings.on_infeasible == "sample" and self.settings.sample is None else self.settings.targets
+        wanted = targets[-1]
+        if wanted < earlier[-1]:
+            raise RunConflict(
+                f"{self.dir.output} already holds (or is being filled with) {earlier[-1]:.3%} of the documents; a smaller "
+                "sample needs another output, or --fresh"
+            )
+        return [*earlier, *(t for t in targets if t > earlier[-1])]
+
+    def _already(self, done: dict[str, Any], past: Past) -> RunResult:
+        result = self._result("already", past, done["steps"][-1])
+        result.exit_code, result.message = int(done.get("exit_code", 0)), str(done.get("message", ""))
+        return result
+
+    # -- working --------------------------------------------------------------------------------------------------------
+    def _work(self, budget: Budget, plan: dict[str, Any], past: Past) -> RunResult:
+        windows = list(zip([0.0, *plan["steps"][:-1]], plan["steps"], strict=True))
+        place = Workplace(self.dir.staged, self.dir.scratch, self.settings.max_record_bytes, windows, self._output_spec())
+        workplace = {"workplace": place.to_dict(), "plan": os.path.join(self.dir.path, "plan.json")}
+        self.progress({"phase": "starting"})
+        crew = self.make_crew(self.job, workplace, os.path.join(self.dir.path, "worker.log"), self.settings.count_caller)
+        try:
+            crew.open()
+            shares = share_budget(budget.bytes, crew.server_pss_bytes, crew.server_anon_bytes, self.settings, self.record)
+            return self._steps_of_work(crew, budget, shares, plan, past)
+        finally:
+            crew.close()
+
+    def _output_spec(self) -> OutputSpec:
+        writer = self.job.writer
+        if writer is None:
+            return OutputSpec()
+        return OutputSpec(
+            format=writer.format,
+            extension=writer.file_extension,
+            codec=writer.codec,
+            fields=tuple(writer.fields) if writer.fields is not None else None,
+            schema=dict(writer.schema) if writer.schema is not None else None,
+            compression=(writer.write_kwargs or {}).get("compression", "zstd"),
+        )
+
+    def _steps_of_work(self, crew: OpenCrew, budget: Budget, shares: Shares, plan: dict[str, Any], past: Past) -> RunResult:
+        config = self._config(budget, shares)
+        key = _profile_key(plan)
+        predictors = self._predictors(key, config)
+        total = past.ledger
+        committer = Committer(self.dir.output, self.dir.quarantine, self.dir.log, crew.wake)
+        share, supervisor = 0.0, None
+        counters: dict[str, int] = {}
+        try:
+            for step, target in enumerate(plan["steps"]):
+                if step and not self._fits_disk(total, plan["steps"][step - 1], target):
+                    break
+                cursor = Cursor(self.inputs.files, self.inputs.kinds, past.done.get(step, {}), self.inputs.files_per_partition)
+                supervisor = Supervisor(config, cursor, predictors, step)
+                self._drive(supervisor, crew, committer, total, target)
+                total.merge(supervisor.ledger)
+                for name, n in supervisor.counters.items():
+                    counters[name] = counters.get(name, 0) + n
+                self._check_stopped(supervisor, total)
+                share = target
+            self._reconcile_schemas(config, predictors, crew, committer)
+        finally:
+            committer.close()
+            profiles.save(key, {"segments": [p.to_dict() for p in predictors]})
+        return self._finish(plan, share, total, counters, supervisor, budget)
+
+    def _config(self, budget: Budget, shares: Shares) -> Config:
+        block = self.inputs.block_bytes or DEFAULT_BLOCK_BYTES
+        if self.inputs.files_per_partition:
+            block = 1 << 40
+        by = "user" if self.inputs.block_bytes else "default"
+        self.record.note("blocksize", block, by, "upper bound of a partition's decoded bytes; the measured peak may demand less")
+        from tamis.sizes import parse_size
+
+        return Config(
+            budget_bytes=budget.bytes,
+            pool_bytes=shares.pool_bytes,
+            worker_bytes=shares.worker_bytes,
+            n_slots=shares.n_workers,
+            fixed_workers=[s.n_workers for s in self.job.segments],
+            mode=self.settings.mode,
+            max_block_bytes=block,
+            queue_bytes=parse_size(self.settings.queue),
+            timeout_s=self.settings.timeout,
+            rate_limit=self.settings.rate_limit,
+            rate_floor=self.settings.rate_floor,
+        )
+
+    def _predictors(self, key: str, config: Config) -> list[Predictor]:
+        known = profiles.load(key) or {}
+        kept = known.get("segments", [])
+        made = []
+        for i in range(len(self.job.segments)):
+            try:
+                made.append(Predictor.from_dict(kept[i], config.max_block_bytes))
+                self.record.note(f"partition model {i}", kept[i]["coefficients"], "machine profile", "fitted by earlier runs of this pipeline here")
+            except (IndexError, KeyError, TypeError, TamisError):
+                made.append(Predictor(config.max_block_bytes))
+        return made
+
+    def _drive(self, supervisor: Supervisor, crew: OpenCrew, committer: Committer, before: Ledger, target: float) -> None:
+        assert self._db is not None
+        driver = Driver(supervisor, crew, committer, self._db.event)
+        try:
+            driver.run(lambda now: self._tick(driver, before, target, now))
+        except KeyboardInterrupt:
+            driver.stop("interrupted")
+            raise
+        finally:
+            self.peak_bytes = max(self.peak_bytes, driver.peak_bytes)
+
+    def _tick(self, driver: Driver, before: Ledger, target: float, now: float) -> None:
+        if now - self._shown_s < 0.2:
+            return
+        self._shown_s = now
+        s = driver.supervisor
+        left = s.bytes_left
+        state = {
+            "phase": "working", "share": target, "seconds": now - self.began_s, "used_bytes": driver.used_bytes,
+            "peak_bytes": driver.peak_bytes, "budget_bytes": s.config.budget_bytes, "total_bytes": self.inputs.files.total_bytes,
+            "left_bytes": left, "documents": before.records.n + s.ledger.records.n, "written": before.written.n + s.ledger.written.n,
+            "dropped": before.n_dropped + s.ledger.n_dropped, "quarantined": before.quarantined.n + s.ledger.quarantined.n,
+            "read_bytes": s.ledger.read_bytes, "workers": len(s.workers), "level": int(s.pressure.level),
+        }  # fmt: skip
+        assert self._db is not None
+        self._db.sample(state, {w.id: w.used_bytes for w in s.workers.values()})
+        self.progress(state)
+
+    def _check_stopped(self, supervisor: Supervisor, total: Ledger) -> None:
+        """Turn a supervisor that stopped early into the error that says why."""
+        if supervisor.fatal:
+            if supervisor.fatal_kind == "disk":
+                free = shutil.disk_usage(self.dir.output).free
+                raise BudgetError(
+                    f"{supervisor.fatal}. {format_size(free)} are free there. Everything committed so far is kept: "
+                    "make room and run the same command again"
+                )
+            raise TamisError(f"{supervisor.fatal}. Everything committed so far is kept; see {self.dir.path}/worker.log")
+        if supervisor.stopping:
+            raise Incomplete(f"{supervisor.stopping}. {total.written.n} documents are committed; run the same command again to go on")
+        if supervisor.infeasible:
+            raise Incomplete(supervisor.infeasible[0])
+
+    def _fits_disk(self, total: Ledger, done_share: float, next_share: float) -> bool:
+        """Whether the next sampling step fits the disk, judged by what the steps so far took."""
+        if self.settings.on_infeasible != "sample":
+            return True
+        needed = total.written_bytes / done_share * (next_share - done_share) * 1.05
+        free = shutil.disk_usage(self.dir.output).free
+        if needed > free:
+            self.record.note(
+                "sample", done_share, "adaptation",
+                f"{next_share:.0%} of the documents would take {format_size(needed)} more, {format_size(free)} are free",
+            )  # fmt: skip
+        return needed <= free
+
+    def _reconcile_schemas(self, config: Config, predictors: list[Predictor], crew: OpenCrew, committer: Committer) -> None:
+        """JSONL -> Parquet: one schema for all files of the run, the union of what partitions found."""
+        if self._output_spec().format != "parquet":
+            return
+        files = {f["name"]: f["schema"] for f in self._committed_files(committer) if f.get("schema")}
+        distinct = sorted(set(files.values()))
+        if len(distinct) < 2:
+            return
+        self.progress({"phase": "schema"})
+        empty = Cursor(type(self.inputs.files)(), [])
+        joiner = Supervisor(config, empty, predictors)
+        joiner.join_schemas(distinct)
+        self._drive(joiner, crew, committer, Ledger(), 1.0)
+        self._check_stopped(joiner, Ledger())
+        union = joiner.schemas["*"]
+        writer = Supervisor(config, Cursor(type(self.inputs.files)(), []), predictors)
+        writer.recast(union, [n for n, s in files.items() if s != union], self.dir.output)
+        self._drive(writer, crew, committer, Ledger(), 1.0)
+        self._check_stopped(writer, Ledger())
+
+    def _committed_files(self, committer: Committer) -> list[dict[str, Any]]:
+        return [f for f in self.dir.recover().files.values() if f["kind"] == "output"]
+
+    # -- closing --------------------------------------------------------------------------------------------------------
+    def _finish(self, plan: dict[str, Any], share: float, total: Ledger, counters: dict[str, int], supervisor: Supervisor | None, budget: Budget) -> RunResult:
+        past = self.dir.recover()
+        problems = total.problems()
+        if past.ledger.to_dict()["written"] != total.to_dict()["written"]:
+            problems.append(f"the commit log holds {past.ledger.written.n} documents, {total.written.n} were written")
+        status = "finished" if share == plan["steps"][-1] else "sampled"
+        result = self._result(status, past, share)
+        result.counters, result.budget_bytes, result.peak_bytes = counters, budget.bytes, self.peak_bytes
+        result.exit_code, result.message = self._verdict(past.ledger, supervisor)
+        if problems:
+            result.exit_code, result.message = ConservationError.exit_code, "the books do not balance: " + "; ".join(problems)
+        plan["steps"] = [s for s in plan["steps"] if s <= share]
+        self.dir.write_plan(plan)
+        self.dir.write_json("settings.json", {"settings": self.record.entries})
+        self.dir.write_json(
+            "manifest.json",
+            {
+                "run_id": plan["run_id"], "steps": plan["steps"], "status": result.status, "share": share, "exit_code": result.exit_code,
+                "message": result.message, "ledger": past.ledger.to_dict(), "content_hash": f"{past.ledger.content.identity:032x}",
+                "seconds": round(result.seconds, 3), "budget_bytes": budget.bytes, "peak_bytes": self.peak_bytes, "counters": counters,
+                "files": result.files,
+            },
+        )  # fmt: skip
+        return result
+
+    def _verdict(self, ledger: Ledger, supervisor: Supervisor | None) -> tuple[int, str]:
+        n_bad = ledger.quarantined.n + ledger.n_bad_ranges
+        rate = n_bad / max(1, ledger.records.n)
+        if n_bad > self.settings.rate_floor and rate > self.settings.rate_limit:
+            return Incomplete.exit_code, (
+                f"{n_bad} of {ledger.records.n} records are in quarantine ({rate:.2%}), above the limit of "
+                f"{self.settings.rate_limit:.2%}; everything else is committed. See: tamis quarantine {self.dir.output}"
+            )
+        if supervisor is not None and supervisor.changed_files:
+            return Incomplete.exit_code, (
+                f"some input files could not be read or changed during the run; everything else is committed. "
+                f"See: tamis quarantine {self.dir.output}"
+            )
+        return 0, ""
+
+    def _result(self, status: str, past: Past, share: float) -> RunResult:
+        files = [f for _, f in sorted(past.files.items()) if f["kind"] in ("output", "listed")]
+        seconds = time.monotonic() - self.began_s
+        return RunResult(
+            status, self.dir.path, self.dir.output, files, past.ledger, share, seconds=seconds, has_writer=self.job.writer is not None
+        )
+
+    def _remove(self, name: str) -> None:
+        try:
+            os.unlink(os.path.join(self.dir.path, name))
+        except FileNotFoundError:
+            pass
+
+
+def _profile_key(plan: dict[str, Any]) -> str:
+    import hashlib
+    import json
+
+    return hashlib.blake2b(json.dumps(plan["stages"], sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,254 @@
+"""The run directory `<output>/_tamis/`: plan, lock, commit log, quarantine, and what an earlier run left there.
+
+    plan.json       what this run is: inputs, pipeline, sampling steps
+    commit.log      what is done (commitlog.py)
+    lock            held while a run works here
+    staged/         files being written          scratch/   blocks between processes (may lie elsewhere)
+    quarantine/     input set aside, with reasons
+    run.sqlite      events, samples, attempts    settings.json  every setting with its reason
+    manifest.json   at the end: all files, totals, hashes
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.engine.commit import remove_orphans
+from tamis.engine.commitlog import CommitLog
+from tamis.engine.cursor import Done
+from tamis.engine.ledger import Ledger
+from tamis.errors import RunConflict
+from tamis.formats.listing import FileList
+
+NAME = "_tamis"
+VERSION = 1
+_FINGERPRINTED_FILES = 256
+_FINGERPRINT_BYTES = 1 << 16
+
+
+@dataclass
+class Past:
+    """What the commit log says was done before."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    done: dict[int, dict[int, Done]] = field(default_factory=dict)  # step -> file -> ranges
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> description
+    n_commits: int = 0
+
+
+class RunDir:
+    def __init__(self, output: str, scratch: str | None = None) -> None:
+        self.output = output
+        self.path = os.path.join(output, NAME)
+        self.staged = os.path.join(self.path, "staged")
+        self.quarantine = os.path.join(self.path, "quarantine")
+        self._scratch_parent = scratch
+        self.scratch = os.path.join(self.path, "scratch")
+        self.log = CommitLog(os.path.join(self.path, "commit.log"))
+        self._lock = -1
+
+    # -- opening --------------------------------------------------------------------------------------------------------
+    def exists(self) -> bool:
+        return os.path.exists(os.path.join(self.path, "plan.json"))
+
+    def check_foreign(self, mode: str) -> None:
+        """Refuse an output that holds something Tamis did not write, unless files are to be added to it."""
+        if not os.path.exists(self.output):
+            return
+        if not os.path.isdir(self.output):
+            raise RunConflict(f"{self.output} is a file; give a folder for the output")
+        names = [n for n in os.listdir(self.output) if n != NAME]
+        if mode == "error" and (names or self.exists()):
+            raise RunConflict(f"{self.output} exists and is not empty (mode='error'); give another folder")
+        if names and not self.exists() and mode != "append":
+            raise RunConflict(
+                f"{self.output} already holds data that Tamis did not write ({names[0]!r} and {len(names) - 1} more); give an "
+                "empty folder, or mode='append' to add files next to them"
+            )
+
+    def open(self) -> None:
+        """Create the folders and take the lock. Raises RunConflict when another run works here."""
+        try:
+            os.makedirs(self.path, exist_ok=True)
+            self._lock = os.open(os.path.join(self.path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as exc:
+            raise RunConflict(f"cannot write to {self.output}: {exc.strerror or exc}") from exc
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            self._lock = -1
+            raise RunConflict(f"another run is writing to {self.output}; wait for it, or give another output") from None
+        for folder in (self.staged, self.quarantine):
+            os.makedirs(folder, exist_ok=True)
+
+    def make_scratch(self) -> str:
+        """An empty folder for blocks. Scratch is never needed for recovery, so what an earlier run left is removed."""
+        if self._scratch_parent is not None:
+            key = hashlib.blake2b(os.path.abspath(self.output).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+            self.scratch = os.path.join(self._scratch_parent, f"tamis-{key}")
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        os.makedirs(self.scratch, mode=0o700, exist_ok=True)
+        return self.scratch
+
+    def close(self) -> None:
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    # -- the plan -------------------------------------------------------------------------------------------------------
+    def read_plan(self) -> dict[str, Any] | None:
+        try:
+            with open(os.path.join(self.path, "plan.json"), "rb") as file:
+                plan = json.load(file)
+        except FileNotFoundError:
+            return None
+        except ValueError as exc:
+            raise RunConflict(f"{self.path}/plan.json is damaged ({exc}); start over with --fresh") from None
+        if not isinstance(plan, dict) or plan.get("version") != VERSION:
+            raise RunConflict(f"{self.path} was written by another version of Tamis; start over with --fresh")
+        return plan
+
+    def write_plan(self, plan: dict[str, Any]) -> None:
+        self.write_json("plan.json", {"version": VERSION, **plan})
+
+    def write_json(self, name: str, data: dict[str, Any]) -> None:
+        """Whole or not at all."""
+        path = os.path.join(self.path, name)
+        with open(path + ".tmp", "w", encoding="utf-8") as file:
+            json.dump(data, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path + ".tmp", path)
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        try:
+            with open(os.path.join(self.path, name), "rb") as file:
+                data = json.load(file)
+        except (OSError, ValueError):
+            return None
+        return data if isinstance(data, dict) else None
+
+    # -- the past -------------------------------------------------------------------------------------------------------
+    def recover(self) -> Past:
+        """Read the log, check that committed files are there, remove what was never committed."""
+        past = Past()
+        replaced = []
+        for record in self.log.read():
+            if record["t"] == "commit":
+                past.n_commits += 1
+                past.ledger.merge(Ledger.from_dict(record["ledger"]))
+                for file, start, end, at_end in record["cover"]:
+                    done = past.done.setdefault(int(record["step"]), {}).setdefault(int(file), Done())
+                    done.ranges.add(int(start), int(end))
+                    if at_end:
+                        done.size = int(end)
+                for about in record["files"]:
+                    past.files[about["name"]] = about
+            elif record["t"] == "replace":
+                old = past.files.pop(record["old"], {})
+                past.files[record["file"]["name"]] = record["file"]
+                past.ledger.content.add(0, int(record["file"]["content"], 16) - int(old.get("content", "0"), 16))
+                replaced.append(os.path.join(self.output, record["old"]))
+        for path in replaced:
+            if os.path.exists(path):
+                os.unlink(path)
+        self._check_files(past)
+        remove_orphans(self.staged, self.output, self.quarantine, set(past.files))
+        return past
+
+    def _check_files(self, past: Past) -> None:
+        for name, about in past.files.items():
+            if about["kind"] != "output":
+                continue
+            path = os.path.join(self.output, name)
+            try:
+                size = os.stat(path).st_size
+            except FileNotFoundError:
+                raise RunConflict(f"{path} was committed by this run and is gone; restore it, or start over with --fresh") from None
+            if size != about["bytes"]:
+                raise RunConflict(
+                    f"{path} was committed with {about['bytes']} bytes and has {size}; restore it, or start over with --fresh"
+                )
+
+    def forget(self) -> None:
+        """--fresh: remove what the log says Tamis wrote, and the run directory; nothing else."""
+        try:
+            past_files = self._committed_names()
+        except RunConflict:
+            past_files = set()
+        remove_orphans(self.staged, self.output, self.quarantine, past_files)
+        for name in past_files:
+            path = os.path.join(self.output, name)
+            if os.path.dirname(os.path.abspath(path)) == os.path.abspath(self.output) and os.path.isfile(path):
+                os.unlink(path)
+        for entry in os.listdir(self.path):
+            full = os.path.join(self.path, entry)
+            if entry == "lock":
+                continue
+            if os.path.isdir(full) and not os.path.islink(full):
+                shutil.rmtree(full, ignore_errors=True)
+            else:
+                os.unlink(full)
+        for folder in (self.staged, self.quarantine):
+            os.makedirs(folder, exist_ok=True)
+
+    def _committed_names(self) -> set[str]:
+        names: set[str] = set()
+        for record in self.log.read():
+            files = record.get("files", [record["file"]] if "file" in record else [])
+            names |= {str(f["name"]) for f in files if f.get("kind") == "output" and os.sep not in str(f["name"])}
+        return names
+
+
+def describe_inputs(files: FileList) -> dict[str, Any]:
+    """Inputs as the plan keeps them: enough to notice a change."""
+    prints = [fingerprint(p, s) for p, s in zip(files.paths, files.sizes, strict=True)] if len(files) <= _FINGERPRINTED_FILES else []
+    return {"paths": files.paths, "sizes": list(files.sizes), "mtimes_ns": list(files.mtimes_ns), "prints": prints}
+
+
+def fingerprint(path: str, size: int) -> str:
+    """Hash of the first and last 64 KiB."""
+    digest = hashlib.blake2b(digest_size=8)
+    try:
+        with open(path, "rb", buffering=0) as file:
+            digest.update(file.read(_FINGERPRINT_BYTES))
+            if size > _FINGERPRINT_BYTES:
+                file.seek(max(_FINGERPRINT_BYTES, size - _FINGERPRINT_BYTES))
+                digest.update(file.read(_FINGERPRINT_BYTES))
+    except OSError:
+        return "unreadable"
+    return digest.hexdigest()
+
+
+def changed_inputs(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What differs between two descriptions of inputs, as sentences."""
+    old = {p: i for i, p in enumerate(before["paths"])}
+    new = {p: i for i, p in enumerate(now["paths"])}
+    found = [f"{p} is new" for p in new if p not in old] + [f"{p} is gone" for p in old if p not in new]
+    for path, i in new.items():
+        if path not in old:
+            continue
+        j = old[path]
+        if before["sizes"][j] != now["sizes"][i]:
+            found.append(f"{path} had {before['sizes'][j]} bytes and has {now['sizes'][i]}")
+        elif before["mtimes_ns"][j] != now["mtimes_ns"][i]:
+            found.append(f"{path} was modified")
+        elif before["prints"] and now["prints"] and before["prints"][j] != now["prints"][i]:
+            found.append(f"{path} has other contents")
+    if not found and before["paths"] != now["paths"]:
+        found.append("the files come in another order")
+    return found
+
+
+def new_run_id() -> str:
+    return time.strftime("%Y%m%d-%H%M%S-") + uuid.uuid4().hex[:6]

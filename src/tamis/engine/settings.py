@@ -1,0 +1,105 @@
+"""Settings of a run: what the user may choose, checked early, and the record of every choice with its reason."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.sizes import parse_fraction, parse_size
+
+DEFAULT_MAX_RECORD = "64MiB"
+DEFAULT_TIMEOUT_S = 1800.0
+DEFAULT_QUARANTINE_LIMIT = 0.001
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How a run is executed. None of these changes the output, except max_record, sample and schema."""
+
+    memory: str | int | None = None
+    workers: int | None = None
+    scratch: str | None = None
+    mode: str = "streaming"
+    max_record: str | int = DEFAULT_MAX_RECORD
+    timeout: float = DEFAULT_TIMEOUT_S
+    quarantine_limit: float | str | None = None
+    fresh: bool = False
+    sample: float | str | None = None
+    progressive: bool = False
+    on_infeasible: str = "stop"
+    run_dir: str | None = None
+    blocksize: str | int | None = None
+    queue: str | int = "256MB"
+    count_caller: bool = False  # the calling process is part of the budget (the command line sets this)
+
+    def __post_init__(self) -> None:
+        if self.memory is not None:
+            parse_size(self.memory, "memory")
+        if self.workers is not None and (isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 1):
+            raise UsageError(f"workers: expected a whole number of at least 1, got {self.workers!r}")
+        if self.mode not in ("streaming", "batch"):
+            raise UsageError(f"mode: expected 'streaming' or 'batch', got {self.mode!r}")
+        if self.on_infeasible not in ("stop", "sample"):
+            raise UsageError(f"on_infeasible: expected 'stop' or 'sample', got {self.on_infeasible!r}")
+        parse_size(self.max_record, "max_record")
+        parse_size(self.queue, "queue")
+        if self.blocksize is not None:
+            parse_size(self.blocksize, "blocksize")
+        if not isinstance(self.timeout, (int, float)) or not self.timeout > 0:
+            raise UsageError(f"timeout: expected seconds above zero, got {self.timeout!r}")
+        if self.quarantine_limit is not None and str(self.quarantine_limit) not in ("0", "0.0", "0%"):
+            parse_fraction(self.quarantine_limit, "quarantine_limit")
+        if self.sample is not None:
+            parse_fraction(self.sample, "sample")
+        if self.sample is not None and self.progressive:
+            raise UsageError("give --sample or --progressive, not both")
+        if self.scratch is not None and not os.path.isdir(self.scratch):
+            raise UsageError(f"scratch: {self.scratch} is not a folder")
+
+    @property
+    def max_record_bytes(self) -> int:
+        return parse_size(self.max_record)
+
+    @property
+    def rate_limit(self) -> float:
+        if self.quarantine_limit is None:
+            return DEFAULT_QUARANTINE_LIMIT
+        text = str(self.quarantine_limit)
+        return 0.0 if text in ("0", "0.0", "0%") else parse_fraction(self.quarantine_limit)
+
+    @property
+    def rate_floor(self) -> int:
+        """So few bad records never end a run, unless the user set a limit."""
+        return 100 if self.quarantine_limit is None else 0
+
+    @property
+    def targets(self) -> list[float]:
+        """The shares of documents to deliver, one after the other."""
+        if self.progressive:
+            return [0.01, 0.1, 1.0]
+        return [parse_fraction(self.sample)] if self.sample is not None else [1.0]
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> RunSettings:
+        known = [f.name for f in fields(cls)]
+        for name in values:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
+                raise UsageError(f"unknown setting {name!r}{hint}")
+        return cls(**values)
+
+
+@dataclass
+class Record:
+    """Every memory-related setting of a run: its value, who chose it and why."""
+
+    entries: list[dict[str, Any]] = field(default_factory=list)
+
+    def note(self, name: str, value: Any, chosen_by: str, why: str) -> None:
+        self.entries = [e for e in self.entries if e["name"] != name]
+        self.entries.append({"name": name, "value": value, "chosen_by": chosen_by, "why": why})

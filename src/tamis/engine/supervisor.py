@@ -1,0 +1,579 @@
+"""The supervisor: plans, grants memory, recovers, decides what to commit. A pure state machine.
+
+Events come in as method calls with the time; decisions go out as actions (actions.py). It never reads a clock, a file or
+/proc, so tests drive it with lists of events and simulate faults by the thousand.
+
+One rule for memory: the caps of busy workers never add up to more than the pool, and a worker gets a cap only together with
+a unit. One rule for failures: every retry changes something (recovery.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.engine import recovery
+from tamis.engine.actions import (
+    Action, Assign, Commit, Discard, Kill, More, Note, Replace, Start, Stop, Trim,
+)  # fmt: skip
+from tamis.engine.balance import share_workers
+from tamis.engine.cursor import Cursor
+from tamis.engine.ledger import Ledger
+from tamis.engine.units import Kind, Mode, Piece, Unit
+from tamis.memory.leaks import FloorTrend
+from tamis.memory.predictor import Predictor
+from tamis.memory.pressure import Decision, Pressure, WorkerUse, decide
+from tamis.sizes import format_size
+
+FEEDER = -1
+MIN_CAP_BYTES = 24_000_000
+
+
+@dataclass
+class Config:
+    """What the supervisor may use. `pool_bytes` is the budget without everything that is not a worker."""
+
+    budget_bytes: int
+    pool_bytes: int
+    worker_bytes: int  # what a worker holds before it does anything
+    n_slots: int
+    fixed_workers: list[int | None] = field(default_factory=lambda: [None])
+    mode: str = "streaming"
+    max_block_bytes: int = 32 << 20
+    queue_bytes: int = 256 << 20
+    timeout_s: float = 1800.0
+    rate_limit: float = 0.001
+    rate_floor: int = 100
+    unsynced_bytes: int = 512 << 20
+
+
+@dataclass
+class Worker:
+    id: int
+    segment: int
+    ready: bool = False
+    unit: Unit | None = None
+    fence: int = 0
+    cap_bytes: int = 0
+    since_s: float = 0.0
+    used_bytes: int = 0
+    why_killed: str = ""
+    held: bool = False  # a feeder that waits for room in the queue
+    n_units: int = 0
+    first_floor: int = 0
+    trend: FloorTrend = field(default_factory=FloorTrend)
+
+    @property
+    def dying(self) -> bool:
+        return bool(self.why_killed)
+
+
+@dataclass
+class Root:
+    """Everything that comes from one unit of the first segment; committed as one."""
+
+    first: Piece
+    step: int
+    open_units: int = 1
+    covered: list[tuple[int, int, int, bool]] = field(default_factory=list)
+    files: list[dict[str, Any]] = field(default_factory=list)
+    parts: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # (segment, ledger)
+    scratch: list[str] = field(default_factory=list)
+
+
+class Supervisor:
+    def __init__(self, config: Config, cursor: Cursor, predictors: list[Predictor], step: int = 0) -> None:
+        self.config, self.cursor, self.predictors, self.step = config, cursor, predictors, step
+        self.workers: dict[int, Worker] = {}
+        self.queues: list[deque[Unit]] = [deque() for _ in config.fixed_workers]
+        self.feeds: deque[Unit] = deque()
+        self.roots: dict[int, Root] = {}
+        self.ledger = Ledger()
+        self.schemas: dict[str, str] = {}  # output file -> schema, as committed
+        self.pressure, self.decision = Pressure(), Decision()
+        self.stopping: str = ""
+        self.fatal: str = ""
+        self.fatal_kind: str = ""
+        self.infeasible: list[str] = []
+        self.changed_files = False
+        self.n_stage_failures = 0
+        self.n_committing = 0
+        self.unsynced_bytes = 0
+        self.counters = {"splits": 0, "retries": 0, "kills": 0, "crashes": 0, "memory_failures": 0, "recycled": 0, "committed": 0, "late": 0}
+        self._block_bytes: dict[str, int] = {}  # scratch blocks waiting or being worked on
+        self._scratch_users: dict[str, int] = {}
+        self._work_s = [0.0 for _ in config.fixed_workers]
+        self._next_worker = self._next_unit = self._next_fence = 1
+        self._serial_credit = 0
+
+    # -- events ---------------------------------------------------------------------------------------------------------
+    def tick(self, now_s: float) -> list[Action]:
+        """Time passes: deadlines, then whatever can be started."""
+        actions: list[Action] = []
+        for worker in self.workers.values():
+            if worker.unit is not None and not worker.dying and not worker.held and now_s - worker.since_s > self.config.timeout_s:
+                actions += self._kill(worker, "timeout")
+        return actions + self._dispatch(now_s)
+
+    def ready(self, worker_id: int, now_s: float) -> list[Action]:
+        worker = self.workers.get(worker_id)
+        if worker is not None:
+            worker.ready = True
+        return self._dispatch(now_s)
+
+    def read(self, worker_id: int, fence: int, n_records: int, cut: int) -> None:
+        """A worker tells what its unit holds, before stages run: how to cut it, should it fail."""
+        worker = self.workers.get(worker_id)
+        if worker is not None and worker.unit is not None and worker.fence == fence:
+            worker.unit.n_records, worker.unit.cut = n_records, cut
+
+    def block(self, worker_id: int, fence: int, piece: Piece, n_bytes: int, compressed: int, now_s: float) -> list[Action]:
+        """A feeder has written a block, having read `compressed` bytes of its file so far."""
+        worker = self.workers.get(worker_id)
+        if worker is None or worker.unit is None or worker.fence != fence:
+            return [Discard([piece.path])]
+        worker.since_s = now_s
+        worker.unit.extra["compressed"] = compressed
+        worker.unit.pieces = recovery.without(worker.unit.pieces, piece)
+        self._block_bytes[piece.path] = n_bytes
+        self._scratch_users[piece.path] = 1
+        self.queues[0].append(self._unit([piece]))
+        worker.held = True
+        return self._dispatch(now_s)
+
+    def done(self, worker_id: int, fence: int, report: dict[str, Any], now_s: float) -> list[Action]:
+        worker = self.workers.get(worker_id)
+        if worker is None or worker.unit is None or worker.fence != fence:
+            self.counters["late"] += 1
+            return [Discard([f["path"] for f in report.get("files", []) if f.get("kind") != "listed"])]
+        unit, worker.unit = worker.unit, None
+        worker.n_units += 1
+        self._learn(worker, unit, report)
+        actions: list[Action] = self._recycle(worker, report)
+        if unit.mode is Mode.RECAST:
+            return actions + self._recast_done(unit, report, now_s)
+        root = self.roots[unit.root]
+        root.files += report["files"]
+        root.covered += [tuple(c) for c in report["covered"]]
+        root.parts.append((unit.segment, report["ledger"]))
+        self.changed_files |= bool(report.get("changed"))
+        if "handover" in report and report["handover"]["rows"]:
+            made = report["handover"]
+            self._block_bytes[made["path"]] = made["bytes"]
+            self._scratch_users[made["path"]] = 1
+            root.open_units += 1
+            nxt = self._unit(unit.pieces, segment=unit.segment + 1, root=unit.root)
+            nxt.handover, nxt.handover_rows, nxt.n_records = made["path"], (0, made["rows"]), made["rows"]
+            self.queues[nxt.segment].append(nxt)
+        actions += self._close_unit(unit)
+        return actions + self._dispatch(now_s)
+
+    def too_large(self, worker_id: int, fence: int, info: dict[str, Any], now_s: float) -> list[Action]:
+        """A unit decodes to more than was thought: cut it with what the worker found out."""
+        worker = self.workers.get(worker_id)
+        if worker is None or worker.unit is None or worker.fence != fence:
+            return []
+        unit, worker.unit = worker.unit, None
+        file = info.get("feed", info.get("rows", -1))
+        rest = [p for p in unit.pieces if p.file != file]
+        if rest:
+            self.queues[0].appendleft(self._unit(rest))
+        if "feed" in info:
+            if info.get("compressed"):
+                self.cursor.ratio = max(self.cursor.ratio, min(info["decoded"] / info["compressed"], 1000.0))
+            self.cursor.feed(file)
+        else:
+            groups = [(int(a), int(b), int(c)) for a, b, c in info["groups"]]
+            self.cursor.expand_rows(file, groups, int(info["n_rows"]), max(unit.block_bytes, 1 << 20))
+        self.roots.pop(unit.root, None)
+        return self._dispatch(now_s)
+
+    def failed(self, worker_id: int, fence: int, report: dict[str, Any], now_s: float) -> list[Action]:
+        worker = self.workers.get(worker_id)
+        if worker is None or worker.unit is None or worker.fence != fence:
+            return []
+        unit, worker.unit = worker.unit, None
+        actions: list[Action] = []
+        if report["kind"] != "memory":  # after a memory failure the worker exits by itself
+            actions += [Stop(worker.id)]
+        worker.why_killed = worker.why_killed or "replaced"
+        return actions + self._recover(unit, worker, report, now_s) + self._dispatch(now_s)
+
+    def died(self, worker_id: int, how: str, signal: int, now_s: float) -> list[Action]:
+        """A worker is gone. `how` says with which status; what that means depends on who killed it and how full it was."""
+        worker = self.workers.pop(worker_id, None)
+        if worker is None or worker.unit is None:
+            return self._dispatch(now_s)
+        unit = worker.unit
+        self.counters["crashes"] += 0 if worker.why_killed else 1
+        report = recovery.judge_death(worker.why_killed, how, signal, worker.used_bytes, worker.cap_bytes)
+        return self._recover(unit, worker, report, now_s) + self._dispatch(now_s)
+
+    def measured(self, used_bytes: int, per_worker: dict[int, int], now_s: float) -> list[Action]:
+        """What the meter saw: the pressure ladder answers to this, not to reservations."""
+        uses = []
+        actions: list[Action] = []
+        for worker in self.workers.values():
+            worker.used_bytes = per_worker.get(worker.id, worker.used_bytes)
+            busy = worker.unit is not None
+            last = worker.segment == len(self.queues) - 1
+            uses.append(WorkerUse(worker.id, worker.used_bytes, busy, now_s - worker.since_s if busy else 0.0, last, worker.dying))
+            if busy and not worker.dying and worker.used_bytes > worker.cap_bytes * 1.02 + self.config.worker_bytes + 8_000_000:
+                actions += self._kill(worker, "over its cap")
+        before = self.pressure.level
+        self.pressure = self.pressure.after(used_bytes, self.config.budget_bytes)
+        self.decision = decide(self.pressure.level, uses, self.config.budget_bytes, used_bytes)
+        if self.pressure.level is not before:
+            percent = 100 * used_bytes / self.config.budget_bytes
+            actions.append(
+                Note(
+                    "pressure",
+                    f"memory {self.pressure.level.name.lower()}: {percent:.0f} % of the budget, {format_size(used_bytes)} of "
+                    f"{format_size(self.config.budget_bytes)}",
+                    {"level": int(self.pressure.level), "used": used_bytes},
+                )
+            )
+            actions += [Trim(i) for i in self.decision.trim if self.workers[i].ready and self.workers[i].unit is None]
+        for i in self.decision.kill:
+            if not self.workers[i].dying:
+                actions += self._kill(self.workers[i], "memory pressure")
+        return actions
+
+    def committed(self, root_id: int, covered: list[tuple[int, int, int, bool]], n_bytes: int, now_s: float) -> list[Action]:
+        self.n_committing -= 1
+        self.unsynced_bytes -= n_bytes
+        self.counters["committed"] += 1
+        return self._dispatch(now_s)
+
+    def commit_failed(self, why: str) -> list[Action]:
+        self.n_committing -= 1
+        return self._stop_fatal("disk", why)
+
+    def stop(self, why: str) -> list[Action]:
+        """Finish what is committed, start nothing new."""
+        self.stopping = self.stopping or why
+        return [Note("stop", why)] + [a for w in self.workers.values() if not w.dying for a in self._kill(w, "stopping")]
+
+    # -- state ----------------------------------------------------------------------------------------------------------
+    @property
+    def busy(self) -> bool:
+        return any(w.unit is not None for w in self.workers.values())
+
+    @property
+    def finished(self) -> bool:
+        """Nothing left that could still be done (in this step)."""
+        if self.n_committing or (self.busy and not self.stopping):
+            return False
+        if self.stopping:
+            return not self.workers
+        return self.cursor.exhausted and not any(self.queues) and not self.feeds
+
+    @property
+    def bytes_left(self) -> int:
+        """Input bytes that are not done yet (compressed bytes where the input is compressed)."""
+        feeds = [w.unit for w in self.workers.values() if w.unit is not None and w.unit.mode is Mode.FEED] + list(self.feeds)
+        left = self.cursor.bytes_left
+        for unit in feeds:
+            if unit.pieces:
+                left += max(0, self.cursor.files.sizes[unit.pieces[0].file] - int(unit.extra.get("compressed", 0)))
+        busy = [w.unit for w in self.workers.values() if w.unit is not None] + list(self.queues[0])
+        return left + sum(p.end - p.start for u in busy for p in u.pieces if p.kind is Kind.BYTES)
+
+    def recast(self, schema: str, names: list[str], folder: str) -> None:
+        """Rewrite these output files with the schema of the whole run."""
+        for name in names:
+            extra = {"schema": schema, "path": f"{folder}/{name}", "old": name}
+            self.queues[0].append(self._recast_unit(extra))
+
+    def join_schemas(self, schemas: list[str]) -> None:
+        self.queues[0].append(self._recast_unit({"join": schemas}))
+
+    def _recast_unit(self, extra: dict[str, Any]) -> Unit:
+        unit = self._unit([Piece(0, Kind.START, "", 0, 1)])
+        self.roots.pop(unit.root)
+        unit.mode, unit.extra = Mode.RECAST, extra
+        return unit
+
+    # -- starting work --------------------------------------------------------------------------------------------------
+    def _dispatch(self, now_s: float) -> list[Action]:
+        if self.stopping or self.fatal:
+            return []
+        actions: list[Action] = []
+        alone = next((u for q in self.queues for u in q if u.alone), None)
+        if alone is not None:
+            return self._dispatch_alone(alone, now_s)
+        for worker in list(self.workers.values()):
+            if worker.held and sum(self._block_bytes.values()) < self.config.queue_bytes:
+                worker.held, worker.since_s = False, now_s
+                actions.append(More(worker.id))
+        for segment in reversed(range(len(self.queues))):
+            if self._may_start(segment):
+                actions += self._give_work(segment, now_s)
+        return actions + self._give_feeds(now_s) + self._start_workers()
+
+    def _dispatch_alone(self, unit: Unit, now_s: float) -> list[Action]:
+        """A unit that needs the whole pool: wait until nobody else works, then give it everything."""
+        if any(w.unit is not None and not w.held for w in self.workers.values()):
+            return []
+        idle = [w for w in self.workers.values() if w.segment == unit.segment and w.ready and w.unit is None and not w.dying]
+        others = [w for w in self.workers.values() if w not in idle[:1] and not w.dying and w.unit is None]
+        if not idle:
+            return [] if any(w.segment == unit.segment for w in self.workers.values()) else [self._start(unit.segment)]
+        if others:
+            return [a for w in others for a in self._retire(w)]
+        self.queues[unit.segment].remove(unit)
+        return [self._assign(idle[0], unit, self._pool(1), now_s)]
+
+    def _may_start(self, segment: int) -> bool:
+        last = len(self.queues) - 1
+        if self.decision.downstream_only and segment != last and self.busy:
+            return False
+        if self.unsynced_bytes > self.config.unsynced_bytes:
+            return False
+        if self.config.mode == "batch":
+            return not any(self.queues[:segment]) and not any(
+                w.unit is not None and w.segment < segment for w in self.workers.values()
+            ) and (segment == 0 or self.cursor.exhausted)
+        waiting = sum(self._block_bytes.get(u.handover, 0) for q in self.queues[segment + 1 :] for u in q)
+        return segment == last or waiting < self.config.queue_bytes
+
+    def _give_work(self, segment: int, now_s: float) -> list[Action]:
+        actions: list[Action] = []
+        for worker in list(self.workers.values()):
+            if worker.segment != segment or not worker.ready or worker.unit is not None or worker.dying:
+                continue
+            if self.decision.serial and self.busy:
+                break
+            cap = self._next_cap()
+            if cap < MIN_CAP_BYTES and self.busy:
+                break
+            unit = self._next_unit_of(segment, cap)
+            if unit is None:
+                break
+            actions.append(self._assign(worker, unit, cap, now_s))
+        return actions
+
+    def _next_unit_of(self, segment: int, cap_bytes: int) -> Unit | None:
+        if self.queues[segment]:
+            unit = self.queues[segment].popleft()
+            unit.block_bytes = unit.block_bytes or self._block_size(segment, cap_bytes)
+            return unit
+        if segment > 0:
+            return None
+        size = self._block_size(0, cap_bytes)
+        while (work := self.cursor.next(size)) is not None:
+            unit = self._unit(work.pieces)
+            unit.block_bytes = size
+            if work.mode is Mode.FEED:
+                unit.mode = Mode.FEED
+                unit.block_bytes = max(1 << 16, min(size, self.config.queue_bytes // 4))
+                self.feeds.append(unit)
+                if len(self.feeds) > 1:
+                    return None
+                continue
+            if work.describe:
+                unit.extra = {"describe": True}
+            return unit
+        return None
+
+    def _give_feeds(self, now_s: float) -> list[Action]:
+        actions: list[Action] = []
+        for worker in self.workers.values():
+            if self.feeds and worker.segment == FEEDER and worker.ready and worker.unit is None and not worker.dying:
+                unit = self.feeds.popleft()
+                actions.append(self._assign(worker, unit, self._feeder_cap(unit), now_s))
+        return actions
+
+    def _start_workers(self) -> list[Action]:
+        if not self.decision.allow_new_workers and self.workers:
+            return []
+        actions: list[Action] = []
+        living = [w for w in self.workers.values() if not w.dying]
+        wanted = share_workers(self.config.n_slots, self._work_s, self.config.fixed_workers)
+        for segment, n in enumerate(wanted):
+            have = sum(1 for w in living if w.segment == segment)
+            more = self.queues[segment] or (segment == 0 and not self.cursor.exhausted)
+            idle = any(w.segment == segment and w.unit is None for w in living)
+            if more and have < n and not idle and (have == 0 or self._pool(len(self.workers) + 1) > MIN_CAP_BYTES * (len(living) + 1)):
+                actions.append(self._start(segment))
+            elif have > n:
+                spare = next((w for w in living if w.segment == segment and w.unit is None and w.ready), None)
+                actions += self._retire(spare) if spare is not None else []
+        if self.feeds and not any(w.segment == FEEDER for w in living):
+            actions.append(self._start(FEEDER))
+        return actions
+
+    def _start(self, segment: int) -> Start:
+        worker = Worker(self._next_worker, segment)
+        self._next_worker += 1
+        self.workers[worker.id] = worker
+        return Start(worker.id, segment)
+
+    def _assign(self, worker: Worker, unit: Unit, cap_bytes: int, now_s: float) -> Assign:
+        worker.unit, worker.fence, worker.cap_bytes, worker.since_s = unit, self._next_fence, cap_bytes, now_s
+        worker.held = False
+        self._next_fence += 1
+        return Assign(worker.id, unit, worker.fence, cap_bytes)
+
+    # -- memory ---------------------------------------------------------------------------------------------------------
+    def _pool(self, n_workers: int) -> int:
+        """What caps may add up to when n workers live."""
+        return self.config.pool_bytes - n_workers * self.config.worker_bytes
+
+    def _next_cap(self) -> int:
+        """An equal share of the pool, and never more than what busy workers leave."""
+        n = max(len([w for w in self.workers.values() if w.segment != FEEDER]), min(self.config.n_slots, len(self.workers)), 1)
+        feeders = [w for w in self.workers.values() if w.segment == FEEDER]
+        pool = self._pool(len(self.workers)) - sum(w.cap_bytes for w in feeders if w.unit is not None)
+        granted = sum(w.cap_bytes for w in self.workers.values() if w.unit is not None and w.segment != FEEDER)
+        return min(pool // n, pool - granted)
+
+    def _feeder_cap(self, unit: Unit) -> int:
+        """A feeder holds its block, a copy while it is written, and the decoder's window."""
+        return min(4 * unit.block_bytes + 40_000_000, max(MIN_CAP_BYTES, self._pool(len(self.workers)) // 2))
+
+    def _block_size(self, segment: int, cap_bytes: int) -> int:
+        size = self.predictors[segment].next_size(cap_bytes, may_grow=self.decision.allow_growth)
+        return max(1 << 16, min(size, self.config.max_block_bytes))
+
+    def _learn(self, worker: Worker, unit: Unit, report: dict[str, Any]) -> None:
+        if unit.mode is not Mode.RUN:
+            return
+        decoded = int(report.get("decoded_bytes", 0))
+        if decoded:
+            self.predictors[unit.segment].observe(decoded, int(report["largest_record"]), int(report.get("peak_bytes", 0)))
+            rate = float(report.get("seconds", 0.0)) / decoded
+            old = self._work_s[unit.segment]
+            self._work_s[unit.segment] = rate if old == 0 else 0.8 * old + 0.2 * rate
+
+    def _recycle(self, worker: Worker, report: dict[str, Any]) -> list[Action]:
+        """Replace a worker whose floor rises, or whose address space has grown far beyond what it uses."""
+        floor, data = int(report.get("floor_bytes", 0)), int(report.get("data_bytes", 0))
+        worker.trend.add(floor)
+        worker.first_floor = worker.first_floor or floor
+        risen = floor - worker.first_floor
+        slack = data - floor - self.config.worker_bytes
+        if worker.trend.should_recycle(worker.cap_bytes) or risen > max(worker.cap_bytes // 4, 16_000_000) or (worker.cap_bytes and slack > worker.cap_bytes // 2 + 200_000_000):
+            self.counters["recycled"] += 1
+            return [Note("recycle", f"worker {worker.id} is replaced: its memory floor rose to {format_size(floor)}"), *self._retire(worker)]
+        return []
+
+    def _retire(self, worker: Worker) -> list[Action]:
+        worker.why_killed = "replaced"
+        return [Stop(worker.id)]
+
+    def _kill(self, worker: Worker, why: str) -> list[Action]:
+        if worker.dying:
+            return []
+        worker.why_killed = why
+        self.counters["kills"] += 1
+        return [Kill(worker.id, why)]
+
+    # -- ending and recovering units ------------------------------------------------------------------------------------
+    def _unit(self, pieces: list[Piece], segment: int = 0, root: int = -1) -> Unit:
+        unit = Unit(self._next_unit, pieces, segment=segment, root=root, step=self.step)
+        self._next_unit += 1
+        if root < 0:
+            self.roots[unit.root] = Root(pieces[0], self.step)
+        return unit
+
+    def _close_unit(self, unit: Unit) -> list[Action]:
+        """One unit of a root is over; commit the root when it was the last."""
+        root = self.roots[unit.root]
+        root.open_units -= 1
+        root.scratch += [p.path for p in unit.pieces if p.kind in (Kind.BLOCK, Kind.ROW_BLOCK)] if unit.segment == 0 else [unit.handover]
+        if root.open_units:
+            return []
+        del self.roots[unit.root]
+        ledger = Ledger()
+        for _, part in sorted(root.parts, key=lambda p: p[0]):
+            ledger.merge(Ledger.from_dict(part))
+        self.n_committing += 1
+        self.unsynced_bytes += sum(f.get("bytes", 0) for f in root.files)
+        self.ledger.merge(ledger)
+        actions: list[Action] = [Commit(unit.root, root.first, root.step, root.covered, root.files, ledger.to_dict())]
+        actions += self._free_scratch(root.scratch)
+        return actions + self._check_rate()
+
+    def _free_scratch(self, paths: list[str]) -> list[Action]:
+        gone = []
+        for path in paths:
+            users = self._scratch_users.get(path, 1) - 1
+            self._scratch_users[path] = users
+            if users <= 0:
+                self._scratch_users.pop(path, None)
+                self._block_bytes.pop(path, None)
+                gone.append(path)
+        return [Discard(gone)] if gone else []
+
+    def _check_rate(self) -> list[Action]:
+        """A stage that fails on (nearly) everything is a mistake in the stage, not in the data: stop early."""
+        n, seen = self.n_stage_failures, self.ledger.records.n
+        if n >= 20 and n > max(self.config.rate_limit * 10, 0.01) * seen and not self.stopping:
+            return self.stop(f"a stage fails on {n} of {seen} documents so far: see `tamis quarantine`")
+        return []
+
+    def _recover(self, unit: Unit, worker: Worker, report: dict[str, Any], now_s: float) -> list[Action]:
+        kind = report["kind"]
+        if kind == "disk":
+            return self._stop_fatal("disk", report["error"])
+        if kind == "memory":
+            self.counters["memory_failures"] += 1
+            if unit.mode is Mode.RUN:
+                size = unit.known_bytes or unit.block_bytes
+                self.predictors[unit.segment].observe_failure(max(size, 1), max(worker.cap_bytes, 1))
+        verdict = recovery.decide(unit, report)
+        actions: list[Action] = []
+        if verdict.note:
+            actions.append(Note("recovery", verdict.note, {"unit": unit.id, "kind": kind, "error": report.get("error", "")}))
+        if verdict.what == "fail":
+            return actions + self._stop_fatal("worker", report.get("error", "a worker failed"))
+        if verdict.what == "infeasible":
+            self.infeasible.append(verdict.note)
+            self.roots.pop(unit.root, None)
+            return actions
+        if verdict.what == "feed":
+            self.roots.pop(unit.root, None)
+            self.cursor.feed(unit.pieces[0].file)
+            return actions
+        self.counters["splits" if verdict.what == "split" else "retries"] += 1
+        if verdict.what == "quarantine":
+            self.n_stage_failures += 1
+        return actions + self._requeue(unit, verdict)
+
+    def _requeue(self, unit: Unit, verdict: recovery.Verdict) -> list[Action]:
+        if verdict.what != "split":
+            if unit.mode is Mode.FEED:
+                if unit.pieces:
+                    self.feeds.appendleft(unit)
+                else:  # every block was handed out already
+                    self.roots.pop(unit.root, None)
+            else:
+                self.queues[unit.segment].appendleft(unit)
+            return []
+        halves = recovery.halves(unit)
+        for path in {p.path for p in unit.pieces if p.path in self._scratch_users} | ({unit.handover} if unit.handover else set()):
+            self._scratch_users[path] = self._scratch_users.get(path, 1) + 1
+        root = self.roots.pop(unit.root) if unit.segment == 0 else self.roots[unit.root]
+        for half in halves:
+            child = self._unit(half.pieces, segment=unit.segment, root=-1 if unit.segment == 0 else unit.root)
+            child.step, child.n_failures, child.last_error = unit.step, verdict.n_failures, unit.last_error
+            child.handover, child.handover_rows = unit.handover, half.rows
+            child.block_bytes = unit.block_bytes
+            self.queues[unit.segment].appendleft(child)
+        if unit.segment > 0:
+            root.open_units += 1
+        return []
+
+    def _recast_done(self, unit: Unit, report: dict[str, Any], now_s: float) -> list[Action]:
+        if "join" in unit.extra:
+            self.schemas["*"] = report["schema"]
+            return self._dispatch(now_s)
+        self.n_committing += 1
+        return [Replace(unit.id, unit.extra["old"], report["files"][0]), *self._dispatch(now_s)]
+
+    def _stop_fatal(self, kind: str, why: str) -> list[Action]:
+        if not self.fatal:
+            self.fatal, self.fatal_kind = why, kind
+        return self.stop(why)

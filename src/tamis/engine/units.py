@@ -1,0 +1,131 @@
+"""Pieces of files and units of work: plain data that travels between supervisor, workers and commit log.
+
+A piece is a range of one file in that file's own coordinate: bytes of a plain file, decoded bytes of a compressed stream,
+rows of a Parquet file. A unit is what one worker does at a time: some pieces, taken through one segment of stages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+TO_END = 1 << 62
+"""`end` of a piece that goes to the end of its file, wherever that is."""
+
+
+class Kind(StrEnum):
+    BYTES = "bytes"  # a range of a plain JSONL file
+    STREAM = "stream"  # a compressed JSONL file, decoded from its start by the worker itself
+    ROWS = "rows"  # a range of rows of a Parquet file
+    BLOCK = "block"  # decoded bytes of a stream, in a scratch file that a feeder wrote
+    ROW_BLOCK = "row_block"  # rows of a Parquet file, in a scratch file that a feeder wrote
+    FILES = "files"  # whole files, for a reader that a user wrote
+    START = "start"  # nothing: for a source stage that a user wrote
+
+
+class Mode(StrEnum):
+    RUN = "run"  # read, run the segment's stages, write
+    FEED = "feed"  # decode a file that cannot be entered in the middle, hand out blocks
+    QUARANTINE = "quarantine"  # set the records aside with a reason, without running any stage
+    RECAST = "recast"  # rewrite a committed Parquet file with the schema of the whole run
+
+
+@dataclass(frozen=True)
+class Piece:
+    file: int
+    kind: Kind
+    path: str
+    start: int
+    end: int = TO_END
+    base: int = 0  # place (in the file's coordinate) of the first byte or row of a block file
+
+    def to_list(self) -> list[Any]:
+        return [self.file, str(self.kind), self.path, self.start, self.end, self.base]
+
+    @classmethod
+    def from_list(cls, values: list[Any]) -> Piece:
+        file, kind, path, start, end, base = values
+        return cls(int(file), Kind(kind), str(path), int(start), int(end), int(base))
+
+
+@dataclass
+class Unit:
+    id: int
+    pieces: list[Piece]
+    segment: int = 0
+    mode: Mode = Mode.RUN
+    root: int = -1  # the unit of segment 0 that this one comes from; all units of a root are committed together
+    step: int = 0  # which sampling step
+    alone: bool = False
+    n_failures: int = 0
+    last_error: str = ""
+    reason: str = ""  # for Mode.QUARANTINE
+    stage: str = ""  # for Mode.QUARANTINE: where it failed
+    block_bytes: int = 0  # largest decoded size: a unit that turns out larger reports that instead of running
+    handover: str = ""  # scratch file with the batch, for segments after the first
+    handover_rows: tuple[int, int] = (0, TO_END)
+    extra: dict[str, Any] = field(default_factory=dict)
+    # what the worker told about the records it read, and where to cut them in two
+    n_records: int = -1
+    cut: int = -1
+
+    def __post_init__(self) -> None:
+        if self.root < 0:
+            self.root = self.id
+
+    @property
+    def known_bytes(self) -> int:
+        return sum(p.end - p.start for p in self.pieces if p.end != TO_END and p.kind in (Kind.BYTES, Kind.BLOCK))
+
+    def to_message(self, fence: int) -> dict[str, Any]:
+        return {
+            "type": "assign",
+            "unit": self.id,
+            "fence": fence,
+            "pieces": [p.to_list() for p in self.pieces],
+            "segment": self.segment,
+            "mode": str(self.mode),
+            "step": self.step,
+            "reason": self.reason,
+            "stage": self.stage,
+            "block_bytes": self.block_bytes,
+            "handover": self.handover,
+            "handover_rows": list(self.handover_rows),
+            "alone": self.alone,
+            "extra": self.extra,
+        }
+
+    @classmethod
+    def from_message(cls, m: dict[str, Any]) -> Unit:
+        return cls(
+            id=m["unit"],
+            pieces=[Piece.from_list(p) for p in m["pieces"]],
+            segment=m["segment"],
+            mode=Mode(m["mode"]),
+            step=m["step"],
+            reason=m["reason"],
+            stage=m["stage"],
+            block_bytes=m["block_bytes"],
+            handover=m["handover"],
+            handover_rows=(m["handover_rows"][0], m["handover_rows"][1]),
+            alone=m["alone"],
+            extra=m["extra"],
+        )
+
+
+def split_pieces(unit: Unit) -> tuple[list[Piece], list[Piece]] | None:
+    """The unit's pieces in two halves, or None when it cannot be cut (one record, or nothing known to cut by)."""
+    pieces = unit.pieces
+    if len(pieces) > 1:
+        half = len(pieces) // 2
+        return pieces[:half], pieces[half:]
+    piece = pieces[0]
+    if unit.n_records == 1 or piece.kind in (Kind.FILES, Kind.START):
+        return None
+    cut = unit.cut
+    if not piece.start < cut < piece.end:
+        if piece.end == TO_END or piece.end - piece.start < 2 or unit.n_records >= 0:
+            return None
+        cut = (piece.start + piece.end) // 2
+    return [replace(piece, end=cut)], [replace(piece, start=cut)]

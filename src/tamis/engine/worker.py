@@ -1,0 +1,67 @@
+"""THE loop: a worker takes one unit at a time, reports, cleans up.
+
+The supervisor moves this process's cap (RLIMIT_DATA) from outside. A worker that met any allocation failure says so and
+exits: after one, libraries may be in any state, and a fresh fork costs milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from tamis.engine.channel import Channel
+from tamis.engine.process import UnitRunner
+from tamis.engine.units import Unit
+from tamis.memory import meter
+from tamis.memory.release import PeakWatch, release
+
+EXIT_AFTER_MEMORY_FAILURE = 77
+
+
+def work(channel: Channel, runner: UnitRunner) -> int:
+    """Run until told to stop, or until the supervisor is gone. Returns the exit status."""
+    channel.send({"type": "ready", "pid": os.getpid(), **_vitals()})
+    while (message := channel.receive()) is not None:
+        kind = message["type"]
+        if kind == "exit":
+            runner.teardown()
+            return 0
+        if kind == "trim":
+            release()
+            channel.send({"type": "trimmed", **_vitals()})
+        elif kind == "assign" and _one_unit(channel, runner, message):
+            return EXIT_AFTER_MEMORY_FAILURE
+    return 0
+
+
+def _one_unit(channel: Channel, runner: UnitRunner, message: dict[str, Any]) -> bool:
+    """Process one unit and report. True after an allocation failure."""
+    unit, fence = Unit.from_message(message), message["fence"]
+    tag = {"unit": unit.id, "fence": fence}
+
+    def say(news: dict[str, Any]) -> None:
+        channel.send({**news, **tag})
+
+    def wait() -> None:
+        answer = channel.receive()
+        if answer is None or answer["type"] != "more":
+            os._exit(0)  # the supervisor is gone or wants this worker to end: blocks handed out so far stand
+
+    watch = PeakWatch().start()
+    floor = watch.peak_bytes
+    cpu = time.process_time()
+    report = runner.run(unit, fence, say, wait)
+    report["peak_bytes"] = max(0, watch.stop() - floor)
+    report["cpu_s"] = round(time.process_time() - cpu, 6)
+    failed = report["type"] == "failed" and report["kind"] == "memory"
+    if not failed:
+        release()
+        report.update(_vitals())
+    channel.send({**report, **tag})
+    return failed
+
+
+def _vitals() -> dict[str, int]:
+    status = meter.status() or {}
+    return {"floor_bytes": status.get("RssAnon", 0), "data_bytes": status.get("VmData", 0)}

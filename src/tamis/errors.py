@@ -1,0 +1,73 @@
+"""Every error Tamis raises on purpose.
+
+TamisError                     exit code 1   something failed; the message says what to do
+├── UsageError                 exit code 2   a mistake in a call, recipe or option
+│   ├── RecipeError            exit code 2   ... in a recipe: file, line and field are named
+│   ├── PipelineError          exit code 2   ... in the order or the columns of stages
+│   └── MissingExtra           exit code 2   an optional dependency is absent; names the install command
+├── BudgetError                exit code 4   the budget (memory or disk) cannot hold the job; names the one that can
+├── RunConflict                exit code 5   the output belongs to another run, to other data, or is in use
+├── Incomplete                 exit code 3   quarantine limit reached or work left; everything else is committed
+├── ConservationError          exit code 6   records in and records out do not balance
+├── WorkerError                exit code 1   worker processes cannot be started or keep dying
+└── FormatError                (internal)    a record, block or file cannot be decoded; becomes a quarantine entry
+
+Exit code 0 means finished and balanced, 130 interrupted by the user (everything committed so far is kept).
+"""
+
+from __future__ import annotations
+
+
+class TamisError(Exception):
+    """Base of all deliberate errors. `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+
+class UsageError(TamisError, ValueError):
+    exit_code = 2
+
+
+class RecipeError(UsageError):
+    """A recipe is wrong. Carries where."""
+
+    def __init__(self, message: str, *, file: str = "", line: int = 0, field: str = "") -> None:
+        self.file, self.line, self.field = file, line, field
+        where = file + (f":{line}" if line else "") + (f": {field}" if field else "")
+        super().__init__(f"{where}: {message}" if where else message)
+
+
+class PipelineError(UsageError):
+    pass
+
+
+class MissingExtra(UsageError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an optional dependency; install it with: pip install 'tamis[{extra}]'")
+        self.extra = extra
+
+
+class BudgetError(TamisError):
+    exit_code = 4
+
+
+class RunConflict(TamisError):
+    exit_code = 5
+
+
+class Incomplete(TamisError):
+    exit_code = 3
+
+
+class ConservationError(TamisError):
+    exit_code = 6
+
+
+class WorkerError(TamisError):
+    pass
+
+
+class FormatError(TamisError):
+    pass

@@ -1,0 +1,245 @@
+"""Documents back to JSONL, touching only what changed.
+
+A row that came from a JSONL record is written as that record's bytes, with changed values replaced in place and new fields
+spliced in before the closing brace. Rows that lost fields, rows from tables and new rows are built from literals.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tamis.formats.jsonl import JsonlBlock
+from tamis.kernels import buffers, hash128, join, json_text, splice
+
+if TYPE_CHECKING:
+    from tamis.tasks import DocumentBatch
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Encoded:
+    """Lines of JSONL: row i is data[offsets[i]:offsets[i + 1]], newline included."""
+
+    data: Array
+    offsets: Array
+
+    def content_hash(self) -> tuple[Array, Array]:
+        starts = self.offsets[:-1]
+        return hash128.hash_spans(self.data, starts, self.offsets[1:] - starts - 1)
+
+
+def encode_jsonl(batch: DocumentBatch) -> Encoded:
+    origin, rows = batch._origin, batch._rows
+    assert rows is not None
+    if not isinstance(origin, JsonlBlock):
+        return _from_columns(batch, np.arange(len(rows)), {n: batch.column(n) for n in batch.get_columns()})
+    new = rows < 0
+    if new.any():
+        return _interleave(batch, new)
+    if batch._only is not None or batch._hidden:
+        return _rebuilt(batch, origin, rows)
+    if batch._columns:
+        return _spliced(batch, origin, rows)
+    return _untouched(origin, rows)
+
+
+def _untouched(origin: JsonlBlock, rows: Array) -> Encoded:
+    """Raw bytes. When the rows are all records of the block, newline by newline, the block itself is the output."""
+    start, end, n = origin.start, origin.end, len(rows)
+    if n and n == origin.n_rows and rows[0] == 0 and (n == 1 or bool((rows[1:] > rows[:-1]).all())):
+        has_final_newline = end[-1] < len(origin.buf) and origin.buf[end[-1]] == 10
+        if has_final_newline and bool((end[:-1] + 1 == start[1:]).all()):
+            offsets = np.empty(n + 1, np.int64)
+            offsets[:-1], offsets[-1] = start - start[0], end[-1] + 1 - start[0]
+            return Encoded(origin.buf[start[0] : end[-1] + 1], offsets)
+    return Encoded(*splice.assemble_plain(origin.buf, start, end, rows))
+
+
+def _spliced(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:
+    """Replace values that changed, insert fields that are new."""
+    names = list(batch._columns)
+    types, start, length = origin.literals(names)
+    edits = []  # (row, from, to, order, literal bytes start, literal length) per edit, as arrays
+    extra: list[Array] = []
+    base = 0
+    close, n_fields = origin.close[rows], origin.n_fields[rows].copy()
+    for k, name in enumerate(names):
+        column = batch._columns[name]
+        data, offsets = literals_of(column)
+        present = length[rows, k] >= 0
+        changed = present & ~_equal(column, _take(origin.column(name), rows)) if present.any() else present
+        at = np.flatnonzero(changed)
+        edits.append(
+            (
+                at,
+                start[rows[at], k],
+                start[rows[at], k] + length[rows[at], k],
+                k,
+                base + offsets[at],
+                np.diff(offsets)[at],
+            )
+        )
+        base += len(data)
+        extra.append(data)
+        absent = np.flatnonzero(~present & _not_null(column))  # an absent field and null mean the same
+        if len(absent):
+            prefix = json.dumps(name, ensure_ascii=False).encode() + b":"
+            with_key, key_offsets = _with_prefix(data, offsets, absent, prefix, n_fields[absent] > 0)
+            edits.append((absent, close[absent], close[absent], k, base + key_offsets[:-1], np.diff(key_offsets)))
+            base += len(with_key)
+            extra.append(with_key)
+            n_fields[absent] += 1
+    row, start_at, stop_at, order, lit, lit_len = (
+        np.concatenate([np.broadcast_to(e[i], len(e[0])) for e in edits]) for i in range(6)
+    )
+    by = np.lexsort((order, start_at, row))
+    ptr = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(np.bincount(row, minlength=len(rows)), out=ptr[1:])
+    # assemble() wants one contiguous run of edit bytes in edit order
+    edit_off = np.zeros(len(by) + 1, np.int64)
+    np.cumsum(lit_len[by], out=edit_off[1:])
+    edit_data = np.empty(int(edit_off[-1]), np.uint8)
+    source = np.concatenate(extra) if extra else np.empty(0, np.uint8)
+    json_text.copy_spans(
+        source, np.ascontiguousarray(lit[by]), np.ascontiguousarray(lit_len[by]), edit_data, edit_off[:-1]
+    )
+    return Encoded(
+        *splice.assemble(
+            origin.buf, origin.start, origin.end, rows, ptr,
+            np.ascontiguousarray(start_at[by]), np.ascontiguousarray(stop_at[by]), edit_off, edit_data,
+        )
+    )  # fmt: skip
+
+
+def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:
+    """Rows that lose fields: raw values of those that stay, in their old order; changed and new ones encoded."""
+    names = batch.get_columns()
+    raw = [n for n in names if n not in batch._columns]
+    _, start, length = origin.literals(names)
+    start, length = start[rows], length[rows]
+    n_buf, extra, base = len(origin.buf), [], 0
+    for k, name in enumerate(names):
+        if name in raw:
+            continue
+        column = batch._columns[name]
+        data, offsets = literals_of(column)
+        present = length[:, k] >= 0
+        same = present & _equal(column, _take(origin.column(name), rows)) if present.any() else present
+        drop = ~present & ~_not_null(column)
+        start[:, k] = np.where(same, start[:, k], n_buf + base + offsets[:-1])
+        length[:, k] = np.where(same, length[:, k], np.where(drop, -1, np.diff(offsets)))
+        base += len(data)
+        extra.append(data)
+    keys = [json.dumps(n, ensure_ascii=False).encode() + b":" for n in names]
+    data = np.concatenate(extra) if extra else np.empty(0, np.uint8)
+    return Encoded(*join.join_rows(origin.buf, data, start, length, keys))
+
+
+def _from_columns(batch: DocumentBatch, at: Array, columns: dict[str, pa.Array]) -> Encoded:
+    """New rows: every column, nulls as null."""
+    n, k = len(at), len(columns)
+    start, length = np.empty((n, k), np.int64), np.empty((n, k), np.int64)
+    parts, base = [], 0
+    for j, column in enumerate(columns.values()):
+        data, offsets = literals_of(_take(column, at))
+        start[:, j], length[:, j] = offsets[:-1] + base, np.diff(offsets)
+        parts.append(data)
+        base += len(data)
+    keys = [json.dumps(n, ensure_ascii=False).encode() + b":" for n in columns]
+    extra = np.concatenate(parts) if parts else np.empty(0, np.uint8)
+    return Encoded(*join.join_rows(np.empty(0, np.uint8), extra, start, length, keys))
+
+
+def _interleave(batch: DocumentBatch, new: Array) -> Encoded:
+    """Some rows have a record and some do not: encode the two kinds apart, then put them back in order."""
+    old_at, new_at = np.flatnonzero(~new), np.flatnonzero(new)
+    old = encode_jsonl(batch.take(old_at))
+    made = _from_columns(batch, new_at, {n: batch.column(n) for n in batch.get_columns()})
+    data = np.concatenate([old.data, made.data])
+    start, length = np.empty(len(new), np.int64), np.empty(len(new), np.int64)
+    start[old_at], length[old_at] = old.offsets[:-1], np.diff(old.offsets)
+    start[new_at], length[new_at] = made.offsets[:-1] + len(old.data), np.diff(made.offsets)
+    offsets = np.zeros(len(new) + 1, np.int64)
+    np.cumsum(length, out=offsets[1:])
+    out = np.empty(int(offsets[-1]), np.uint8)
+    json_text.copy_spans(data, start, length, out, offsets[:-1])
+    return Encoded(out, offsets)
+
+
+def literals_of(array: pa.Array) -> tuple[Array, Array]:
+    """JSON text of every value: (data, int64 offsets)."""
+    kind = array.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        parts = buffers.string_buffers(array)
+        out_offsets, out = json_text.escape(parts.offsets, parts.data, parts.validity, 0, len(array))
+        return out, out_offsets
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        parts = buffers.string_buffers(array.cast(pa.large_string()).fill_null("null"))
+        offsets = np.asarray(parts.offsets, np.int64)
+        return parts.data[offsets[0] : offsets[-1]], offsets - offsets[0]
+    texts = [json.dumps(_plain(v), ensure_ascii=False, separators=(",", ":")).encode() for v in array.to_pylist()]
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum([len(t) for t in texts], out=offsets[1:])
+    return np.frombuffer(b"".join(texts), np.uint8), offsets
+
+
+def _plain(value: Any) -> Any:
+    """Values that JSON has no word for: times as ISO text, bytes as base64, decimals as text."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value)
+
+
+def _with_prefix(data: Array, offsets: Array, at: Array, prefix: bytes, comma: Array) -> tuple[Array, Array]:
+    """`,"name":literal` for the rows `at` (the comma only where `comma`)."""
+    lens = (offsets[1:] - offsets[:-1])[at]
+    n_prefix = np.where(comma, len(prefix) + 1, len(prefix))
+    out_offsets = np.zeros(len(at) + 1, np.int64)
+    np.cumsum(lens + n_prefix, out=out_offsets[1:])
+    out = np.empty(int(out_offsets[-1]), np.uint8)
+    lead = np.frombuffer(b"," + prefix, np.uint8)
+    json_text.copy_spans(lead, np.where(comma, 0, 1), n_prefix, out, out_offsets[:-1])
+    json_text.copy_spans(data, np.ascontiguousarray(offsets[:-1][at]), lens, out, out_offsets[:-1] + n_prefix)
+    return out, out_offsets
+
+
+def _equal(new: pa.Array, old: pa.Array) -> Array:
+    """True where the values are the same (both null counts); values of another type count as changed."""
+    if new.type != old.type:
+        try:
+            new = new.cast(old.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            return np.zeros(len(new), bool)
+    both_null = pc.and_(new.is_null(), old.is_null())
+    try:
+        same = pc.fill_null(pc.equal(new, old), False)
+    except pa.ArrowNotImplementedError:  # nested types have no equal kernel
+        return np.array([a == b for a, b in zip(new.to_pylist(), old.to_pylist(), strict=True)], bool)
+    return np.asarray(pc.or_(same, both_null).to_numpy(zero_copy_only=False), bool)
+
+
+def _not_null(array: pa.Array) -> Array:
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), bool)
+
+
+def _take(array: pa.Array, rows: Array) -> pa.Array:
+    return (
+        array if len(rows) == len(array) and bool((rows == np.arange(len(rows))).all()) else array.take(pa.array(rows))
+    )

@@ -1,0 +1,320 @@
+"""Parquet files. Covers: describing, reading a range of rows with bounded memory, writing with bounded row groups.
+
+Row groups of any size are streamed: one iterator per row group whose batch size follows the measured bytes per row
+(`iter_batches` with a 1 MiB buffer took 33 MB where reading the table took 1,070). A corrupt page ends the stream with
+`ParquetFault` after every row before it was delivered. See also: `row_hashes.py` (content hashes of rows).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tamis.errors import FormatError
+from tamis.formats.faults import is_memory_failure
+
+BATCH_BYTES = 8 * 2**20
+ROW_GROUP_BYTES = 32 * 10**6
+_BUFFER_BYTES = 2**20
+_FIRST_BATCH_ROWS = 32
+_MAX_BATCH_ROWS = 2**17
+_ERRORS = (pa.ArrowException, OSError, ValueError, EOFError)
+"""What pyarrow raises for bad files (ArrowInvalid is a ValueError, Thrift and codec errors are OSError)."""
+
+
+class ParquetFault(FormatError):
+    """Decoding stopped at absolute row `row`; every row before it was delivered.
+
+    `next_row` is where reading may go on: the beginning of the next row group (or the end of the file).
+    """
+
+    def __init__(self, row: int, reason: str, next_row: int) -> None:
+        super().__init__(f"decoding stopped at row {row}: {reason}; rows {row} to {next_row - 1} cannot be read")
+        self.row, self.reason, self.next_row = row, reason, next_row
+
+    def __reduce__(self) -> tuple[type[ParquetFault], tuple[int, str, int]]:
+        return type(self), (self.row, self.reason, self.next_row)
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    first_row: int
+    n_rows: int
+    decoded_bytes: int
+    """Uncompressed, still encoded: a dictionary-encoded column can take many times this once decoded."""
+
+
+@dataclass(frozen=True)
+class ParquetInfo:
+    n_rows: int
+    row_groups: list[RowGroup]
+    columns: list[tuple[str, str]]
+    """(name, Arrow type) as the file declares them."""
+    file_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain structure for JSON; `from_dict` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> ParquetInfo:
+        return cls(
+            n_rows=plain["n_rows"],
+            row_groups=[RowGroup(**group) for group in plain["row_groups"]],
+            columns=[(name, kind) for name, kind in plain["columns"]],
+            file_bytes=plain["file_bytes"],
+        )
+
+
+def describe(path: str | os.PathLike[str]) -> ParquetInfo:
+    """What the footer says. FormatError when the file is empty, truncated, corrupt or something else."""
+    with _open(path) as file:
+        metadata = file.metadata
+        row_groups, first_row = [], 0
+        for i in range(metadata.num_row_groups):
+            group = metadata.row_group(i)
+            row_groups.append(RowGroup(first_row, group.num_rows, group.total_byte_size))
+            first_row += group.num_rows
+        columns = [(field.name, str(field.type)) for field in file.schema_arrow]
+        file_bytes = os.path.getsize(path)
+    if first_row != metadata.num_rows or any(group.n_rows < 0 for group in row_groups):
+        raise FormatError(
+            f"{os.fspath(path)}: the footer promises {metadata.num_rows} rows, its row groups hold {first_row}; "
+            "the file is corrupt, write it again"
+        )
+    names = [name for name, _ in columns]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise FormatError(f"{os.fspath(path)}: column {twice[0]!r} appears more than once; rename one of them")
+    return ParquetInfo(metadata.num_rows, row_groups, columns, file_bytes)
+
+
+def iter_rows(
+    path: str | os.PathLike[str],
+    first_row: int,
+    end_row: int,
+    columns: Sequence[str] | None = None,
+    batch_bytes: int = BATCH_BYTES,
+) -> Iterator[tuple[int, pa.Table]]:
+    """(absolute first row, table) for exactly the rows [first_row, end_row), each table about `batch_bytes` at most.
+
+    Only `columns` are read, in that order; a name that the file lacks is left out. Strings and binaries come out as
+    large_string and large_binary, dictionaries as their values. A single row may exceed `batch_bytes`.
+    """
+    with _open(path) as file:
+        names = file.schema_arrow.names
+        wanted = list(names) if columns is None else [name for name in columns if name in names]
+        group_first = 0
+        for i in range(file.metadata.num_row_groups):
+            group_end = group_first + file.metadata.row_group(i).num_rows
+            if group_first < end_row and group_end > first_row:
+                rows = (max(first_row, group_first) - group_first, min(end_row, group_end) - group_first)
+                group = _GroupReader(path, file.metadata, i, group_first, wanted, batch_bytes)
+                yield from group.tables(*rows)
+            group_first = group_end
+
+
+class _GroupReader:
+    """Rows of one row group, with a batch size that follows the data and a slow second pass around a fault."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        metadata: pq.FileMetaData,
+        index: int,
+        group_first: int,
+        columns: list[str],
+        batch_bytes: int,
+    ) -> None:
+        self._path, self._metadata, self._index = path, metadata, index
+        self._columns, self._batch_bytes = columns, batch_bytes
+        self._group_first, self._group_end = group_first, group_first + metadata.row_group(index).num_rows
+        self._n_asked = 0
+        """Rows of the read in progress, which is where a failure lies."""
+        self._skipping = False
+        """The read in progress is of rows before the first wanted one (a row group has no entry in the middle)."""
+
+    def tables(self, start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
+        """Rows [start, end) of the group as (absolute first row, table)."""
+        at, max_rows = start, _MAX_BATCH_ROWS
+        while True:
+            try:
+                for at_row, table in self._pass(at, end, max_rows):
+                    yield self._group_first + at_row, table
+                    at = at_row + table.num_rows
+                return
+            except _ERRORS as exc:
+                if is_memory_failure(exc):
+                    raise MemoryError(str(exc)) from exc
+                if isinstance(exc, OSError) and exc.errno is not None:
+                    raise  # the file vanished or the disk fails: no fault of the data
+                if self._n_asked <= 1 or self._skipping:
+                    reason = (str(exc).strip() or type(exc).__name__).splitlines()[0]
+                    raise ParquetFault(self._group_first + at, reason, self._group_end) from exc
+                # Reading again in finer steps moves up to the fault: 16 times finer on each pass, down to one row.
+                max_rows = max(1, self._n_asked // 16)
+
+    def _pass(self, start: int, end: int, max_rows: int) -> Iterator[tuple[int, pa.Table]]:
+        if not self._columns:
+            yield from _counted(start, end)
+            return
+        n_rows, at = _FIRST_BATCH_ROWS, 0
+        self._ask(n_rows, at, start, max_rows)
+        with _open(self._path, self._metadata) as file:
+            batches = file.iter_batches(
+                self._n_asked, row_groups=[self._index], columns=self._columns, use_threads=False
+            )
+            for batch in batches:
+                first, last = max(start - at, 0), min(end - at, batch.num_rows)
+                if first < last:
+                    kept = plain_types(pa.Table.from_batches([batch.slice(first, last - first)]).select(self._columns))
+                    yield from self._cut(at + first, kept)
+                at += batch.num_rows
+                if at >= end:
+                    return
+                # Half of `batch_bytes` at the rate just seen, at most 4 times as many rows as before.
+                bytes_per_row = max(1.0, batch.nbytes / max(1, batch.num_rows))
+                n_rows = max(1, min(int(self._batch_bytes / 2 / bytes_per_row), n_rows * 4, _MAX_BATCH_ROWS))
+                self._ask(n_rows, at, start, max_rows)
+                # Takes effect on the next read of the running iterator: no restart to change the size.
+                file.reader.set_batch_size(self._n_asked)
+        raise ParquetFault(
+            self._group_first + at, f"the row group ends after {at} rows, {end} expected", self._group_end
+        )
+
+    def _ask(self, n_rows: int, at: int, start: int, max_rows: int) -> None:
+        self._skipping = at < start
+        self._n_asked = min(n_rows, start - at if self._skipping else max_rows)
+
+    def _cut(self, at: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+        """`table` in slices below `batch_bytes`; usually it is below already."""
+        if table.nbytes <= self._batch_bytes or table.num_rows == 1:
+            yield at, table
+            return
+        half = table.num_rows // 2
+        yield from self._cut(at, table.slice(0, half))
+        yield from self._cut(at + half, table.slice(half))
+
+
+def _counted(start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
+    """Tables without columns: the rows are only counted."""
+    for at in range(start, end, _MAX_BATCH_ROWS):
+        yield at, pa.table({"": pa.nulls(min(_MAX_BATCH_ROWS, end - at))}).select([])
+
+
+def plain_types(table: pa.Table) -> pa.Table:
+    """Strings as large_string, binaries as large_binary, dictionaries and views as plain values; the rest as it is."""
+    fields = [field.with_type(_plain_type(field.type)) for field in table.schema]
+    schema = pa.schema(fields)
+    return table.cast(schema) if schema != table.schema.remove_metadata() else table.replace_schema_metadata(None)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _plain_type(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _plain_type(kind.value_type)
+    if pa.types.is_string(kind) or pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    return kind
+
+
+def _open(path: str | os.PathLike[str], metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """`metadata` spares the parsing of the footer, which in files of many row groups is long."""
+    try:
+        file = pq.ParquetFile(
+            os.fspath(path),
+            metadata=metadata,
+            pre_buffer=False,
+            buffer_size=_BUFFER_BYTES,
+            page_checksum_verification=True,
+        )
+        _ = file.schema_arrow.names  # raises where Arrow has no type for a column
+        return file
+    except _ERRORS as exc:
+        if is_memory_failure(exc):
+            raise MemoryError(str(exc)) from exc
+        if isinstance(exc, OSError) and exc.errno is not None:
+            raise  # missing, not readable, a failing disk
+        raise FormatError(f"{os.fspath(path)}: not a readable Parquet file: {exc}") from exc
+
+
+class TableWriter:
+    """A Parquet file being written in row groups of about `row_group_bytes` (decoded). The same tables in the same
+    order give the same bytes. Memory: one row group decoded, and its encoded pages."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        schema: pa.Schema,
+        compression: str = "zstd",
+        level: int | None = 3,
+        row_group_bytes: int = ROW_GROUP_BYTES,
+    ) -> None:
+        self._path, self._schema, self._row_group_bytes = path, schema, row_group_bytes
+        self._sink = pa.OSFile(os.fspath(path), "wb")
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            schema,
+            compression=compression,
+            compression_level=level if compression in ("zstd", "gzip", "brotli") else None,
+            write_page_checksum=True,
+        )
+        self._waiting: list[pa.Table] = []
+        self._n_waiting_bytes = 0
+        self._n_rows = 0
+        self._closed = False
+
+    def write(self, table: pa.Table) -> None:
+        """Append `table`, cast to the schema; columns it lacks are null, columns the schema lacks are an error."""
+        from tamis.formats.schema import cast_table
+
+        table = cast_table(table, self._schema)
+        self._n_rows += table.num_rows
+        n_parts = max(1, -(-table.nbytes // self._row_group_bytes))
+        n_part_rows = max(1, -(-table.num_rows // n_parts))
+        for start in range(0, table.num_rows, n_part_rows):
+            part = table.slice(start, n_part_rows)
+            self._waiting.append(part)
+            self._n_waiting_bytes += part.nbytes
+            if self._n_waiting_bytes >= self._row_group_bytes:
+                self._flush()
+
+    def close(self) -> tuple[int, int]:
+        """Write what waits and the footer; returns (rows, bytes of the file)."""
+        if not self._closed:
+            self._closed = True
+            try:
+                self._flush()
+                self._writer.close()
+            finally:
+                self._sink.close()
+        return self._n_rows, os.path.getsize(self._path)
+
+    def abort(self) -> None:
+        """Close without a footer: what is on disk is no Parquet file."""
+        self._closed, self._waiting = True, []
+        self._sink.close()
+        self._writer.is_open = False  # or its finaliser would try to write a footer
+
+    def _flush(self) -> None:
+        if self._waiting:
+            # Not combined into one chunk per column: that copy would double the memory for nothing.
+            table = pa.concat_tables(self._waiting)
+            self._waiting, self._n_waiting_bytes = [], 0
+            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+    def __enter__(self) -> TableWriter:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()

@@ -1,0 +1,134 @@
+"""Reading the records of one byte range of a JSONL file.
+
+A record belongs to the range that holds its first byte, so any set of ranges that covers a file yields every record exactly
+once, wherever the cuts fall. A record longer than `max_record_bytes` is never held: its end is searched in 1 MiB steps and
+its place is reported.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import numpy as np
+
+_STEP = 1 << 20
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass
+class Oversize:
+    """A record that is too large to be held: where it lies."""
+
+    offset: int
+    length: int
+
+
+@dataclass
+class RangeBytes:
+    """Whole records of a range. `offset` is the place of `data[0]` in the file."""
+
+    data: np.ndarray[Any, Any]
+    offset: int
+    oversize: list[Oversize] = field(default_factory=list)
+
+
+def read_range(file: BinaryIO, start: int, end: int, max_record_bytes: int, at_file_start: bool = True) -> RangeBytes:
+    """The records whose first byte lies in [start, end). `end` may lie behind the end of the file.
+
+    `at_file_start` is false for blocks out of the middle of a stream, where a byte order mark would be data.
+    """
+    size = file.seek(0, os.SEEK_END)
+    end = min(end, size)
+    if start >= end:
+        return RangeBytes(np.empty(0, np.uint8), start)
+    first = start
+    if start > 0:
+        file.seek(start - 1)
+        if file.read(1) != b"\n":
+            first = _after_newline(file, start, end)
+            if first >= end:
+                return RangeBytes(np.empty(0, np.uint8), end)
+    elif at_file_start:
+        file.seek(0)
+        if file.read(3) == _BOM:
+            first = 3
+    data = np.empty(end - first, np.uint8)
+    file.seek(first)
+    n = _read_into(file, data)
+    data = data[:n]
+    oversize: list[Oversize] = []
+    if n and data[-1] != 10 and first + n < size:
+        last = _last_newline(data) + 1  # the record that crosses the end of the range starts here
+        tail, found = _read_tail(file, max_record_bytes - (n - last))
+        if found:
+            data = np.concatenate([data, np.frombuffer(tail, np.uint8)])
+        else:
+            stop = first + n + len(tail)
+            if not tail.endswith(b"\n"):
+                stop = _after_newline(file, stop, size)
+            newline = 1 if _ends_in_newline(file, stop) else 0
+            oversize.append(Oversize(first + last, stop - newline - (first + last)))
+            data = data[:last]
+    return RangeBytes(data, first, oversize)
+
+
+def _read_into(file: BinaryIO, out: np.ndarray[Any, Any]) -> int:
+    view, done = memoryview(out), 0
+    while done < len(out):
+        n = file.readinto(view[done : done + (64 << 20)])  # type: ignore[attr-defined]
+        if not n:
+            break
+        done += n
+    return done
+
+
+def _read_tail(file: BinaryIO, room: int) -> tuple[bytes, bool]:
+    """Bytes up to and including the next newline (or the end of the file), at most `room` of them."""
+    parts, total, step = [], 0, 1 << 16
+    while True:
+        piece = file.read(step)
+        at = piece.find(b"\n")
+        if at >= 0:
+            parts.append(piece[: at + 1])
+            return b"".join(parts), total + at <= room
+        parts.append(piece)
+        total += len(piece)
+        if total > room:
+            return b"".join(parts), False
+        if not piece:
+            return b"".join(parts), True
+        step = min(step * 2, _STEP)
+
+
+def _after_newline(file: BinaryIO, start: int, stop: int) -> int:
+    """Place after the first newline at or behind `start`; `stop` if there is none before it."""
+    file.seek(start)
+    at = start
+    while at < stop:
+        piece = file.read(min(_STEP, stop - at))
+        if not piece:
+            break
+        found = piece.find(b"\n")
+        if found >= 0:
+            return at + found + 1
+        at += len(piece)
+    return stop
+
+
+def _ends_in_newline(file: BinaryIO, stop: int) -> bool:
+    file.seek(stop - 1)
+    return file.read(1) == b"\n"
+
+
+def _last_newline(data: np.ndarray[Any, Any]) -> int:
+    """Index of the last newline, -1 if there is none; looks backwards in steps."""
+    end = len(data)
+    while end > 0:
+        start = max(0, end - _STEP)
+        found = np.flatnonzero(data[start:end] == 10)
+        if len(found):
+            return start + int(found[-1])
+        end = start
+    return -1

@@ -1,0 +1,36 @@
+"""An Arrow table as the origin of rows (Parquet input, results of readers that users wrote)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tamis.formats.row_hashes import row_hashes
+
+
+class TableBlock:
+    """Rows of a table; the counterpart of JsonlBlock for input that is decoded already."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.n_rows = len(table)
+
+    def field_names(self) -> list[str]:
+        return list(self.table.column_names)
+
+    def column(self, name: str) -> pa.Array:
+        if name not in self.table.column_names:
+            return pa.nulls(self.n_rows)
+        chunks = self.table.column(name)
+        return (
+            chunks.chunk(0)
+            if chunks.num_chunks == 1
+            else pa.concat_arrays(chunks.chunks)
+            if chunks.num_chunks
+            else pa.array([], chunks.type)
+        )
+
+    def identity(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        return row_hashes(self.table)

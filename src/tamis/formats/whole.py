@@ -1,0 +1,31 @@
+"""A whole file as one batch, for small results and for use outside of a run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from tamis.errors import FormatError
+from tamis.formats.compression import StreamReader
+from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.parquet import describe, iter_rows
+from tamis.formats.tables import TableBlock
+from tamis.tasks import DocumentBatch
+
+
+def read_whole_file(path: str) -> DocumentBatch:
+    """All documents of a JSONL or Parquet file. Raises FormatError on the first bad record."""
+    if path.endswith(".parquet"):
+        info = describe(path)
+        tables = [t for _, t in iter_rows(path, 0, info.n_rows)]
+        table = pa.concat_tables(tables).combine_chunks() if tables else pa.table({})
+        origin: JsonlBlock | TableBlock = TableBlock(table.replace_schema_metadata(None))
+    else:
+        with StreamReader.open(path) as stream:
+            data = b"".join(iter(lambda: stream.read(1 << 20), b""))
+        block = JsonlBlock.parse(np.frombuffer(data.removeprefix(b"\xef\xbb\xbf"), np.uint8))
+        if block.bad:
+            start, _, reason = block.bad[0]
+            raise FormatError(f"{path}: record at byte {start}: {reason}; run a pipeline over it to set bad records aside")
+        origin = block
+    return DocumentBatch.over(origin, np.arange(origin.n_rows))

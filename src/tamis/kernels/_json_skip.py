@@ -1,0 +1,190 @@
+"""Walking over validated JSON objects: finds the spans of depth-1 members without checking anything again.
+
+Loops are bounded by the record and the buffer all the same, so that a buffer which is not the one that was scanned gives
+wrong spans but never leaves memory.
+"""
+# Compiled functions carry their types in the signatures of the kernels.
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from tamis.kernels._intrinsics import at, lowest_bit, mask_eq, pointer, put
+from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, helper, kernel
+from tamis.kernels._json_escape import key_index
+from tamis.kernels._json_grammar import (
+    ALL,
+    ARRAY,
+    ESCAPED,
+    FALSE,
+    FLOAT,
+    INT,
+    NULL,
+    OBJECT,
+    OK,
+    STRING,
+    TRUE,
+    ZERO,
+    skip_space,
+)
+
+
+@helper
+def skip_string(buf, last, p):
+    """(position of the closing quote, whether there is an escape) of a valid string; p is after the opening quote."""
+    escaped = False
+    while p < last + 64:
+        base = p if p < last else last
+        stops = (mask_eq(buf, base, 34) | mask_eq(buf, base, 92)) & (ALL << np.uint64(p - base))
+        p = base + 64
+        while stops != ZERO:
+            q = base + lowest_bit(stops)
+            if at(buf, q) == 34:
+                return q, escaped
+            escaped = True
+            if q + 2 >= p:
+                p = q + 2
+                break
+            stops &= ALL << np.uint64(q + 2 - base)
+    return last + 63, escaped
+
+
+@helper
+def skip_container(buf, last, p):
+    """Position after the valid object or array that begins at p."""
+    level = 0
+    while p < last + 64:
+        base = p if p < last else last
+        stops = mask_eq(buf, base, 34) | mask_eq(buf, base, 91) | mask_eq(buf, base, 93)
+        stops = (stops | mask_eq(buf, base, 123) | mask_eq(buf, base, 125)) & (ALL << np.uint64(p - base))
+        p = base + 64
+        while stops != ZERO:
+            q = base + lowest_bit(stops)
+            c = at(buf, q)
+            if c == 34:
+                q, _ = skip_string(buf, last, q + 1)
+            else:
+                level += 1 if c == 91 or c == 123 else -1
+                if level == 0:
+                    return q + 1
+            if q + 1 >= p:
+                p = q + 1
+                break
+            stops &= ALL << np.uint64(q + 1 - base)
+    return last + 64
+
+
+@helper
+def skip_value(buf, last, p, e):
+    """(position after the valid value at p < e, its type)."""
+    c = at(buf, p)
+    if c == 34:
+        q, escaped = skip_string(buf, last, p + 1)
+        return q + 1, (ESCAPED if escaped else STRING)
+    if c == 123 or c == 91:
+        return skip_container(buf, last, p), (OBJECT if c == 123 else ARRAY)
+    if c == 116:
+        return p + 4, TRUE
+    if c == 102:
+        return p + 5, FALSE
+    if c == 110:
+        return p + 4, NULL
+    kind = INT
+    while p < e:
+        c = at(buf, p)
+        if c == 44 or c == 125 or c <= 32:
+            break
+        if c == 46 or c >= 65:  # a point, an exponent, or any letter of NaN and Infinity
+            kind = FLOAT
+        p += 1
+    return p, kind
+
+
+@kernel(
+    types.void(
+        *(U8_IN, U8_IN, I64_IN, U8_OUT, I64_IN, I64_IN, U8_IN),
+        *(U8_OUT, I64_OUT, I64_OUT),
+    )
+)
+def rescan_kernel(buf, keys, key_ends, scratch, start, close, status, kinds, val_start, val_len):
+    """Spans of wanted keys in validated records. The outputs must be zero; the last duplicate wins."""
+    last = buf.size - 64
+    n_keys = key_ends.size
+    buf, keys, key_ends, scratch = pointer(buf), pointer(keys), pointer(key_ends), pointer(scratch)
+    for row in range(start.size):
+        if at(status, row) != OK:
+            continue
+        e = at(close, row)
+        p = skip_space(buf, at(start, row), e)
+        p = skip_space(buf, p + 1, e)
+        while p < e:
+            key_at = p + 1
+            q, escaped = skip_string(buf, last, key_at)
+            p = skip_space(buf, q + 1, e) + 1
+            p = skip_space(buf, p, e)
+            if p >= e:
+                break
+            after, kind = skip_value(buf, last, p, e)
+            k = key_index(buf, key_at, q, escaped, keys, key_ends, n_keys, scratch)
+            if k >= 0:
+                quote = 1 if STRING <= kind <= ESCAPED else 0
+                put(kinds, row * n_keys + k, kind)
+                put(val_start, row * n_keys + k, p + quote)
+                put(val_len, row * n_keys + k, after - p - 2 * quote)
+            p = skip_space(buf, after, e) + 1  # over the comma
+            p = skip_space(buf, p, e)
+
+
+@kernel(types.int64(U8_IN, I64_IN, I64_IN, U8_IN, I64_OUT, I64_OUT, I64_OUT))
+def discover_kernel(buf, start, close, status, slots, first, length):
+    """Distinct raw spellings of depth-1 keys, as spans in order of appearance; their number, or -1 when `first` is full.
+
+    `slots` is an open-addressing table of -1, a power of two larger than twice first.size.
+    """
+    last = buf.size - 64
+    buf = pointer(buf)
+    n_found = 0
+    slot_mask = np.uint64(slots.size - 1)
+    for row in range(start.size):
+        if at(status, row) != OK:
+            continue
+        e = at(close, row)
+        p = skip_space(buf, at(start, row), e)
+        p = skip_space(buf, p + 1, e)
+        while p < e:
+            key_at = p + 1
+            q, _ = skip_string(buf, last, key_at)
+            p = skip_space(buf, q + 1, e) + 1
+            p = skip_space(buf, p, e)
+            if p >= e:
+                break
+            after, _ = skip_value(buf, last, p, e)
+            mixed = np.uint64(q - key_at)
+            for k in range(key_at, q):
+                mixed = (mixed ^ np.uint64(at(buf, k))) * np.uint64(0x9E3779B97F4A7C15)
+                mixed ^= mixed >> np.uint64(29)
+            slot = np.int64(mixed & slot_mask)
+            while True:
+                known = at(slots, slot)
+                if known < 0:
+                    if n_found == first.size:
+                        return -1
+                    put(slots, slot, n_found)
+                    put(first, n_found, key_at)
+                    put(length, n_found, q - key_at)
+                    n_found += 1
+                    break
+                if at(length, known) == q - key_at:
+                    same = True
+                    for k in range(q - key_at):
+                        if at(buf, key_at + k) != at(buf, at(first, known) + k):
+                            same = False
+                            break
+                    if same:
+                        break
+                slot = (slot + 1) & (slots.size - 1)
+            p = skip_space(buf, after, e) + 1
+            p = skip_space(buf, p, e)
+    return n_found

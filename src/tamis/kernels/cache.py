@@ -1,0 +1,131 @@
+"""Where compiled kernels are kept, and whether they are all there. Never imports numba.
+
+One private folder `kernels-<key>` per combination of kernel sources, numba, llvmlite, Python and CPU. numba notices an
+edited file but not an edited callee in another file, so the key covers every source of this package; and because
+numba names and stamps its entries by path and modification time, the key covers those too. A folder holds a `READY`
+file once everything in it has been compiled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import sys
+import tempfile
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+READY = "READY"
+N_FOLDERS_KEPT = 3
+
+
+def kernels_are_cached() -> bool:
+    """True when a process of this machine has compiled every kernel, so that importing them compiles nothing."""
+    folder = cache_dir()
+    return folder is not None and (folder / READY).is_file()
+
+
+def cache_dir() -> Path | None:
+    """The private folder for this build of the kernels, created when absent; None where no folder is usable."""
+    for base in _candidates():
+        folder = base / f"kernels-{cache_key()}"
+        if _usable(folder):
+            return folder
+        try:
+            base.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            if _usable(folder):  # another process made it between our two looks
+                return folder
+            continue
+        except OSError:
+            continue
+        if _usable(folder):
+            _prune(base, folder)
+            return folder
+    return None
+
+
+def mark_ready(folder: Path) -> None:
+    """Write `READY` whole or not at all; several processes may do so at once."""
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".ready-")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(cache_key() + "\n")
+    os.replace(temporary, folder / READY)
+
+
+@lru_cache(maxsize=1)
+def cache_key() -> str:
+    """Hash of everything that decides the machine code."""
+    here = Path(__file__).resolve().parent
+    digest = hashlib.sha256()
+    for text in (str(here), sys.version, platform.machine(), _cpu(), _version("numba"), _version("llvmlite")):
+        digest.update(text.encode("utf-8", "surrogateescape") + b"\0")
+    for source in sorted(here.glob("*.py")):
+        digest.update(f"{source.name}\0{source.stat().st_mtime_ns}\0".encode())
+        digest.update(source.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _candidates() -> list[Path]:
+    """An explicit TAMIS_CACHE_DIR is the only candidate: falling back elsewhere would surprise who set it."""
+    explicit = os.environ.get("TAMIS_CACHE_DIR")
+    if explicit:
+        return [Path(explicit)]
+    bases = []
+    xdg = os.environ.get("XDG_CACHE_HOME")
+    if xdg and os.path.isabs(xdg):
+        bases.append(Path(xdg) / "tamis")
+    home = os.path.expanduser("~")
+    if os.path.isabs(home):
+        bases.append(Path(home) / ".cache" / "tamis")
+    return bases
+
+
+def _usable(folder: Path) -> bool:
+    """Ours alone and writable. The cache holds machine code: a folder that others can write to would run theirs."""
+    try:
+        info = folder.lstat()
+    except OSError:
+        return False
+    private = stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o022
+    return private and os.access(folder, os.R_OK | os.W_OK | os.X_OK)
+
+
+def _prune(base: Path, new: Path) -> None:
+    others = [entry for entry in base.glob("kernels-*") if entry != new and _usable(entry)]
+    others.sort(key=_mtime, reverse=True)
+    for old in others[N_FOLDERS_KEPT - 1 :]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _mtime(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"
+
+
+def _cpu() -> str:
+    """Model and instruction sets: machine code made for another CPU of a shared home folder may not run here."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            wanted = ("model name", "flags", "Features", "CPU part")
+            lines = [line for line in file.read(20_000).split("\n\n")[0].splitlines() if line.startswith(wanted)]
+    except OSError:
+        lines = []
+    overrides = [
+        f"{name}={os.environ[name]}" for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES") if name in os.environ
+    ]
+    return "\n".join([*(lines or [platform.processor()]), *overrides])

@@ -1,0 +1,218 @@
+"""How much memory a run may use, and what this machine lets us enforce.
+
+Covers finding the budget (option, environment, control group, free memory) and the facts that `tamis doctor` shows.
+Files are read through `Files`, so tests can pretend any machine. Does not measure processes: see meter.py.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import resource
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tamis.errors import BudgetError
+from tamis.sizes import format_size, parse_size
+
+CGROUP_PERCENT = 90  # the kernel also charges page cache and kernel memory to the group
+AVAILABLE_PERCENT = 80
+_LIMIT_FILES = {2: ("memory.max", "memory.high"), 1: ("memory.limit_in_bytes",)}
+_OVERCOMMIT = {"0": "heuristic", "1": "always", "2": "never"}
+
+
+class Files(Protocol):
+    """The little that is asked of the file system."""
+
+    def read(self, path: str) -> str | None: ...
+    def can_write(self, path: str) -> bool: ...
+
+
+class RealFiles:
+    def read(self, path: str) -> str | None:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except OSError:
+            return None
+
+    def can_write(self, path: str) -> bool:
+        return os.access(path, os.W_OK)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A number of bytes, where it came from (option, environment, cgroup, available), and one sentence for people."""
+
+    bytes: int
+    source: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Limit:
+    path: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """The control group whose memory limits bind this process."""
+
+    kind: str  # v1, v2, hybrid (both mounted) or none
+    memory_version: int | None = None  # which hierarchy holds the memory controller
+    path: str | None = None
+    limits: tuple[Limit, ...] = ()
+
+
+def find_budget(
+    explicit: str | int | None = None, environ: Mapping[str, str] | None = None, files: Files | None = None
+) -> Budget:
+    """The budget of a run: --memory, else TAMIS_MEMORY, else what the control group or the machine has to give."""
+    files = files or RealFiles()
+    environ = os.environ if environ is None else environ
+    if explicit is not None:
+        size = parse_size(explicit, "--memory")
+        return Budget(size, "option", f"{format_size(size)}, as given with --memory.")
+    if environ.get("TAMIS_MEMORY", "").strip():
+        size = parse_size(environ["TAMIS_MEMORY"].strip(), "TAMIS_MEMORY")
+        return Budget(size, "environment", f"{format_size(size)}, as given in TAMIS_MEMORY.")
+
+    meminfo = _meminfo(files)
+    available = meminfo.get("MemAvailable")
+    from_available = None if available is None else available * AVAILABLE_PERCENT // 100
+    binding = min(find_cgroup(files).limits, key=lambda limit: limit.bytes, default=None)
+    if binding is not None:
+        size = binding.bytes * CGROUP_PERCENT // 100
+        # A limit is a permission, not a promise: other groups may have taken the memory already.
+        if from_available is None or size <= from_available:
+            why = f"{format_size(size)}: {CGROUP_PERCENT} % of the control group limit {format_size(binding.bytes)} in {binding.path}."
+            return Budget(size, "cgroup", why)
+    if available is None or from_available is None or from_available <= 0:
+        raise BudgetError(
+            "memory budget: expected MemAvailable in /proc/meminfo, got none; give the budget yourself, e.g. --memory 4GB"
+        )
+    why = f"{format_size(from_available)}: {AVAILABLE_PERCENT} % of the {format_size(available)} that are available on this machine now."
+    return Budget(from_available, "available", why)
+
+
+def find_cgroup(files: Files | None = None) -> Cgroup:
+    """The control group of this process and every memory limit from it up to the root, absurd ones left out."""
+    files = files or RealFiles()
+    paths = _own_paths(files)
+    if not paths:
+        return Cgroup("none")
+    kind = "hybrid" if {1, 2} <= paths.keys() else "v2" if 2 in paths else "v1"
+    mem_total = _meminfo(files).get("MemTotal", 1 << 60)
+    mounts = _memory_mounts(files)
+    # With both mounted, a memory controller bound to v1 is not available on v2.
+    for version in (1, 2):
+        if version not in mounts or paths.get(version) is None:
+            continue
+        root, mount_point = mounts[version]
+        directory = _directory(str(paths[version]), root, mount_point)
+        limits = _limits(files, directory, mount_point, version, mem_total)
+        return Cgroup(kind, version, directory, tuple(limits))
+    return Cgroup(kind)
+
+
+def describe_limits(files: Files | None = None) -> dict[str, Any]:
+    """What this machine offers for keeping a budget, as plain data for `tamis doctor`."""
+    files = files or RealFiles()
+    cgroup, meminfo = find_cgroup(files), _meminfo(files)
+    may_create = _may_create(files, cgroup)
+    overcommit = (files.read("/proc/sys/vm/overcommit_memory") or "").strip()
+    return {
+        "cgroup": cgroup.kind,
+        "cgroup_memory_version": cgroup.memory_version,
+        "cgroup_path": cgroup.path,
+        "cgroup_limits": [{"path": limit.path, "bytes": limit.bytes} for limit in cgroup.limits],
+        "cgroup_may_create": may_create,
+        "rlimit_data_bytes": _rlimit(resource.RLIMIT_DATA),
+        "rlimit_as_bytes": _rlimit(resource.RLIMIT_AS),
+        "swap_total_bytes": meminfo.get("SwapTotal", 0),
+        "swap_free_bytes": meminfo.get("SwapFree", 0),
+        "mem_total_bytes": meminfo.get("MemTotal"),
+        "mem_available_bytes": meminfo.get("MemAvailable"),
+        "n_cores": len(os.sched_getaffinity(0)),
+        "psi": files.read("/proc/pressure/memory") is not None,
+        "overcommit": _OVERCOMMIT.get(overcommit, "unknown"),
+        "enforcement": ["RLIMIT_DATA", "watchdog", *(["cgroup"] if may_create else [])],
+    }
+
+
+def _rlimit(which: int) -> dict[str, int | None]:
+    soft, hard = (None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(which))
+    return {"soft": soft, "hard": hard}
+
+
+def _meminfo(files: Files) -> dict[str, int]:
+    found = {}
+    for line in (files.read("/proc/meminfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        parts = value.split()
+        if parts and parts[0].isdigit():
+            found[key] = int(parts[0]) * (1024 if parts[1:] == ["kB"] else 1)
+    return found
+
+
+def _own_paths(files: Files) -> dict[int, str | None]:
+    """Version -> this process's path in the hierarchy that may limit memory; v1 without a memory controller gives None."""
+    paths: dict[int, str | None] = {}
+    for line in (files.read("/proc/self/cgroup") or "").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            paths[2] = path
+        elif "memory" in controllers.split(","):
+            paths[1] = path
+        else:
+            paths.setdefault(1, None)
+    return paths
+
+
+def _memory_mounts(files: Files) -> dict[int, tuple[str, str]]:
+    """Version -> (root of the mount inside the hierarchy, mount point)."""
+    mounts: dict[int, tuple[str, str]] = {}
+    for line in (files.read("/proc/self/mountinfo") or "").splitlines():
+        before, _, after = line.partition(" - ")
+        place, kind = before.split(), after.split()
+        if len(place) < 5 or len(kind) < 3:
+            continue
+        if kind[0] == "cgroup2":
+            mounts.setdefault(2, (place[3], place[4]))
+        elif kind[0] == "cgroup" and "memory" in kind[2].split(","):
+            mounts.setdefault(1, (place[3], place[4]))
+    return mounts
+
+
+def _directory(path: str, root: str, mount_point: str) -> str:
+    """Where `path` of the hierarchy is visible. In a container the mount may begin at, or the path lie outside of, its root."""
+    path, root = posixpath.normpath("/" + path.lstrip("/")), posixpath.normpath("/" + root.lstrip("/"))
+    if root != "/":
+        if path != root and not path.startswith(root + "/"):
+            return mount_point
+        path = path[len(root) :]
+    return mount_point.rstrip("/") + (path if path != "/" else "")
+
+
+def _limits(files: Files, directory: str, mount_point: str, version: int, mem_total: int) -> list[Limit]:
+    found = []
+    while True:
+        for name in _LIMIT_FILES[version]:
+            text = (files.read(f"{directory}/{name}") or "").strip()
+            # "max", and numbers at or above the whole memory (v1 writes 2**63 - 4096 for none), limit nothing.
+            if text.isdigit() and 0 < int(text) < mem_total:
+                found.append(Limit(f"{directory}/{name}", int(text)))
+        if directory == mount_point or not directory.startswith(mount_point):
+            return found
+        directory = posixpath.dirname(directory)
+
+
+def _may_create(files: Files, cgroup: Cgroup) -> bool:
+    """Whether we may make control groups with memory limits below our own; asked, not tried."""
+    if cgroup.memory_version != 2 or cgroup.path is None:
+        return False
+    controllers = (files.read(f"{cgroup.path}/cgroup.controllers") or "").split()
+    return "memory" in controllers and files.can_write(cgroup.path) and files.can_write(f"{cgroup.path}/cgroup.procs")

@@ -1,0 +1,364 @@
+"""What processes use, as Linux tells it: the one file of the memory room that asks the operating system.
+
+Covers resident, anonymous, proportional (PSS) and peak memory, CPU time, page faults, process trees and the
+RLIMIT_DATA cap, by plain reads of /proc. A process that is gone, or that we may not look at, gives None and never
+an exception; anything else (no descriptors left, for example) is raised, because "cannot see" must not look like "uses nothing".
+Does not decide anything: see predictor.py and pressure.py.
+
+Measured cost of one read: statm 10 to 20 us, status 40 us, smaps_rollup 10 ms per GB (it walks the page tables and holds
+mmap_lock), so the watchdog polls statm and asks for PSS only now and then.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+Pid = int | Literal["self"]
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_STATUS_KEYS = ("VmData", "VmHWM", "VmRSS", "RssAnon", "RssFile", "RssShmem", "VmSwap", "Threads")
+
+
+class Statm(NamedTuple):
+    resident_bytes: int
+    shared_bytes: int  # file-backed and shared-memory pages
+
+
+class DataLimit(NamedTuple):
+    """RLIMIT_DATA; None means unlimited."""
+
+    soft_bytes: int | None
+    hard_bytes: int | None
+
+
+class PageFaults(NamedTuple):
+    n_minor: int
+    n_major: int
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    try:
+        chunks = []
+        while chunk := os.read(fd, 65536):
+            chunks.append(chunk)
+        return b"".join(chunks)
+    except (ProcessLookupError, PermissionError):  # it ended, or changed its user, between open and read
+        return None
+    finally:
+        os.close(fd)
+
+
+def statm(pid: Pid = "self") -> Statm | None:
+    """Resident and shared bytes: the cheapest look. A zombie shows (0, 0)."""
+    raw = _read(f"/proc/{pid}/statm")
+    if not raw:
+        return None
+    fields = raw.split()
+    return Statm(int(fields[1]) * _PAGE_BYTES, int(fields[2]) * _PAGE_BYTES)
+
+
+def rss_anon(pid: Pid = "self") -> int | None:
+    """Private anonymous bytes (heap, stacks): what only ending or trimming this process gives back."""
+    seen = statm(pid)
+    return None if seen is None else max(0, seen.resident_bytes - seen.shared_bytes)
+
+
+def status(pid: Pid = "self") -> dict[str, int] | None:
+    """VmData, VmHWM, VmRSS, RssAnon, RssFile, RssShmem and VmSwap in bytes, Threads as a count; 0 where the kernel shows none."""
+    raw = _read(f"/proc/{pid}/status")
+    if not raw:
+        return None
+    found = dict.fromkeys(_STATUS_KEYS, 0)
+    for line in raw.decode("ascii", "replace").splitlines():
+        key, _, value = line.partition(":")
+        if key in found:
+            number, _, unit = value.strip().partition(" ")
+            found[key] = int(number) * (1024 if unit.strip() == "kB" else 1)
+    return found
+
+
+def peak_rss(pid: Pid = "self") -> int | None:
+    """Highest resident bytes since the process began or since reset_peak. Exact, not sampled."""
+    seen = status(pid)
+    return None if seen is None else seen["VmHWM"]
+
+
+def reset_peak(pid: Pid = "self") -> bool:
+    """Start a new peak measurement. False where the kernel or a container forbids it, or the process is gone.
+
+    Code inside a worker uses release.PeakWatch instead, which lets several measurements share this one counter.
+    """
+    try:
+        fd = os.open(f"/proc/{pid}/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.write(fd, b"5") == 1
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def pss(pid: Pid = "self") -> int | None:
+    """Proportional set size: shared pages divided among their users, so that sums over processes are true. None if unreadable."""
+    raw = _read(f"/proc/{pid}/smaps_rollup")
+    for line in (raw or b"").splitlines():
+        if line.startswith(b"Pss:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def tree_pss(pids: Iterable[int]) -> int:
+    """Sum of PSS over `pids`; those that are gone count 0, those whose PSS is hidden count their resident bytes."""
+    total = 0
+    for pid in set(pids):
+        own = pss(pid)
+        if own is None:
+            seen = statm(pid)
+            own = 0 if seen is None else seen.resident_bytes
+        total += own
+    return total
+
+
+def children(pid: Pid = "self") -> list[int]:
+    """All living descendants, parents before their children. A vanished process has none."""
+    root = os.getpid() if pid == "self" else pid
+    # The kernel file needs CONFIG_PROC_CHILDREN; without it every process is asked for its parent.
+    if os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+        return _walk(root, _children_by_task)
+    by_parent = _parents()
+    return _walk(root, lambda parent: by_parent.get(parent, []))
+
+
+class _ChildrenOf(Protocol):
+    def __call__(self, parent: int, /) -> list[int]: ...
+
+
+def _walk(root: int, children_of: _ChildrenOf) -> list[int]:
+    found: list[int] = []
+    seen = {root}
+    queue = [root]
+    while queue:
+        for child in children_of(queue.pop(0)):
+            if child not in seen:
+                seen.add(child)
+                found.append(child)
+                queue.append(child)
+    return found
+
+
+def _children_by_task(parent: int) -> list[int]:
+    try:
+        tasks = os.listdir(f"/proc/{parent}/task")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []
+    return [int(child) for task in tasks for child in (_read(f"/proc/{parent}/task/{task}/children") or b"").split()]
+
+
+def _parents() -> dict[int, list[int]]:
+    by_parent: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        fields = _stat_fields(int(name)) if name.isdigit() else None
+        if fields is not None:
+            by_parent.setdefault(int(fields[1]), []).append(int(name))
+    return by_parent
+
+
+def _stat_fields(pid: Pid) -> list[bytes] | None:
+    """Fields of /proc/<pid>/stat from the state (field 3) on: the name before it may hold spaces and brackets."""
+    raw = _read(f"/proc/{pid}/stat")
+    return raw[raw.rindex(b")") + 2 :].split() if raw else None
+
+
+def process_start_time(pid: Pid = "self") -> int | None:
+    """Clock ticks from boot to the start of the process. (pid, start time) tells a reused pid from the old process."""
+    fields = _stat_fields(pid)
+    return None if fields is None else int(fields[19])
+
+
+def is_alive(pid: int, start_time: int | None = None) -> bool:
+    """Whether `pid` runs (a zombie does not) and, where given, is still the process that started at `start_time`."""
+    fields = _stat_fields(pid)
+    return (
+        fields is not None and fields[0] not in (b"Z", b"X") and (start_time is None or int(fields[19]) == start_time)
+    )
+
+
+def cpu_s(pid: Pid = "self") -> float | None:
+    """User plus system seconds of the process itself, without its children."""
+    fields = _stat_fields(pid)
+    return None if fields is None else (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def page_faults(pid: Pid = "self") -> PageFaults | None:
+    fields = _stat_fields(pid)
+    return None if fields is None else PageFaults(int(fields[7]), int(fields[9]))
+
+
+def data_limit(pid: Pid = "self") -> DataLimit | None:
+    try:
+        soft, hard = resource.prlimit(0 if pid == "self" else pid, resource.RLIMIT_DATA)
+    except (ProcessLookupError, PermissionError):
+        return None
+    infinite = resource.RLIM_INFINITY
+    return DataLimit(None if soft == infinite else soft, None if hard == infinite else hard)
+
+
+def set_data_limit(pid: Pid, soft_bytes: int | None) -> int | None:
+    """Cap the private memory of a running process; the soft limit in force afterwards, or None if it is gone.
+
+    `soft_bytes` None lifts the cap as far as the hard limit allows. The hard limit stays as it is: a non-root user
+    could never raise it again. PermissionError is raised: a cap that was not set must not look like one that was.
+    """
+    number = 0 if pid == "self" else pid
+    infinite = resource.RLIM_INFINITY
+    try:
+        _, hard = resource.prlimit(number, resource.RLIMIT_DATA)
+        wanted = infinite if soft_bytes is None else soft_bytes
+        if hard != infinite and (wanted == infinite or wanted > hard):
+            wanted = hard
+        resource.prlimit(number, resource.RLIMIT_DATA, (wanted, hard))
+    except ProcessLookupError:
+        return None
+    return wanted
+
+
+class Meter(Protocol):
+    """What the supervisor needs to know about processes; ProcMeter in production, FakeMeter in tests."""
+
+    def statm(self, pid: Pid = "self") -> Statm | None: ...
+    def rss_anon(self, pid: Pid = "self") -> int | None: ...
+    def status(self, pid: Pid = "self") -> dict[str, int] | None: ...
+    def peak_rss(self, pid: Pid = "self") -> int | None: ...
+    def reset_peak(self, pid: Pid = "self") -> bool: ...
+    def pss(self, pid: Pid = "self") -> int | None: ...
+    def tree_pss(self, pids: Iterable[int]) -> int: ...
+    def children(self, pid: Pid = "self") -> list[int]: ...
+    def process_start_time(self, pid: Pid = "self") -> int | None: ...
+    def is_alive(self, pid: int, start_time: int | None = None) -> bool: ...
+    def cpu_s(self, pid: Pid = "self") -> float | None: ...
+    def page_faults(self, pid: Pid = "self") -> PageFaults | None: ...
+    def data_limit(self, pid: Pid = "self") -> DataLimit | None: ...
+    def set_data_limit(self, pid: Pid, soft_bytes: int | None) -> int | None: ...
+
+
+class ProcMeter:
+    """The functions of this module as a Meter."""
+
+    statm = staticmethod(statm)
+    rss_anon = staticmethod(rss_anon)
+    status = staticmethod(status)
+    peak_rss = staticmethod(peak_rss)
+    reset_peak = staticmethod(reset_peak)
+    pss = staticmethod(pss)
+    tree_pss = staticmethod(tree_pss)
+    children = staticmethod(children)
+    process_start_time = staticmethod(process_start_time)
+    is_alive = staticmethod(is_alive)
+    cpu_s = staticmethod(cpu_s)
+    page_faults = staticmethod(page_faults)
+    data_limit = staticmethod(data_limit)
+    set_data_limit = staticmethod(set_data_limit)
+
+
+@dataclass
+class FakeProcess:
+    """One pretended process. Change the fields as the test goes on."""
+
+    anon_bytes: int = 0
+    shared_bytes: int = 0
+    data_bytes: int = 0
+    peak_bytes: int = 0
+    parent: int = 0
+    start_time: int = 1
+    cpu_s: float = 0.0
+    zombie: bool = False
+    soft_bytes: int | None = None
+
+
+@dataclass
+class FakeMeter:
+    """A Meter over a dictionary of pretended processes, for tests of code that takes a Meter."""
+
+    processes: dict[int, FakeProcess] = field(default_factory=dict)
+    self_pid: int = 1
+
+    def _find(self, pid: Pid) -> FakeProcess | None:
+        return self.processes.get(self.self_pid if pid == "self" else pid)
+
+    def statm(self, pid: Pid = "self") -> Statm | None:
+        found = self._find(pid)
+        return None if found is None else Statm(found.anon_bytes + found.shared_bytes, found.shared_bytes)
+
+    def rss_anon(self, pid: Pid = "self") -> int | None:
+        found = self._find(pid)
+        return None if found is None else found.anon_bytes
+
+    def status(self, pid: Pid = "self") -> dict[str, int] | None:
+        found = self._find(pid)
+        if found is None:
+            return None
+        resident = found.anon_bytes + found.shared_bytes
+        seen = dict.fromkeys(_STATUS_KEYS, 0) | {"Threads": 1, "VmData": found.data_bytes, "VmRSS": resident}
+        return seen | {
+            "RssAnon": found.anon_bytes,
+            "RssFile": found.shared_bytes,
+            "VmHWM": max(found.peak_bytes, resident),
+        }
+
+    def peak_rss(self, pid: Pid = "self") -> int | None:
+        seen = self.status(pid)
+        return None if seen is None else seen["VmHWM"]
+
+    def reset_peak(self, pid: Pid = "self") -> bool:
+        found = self._find(pid)
+        if found is not None:
+            found.peak_bytes = 0
+        return found is not None
+
+    def pss(self, pid: Pid = "self") -> int | None:
+        found = self._find(pid)
+        return None if found is None or found.zombie else found.anon_bytes + found.shared_bytes
+
+    def tree_pss(self, pids: Iterable[int]) -> int:
+        return sum(self.pss(pid) or 0 for pid in set(pids))
+
+    def children(self, pid: Pid = "self") -> list[int]:
+        root = self.self_pid if pid == "self" else pid
+        return _walk(root, lambda parent: [p for p, process in self.processes.items() if process.parent == parent])
+
+    def process_start_time(self, pid: Pid = "self") -> int | None:
+        found = self._find(pid)
+        return None if found is None else found.start_time
+
+    def is_alive(self, pid: int, start_time: int | None = None) -> bool:
+        found = self._find(pid)
+        return found is not None and not found.zombie and start_time in (None, found.start_time)
+
+    def cpu_s(self, pid: Pid = "self") -> float | None:
+        found = self._find(pid)
+        return None if found is None else found.cpu_s
+
+    def page_faults(self, pid: Pid = "self") -> PageFaults | None:
+        return None if self._find(pid) is None else PageFaults(0, 0)
+
+    def data_limit(self, pid: Pid = "self") -> DataLimit | None:
+        found = self._find(pid)
+        return None if found is None else DataLimit(found.soft_bytes, None)
+
+    def set_data_limit(self, pid: Pid, soft_bytes: int | None) -> int | None:
+        found = self._find(pid)
+        if found is None:
+            return None
+        found.soft_bytes = soft_bytes
+        return resource.RLIM_INFINITY if soft_bytes is None else soft_bytes

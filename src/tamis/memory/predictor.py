@@ -1,0 +1,333 @@
+"""How much memory a partition will take: a model that learns from every partition's exact peak. Pure: no I/O, no clock.
+
+peak above the worker's baseline = a + b * decoded_bytes + c * largest_record, times a factor that covers what the line misses.
+
+The line is recursive least squares with forgetting, kept as normal equations (information form) because those stay
+exact under "no negative coefficient" and under few or identical samples; residuals are relative, so small partitions
+count as much as large ones. The factor is conformal: a high order statistic of the last ratios peak / predicted, each
+taken before its sample was learned; it assumes no distribution. A lasting change of behaviour restarts the model from
+the samples that showed it, otherwise its ratios would inflate (or its old samples delay) the next 400 reservations.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from tamis.errors import UsageError
+
+KIB, MIB = 1 << 10, 1 << 20
+
+FORGETTING = 0.98
+COVERAGE = 0.995
+MARGIN = 1.05
+WINDOW = 400
+WINDOW_FOR_QUANTILE = 200
+
+MIN_SIZE_BYTES = 64 * KIB
+FIRST_SIZE_BYTES = MIB
+MAX_SIZE_BYTES = 256 * MIB
+GROWTH = 1.05
+CLEAN_PER_GROWTH = 20
+
+_PRIOR = (8.0 * MIB, 6.0, 4.0)  # a line through what text pipelines usually take; soon outweighed by samples
+_PRIOR_WEIGHT = 0.001  # in samples: decides only the directions that the samples leave open
+_KNOWN_WEIGHT = 1.0  # after a failure or from a profile: worth one sample
+_MIN_FIT_BYTES = 64.0 * KIB
+_SHIFT_RUN = 4  # this many ratios in a row ...
+_SHIFT_FACTOR = 1.6  # ... this far on one side of the usual one mean that the behaviour changed
+_N_FIRST = 8  # samples that are learned together, see _learn_first
+_CLIP = 4.0  # one freak sample moves the line no more than a sample this many times the prediction
+
+Coefficients = tuple[float, float, float]
+Sample = tuple[float, float, float]  # decoded bytes, largest record, peak
+
+
+class Predictor:
+    """One model per segment. Sizes are decoded bytes; peaks are bytes above the worker's baseline."""
+
+    def __init__(self, max_size_bytes: int = MAX_SIZE_BYTES) -> None:
+        self.max_size_bytes = max(MIN_SIZE_BYTES, max_size_bytes)
+        self.n_samples = 0
+        self._size_bytes = float(min(FIRST_SIZE_BYTES, self.max_size_bytes))
+        self._slow_start = True
+        self._may_double = False
+        self._n_clean = 0
+        self._usual_largest = 0.0
+        self._first: list[Sample] | None = []  # the samples since a restart, while they are few
+        self._recent: deque[Sample] = deque(maxlen=_SHIFT_RUN)
+        self._recent_ratios: deque[float] = deque(maxlen=_SHIFT_RUN)
+        self._ratios: deque[float] = deque()
+        self._sorted_ratios: list[float] = []
+        self._restart(_PRIOR, _PRIOR_WEIGHT)
+
+    # -- learning -----------------------------------------------------------------------------------------------
+
+    def observe(self, decoded_bytes: int, largest_record_bytes: int, peak_bytes: int) -> None:
+        """Learn from a partition that finished: what it held and how far its memory rose."""
+        x, m, peak = max(0.0, decoded_bytes), max(0.0, largest_record_bytes), max(0.0, peak_bytes)
+        self.n_samples += 1
+        if self._first is not None:
+            self._first.append((x, m, peak))
+            self._learn_first()
+        else:
+            self._learn_next(x, m, peak)
+        self._usual_largest = max(m, self._usual_largest * FORGETTING)
+        self._count_clean(x)
+
+    def observe_failure(self, decoded_bytes: int, cap_bytes: int) -> None:
+        """Learn from a partition that did not fit into `cap_bytes`: its peak is unknown, but above the cap."""
+        x = max(1.0, decoded_bytes)
+        a, b, c = self._theta
+        a = min(a, cap_bytes / 2)  # a line whose constant already fills the cap would say nothing about x
+        self._restart((a, max(b, 1.5 * (cap_bytes - a) / x), c), _KNOWN_WEIGHT)
+        self._slow_start = self._may_double = False
+        self._n_clean = 0
+        self._size_bytes = max(float(MIN_SIZE_BYTES), min(self._size_bytes, x) / 2)
+
+    # -- asking -------------------------------------------------------------------------------------------------
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """(a, b, c): bytes, bytes per decoded byte, bytes per byte of the largest record."""
+        return self._theta
+
+    @property
+    def factor(self) -> float:
+        """What the line is multiplied by so that all but 0.5 % of partitions stay inside."""
+        ratios = self._sorted_ratios
+        n = len(ratios)
+        if n == 0:
+            return 2.0 * MARGIN
+        rank = n if n < WINDOW_FOR_QUANTILE else min(n, math.ceil(COVERAGE * (n + 1)))
+        # The largest of n ratios is exceeded by the next one in 1 of n + 1 cases: too often while n is small.
+        return ratios[rank - 1] * MARGIN * (1.0 + 2.0 / (n + 2) if n < WINDOW_FOR_QUANTILE else 1.0)
+
+    def reserve(self, decoded_bytes: int, largest_record_bytes: int = 0) -> int:
+        """Bytes to set aside, above the worker's baseline, before such a partition starts."""
+        need = self._fit(max(0.0, decoded_bytes), max(0.0, largest_record_bytes)) * self.factor
+        return math.ceil(max(need, _MIN_FIT_BYTES))
+
+    def best_size(self, cap_bytes: int, largest_record_bytes: int = 0) -> int:
+        """The largest partition whose reserve fits into `cap_bytes`, at most max_size_bytes; 0 when none does."""
+        a, b, c = self._theta
+        factor = self.factor
+        # One byte is left for the rounding up in reserve().
+        room = (cap_bytes - 1) / factor - a - c * max(0.0, largest_record_bytes) if factor > 0 else math.inf
+        if cap_bytes < _MIN_FIT_BYTES * max(1.0, factor) or room <= 0:
+            return 0
+        return self.max_size_bytes if b * self.max_size_bytes <= room else int(room / b)
+
+    def next_size(self, cap_bytes: int, *, may_grow: bool = True) -> int:
+        """The size to give the next partition of a worker with `cap_bytes`, in [64 KiB, max_size_bytes].
+
+        Slow start doubles after each partition of the present size while the doubled one would fit, then the model
+        decides, under a ceiling that a failure halves and 20 clean partitions raise by 5 %.
+        """
+        largest = int(self._usual_largest)
+        best = self.best_size(cap_bytes, largest)
+        if may_grow and self._slow_start and self._may_double:
+            self._may_double = False
+            doubled = min(2 * self._size_bytes, float(self.max_size_bytes))
+            self._slow_start = doubled <= best and doubled < self.max_size_bytes
+            self._size_bytes = max(self._size_bytes, min(doubled, float(best)))
+        elif may_grow and not self._slow_start and self._n_clean >= CLEAN_PER_GROWTH:
+            self._n_clean = 0
+            self._size_bytes = min(self._size_bytes * GROWTH, float(self.max_size_bytes))
+        return max(MIN_SIZE_BYTES, min(int(self._size_bytes), best))
+
+    # -- keeping ------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON: the line, the ratios behind the factor and the size reached."""
+        return {
+            "version": 1,
+            "coefficients": list(self._theta),
+            "ratios": [round(ratio, 5) for ratio in self._ratios],
+            "n_samples": self.n_samples,
+            "size_bytes": int(self._size_bytes),
+            "slow_start": self._slow_start,
+            "largest_record_bytes": int(self._usual_largest),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], max_size_bytes: int = MAX_SIZE_BYTES) -> Predictor:
+        """A predictor that goes on from to_dict(); UsageError when `data` is not such a dictionary."""
+        if data.get("version") != 1:
+            raise UsageError(f"memory profile: expected version 1, got {data.get('version')!r}; delete the profile")
+        theta = _numbers(data, "coefficients", 1e15)
+        ratios = _numbers(data, "ratios", 1e6)
+        if len(theta) != 3 or len(ratios) > WINDOW:
+            raise UsageError(
+                f"memory profile: expected 3 coefficients and at most {WINDOW} ratios, "
+                f"got {len(theta)} and {len(ratios)}; delete the profile"
+            )
+        n_samples, size, largest = (
+            _numbers({key: [data.get(key)]}, key, 1e15)[0]
+            for key in ("n_samples", "size_bytes", "largest_record_bytes")
+        )
+        made = cls(max_size_bytes)
+        made._restart((theta[0], theta[1], theta[2]), _KNOWN_WEIGHT)
+        for ratio in ratios:
+            made._add_ratio(ratio)
+        if len(ratios) >= _N_FIRST:
+            made._first = None
+        made.n_samples = int(n_samples)
+        made._size_bytes = min(max(size, float(MIN_SIZE_BYTES)), float(made.max_size_bytes))
+        made._slow_start = data.get("slow_start") is True
+        made._usual_largest = largest
+        return made
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _fit(self, x: float, m: float) -> float:
+        a, b, c = self._theta
+        return max(a + b * x + c * m, _MIN_FIT_BYTES)
+
+    def _restart(self, prior: Coefficients, weight: float) -> None:
+        """Forget all samples; `prior` counts as much as `weight` samples."""
+        self._prior, self._prior_weight = prior, weight
+        self._theta: Coefficients = prior
+        self._clear_sums()
+        self._first = []
+        self._ratios.clear()
+        self._sorted_ratios.clear()
+        self._recent.clear()
+        self._recent_ratios.clear()
+
+    def _clear_sums(self) -> None:
+        self._moments = [0.0] * 6  # sums of w, w*x, w*m, w*x*x, w*x*m, w*m*m
+        self._targets = [0.0] * 3  # sums of w*y, w*x*y, w*m*y
+
+    def _learn_first(self) -> None:
+        """Learn the few samples since a restart anew, and measure them against what they taught.
+
+        Ratios against a guessed line would say how wrong the guess was, and stay in the window for 400 partitions.
+        """
+        samples = self._first or []
+        self._clear_sums()
+        for sample in samples:
+            self._learn(*sample)
+        self._ratios.clear()
+        self._sorted_ratios.clear()
+        for x, m, peak in samples:
+            self._add_ratio(peak / self._fit(x, m))
+        if len(samples) >= _N_FIRST:
+            self._first = None
+
+    def _learn_next(self, x: float, m: float, peak: float) -> None:
+        fit = self._fit(x, m)
+        self._recent.append((x, m, peak))
+        self._recent_ratios.append(peak / fit)
+        if self._has_shifted():
+            samples = list(self._recent)
+            self._restart(_scaled(self._theta, peak / fit), _PRIOR_WEIGHT)
+            self._first = samples
+            self._learn_first()
+        else:
+            self._add_ratio(peak / fit)
+            self._learn(x, m, min(max(peak, fit / _CLIP), fit * _CLIP))
+
+    def _learn(self, x: float, m: float, peak: float) -> None:
+        fit = self._fit(x, m)
+        w = 1.0 / (fit * fit)  # relative residuals
+        s, t, keep = self._moments, self._targets, FORGETTING
+        wx, wm = w * x, w * m
+        self._moments = [
+            keep * s[0] + w,
+            keep * s[1] + wx,
+            keep * s[2] + wm,
+            keep * s[3] + wx * x,
+            keep * s[4] + wx * m,
+            keep * s[5] + wm * m,
+        ]
+        self._targets = [keep * t[0] + w * peak, keep * t[1] + wx * peak, keep * t[2] + wm * peak]
+        self._theta = _solve_nonnegative(self._moments, self._targets, self._prior, self._prior_weight)
+
+    def _add_ratio(self, ratio: float) -> None:
+        if len(self._ratios) == WINDOW:
+            oldest = self._ratios.popleft()
+            del self._sorted_ratios[bisect_left(self._sorted_ratios, oldest)]
+        self._ratios.append(ratio)
+        insort(self._sorted_ratios, ratio)
+
+    def _has_shifted(self) -> bool:
+        n = len(self._sorted_ratios)
+        if len(self._recent_ratios) < _SHIFT_RUN:
+            return False
+        usual = self._sorted_ratios[n // 2]
+        return min(self._recent_ratios) > usual * _SHIFT_FACTOR or max(self._recent_ratios) < usual / _SHIFT_FACTOR
+
+    def _count_clean(self, x: float) -> None:
+        # Partitions far below the ceiling (file ends, split halves) prove nothing about it.
+        if x >= self._size_bytes / 2:
+            self._may_double = True
+            self._n_clean += 1
+
+
+def _scaled(theta: Coefficients, by: float) -> Coefficients:
+    return theta[0] * by, theta[1] * by, theta[2] * by
+
+
+def _numbers(data: Mapping[str, Any], key: str, largest: float) -> list[float]:
+    values = data.get(key)
+    if not isinstance(values, list) or not all(
+        isinstance(v, (int, float)) and not isinstance(v, bool) and 0 <= v <= largest for v in values
+    ):
+        raise UsageError(
+            f"memory profile: {key}: expected numbers in [0, {largest:g}], got {values!r:.80}; delete the profile"
+        )
+    return [float(v) for v in values]
+
+
+def _solve_nonnegative(s: list[float], t: list[float], prior: Coefficients, weight: float) -> Coefficients:
+    """Least squares with a ridge towards `prior` and no negative coefficient, by trying every set of free coefficients.
+
+    Works in units of the prior (u = theta / scale), which brings all entries to a similar size; a coefficient of about 0
+    gets a natural scale instead, or nothing could ever move it again.
+    """
+    p0, p1, p2 = max(prior[0], 1.0 * MIB), max(prior[1], 1.0), max(prior[2], 1.0)
+    a00, a11, a22 = s[0] * p0 * p0 + weight, s[3] * p1 * p1 + weight, s[5] * p2 * p2 + weight
+    a01, a02, a12 = s[1] * p0 * p1, s[2] * p0 * p2, s[4] * p1 * p2
+    v0, v1, v2 = (
+        t[0] * p0 + weight * prior[0] / p0,
+        t[1] * p1 + weight * prior[1] / p1,
+        t[2] * p2 + weight * prior[2] / p2,
+    )
+
+    c00, c01, c02 = a11 * a22 - a12 * a12, a02 * a12 - a01 * a22, a01 * a12 - a02 * a11
+    det = a00 * c00 + a01 * c01 + a02 * c02
+    if det > 1e-12 * a00 * a11 * a22:
+        u0 = (c00 * v0 + c01 * v1 + c02 * v2) / det
+        u1 = (c01 * v0 + (a00 * a22 - a02 * a02) * v1 + (a01 * a02 - a00 * a12) * v2) / det
+        u2 = (c02 * v0 + (a01 * a02 - a00 * a12) * v1 + (a00 * a11 - a01 * a01) * v2) / det
+        if u0 >= 0 and u1 >= 0 and u2 >= 0:
+            return u0 * p0, u1 * p1, u2 * p2
+
+    # One coefficient alone is always feasible; pairs are kept when both are non-negative. The gain v.u is what is minimized, negated.
+    best, best_gain = (v0 / a00, 0.0, 0.0), v0 * v0 / a00
+    for candidate, gain in (
+        ((0.0, v1 / a11, 0.0), v1 * v1 / a11),
+        ((0.0, 0.0, v2 / a22), v2 * v2 / a22),
+        _pair(a00, a01, a11, v0, v1, (0, 1)),
+        _pair(a00, a02, a22, v0, v2, (0, 2)),
+        _pair(a11, a12, a22, v1, v2, (1, 2)),
+    ):
+        if gain > best_gain:
+            best, best_gain = candidate, gain
+    return best[0] * p0, best[1] * p1, best[2] * p2
+
+
+def _pair(a: float, b: float, c: float, v: float, w: float, where: tuple[int, int]) -> tuple[Coefficients, float]:
+    """Solve [[a, b], [b, c]] u = (v, w); a gain of -1 when that is singular or negative."""
+    det = a * c - b * b
+    u, z = c * v - b * w, a * w - b * v
+    if det <= 1e-12 * a * c or u < 0 or z < 0:
+        return (0.0, 0.0, 0.0), -1.0
+    u, z = u / det, z / det
+    full = [0.0, 0.0, 0.0]
+    full[where[0]], full[where[1]] = u, z
+    return (full[0], full[1], full[2]), v * u + w * z

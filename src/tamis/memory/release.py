@@ -1,0 +1,227 @@
+"""Giving memory back: `release()` now, `scope()` around a block, and the settings that keep allocators honest.
+
+Covers the public calls tamis.memory.release and tamis.memory.scope, PeakWatch (several peak measurements over the
+kernel's one counter) and the environment that every worker starts with. Never imports a heavy library: what the
+process has not imported has nothing to release.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+
+from tamis.errors import UsageError
+from tamis.memory import meter
+from tamis.sizes import format_size
+
+_log = logging.getLogger("tamis.memory")
+
+# Arrow's default pool (mimalloc) reserves 1 GiB at first use and defeats the cap: 680 MB were used under a 50 MB one.
+_MANDATORY_ENV = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+_DEFAULT_ENV = {
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_TRIM_THRESHOLD_": "131072",
+    "MALLOC_MMAP_THRESHOLD_": "131072",  # a fixed value also stops glibc from raising it after the first big free
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    "POLARS_MAX_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # the forking server must have one thread
+}
+
+
+@dataclass(frozen=True)
+class Released:
+    """What one release() did: resident bytes before and after, and how long it took."""
+
+    before_bytes: int
+    after_bytes: int
+    seconds: float
+
+    @property
+    def freed_bytes(self) -> int:
+        return self.before_bytes - self.after_bytes
+
+
+def release() -> Released:
+    """Give back to the system what this process no longer needs: Python garbage, Arrow's and CUDA's caches, free heap pages."""
+    start_s = time.perf_counter()
+    before_bytes = _resident()
+    gc.collect()
+    # A module may be in sys.modules while another thread is still importing it, hence the getattr.
+    pool = getattr(sys.modules.get("pyarrow"), "default_memory_pool", None)
+    if pool is not None:
+        pool().release_unused()
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        cuda.empty_cache()
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+    return Released(before_bytes, _resident(), time.perf_counter() - start_s)
+
+
+def _resident() -> int:
+    seen = meter.statm()
+    return 0 if seen is None else seen.resident_bytes
+
+
+@functools.cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    import ctypes
+
+    function = getattr(ctypes.CDLL(None), "malloc_trim", None)  # absent in musl
+    if function is None:
+        return None
+    function.argtypes, function.restype = [ctypes.c_size_t], ctypes.c_int
+    trim: Callable[[int], int] = function
+    return trim
+
+
+class PeakWatch:
+    """The highest resident bytes between start() and stop(), nested and across threads.
+
+    The kernel keeps one peak per process. Whoever resets it first hands the old value to every open watch, so an inner
+    measurement never hides an outer one's peak. Every peak measured inside a process must go through this class.
+    """
+
+    _lock = threading.Lock()
+    _open: list[PeakWatch] = []
+    _unreset_bytes = 0  # what the kernel counter already showed when it could not be reset
+
+    def __init__(self) -> None:
+        self.peak_bytes = 0
+
+    def start(self) -> PeakWatch:
+        with PeakWatch._lock:
+            PeakWatch._fold()
+            PeakWatch._unreset_bytes = 0 if meter.reset_peak() else meter.peak_rss() or 0
+            self.peak_bytes = _resident()
+            PeakWatch._open.append(self)
+        return self
+
+    def stop(self) -> int:
+        with PeakWatch._lock:
+            PeakWatch._fold()
+            if self in PeakWatch._open:
+                PeakWatch._open.remove(self)
+        return self.peak_bytes
+
+    @staticmethod
+    def _fold() -> None:
+        if not PeakWatch._open:
+            return
+        seen_bytes = meter.peak_rss() or 0
+        if seen_bytes <= PeakWatch._unreset_bytes:  # an old peak that could not be cleared: only the present is known
+            seen_bytes = _resident()
+        for watch in PeakWatch._open:
+            watch.peak_bytes = max(watch.peak_bytes, seen_bytes)
+
+    @staticmethod
+    def _after_fork() -> None:
+        # Another thread may have held the lock at the fork, and the parent's watches measure the parent.
+        PeakWatch._lock = threading.Lock()
+        PeakWatch._open = []
+
+
+os.register_at_fork(after_in_child=PeakWatch._after_fork)
+
+
+class scope(contextlib.ContextDecorator):
+    """Measure a block and release memory at its end, also when it raises.
+
+    >>> with scope("load") as s:
+    ...     data = bytearray(50_000_000)
+    >>> s.peak_bytes >= s.grown_bytes >= 0
+    True
+
+    peak_bytes   highest resident memory of the process inside the block
+    grown_bytes  the peak above where the block began
+    left_bytes   what is still held after the release, above where the block began (negative if it gave back more)
+
+    As a decorator it measures every call; the fields then hold the latest finished one.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.before_bytes = self.peak_bytes = self.grown_bytes = self.left_bytes = 0
+        self._watch: PeakWatch | None = None
+        self._decorator: scope | None = None
+
+    def _recreate_cm(self) -> scope:
+        fresh = scope(self.name)
+        fresh._decorator = self
+        return fresh
+
+    def __enter__(self) -> scope:
+        if self._watch is not None:
+            raise UsageError(
+                f"memory scope {self.name!r}: entered again while open; make a new one with scope({self.name!r})"
+            )
+        self.before_bytes = _resident()
+        self._watch = PeakWatch().start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        watch, self._watch = self._watch, None
+        if watch is None:
+            return
+        try:
+            self.peak_bytes = max(watch.stop(), self.before_bytes)
+            self.grown_bytes = self.peak_bytes - self.before_bytes
+            self.left_bytes = release().after_bytes - self.before_bytes
+        except (OSError, MemoryError):
+            if error is None:  # the block's own error says more than a failed measurement
+                raise
+        if self._decorator is not None:
+            for name in ("before_bytes", "peak_bytes", "grown_bytes", "left_bytes"):
+                setattr(self._decorator, name, getattr(self, name))
+        _log.debug("%s", self)
+
+    def __repr__(self) -> str:
+        sizes = (format_size(self.peak_bytes), format_size(self.grown_bytes), format_size(self.left_bytes))
+        return "scope({!r}: peak {}, grown {}, left {})".format(self.name, *sizes)
+
+
+def hygiene_env(base: Mapping[str, str]) -> dict[str, str]:
+    """`base` plus the settings under which a worker's memory can be capped and measured; must be in place before exec.
+
+    A value the user has set stays, except for Arrow's pool, without which the cap does not hold.
+    """
+    return {**_DEFAULT_ENV, **base, **_MANDATORY_ENV}
+
+
+def thread_stack(n_bytes: int = 1 << 20) -> bool:
+    """Give threads started from now on stacks of `n_bytes`: the default of 8 MiB each counts in full against RLIMIT_DATA.
+
+    Covers Python threads and, with glibc, the threads of native libraries; False where only Python threads are covered.
+    The main thread keeps its own stack, unlike with a lower RLIMIT_STACK.
+    """
+    threading.stack_size(n_bytes)
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "pthread_setattr_default_np"):
+        return False
+    attributes = ctypes.create_string_buffer(256)  # pthread_attr_t is 56 to 64 bytes
+    if libc.pthread_attr_init(attributes) != 0:
+        return False
+    try:
+        if libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(n_bytes)) != 0:
+            return False
+        return bool(libc.pthread_setattr_default_np(attributes) == 0)
+    finally:
+        libc.pthread_attr_destroy(attributes)

@@ -1,0 +1,269 @@
+"""Recipes: YAML files that describe a run. Covers their structure and settings.
+
+    name: clean
+    input: ???                                  # given with --set input=...
+    stages:
+      - _target_: tamis.stages.text.io.reader.JsonlReader
+        file_paths: ${input}
+      - _target_: tamis.stages.text.filters.ScoreFilter
+        filter_obj:
+          _target_: tamis.stages.text.filters.heuristic.WordCountFilter
+          min_words: 50
+      - _target_: tamis.stages.text.io.writer.JsonlWriter
+        path: ${env:OUT,out}
+    settings:
+      memory: 2GB
+
+`recipe_text` reads the YAML, `recipe_targets` decides what may be built. Every error names file, line and field. All target
+names in the file are checked before the first module is imported or the first object built.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tamis.errors import RecipeError, UsageError
+from tamis.recipe_targets import TARGET, Targets, check_allowed_name
+from tamis.recipe_text import MAX_FILE_BYTES, Node, References, override, parse, suggest
+from tamis.sizes import parse_fraction, parse_size
+
+TOP_LEVEL = ("name", "description", "stages", "workflow", "settings", "ray_client", "backend", "execution_mode")
+BACKENDS = ("local", "ray_data", "xenna")
+MODES = ("streaming", "batch")
+ON_INFEASIBLE = ("fail", "sample")
+
+
+@dataclass
+class Recipe:
+    """A checked recipe with its objects built."""
+
+    path: Path
+    pipeline_args: dict[str, str]
+    stages: list[object]
+    settings: dict[str, object] = field(default_factory=dict)
+    workflow: object | None = None
+    backend: str = "local"
+    ray_client: object | None = None
+
+
+def load_recipe(
+    path: str | os.PathLike[str],
+    allow: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+    overrides: Mapping[str, str] | None = None,
+) -> Recipe:
+    """Read, check and build the recipe at `path`. `allow`: modules beside Tamis' own; `overrides`: from `--set key=value`."""
+    file = os.fspath(path)
+    root = parse(_read(file), file)
+    if not isinstance(root.value, dict):
+        raise RecipeError("expected a mapping with 'name:' and 'stages:' or 'workflow:'", file=file, line=root.line)
+    for key, text in (overrides or {}).items():
+        override(root, key, text, file)
+    return _Loader(file, root, environ, [check_allowed_name(module) for module in allow]).load()
+
+
+def _read(file: str) -> str:
+    try:
+        with open(file, "rb") as handle:
+            raw = handle.read(MAX_FILE_BYTES + 1)
+    except OSError as exc:
+        raise RecipeError(f"cannot read the recipe: {exc.strerror}", file=file) from None
+    if len(raw) > MAX_FILE_BYTES:
+        raise RecipeError(f"larger than {MAX_FILE_BYTES:,} bytes; is this a recipe and not data?", file=file)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        line = raw.count(b"\n", 0, exc.start) + 1
+        raise RecipeError(f"not UTF-8 at byte {exc.start}; save the recipe as UTF-8", file=file, line=line) from None
+
+
+class _Loader:
+    def __init__(self, file: str, root: Node, environ: Mapping[str, str], allow: Sequence[str]) -> None:
+        assert isinstance(root.value, dict)
+        self.file, self.root, self.top = file, root, root.value
+        self.references = References(self.top, environ, file)
+        self.targets = Targets(file, self.references, allow)
+
+    def fail(self, message: str, node: Node, path: str = "") -> RecipeError:
+        return RecipeError(message, file=self.file, line=node.line, field=path)
+
+    def load(self) -> Recipe:
+        unknown = [key for key in self.top if key not in TOP_LEVEL]
+        for key in unknown:
+            if isinstance(self.top[key].value, (list, dict)):
+                raise self.fail(f"unknown top-level field {key!r}{suggest(key, list(TOP_LEVEL))}", self.top[key], key)
+        if ("stages" in self.top) == ("workflow" in self.top):
+            got = "both" if "stages" in self.top else "neither"
+            raise self.fail(f"expected either 'stages:' or 'workflow:', got {got}", self.root)
+        built_parts = [key for key in ("stages", "workflow", "ray_client") if key in self.top]
+        for key in built_parts:
+            self.targets.check(self.top[key], key)
+        settings = self.settings()
+        backend = self.choice("backend", BACKENDS) or "local"
+        mode = self.choice("execution_mode", MODES)
+        if mode is not None:
+            if settings.get("mode", mode) != mode:
+                raise self.fail(
+                    "execution_mode and settings.mode differ; keep one", self.top["execution_mode"], "execution_mode"
+                )
+            settings["mode"] = mode
+        args: dict[str, str] = {key: self.text(key) for key in ("name", "description") if key in self.top}
+        args.setdefault("name", Path(self.file).stem)
+        self.resolve_all()
+        for key in unknown:
+            if key not in self.references.used:
+                raise self.fail(
+                    f"unknown top-level field {key!r}, and nothing refers to ${{{key}}}{suggest(key, list(TOP_LEVEL))}",
+                    self.top[key],
+                    key,
+                )
+        return Recipe(
+            path=Path(self.file),
+            pipeline_args=args,
+            stages=self.stages() if "stages" in self.top else [],
+            settings=settings,
+            workflow=self.one("workflow", "run"),
+            backend=backend,
+            ray_client=self.one("ray_client", "start"),
+        )
+
+    def resolve_all(self) -> None:
+        """Replace every reference once, so that a missing value is reported before anything is built."""
+        todo = [(key, node) for key, node in self.top.items() if key in TOP_LEVEL]
+        while todo:
+            path, node = todo.pop()
+            if isinstance(node.value, dict):
+                todo += [(f"{path}.{key}", item) for key, item in node.value.items()]
+            elif isinstance(node.value, list):
+                todo += [(f"{path}.{i}", item) for i, item in enumerate(node.value)]
+            else:
+                self.references.value(node, path)
+
+    def scalar(self, node: Node, path: str) -> object:
+        if isinstance(node.value, (list, dict)):
+            raise self.fail("expected one value, got a list or mapping", node, path)
+        return self.references.value(node, path)
+
+    def text(self, key: str) -> str:
+        value = self.scalar(self.top[key], key)
+        if value is None or isinstance(value, bool):
+            raise self.fail(f"expected text, got {value!r}; put it into quotes", self.top[key], key)
+        return str(value)
+
+    def choice(self, key: str, known: Sequence[str]) -> str | None:
+        if key not in self.top:
+            return None
+        value = self.text(key)
+        if value not in known:
+            raise self.fail(f"unknown {key} {value!r}{suggest(value, list(known))}", self.top[key], key)
+        return value
+
+    def stages(self) -> list[object]:
+        node = self.top["stages"]
+        if not isinstance(node.value, list) or not node.value:
+            raise self.fail("expected a list of stages, each starting with '- _target_:'", node, "stages")
+        return [
+            self.built(item, f"stages.{i}", ("process", "decompose"), "a stage") for i, item in enumerate(node.value)
+        ]
+
+    def one(self, key: str, method: str) -> object | None:
+        return self.built(self.top[key], key, (method,), f"a {key}") if key in self.top else None
+
+    def built(self, node: Node, path: str, methods: Sequence[str], what: str) -> object:
+        if not isinstance(node.value, dict) or TARGET not in node.value:
+            raise self.fail(f"expected a mapping with {TARGET} and its parameters", node, path)
+        made = self.targets.build(node, path)
+        if not any(callable(getattr(made, method, None)) for method in methods):
+            raise self.fail(f"{type(made).__name__} is not {what}: it has no {' or '.join(methods)} method", node, path)
+        return made
+
+    def settings(self) -> dict[str, object]:
+        node = self.top.get("settings")
+        if node is None or node.value is None:
+            return {}
+        if not isinstance(node.value, dict):
+            raise self.fail("expected a mapping of settings", node, "settings")
+        found: dict[str, object] = {}
+        for key, item in node.value.items():
+            path = f"settings.{key}"
+            if key in ("allow_modules", "allow_module"):
+                raise self.fail(
+                    "a recipe cannot allow modules itself; use --allow-module on the command line", item, path
+                )
+            if key == "schema":
+                found[key] = self.schema(item, path)
+                continue
+            if key not in _SETTINGS:
+                raise self.fail(f"unknown setting {key!r}{suggest(key, [*_SETTINGS, 'schema'])}", item, path)
+            value = self.scalar(item, path)
+            if value is None:
+                continue
+            try:
+                _SETTINGS[key](value, key)
+            except UsageError as exc:
+                raise self.fail(str(exc), item, path) from None
+            found[key] = value
+        return found
+
+    def schema(self, node: Node, path: str) -> dict[str, str]:
+        if not isinstance(node.value, dict) or not node.value:
+            raise self.fail("expected a mapping of column: type, e.g. {id: int64, text: string}", node, path)
+        types: dict[str, str] = {}
+        for column, item in node.value.items():
+            value = self.scalar(item, f"{path}.{column}")
+            if not isinstance(value, str):
+                raise self.fail(
+                    f"expected the name of a type such as string or int64, got {value!r}", item, f"{path}.{column}"
+                )
+            types[column] = value
+        return types
+
+
+def _size(value: Any, what: str) -> None:
+    parse_size(value, what)
+
+
+def _fraction(value: Any, what: str) -> None:
+    parse_fraction(value, what)
+
+
+def _count(value: object, what: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"{what}: expected a whole number above zero, got {value!r}")
+
+
+def _seconds(value: object, what: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise UsageError(f"{what}: expected a number of seconds above zero, got {value!r}")
+
+
+def _text(value: object, what: str) -> None:
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{what}: expected text, got {value!r}; put it into quotes")
+
+
+def _one_of(*known: str) -> Callable[[object, str], None]:
+    def check(value: object, what: str) -> None:
+        if value not in known:
+            raise UsageError(f"{what}: unknown value {value!r}{suggest(str(value), list(known))}")
+
+    return check
+
+
+# Each check raises; the value itself is kept as written (sizes stay text, so that a message can show what the user wrote).
+_SETTINGS: dict[str, Callable[[object, str], None]] = {
+    "memory": _size,
+    "workers": _count,
+    "scratch": _text,
+    "blocksize": _size,
+    "max_record": _size,
+    "quarantine_limit": _fraction,
+    "timeout": _seconds,
+    "sample": _fraction,
+    "mode": _one_of(*MODES),
+    "on_infeasible": _one_of(*ON_INFEASIBLE),
+}

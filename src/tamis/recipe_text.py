@@ -1,0 +1,347 @@
+"""The text of a recipe -> a tree of located values. Covers YAML syntax, limits, `--set` and `${...}`; builds no objects.
+
+YAML is read event by event through PyYAML's safe parser; no constructor of PyYAML ever runs, so a tag can create nothing.
+Plain scalars follow the YAML 1.2 core rules (`true`/`false`, `null`, numbers): `lang: no` stays the text "no" and `1e-3` is
+a number, both of which YAML 1.1 gets wrong. Limits on size, depth and the number of values (aliases counted as often as
+they are used) are checked while reading, before memory is spent.
+
+`${env:NAME}`, `${env:NAME,default}` and `${name}` (a top-level scalar of the same recipe) are replaced inside scalars; `$${`
+writes a literal `${`. A plain scalar that is one reference as a whole takes the type its value would have if it were
+written there; inside quotes it stays text.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import yaml
+
+from tamis.errors import RecipeError
+
+MAX_FILE_BYTES = 4_000_000
+MAX_DEPTH = 40
+MAX_VALUES = 100_000
+MAX_TEXT = 1_000_000
+MISSING = "???"
+
+Scalar = None | bool | int | float | str
+
+_STANDARD_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq")}
+_INT = re.compile(r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_SPECIAL: dict[str, Scalar] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass
+class Node:
+    """One value and the line it stands on (0: it came from `--set`). `plain`: a scalar written without quotes."""
+
+    value: Scalar | list[Node] | dict[str, Node]
+    line: int = 0
+    plain: bool = False
+    n_values: int = 1
+    depth: int = 0
+
+
+def plain_scalar(text: str) -> Scalar:
+    """The value of an unquoted scalar.
+
+    >>> [plain_scalar(t) for t in ("12", "1e-3", "no", "true", "~", "512MB", "0x10")]
+    [12, 0.001, 'no', True, None, '512MB', 16]
+    """
+    if text in _SPECIAL:
+        return _SPECIAL[text]
+    if _INT.fullmatch(text) and len(text) < 40:
+        return int(text.replace("_", ""), 16 if text[:2] == "0x" else 8 if text[:2] == "0o" else 10)
+    if _FLOAT.fullmatch(text) and len(text) < 400:
+        return float(text.replace("_", ""))
+    return text
+
+
+@dataclass
+class _Open:
+    """A list or mapping whose end has not been read yet."""
+
+    node: Node
+    anchor: str | None
+    path: str
+    key: str | None = None
+
+
+def parse(text: str, file: str) -> Node:
+    """The tree of the one document in `text`."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return _Reader(file).read(yaml.parse(text, Loader=loader))
+    except yaml.MarkedYAMLError as exc:
+        mark = exc.problem_mark or exc.context_mark
+        line = mark.line + 1 if mark else 0
+        raise RecipeError(f"not valid YAML: {exc.problem or exc.context}", file=file, line=line) from None
+    except yaml.YAMLError as exc:
+        raise RecipeError(f"not valid YAML: {exc}", file=file) from None
+
+
+@dataclass
+class _Reader:
+    file: str
+    open: list[_Open] = field(default_factory=list)
+    anchors: dict[str, Node] = field(default_factory=dict)
+    root: Node | None = None
+    n_values: int = 0
+
+    def fail(self, message: str, line: int) -> RecipeError:
+        return RecipeError(message, file=self.file, line=line, field=self.path())
+
+    def path(self) -> str:
+        return _child(self.open[-1]) if self.open else ""
+
+    def read(self, events: Any) -> Node:
+        for event in events:
+            line = event.start_mark.line + 1
+            tag = getattr(event, "tag", None)
+            if tag not in (None, "!") and tag not in _STANDARD_TAGS:
+                raise self.fail(
+                    f"tag {tag!r} is refused: a recipe holds plain values only; write _target_ instead", line
+                )
+            if isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
+                raise self.fail("expected one YAML document, found a second one; put it into its own file", line)
+            if isinstance(event, yaml.ScalarEvent):
+                self.scalar(event, line)
+            elif isinstance(event, yaml.AliasEvent):
+                self.alias(event, line)
+            elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+                self.start(event, line)
+            elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+                self.end()
+        if self.root is None:
+            raise RecipeError("the file is empty; expected 'name:' and 'stages:' or 'workflow:'", file=self.file)
+        return self.root
+
+    def scalar(self, event: Any, line: int) -> None:
+        if self.open and isinstance(self.open[-1].node.value, dict) and self.open[-1].key is None:
+            self.key(event.value, line)
+            return
+        plain = event.implicit[0]
+        value = (
+            plain_scalar(event.value)
+            if plain or (event.tag and event.tag[-3:] != "str" and event.tag != "!")
+            else event.value
+        )
+        node = Node(value, line, plain)
+        self.remember(event.anchor, node)
+        self.place(node, line)
+
+    def key(self, name: str, line: int) -> None:
+        top = self.open[-1]
+        assert isinstance(top.node.value, dict)
+        if name == "<<":
+            raise self.fail("merge keys ('<<') are not supported; repeat the fields or use ${name}", line)
+        if name in top.node.value:
+            raise self.fail(f"{name!r} is given twice, first on line {top.node.value[name].line}; remove one", line)
+        top.key = name
+
+    def alias(self, event: Any, line: int) -> None:
+        if event.anchor not in self.anchors:
+            raise self.fail(f"alias *{event.anchor} refers to nothing that is complete above it", line)
+        if self.open and isinstance(self.open[-1].node.value, dict) and self.open[-1].key is None:
+            raise self.fail("an alias cannot be a field name", line)
+        self.place(self.anchors[event.anchor], line)
+
+    def start(self, event: Any, line: int) -> None:
+        if self.open and isinstance(self.open[-1].node.value, dict) and self.open[-1].key is None:
+            raise self.fail("a field name must be a plain word, got a list or mapping", line)
+        if len(self.open) >= MAX_DEPTH:
+            raise self.fail(f"nested deeper than {MAX_DEPTH} levels; flatten the recipe", line)
+        node = Node({} if isinstance(event, yaml.MappingStartEvent) else [], line, depth=1)
+        self.open.append(_Open(node, event.anchor, self.path()))
+
+    def end(self) -> None:
+        done = self.open.pop()
+        self.remember(done.anchor, done.node)
+        self.place(done.node, done.node.line, counted=True)
+
+    def remember(self, anchor: str | None, node: Node) -> None:
+        if anchor is not None:
+            self.anchors[anchor] = node
+
+    def place(self, node: Node, line: int, counted: bool = False) -> None:
+        self.n_values += 1 if counted else node.n_values
+        if self.n_values > MAX_VALUES:
+            raise self.fail(
+                f"more than {MAX_VALUES:,} values (aliases counted each time they are used); split the recipe", line
+            )
+        # Aliases of aliases could nest deeper than the text does.
+        if len(self.open) + node.depth > MAX_DEPTH:
+            raise self.fail(f"nested deeper than {MAX_DEPTH} levels through aliases; flatten the recipe", line)
+        if not self.open:
+            self.root = node
+            return
+        top = self.open[-1]
+        top.node.n_values += node.n_values
+        top.node.depth = max(top.node.depth, node.depth + 1)
+        if isinstance(top.node.value, dict):
+            assert top.key is not None
+            top.node.value[top.key], top.key = node, None
+        else:
+            assert isinstance(top.node.value, list)
+            top.node.value.append(node)
+
+
+def _child(top: _Open) -> str:
+    name = (
+        top.key
+        if isinstance(top.node.value, dict)
+        else str(len(top.node.value))
+        if isinstance(top.node.value, list)
+        else None
+    )
+    return ".".join(part for part in (top.path, name) if part)
+
+
+def override(root: Node, key: str, text: str, file: str) -> None:
+    """`--set key=text`: replace or add the value at a dotted path (list items by number) in place.
+
+    Text that starts with `[` or `{` is read as YAML, anything else as one plain scalar, so that paths need no quotes.
+    """
+    new = parse(text, f"--set {key}") if text[:1] in ("[", "{") else Node(plain_scalar(text), 0, plain=True)
+    new.line = 0
+    here, done = root, ""
+    parts = key.split(".")
+    for position, part in enumerate(parts):
+        last = position == len(parts) - 1
+        if isinstance(here.value, dict) and part and (last or part in here.value):
+            if last:
+                here.value[part] = new
+            else:
+                parent = here.value
+                here = parent[part] = _own(parent[part])
+        elif isinstance(here.value, list) and part.isdecimal() and int(part) < len(here.value):
+            if last:
+                here.value[int(part)] = new
+            else:
+                items = here.value
+                here = items[int(part)] = _own(items[int(part)])
+        else:
+            known = list(here.value) if isinstance(here.value, dict) else []
+            size = f"; it has {len(here.value)} items, from 0" if isinstance(here.value, list) else ""
+            raise RecipeError(
+                f"--set {key}: there is no {part!r} in {done or 'the recipe'}{size}{suggest(part, known)}",
+                file=file,
+                line=here.line,
+            )
+        done = f"{done}.{part}" if done else part
+
+
+def _own(node: Node) -> Node:
+    # An alias shares its node with every other use; an override must change only the one that was named.
+    return replace(node, value=copy(node.value))
+
+
+def suggest(name: str, known: list[str], always: bool = True) -> str:
+    """The end of a sentence about an unknown name: the nearest spelling and what is accepted.
+
+    >>> suggest("blocksise", ["blocksize", "fields"])
+    '; did you mean blocksize? Accepted: blocksize, fields'
+    """
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    if not (always and known):
+        return hint
+    return f"{hint or ';'} {'A' if hint else 'a'}ccepted: {', '.join(sorted(known))}"
+
+
+class References:
+    """Replaces `${...}` in scalars. `used` collects the top-level names that were referred to."""
+
+    def __init__(self, root: Mapping[str, Node], environ: Mapping[str, str], file: str) -> None:
+        self.root, self.environ, self.file = root, environ, file
+        self.used: set[str] = set()
+        self._known: dict[str, Scalar] = {}
+        self._open: list[str] = []
+
+    def value(self, node: Node, path: str) -> Scalar:
+        """The scalar in `node` with every reference replaced."""
+        raw = node.value
+        if not isinstance(raw, str):
+            assert not isinstance(raw, (list, dict))
+            return raw
+        if raw == MISSING and node.plain:
+            raise self._fail(f"has no value yet; set it with --set {path}=...", node, path)
+        if "${" not in raw:
+            return raw
+        whole = _REFERENCE.fullmatch(raw)
+        if whole is not None and whole.group(1) is not None:
+            value = self._lookup(whole.group(1), node, path)
+            if not node.plain:
+                return _as_text(value)
+            return plain_scalar(value) if isinstance(value, str) and whole.group(1).startswith("env:") else value
+        pieces, at, n_chars = [], 0, 0
+        for match in _REFERENCE.finditer(raw):
+            inside = match.group(1)
+            pieces += [raw[at : match.start()], "${" if inside is None else _as_text(self._lookup(inside, node, path))]
+            at = match.end()
+            n_chars += len(pieces[-1])
+            if n_chars > MAX_TEXT:
+                raise self._fail(f"grows beyond {MAX_TEXT:,} characters when its references are replaced", node, path)
+        rest = raw[at:]
+        if "${" in rest:
+            raise self._fail("'${' is not closed; write ${name} or ${env:NAME}, or $${ for a literal '${'", node, path)
+        return "".join(pieces) + rest
+
+    def _fail(self, message: str, node: Node, path: str) -> RecipeError:
+        return RecipeError(message, file=self.file, line=node.line, field=path)
+
+    def _lookup(self, inside: str, node: Node, path: str) -> Scalar:
+        if inside.startswith("env:"):
+            name, comma, default = inside[4:].partition(",")
+            if not _NAME.fullmatch(name.strip()):
+                raise self._fail(f"${{{inside}}}: {name!r} is not the name of an environment variable", node, path)
+            if name.strip() in self.environ:
+                return self.environ[name.strip()]
+            if comma:
+                return default.strip()
+            raise self._fail(
+                f"environment variable {name.strip()} is not set; set it, or give a default: ${{env:{name.strip()},value}}",
+                node,
+                path,
+            )
+        if not _NAME.fullmatch(inside):
+            raise self._fail(
+                f"${{{inside}}} is not supported; write ${{env:NAME}}, ${{env:NAME,default}} or the ${{name}} of a top-level value",
+                node,
+                path,
+            )
+        target = self.root.get(inside)
+        scalars = [key for key, other in self.root.items() if not isinstance(other.value, (list, dict))]
+        if target is None or isinstance(target.value, (list, dict)):
+            raise self._fail(
+                f"${{{inside}}}: the recipe has no top-level value of that name{suggest(inside, scalars)}", node, path
+            )
+        self.used.add(inside)
+        if inside in self._open:
+            raise self._fail(f"${{{inside}}} refers to itself: {' -> '.join([*self._open, inside])}", node, path)
+        if inside not in self._known:
+            self._open.append(inside)
+            self._known[inside] = self.value(target, inside)
+            self._open.pop()
+        return self._known[inside]
+
+
+def _as_text(value: Scalar) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)

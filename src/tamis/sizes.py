@@ -1,0 +1,85 @@
+"""Sizes in bytes <-> text. The only place that parses or prints sizes.
+
+MB = 10**6 and MiB = 2**20, as everywhere in Tamis. A bare number is bytes.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tamis.errors import UsageError
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "k": 10**3,
+    "kb": 10**3,
+    "m": 10**6,
+    "mb": 10**6,
+    "g": 10**9,
+    "gb": 10**9,
+    "t": 10**12,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_PATTERN = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
+
+
+def parse_size(value: str | int | float, what: str = "size") -> int:
+    """Bytes in `value`: 2_000_000, "2MB", "1.5 GiB".
+
+    >>> parse_size("512MB"), parse_size("1GiB"), parse_size(100)
+    (512000000, 1073741824, 100)
+    """
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise UsageError(f"{what}: expected a size such as '512MB' or '1GiB', got {value!r}")
+    if isinstance(value, (int, float)):
+        number, unit = float(value), 1
+    else:
+        match = _PATTERN.fullmatch(value)
+        if match is None or match.group(2).lower() not in _UNITS:
+            raise UsageError(
+                f"{what}: cannot read {value!r} as a size; write a number and a unit, e.g. '512MB' (10^6) or '1GiB' (2^30)"
+            )
+        number, unit = float(match.group(1)), _UNITS[match.group(2).lower()]
+    size = int(number * unit)
+    if size <= 0 or number != number or number == float("inf"):
+        raise UsageError(f"{what}: must be above zero, got {value!r}")
+    return size
+
+
+def format_size(n_bytes: float) -> str:
+    """Decimal units, three significant digits.
+
+    >>> format_size(512_000_000), format_size(1536), format_size(0)
+    ('512 MB', '1.54 kB', '0 B')
+    """
+    sign, n_bytes = ("-" if n_bytes < 0 else ""), abs(n_bytes)
+    for unit, scale in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if n_bytes >= scale * 0.9995:
+            return f"{sign}{_three(n_bytes / scale)} {unit}"
+    return f"{sign}{int(n_bytes)} B"
+
+
+def _three(x: float) -> str:
+    text = f"{x:.2f}" if x < 9.995 else f"{x:.1f}" if x < 99.95 else f"{x:.0f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def parse_fraction(value: str | float, what: str = "fraction") -> float:
+    """A share between 0 and 1: 0.01 or "1%".
+
+    >>> parse_fraction("1%"), parse_fraction(0.5)
+    (0.01, 0.5)
+    """
+    try:
+        text = str(value).strip()
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise UsageError(f"{what}: expected a share such as '1%' or 0.01, got {value!r}") from None
+    if not 0 < share <= 1:
+        raise UsageError(f"{what}: must be above 0 and at most 100%, got {value!r}")
+    return share

@@ -1,0 +1,251 @@
+"""ProcessingStage: the one seam between users and the engine.
+
+A stage has one abstract method, `process(task)`, which returns a task, several, or None (all documents dropped). Everything
+else has a working default. A CompositeStage is a name for several stages and never runs itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import time
+from abc import ABCMeta, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+from tamis.errors import PipelineError, UsageError
+from tamis.stages.resources import Resources
+from tamis.tasks import Task
+
+X = TypeVar("X", bound=Task[Any])
+Y = TypeVar("Y", bound=Task[Any])
+
+_UNSET: Any = object()
+_REGISTRY: dict[str, type] = {}
+
+
+class StageMeta(ABCMeta):
+    """Registers stage classes by name and refuses definitions that would defeat `with_`."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> StageMeta:
+        cls = super().__new__(mcls, name, bases, namespace, **kwargs)
+        for attribute in ("name", "resources", "batch_size", "runtime_env"):
+            if isinstance(namespace.get(attribute), property):
+                raise TypeError(f"{name}.{attribute} must be a plain class or instance attribute, not a property")
+        for attribute in ("_name", "_resources", "_batch_size"):
+            if attribute in namespace:
+                raise TypeError(f"{name} may not define {attribute}; set {attribute[1:]} instead")
+        if "num_workers" in namespace and not callable(namespace["num_workers"]):
+            raise TypeError(f"{name}.num_workers must be a method that returns a number or None")
+        _REGISTRY[name] = cls
+        return cls
+
+
+def get_stage_class(name: str) -> type[ProcessingStage[Any, Any]]:
+    """The stage class of that name, among those imported so far."""
+    try:
+        return _REGISTRY[name]
+    except KeyError:
+        raise UsageError(f"no stage class named {name!r} has been imported; known: {sorted(_REGISTRY)}") from None
+
+
+class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
+    """One step of a pipeline."""
+
+    name: str = "ProcessingStage"
+    resources: Resources = Resources(cpus=1.0)
+    batch_size: int = 1
+    runtime_env: dict[str, Any] | None = None
+    is_source_stage: bool = False
+    is_sink_stage: bool = False
+    is_resumable: bool = True
+
+    @abstractmethod
+    def process(self, task: X) -> Y | list[Y] | None:
+        """Turn one task into one task, several, or None. Must not depend on anything but the task and the stage."""
+
+    def process_batch(self, tasks: list[X]) -> list[Y]:
+        """Up to `batch_size` tasks at once. Override it only if several tasks together are cheaper than one by one."""
+        results: list[Y] = []
+        for task in tasks:
+            if not self.validate_input(task):
+                raise PipelineError(f"stage {self.name!r}: {self._what_is_missing(task)}")
+            result = self.process(task)
+            if isinstance(result, list):
+                results.extend(result)
+            elif result is not None:
+                results.append(result)
+        return results
+
+    def supports_batch_processing(self) -> bool:
+        return type(self).process_batch is not ProcessingStage.process_batch
+
+    # -- life cycle in a worker ---------------------------------------------------------------------------------------
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """Once per machine, before any worker starts (download a model, build an index)."""
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        """Once per worker, before its first task (load a model)."""
+
+    def teardown(self) -> None:
+        """Once per worker, after its last task."""
+
+    # -- what it needs and gives --------------------------------------------------------------------------------------
+    def inputs(self) -> Any:
+        """(task attributes, columns) that must be there, or {TaskType: (attributes, columns)}."""
+        return [], []
+
+    def outputs(self) -> Any:
+        """(task attributes, columns) that this stage adds."""
+        return [], []
+
+    def input_spec_for_task(self, task: Task[Any]) -> tuple[list[str], list[str]]:
+        spec = self.inputs()
+        if isinstance(spec, Mapping):
+            spec = next((value for kind, value in spec.items() if isinstance(task, kind)), ([], []))
+        attributes, columns = spec
+        return list(attributes), list(columns)
+
+    def input_columns(self) -> list[str]:
+        spec = self.inputs()
+        if isinstance(spec, Mapping):
+            return [c for _, columns in spec.values() for c in columns]
+        return list(spec[1])
+
+    def output_columns(self) -> list[str]:
+        return list(self.outputs()[1])
+
+    def validate_input(self, task: Task[Any]) -> bool:
+        """Columns are checked against the whole pipeline before the run (a field may be absent from one batch)."""
+        attributes, _ = self.input_spec_for_task(task)
+        return all(hasattr(task, a) for a in attributes)
+
+    def _what_is_missing(self, task: Task[Any]) -> str:
+        missing = [a for a in self.input_spec_for_task(task)[0] if not hasattr(task, a)]
+        return f"expects a task with attributes {missing}, got {type(task).__name__} from the stage before it"
+
+    # -- workers ------------------------------------------------------------------------------------------------------
+    def num_workers(self) -> int | None:
+        """A fixed number of workers, or None: the engine decides from measured rates."""
+        return None
+
+    def num_workers_per_node(self) -> float | None:
+        return None
+
+    def ray_stage_spec(self) -> dict[str, Any]:
+        returns = inspect.signature(self.process).return_annotation
+        return {"is_fanout_stage": True} if str(returns).startswith("list") else {}
+
+    def xenna_stage_spec(self) -> dict[str, Any]:
+        return {}
+
+    # -- configuration ------------------------------------------------------------------------------------------------
+    def get_config(self) -> dict[str, Any]:
+        """Parameters of this stage, as far as they are plain attributes."""
+        return {k: v for k, v in vars(self).items() if not k.startswith("_")}
+
+    def with_(
+        self,
+        name: str | None = None,
+        resources: Resources | None = None,
+        batch_size: int | None = None,
+        runtime_env: dict[str, Any] | None = None,
+        ray_stage_spec: dict[str, Any] | None = None,
+        xenna_stage_spec: dict[str, Any] | None = None,
+        num_workers: int | None = _UNSET,
+        num_workers_per_node: float | None = _UNSET,
+    ) -> Any:
+        """A copy with these settings changed; the original stays as it is."""
+        changed = copy.deepcopy(self)
+        if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1):
+            raise UsageError(f"with_(batch_size=...): expected a whole number of at least 1, got {batch_size!r}")
+        if num_workers is not _UNSET and num_workers_per_node is not _UNSET and None not in (num_workers, num_workers_per_node):
+            raise UsageError("with_(): give num_workers or num_workers_per_node, not both")
+        for attribute, value in (("name", name), ("resources", resources), ("batch_size", batch_size), ("runtime_env", runtime_env)):
+            if value is not None:
+                object.__setattr__(changed, attribute, value)
+        for method, value in (("ray_stage_spec", ray_stage_spec), ("xenna_stage_spec", xenna_stage_spec)):
+            if value is not None:
+                object.__setattr__(changed, method, _Constant(value))
+        for method, value in (("num_workers", num_workers), ("num_workers_per_node", num_workers_per_node)):
+            if value is not _UNSET:
+                object.__setattr__(changed, method, _Constant(value))
+        return changed
+
+    # -- metrics of one's own -----------------------------------------------------------------------------------------
+    def _log_metrics(self, metrics: Mapping[str, float]) -> None:
+        own = self.__dict__.setdefault("_metrics", {})
+        for key, value in metrics.items():
+            own[key] = own.get(key, 0.0) + value
+
+    def _log_metric(self, name: str, value: float) -> None:
+        self._log_metrics({name: value})
+
+    @contextmanager
+    def _time_metric(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._log_metric(name, time.perf_counter() - start)
+
+    def _consume_custom_metrics(self) -> dict[str, float]:
+        return dict(self.__dict__.pop("_metrics", {}))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class _Constant:
+    """A picklable callable that always returns the same value (what `with_` puts over a method)."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self) -> Any:
+        return self.value
+
+
+class CompositeStage(ProcessingStage[X, Y]):
+    """A name for several stages. Subclasses call `super().__init__()` if they have an `__init__` of their own."""
+
+    name = "CompositeStage"
+
+    @abstractmethod
+    def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        """The stages this one stands for."""
+
+    def process(self, task: X) -> Y | list[Y] | None:
+        raise RuntimeError(f"{self.name} is a composite: it is decomposed before the run and never processes a task")
+
+    def with_(self, stage_settings: dict[str, dict[str, Any]] | None = None, **settings: Any) -> Any:  # type: ignore[override]
+        """`with_({stage_name: {settings}})` for its parts, or settings for all of them; returns a copy."""
+        changed = copy.deepcopy(self)
+        earlier = self.__dict__.get("_with", [])
+        if stage_settings is None:
+            name = settings.pop("name", None)
+            if name is not None:
+                object.__setattr__(changed, "name", name)
+            stage_settings = {"*": settings} if settings else {}
+        elif settings:
+            raise UsageError("with_(): give settings per stage name, or settings for all stages, not both")
+        object.__setattr__(changed, "_with", [*earlier, stage_settings])
+        if earlier or stage_settings:
+            changed.decompose_and_apply_with()
+        return changed
+
+    def decompose_and_apply_with(self) -> list[ProcessingStage[Any, Any]]:
+        stages = self.decompose()
+        for settings in self.__dict__.get("_with", []):
+            unknown = set(settings) - {s.name for s in stages} - {"*"}
+            if unknown:
+                raise UsageError(f"{self.name}.with_(): no stage named {sorted(unknown)}; it has {[s.name for s in stages]}")
+            stages = [
+                s.with_(**settings[s.name]) if s.name in settings else s.with_(**settings["*"]) if "*" in settings else s
+                for s in stages
+            ]
+        return stages
+
+    def get_description(self) -> str:
+        return f"{self.name}: " + " -> ".join(s.name for s in self.decompose())

@@ -1,0 +1,68 @@
+"""FilePartitioningStage: which files to read, and how much of them makes a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.errors import PipelineError, UsageError
+from tamis.sizes import parse_size
+from tamis.stages.base import ProcessingStage
+from tamis.stages.resources import Resources
+from tamis.tasks import EmptyTask, FileGroupTask
+
+CODECS = ("", ".gz", ".zst", ".bz2", ".xz")
+JSONL_SUFFIXES = (".jsonl", ".json", ".ndjson")
+PARQUET_SUFFIXES = (".parquet",)
+
+
+@dataclass(repr=False)
+class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
+    """The source of a pipeline: a folder (searched recursively), a glob, a file, or a list of these.
+
+    `blocksize` is an upper bound on the decoded bytes of one partition: large files are split, small ones grouped.
+    `files_per_partition` groups whole files instead. With neither, partitions follow from the memory budget.
+    """
+
+    file_paths: str | Sequence[str]
+    files_per_partition: int | None = None
+    blocksize: int | str | None = None
+    file_extensions: Sequence[str] | None = None
+    storage_options: dict[str, Any] | None = None
+    limit: int | None = None
+    name: str = "file_partitioning"
+    resources: Resources = field(default_factory=lambda: Resources(cpus=0.5))
+
+    is_source_stage = True
+
+    def __post_init__(self) -> None:
+        if self.files_per_partition is not None and self.blocksize is not None:
+            raise UsageError(f"{self.name}: give files_per_partition or blocksize, not both")
+        if self.files_per_partition is not None and self.files_per_partition < 1:
+            raise UsageError(f"{self.name}: files_per_partition must be at least 1, got {self.files_per_partition}")
+        if self.limit is not None and self.limit < 1:
+            raise UsageError(f"{self.name}: limit must be at least 1, got {self.limit}")
+        if self.storage_options:
+            raise UsageError(f"{self.name}: storage_options are for remote paths, which this version does not read yet")
+        if not self.file_paths:
+            raise UsageError(f"{self.name}: file_paths is empty; give a folder, a glob, a file or a list of these")
+        if self.blocksize is not None:
+            parse_size(self.blocksize, f"{self.name}: blocksize")
+        if self.file_extensions is None:
+            self.file_extensions = (*JSONL_SUFFIXES, *PARQUET_SUFFIXES)
+
+    @property
+    def block_bytes(self) -> int | None:
+        return None if self.blocksize is None else parse_size(self.blocksize)
+
+    def suffixes(self) -> tuple[str, ...]:
+        """Accepted endings of file names: each extension, plain or compressed."""
+        bases = [e if e.startswith(".") else "." + e for e in self.file_extensions or ()]
+        return tuple(b + c for b in bases for c in (CODECS if b not in PARQUET_SUFFIXES else ("",)))
+
+    def num_workers(self) -> int | None:
+        return 1
+
+    def process(self, task: EmptyTask) -> list[FileGroupTask]:
+        raise PipelineError(f"{self.name}: the engine lists and partitions files itself; this stage is only a description")

@@ -1,0 +1,43 @@
+"""`processing_stage`: a plain function as a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.resources import Resources
+
+
+class FunctionStage(ProcessingStage[Any, Any]):
+    """A stage whose `process` is a function of the user's."""
+
+    def __init__(
+        self, function: Callable[[Any], Any], name: str, resources: Resources, batch_size: int
+    ) -> None:
+        self.function, self.name, self.resources, self.batch_size = function, name, resources, batch_size
+        self.__doc__ = function.__doc__
+
+    def process(self, task: Any) -> Any:
+        return self.function(task)
+
+    def __call__(self, task: Any) -> Any:
+        return self.function(task)
+
+
+def processing_stage(
+    *, name: str, resources: Resources | dict[str, float] | None = None, batch_size: int | None = None
+) -> Callable[[Callable[[Any], Any]], FunctionStage]:
+    """Turn `f(task)` into a stage: `@processing_stage(name="shout")`."""
+    if isinstance(resources, dict):
+        resources = Resources(**resources)
+    if batch_size is not None and batch_size < 1:
+        raise UsageError(f"processing_stage(batch_size=...): expected at least 1, got {batch_size}")
+
+    def decorate(function: Callable[[Any], Any]) -> FunctionStage:
+        if not callable(function):
+            raise UsageError(f"@processing_stage({name!r}) goes over a function, got {type(function).__name__}")
+        return FunctionStage(function, name, resources or Resources(cpus=1.0), batch_size or 1)
+
+    return decorate

@@ -1,0 +1,34 @@
+"""What one worker of a stage needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tamis.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Resources:
+    """CPUs, GPU share and (as a hint; the engine measures anyway) memory of one worker.
+
+    `gpus` are whole or shared devices; `gpu_memory_gb` asks for that much memory on one device. They exclude each other.
+    """
+
+    cpus: float = 1.0
+    gpu_memory_gb: float = 0.0
+    gpus: float = 0.0
+    memory_gb: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("cpus", "gpu_memory_gb", "gpus", "memory_gb"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+                raise UsageError(f"Resources({name}=...): expected a number of at least 0, got {value!r}")
+        if self.gpus and self.gpu_memory_gb:
+            raise UsageError(
+                "Resources: give either gpus (a share of devices) or gpu_memory_gb (memory on one device), not both"
+            )
+
+    @property
+    def requires_gpu(self) -> bool:
+        return self.gpus > 0 or self.gpu_memory_gb > 0

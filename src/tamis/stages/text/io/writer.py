@@ -1,0 +1,79 @@
+"""JsonlWriter, ParquetWriter: the usual last stage of a pipeline."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.stages.io import Writer, check_fields, refuse_unknown
+
+_MODES = ("ignore", "overwrite", "append", "error")
+_CODECS = {"gz": "gz", "zst": "zst", "bz2": "bz2", "xz": "xz"}
+
+
+@dataclass(repr=False)
+class JsonlWriter(Writer):
+    """Write JSONL. Fields that nobody touched come out byte for byte.
+
+    `file_extension` may carry a compression: "jsonl.gz", "jsonl.zst". `mode`: "ignore" goes on where an earlier run of the
+    same pipeline stopped; "overwrite" starts over (only files that Tamis wrote are removed); "append" adds files to a folder
+    that holds others; "error" refuses a folder that exists and is not empty.
+    """
+
+    path: str
+    file_extension: str = "jsonl"
+    write_kwargs: Mapping[str, Any] | None = None
+    fields: Sequence[str] | None = None
+    name: str = "jsonl_writer"
+    mode: str = "ignore"
+    format = "jsonl"
+
+    def __post_init__(self) -> None:
+        self.path = os.path.abspath(os.path.expanduser(_local(self.name, self.path)))
+        self.fields = check_fields(self.name, self.fields)
+        if self.mode not in _MODES:
+            raise UsageError(f"{self.name}: mode must be one of {', '.join(_MODES)}, got {self.mode!r}")
+        self.file_extension = self.file_extension.lstrip(".")
+        self._check_format()
+
+    def _check_format(self) -> None:
+        self.write_kwargs = refuse_unknown(self.name, "write_kwargs", self.write_kwargs, ())
+        base, _, codec = self.file_extension.partition(".")
+        if base not in ("jsonl", "json", "ndjson") or (codec and codec not in _CODECS):
+            raise UsageError(
+                f"{self.name}: file_extension must be jsonl, json or ndjson, with .gz, .zst, .bz2 or .xz behind it if the "
+                f"output is to be compressed; got {self.file_extension!r}"
+            )
+        self.codec = codec or None
+
+
+@dataclass(repr=False)
+class ParquetWriter(JsonlWriter):
+    """Write Parquet, all files of a run with one schema: the types in `schema`, or the union of the types found.
+
+    `write_kwargs`: compression ("zstd", "snappy", "gzip", "lz4", "none").
+    """
+
+    file_extension: str = "parquet"
+    name: str = "parquet_writer"
+    schema: Mapping[str, str] | None = None
+    format = "parquet"
+
+    def _check_format(self) -> None:
+        self.write_kwargs = refuse_unknown(self.name, "write_kwargs", self.write_kwargs, ("compression",))
+        if self.write_kwargs.get("compression", "zstd") not in ("zstd", "snappy", "gzip", "lz4", "none"):
+            raise UsageError(f"{self.name}: compression must be zstd, snappy, gzip, lz4 or none")
+        if self.file_extension != "parquet":
+            raise UsageError(f"{self.name}: file_extension must be parquet, got {self.file_extension!r}")
+        if self.schema is not None and not all(isinstance(t, str) for t in self.schema.values()):
+            raise UsageError(f"{self.name}: schema maps column names to type names, e.g. {{'text': 'string', 'n': 'int64'}}")
+
+
+def _local(stage: str, path: Any) -> str:
+    path = os.fspath(path)
+    if "://" in path:
+        raise UsageError(f"{stage}: {path}: remote paths are not written by this version; give a local folder")
+    return str(path)

@@ -1,0 +1,206 @@
+"""The meter against the real kernel: this process, and a child that allocates on request."""
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from tamis.memory import meter
+from tamis.memory.meter import DataLimit, FakeMeter, FakeProcess, Meter, PageFaults, ProcMeter, Statm
+
+MB = 1_000_000
+GONE = 2**22 + 1  # above the largest pid that Linux gives
+
+# Each line on stdin is a number of bytes to hold from then on; the answer is "ok" or "MemoryError".
+CHILD = """
+import sys
+held = []
+for line in sys.stdin:
+    try:
+        held.append(bytearray(b"x") * int(line))
+        print("ok", flush=True)
+    except MemoryError:
+        print("MemoryError", flush=True)
+"""
+
+
+class Child:
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.pid = self.process.pid
+        assert self.hold(1) == "ok"
+
+    def hold(self, n_bytes):
+        self.process.stdin.write(f"{n_bytes}\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def child():
+    made = Child()
+    yield made
+    made.end()
+
+
+def test_every_figure_grows_with_what_a_child_holds(child):
+    before = (meter.statm(child.pid)[0], meter.rss_anon(child.pid), meter.pss(child.pid), meter.peak_rss(child.pid))
+    data_before = meter.status(child.pid)["VmData"]
+    assert child.hold(50 * MB) == "ok"
+    after = (meter.statm(child.pid)[0], meter.rss_anon(child.pid), meter.pss(child.pid), meter.peak_rss(child.pid))
+    for low, high in zip(before, after, strict=True):
+        assert 48 * MB < high - low < 56 * MB
+    assert 48 * MB < meter.status(child.pid)["VmData"] - data_before < 56 * MB
+
+
+def test_status_parts_add_up(child):
+    seen = meter.status(child.pid)
+    assert seen["VmRSS"] == seen["RssAnon"] + seen["RssFile"] + seen["RssShmem"]
+    assert seen["Threads"] == 1
+    assert seen["VmHWM"] >= seen["VmRSS"] > 1 * MB
+
+
+def test_peak_can_be_reset():
+    block = bytearray(b"x") * (60 * MB)
+    del block
+    assert meter.peak_rss() - meter.statm().resident_bytes > 40 * MB
+    assert meter.reset_peak()
+    assert meter.peak_rss() - meter.statm().resident_bytes < 10 * MB
+
+
+def test_data_limit_stops_a_running_child_and_can_be_raised_again(child):
+    assert meter.data_limit(child.pid) == meter.data_limit()
+    used = meter.status(child.pid)["VmData"]
+    assert meter.set_data_limit(child.pid, used + 20 * MB) == used + 20 * MB
+    assert meter.data_limit(child.pid).soft_bytes == used + 20 * MB
+    assert child.hold(50 * MB) == "MemoryError"
+    assert meter.rss_anon(child.pid) < used + 20 * MB
+    assert child.hold(10 * MB) == "ok"
+    meter.set_data_limit(child.pid, used + 90 * MB)
+    assert child.hold(50 * MB) == "ok"
+
+
+def test_data_limit_is_cut_to_the_hard_limit(child):
+    resource.prlimit(child.pid, resource.RLIMIT_DATA, (400 * MB, 500 * MB))
+    assert meter.set_data_limit(child.pid, 900 * MB) == 500 * MB
+    assert meter.set_data_limit(child.pid, 300 * MB) == 300 * MB
+    assert meter.set_data_limit(child.pid, None) == 500 * MB
+    assert meter.data_limit(child.pid) == DataLimit(500 * MB, 500 * MB)
+
+
+def test_children_are_found_through_every_generation(child):
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', 'print(1, flush=True); input()'])"
+    parent = subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    parent.stdout.readline()
+    below = meter.children(parent.pid)
+    assert len(below) == 1
+    assert {child.pid, parent.pid, *below} <= set(meter.children())
+    assert meter._walk(os.getpid(), lambda pid: meter._parents().get(pid, [])) == meter.children()
+    parent.communicate(b"\n")
+    assert meter.children(parent.pid) == []
+
+
+def test_tree_pss_is_the_sum_and_counts_nobody_twice(child):
+    together = meter.tree_pss([child.pid, child.pid, GONE])
+    assert together == pytest.approx(meter.pss(child.pid), rel=0.05)
+
+
+def test_cpu_time_and_page_faults_grow():
+    cpu_before, faults_before = meter.cpu_s(), meter.page_faults()
+    while meter.cpu_s() - cpu_before < 0.05:
+        bytes(20 * MB).count(b"x")
+    assert meter.page_faults().n_minor > faults_before.n_minor
+
+
+def test_start_time_tells_processes_apart(child):
+    started = meter.process_start_time(child.pid)
+    assert started >= meter.process_start_time()
+    assert meter.is_alive(child.pid)
+    assert meter.is_alive(child.pid, started)
+    assert not meter.is_alive(child.pid, started + 1)
+
+
+def test_a_zombie_is_not_alive_and_holds_nothing():
+    process = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    process.stdin.close()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not meter.is_alive(process.pid)
+    assert meter.statm(process.pid) == Statm(0, 0)
+    assert meter.status(process.pid)["VmRSS"] == 0
+    assert meter.tree_pss([process.pid]) == 0
+    process.wait()
+
+
+def test_a_process_name_may_hold_spaces_and_brackets(tmp_path):
+    odd = tmp_path / "a) R 1 (b"
+    odd.symlink_to(sys.executable)
+    process = subprocess.Popen(
+        [str(odd), "-S", "-c", "print(1, flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    process.stdout.readline()
+    assert meter.is_alive(process.pid, meter.process_start_time(process.pid))
+    assert process.pid in meter._parents()[os.getpid()]
+    process.communicate(b"\n")
+
+
+def test_a_vanished_process_gives_none_everywhere():
+    for question in (
+        meter.statm,
+        meter.rss_anon,
+        meter.status,
+        meter.peak_rss,
+        meter.pss,
+        meter.process_start_time,
+        meter.cpu_s,
+        meter.page_faults,
+        meter.data_limit,
+    ):
+        assert question(GONE) is None
+    assert meter.set_data_limit(GONE, 10 * MB) is None
+    assert meter.reset_peak(GONE) is False
+    assert meter.children(GONE) == []
+    assert meter.is_alive(GONE) is False
+
+
+def test_not_being_able_to_look_is_an_error_and_not_a_zero(monkeypatch):
+    def refuse(path, flags):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        meter.statm()
+
+
+def test_fake_and_real_meter_answer_the_same_questions():
+    real: Meter = ProcMeter()
+    fake: Meter = FakeMeter()
+    names = {name for name in vars(Meter) if not name.startswith("_")}
+    assert all(callable(getattr(real, name)) and callable(getattr(fake, name)) for name in names)
+    assert real.statm(os.getpid()).resident_bytes > 1 * MB
+
+
+def test_fake_meter_follows_its_processes():
+    fake = FakeMeter({1: FakeProcess(10, 5), 2: FakeProcess(100, 20, parent=1), 3: FakeProcess(parent=2, zombie=True)})
+    assert fake.statm(2) == Statm(120, 20)
+    assert fake.rss_anon() == 10
+    assert fake.children() == [2, 3]
+    assert fake.tree_pss([1, 2, 2, 3, 4]) == 135
+    assert (fake.is_alive(2), fake.is_alive(2, 9), fake.is_alive(3), fake.is_alive(4)) == (True, False, False, False)
+    fake.processes[2].peak_bytes = 500
+    assert fake.peak_rss(2) == 500
+    assert fake.reset_peak(2)
+    assert fake.peak_rss(2) == 120
+    assert fake.set_data_limit(2, 300) == 300
+    assert fake.data_limit(2) == DataLimit(300, None)
+    assert fake.page_faults(2) == PageFaults(0, 0)
+    assert (fake.statm(4), fake.status(4), fake.cpu_s(4), fake.set_data_limit(4, 1)) == (None, None, None, None)
