@@ -177,17 +177,17 @@ def test_sizes_stay_between_the_bounds():
     assert model.next_size(1) == MIN_SIZE_BYTES
 
 
-def test_failure_halves_and_twenty_clean_partitions_add_five_percent():
+def test_failure_halves_and_five_clean_partitions_add_a_quarter():
     model = Predictor()
     for _ in range(20):
         size = model.next_size(10**12)
         model.observe(size, 0, size)
     model.observe_failure(8 * MIB, 10**12)
     assert model.next_size(10**15) == 4 * MIB
-    for _ in range(20):
+    for _ in range(5):
         assert model.next_size(10**15) == 4 * MIB
         model.observe(4 * MIB, 0, 4 * MIB)
-    assert model.next_size(10**15) == int(4 * MIB * 1.05)
+    assert model.next_size(10**15) == int(4 * MIB * 1.25)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -218,8 +218,9 @@ def test_kept_numbers_come_back_through_json():
         model.next_size(10**9)
     again = Predictor.from_dict(json.loads(json.dumps(model.to_dict())))
     assert again.reserve(8 * MIB, 1_000) == pytest.approx(model.reserve(8 * MIB, 1_000), rel=1e-4)
-    assert again.next_size(10**9) == model.next_size(10**9)
-    assert again.to_dict() == model.to_dict()
+    # Sizes follow from the line again, under whatever budget comes next: a ceiling learned under a small one would linger.
+    assert again.next_size(10**9) == min(again.best_size(10**9, again.to_dict()["largest_record_bytes"]), again.max_size_bytes)
+    assert again.to_dict() == {**model.to_dict(), "size_bytes": again.max_size_bytes, "slow_start": False}
 
 
 @pytest.mark.parametrize(

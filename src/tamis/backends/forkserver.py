@@ -110,15 +110,18 @@ class _Server:
         from tamis.backends.preload import load
 
         self.runner = load(payload, hello["place"])
+        from tamis.memory import meter
+        from tamis.memory.pages import drop_clean_pages
+
         gc.collect()
         gc.freeze()
-        from tamis.memory import meter
+        drop_clean_pages()
 
         status = meter.status() or {}
         self.send(
             {
                 "type": "up", "anon_bytes": status.get("RssAnon", 0), "data_bytes": status.get("VmData", 0),
-                "pss_bytes": meter.pss() or 0, "threads": status.get("Threads", 1),
+                "pss_bytes": meter.pss() or 0, "peak_bytes": status.get("VmHWM", 0), "threads": status.get("Threads", 1),
             }
         )  # fmt: skip
 

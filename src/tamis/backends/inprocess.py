@@ -14,6 +14,7 @@ from tamis.engine.units import Unit
 class InlineCrew:
     server_pss_bytes = 0
     server_anon_bytes = 0
+    server_peak_bytes = 0
 
     def __init__(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> None:
         self._job, self._place = job, place

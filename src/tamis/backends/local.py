@@ -58,7 +58,7 @@ class ForkCrew:
         self._n_starts = 0
         self._measured_at = 0.0
         self._fixed_bytes = 0
-        self.server_anon_bytes = self.server_pss_bytes = 0
+        self.server_anon_bytes = self.server_pss_bytes = self.server_peak_bytes = 0
 
     # -- the forking server -----------------------------------------------------------------------------------------------
     def open(self) -> None:
@@ -89,6 +89,7 @@ class ForkCrew:
             self._refuse(answer)
         assert answer is not None
         self.server_anon_bytes, self.server_pss_bytes = answer["anon_bytes"], answer["pss_bytes"]
+        self.server_peak_bytes = answer["peak_bytes"]
         self._selector.register(ours, selectors.EVENT_READ, self._channel)
 
     def _refuse(self, answer: dict[str, Any] | None) -> None:

@@ -14,7 +14,11 @@ from tamis.sizes import format_size
 
 USABLE = 0.88  # caps are granted up to here, below the level (90 %) at which the pressure ladder starts to kill
 GROWTH_BYTES = 16_000_000  # what the supervisor may still grow by
-WORKER_OWN_BYTES = 6_000_000  # private pages of an idle worker
+LIBRARY_BYTES = 24_000_000  # library pages that come back once workers are at work (see memory/pages.py)
+# Private pages of a worker before it does anything: its own, and those of the forking server that it writes to and so copies
+# (with the collector frozen that is 3 MB of 98, measured over many partitions).
+WORKER_OWN_BYTES = 8_000_000
+COPIED_SHARE = 0.15
 GOOD_CAP_BYTES = 64_000_000  # with less, one worker fewer is better
 
 
@@ -26,18 +30,19 @@ class Shares:
     n_workers: int
 
 
-def share_budget(budget_bytes: int, server_pss: int, server_anon: int, settings: RunSettings, record: Record) -> Shares:
+def share_budget(
+    budget_bytes: int, server_pss: int, server_anon: int, server_peak: int, settings: RunSettings, record: Record
+) -> Shares:
     """Raises BudgetError, naming the smallest budget that works, when this one does not."""
     caller = (meter.pss() or 0) if settings.count_caller else 0
-    fixed = server_pss + caller + (GROWTH_BYTES if settings.count_caller else 0)
-    # A worker may in time write to (and so copy) every page it shares with the forking server.
-    worker = server_anon + WORKER_OWN_BYTES
-    smallest = smallest_budget(fixed, worker)
+    fixed = server_pss + LIBRARY_BYTES + caller + (GROWTH_BYTES if settings.count_caller else 0)
+    worker = int(server_anon * COPIED_SHARE) + WORKER_OWN_BYTES
+    smallest = max(smallest_budget(fixed, worker), _round_up(caller + server_peak))
     if budget_bytes < smallest:
         raise BudgetError(
             f"a memory budget of {format_size(budget_bytes)} is too small: {format_size(fixed)} go to the supervisor and the "
-            f"forking server, {format_size(worker + MIN_CAP_BYTES)} to one worker; the smallest that works here is "
-            f"{math.ceil(smallest / 1e6)}MB"
+            f"forking server, {format_size(worker + MIN_CAP_BYTES)} to one worker, and loading takes {format_size(caller + server_peak)} for a moment; "
+            f"the smallest that works here is {math.ceil(smallest / 1e6)}MB"
         )
     pool = int(budget_bytes * USABLE) - fixed
     cores = len(os.sched_getaffinity(0))
@@ -53,4 +58,8 @@ def share_budget(budget_bytes: int, server_pss: int, server_anon: int, settings:
 
 
 def smallest_budget(fixed_bytes: int, worker_bytes: int) -> int:
-    return math.ceil((fixed_bytes + worker_bytes + MIN_CAP_BYTES) / USABLE / 1e6) * 1_000_000
+    return _round_up((fixed_bytes + worker_bytes + MIN_CAP_BYTES) / USABLE)
+
+
+def _round_up(n_bytes: float) -> int:
+    return math.ceil(n_bytes / 1e6) * 1_000_000

@@ -37,6 +37,7 @@ class OpenCrew(Crew, Protocol):
 
     server_pss_bytes: int
     server_anon_bytes: int
+    server_peak_bytes: int
 
     def open(self) -> None: ...
 
@@ -152,7 +153,9 @@ class Run:
         crew = self.make_crew(self.job, workplace, os.path.join(self.dir.path, "worker.log"), self.settings.count_caller)
         try:
             crew.open()
-            shares = share_budget(budget.bytes, crew.server_pss_bytes, crew.server_anon_bytes, self.settings, self.record)
+            shares = share_budget(
+                budget.bytes, crew.server_pss_bytes, crew.server_anon_bytes, crew.server_peak_bytes, self.settings, self.record
+            )
             return self._steps_of_work(crew, budget, shares, plan, past)
         finally:
             crew.close()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numba import types as nt
 
+from tamis.kernels._intrinsics import at, copy_bytes, pointer, put
 from tamis.kernels._jit import kernel
 
 _U8 = nt.Array(nt.uint8, 1, "C", readonly=True)
@@ -31,46 +32,44 @@ def _sizes(start: Any, length: Any, key_off: Any, out_offsets: Any) -> None:
             if length[i, j] >= 0:
                 total += length[i, j] + key_off[j + 1] - key_off[j]
                 members += 1
-        total += 3 + max(members - 1, 0)
+        total += 3 + (members - 1 if members > 0 else 0)
         out_offsets[i + 1] = total
 
 
 @kernel(nt.void(_U8, _U8, _I64_2, _I64_2, _U8, _I64, _I64, nt.uint8[::1]))
 def _write(buf: Any, extra: Any, start: Any, length: Any, keys: Any, key_off: Any, out_offsets: Any, out: Any) -> None:
     n, k = start.shape
-    n_buf = len(buf)
+    n_buf = buf.size
+    target, first, second, names = pointer(out), pointer(buf), pointer(extra), pointer(keys)
     order = np.empty(k, np.int64)
     for i in range(n):
         m = 0
         for j in range(k):
             if length[i, j] >= 0:
-                at = m
-                while at > 0 and start[i, order[at - 1]] > start[i, j]:
-                    order[at] = order[at - 1]
-                    at -= 1
-                order[at] = j
+                slot = m
+                while slot > 0 and start[i, order[slot - 1]] > start[i, j]:
+                    order[slot] = order[slot - 1]
+                    slot -= 1
+                order[slot] = j
                 m += 1
-        p = out_offsets[i]
-        out[p] = 123  # {
+        p = at(out_offsets, i)
+        put(target, p, 123)  # {
         p += 1
         for a in range(m):
             j = order[a]
             if a > 0:
-                out[p] = 44  # ,
+                put(target, p, 44)  # ,
                 p += 1
-            n_key = key_off[j + 1] - key_off[j]
-            out[p : p + n_key] = keys[key_off[j] : key_off[j + 1]]
+            n_key = at(key_off, j + 1) - at(key_off, j)
+            copy_bytes(target, p, names, at(key_off, j), n_key)
             p += n_key
-            s, n_lit = start[i, j], length[i, j]
-            if s < n_buf:
-                out[p : p + n_lit] = buf[s : s + n_lit]
+            if start[i, j] < n_buf:
+                copy_bytes(target, p, first, start[i, j], length[i, j])
             else:
-                s -= n_buf
-                out[p : p + n_lit] = extra[s : s + n_lit]
-            p += n_lit
-        out[p] = 125  # }
-        out[p + 1] = 10
-        p += 2
+                copy_bytes(target, p, second, start[i, j] - n_buf, length[i, j])
+            p += length[i, j]
+        put(target, p, 125)  # }
+        put(target, p + 1, 10)
 
 
 def join_rows(

@@ -57,7 +57,12 @@ def machine_id() -> str:
 
 
 def load(key: str, environ: Mapping[str, str] | None = None) -> dict[str, Any] | None:
-    """The numbers saved under `key` on a machine like this one; None when there are none or they are damaged."""
+    """The numbers saved under `key` on a machine like this one; None when there are none or they are damaged.
+
+    TAMIS_PROFILES=off neither reads nor writes profiles.
+    """
+    if _is_off(environ):
+        return None
     try:
         with open(_path(key, environ), "rb") as file:
             raw = file.read(MAX_PROFILE_BYTES + 1)
@@ -78,6 +83,8 @@ def load(key: str, environ: Mapping[str, str] | None = None) -> dict[str, Any] |
 
 def save(key: str, numbers: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> bool:
     """Keep `numbers` (plain JSON) under `key`; whole or not at all. False when that was not possible."""
+    if _is_off(environ):
+        return False
     path = _path(key, environ)
     try:
         text = json.dumps({"format": _FORMAT, "key": key, "numbers": dict(numbers)}, allow_nan=False)
@@ -95,6 +102,10 @@ def save(key: str, numbers: Mapping[str, Any], environ: Mapping[str, str] | None
         Path(temporary).unlink(missing_ok=True)
         return False
     return True
+
+
+def _is_off(environ: Mapping[str, str] | None) -> bool:
+    return (os.environ if environ is None else environ).get("TAMIS_PROFILES", "").lower() == "off"
 
 
 def list_profiles(environ: Mapping[str, str] | None = None) -> list[ProfileFile]:

@@ -1,0 +1,136 @@
+"""What the fault tests share: inputs, running a pipeline, reading back what it wrote, quarantined and noted."""
+
+from __future__ import annotations
+
+import base64
+import bz2
+import gzip
+import json
+import lzma
+import os
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tamis
+from tamis import InProcessExecutor, LocalExecutor, Pipeline
+from tamis.engine.run import RunResult
+from tamis.stages.text.io.reader import DocumentReader
+from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
+
+SOURCE = str(Path(tamis.__file__).resolve().parents[1])
+HERE = str(Path(__file__).resolve().parent)
+
+
+def env(**more: str) -> dict[str, str]:
+    """The environment of a script that uses the package and the stages of this folder."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join((SOURCE, HERE)), **more}
+
+
+def document(i: int, n_words: int = 12) -> bytes:
+    """A record that is not written the way a JSON library would write it, so that re-encoding shows."""
+    words = " ".join(f"w{(i * 7919 + k * 104729) % 99991}" for k in range(n_words + i % 7))
+    return b'{ "id":%d,  "text" : "%s \\u00e9 %d", "n":1.50e1 }' % (i, words.encode(), i)
+
+
+def documents(n: int, first: int = 0, n_words: int = 12) -> list[bytes]:
+    return [document(i, n_words) for i in range(first, first + n)]
+
+
+def write_lines(path: Path, lines: Iterable[bytes], end: bytes = b"\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(line + end for line in lines))
+    return path
+
+
+def compress(data: bytes, codec: str) -> bytes:
+    if codec == "gz":
+        return gzip.compress(data, 6, mtime=0)
+    if codec == "bz2":
+        return bz2.compress(data)
+    if codec == "xz":
+        return lzma.compress(data)
+    import zstandard
+
+    return zstandard.ZstdCompressor(level=3).compress(data)
+
+
+def make_pipeline(
+    source: Any,
+    output: Path,
+    stages: Sequence[Any] = (),
+    *,
+    blocksize: Any = None,
+    fields: Sequence[str] | None = None,
+    files_per_partition: int | None = None,
+    parquet: bool = False,
+    **writer: Any,
+) -> Pipeline:
+    paths = [os.fspath(p) for p in source] if isinstance(source, (list, tuple)) else os.fspath(source)
+    reader = DocumentReader(paths, blocksize=blocksize, fields=fields, files_per_partition=files_per_partition)
+    sink = ParquetWriter if parquet else JsonlWriter
+    return Pipeline("faults", stages=[reader, *stages, sink(os.fspath(output), **writer)])
+
+
+def execute(
+    source: Any, output: Path, stages: Sequence[Any] = (), *, local: bool = True, settings: dict[str, Any] | None = None, **how: Any
+) -> RunResult:
+    """Run and give the whole result, without judging it. Real worker processes unless `local` is false."""
+    executor = LocalExecutor() if local else InProcessExecutor()
+    return make_pipeline(source, output, stages, **how).execute(executor, **{"memory": "512MB", "workers": 2, **(settings or {})})
+
+
+def outputs(output: Path) -> list[Path]:
+    return sorted(p for p in output.iterdir() if p.is_file())
+
+
+def lines_of(output: Path) -> list[bytes]:
+    """All lines written, in the order of file names."""
+    return [line for path in outputs(output) for line in path.read_bytes().splitlines()]
+
+
+def ids_of(output: Path) -> list[int]:
+    return [json.loads(line)["id"] for line in lines_of(output)]
+
+
+def manifest(output: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((output / "_tamis" / "manifest.json").read_bytes())
+    return found
+
+
+def content_hash(output: Path) -> str:
+    return str(manifest(output)["content_hash"])
+
+
+def quarantine(output: Path) -> list[dict[str, Any]]:
+    """Quarantine entries, each with its raw bytes under "bytes" (None where there are none)."""
+    entries = []
+    for path in sorted((output / "_tamis" / "quarantine").glob("*.jsonl")):
+        for line in path.read_bytes().splitlines():
+            entry = json.loads(line)
+            entry["bytes"] = None
+            if "raw_file" in entry:
+                entry["bytes"] = path.with_name(f"{path.name.removesuffix('.jsonl')}.{entry['raw_file']}").read_bytes()
+            elif "raw" in entry:
+                entry["bytes"] = entry["raw"].encode()
+            elif "raw_base64" in entry:
+                entry["bytes"] = base64.b64decode(entry["raw_base64"])
+            entries.append(entry)
+    return entries
+
+
+def events(output: Path) -> list[tuple[str, dict[str, Any]]]:
+    """What the run database noted, in order."""
+    db = sqlite3.connect(output / "_tamis" / "run.sqlite")
+    try:
+        return [(kind, json.loads(data)) for kind, data in db.execute("select kind, data from events order by rowid")]
+    finally:
+        db.close()
+
+
+def assert_conserved(result: RunResult) -> None:
+    """Every record of the input ended in exactly one place."""
+    ledger = result.ledger
+    assert ledger.problems() == []
+    assert ledger.written.n == ledger.content.n
