@@ -34,7 +34,7 @@ from tamis.sizes import parse_fraction, parse_size
 TOP_LEVEL = ("name", "description", "stages", "workflow", "settings", "ray_client", "backend", "execution_mode")
 BACKENDS = ("local", "ray_data", "xenna")
 MODES = ("streaming", "batch")
-ON_INFEASIBLE = ("fail", "sample")
+ON_INFEASIBLE = ("stop", "sample")
 
 
 @dataclass
@@ -231,6 +231,16 @@ def _fraction(value: Any, what: str) -> None:
     parse_fraction(value, what)
 
 
+def _limit(value: Any, what: str) -> None:
+    if str(value) not in ("0", "0.0", "0%"):
+        parse_fraction(value, what)
+
+
+def _bool(value: object, what: str) -> None:
+    if not isinstance(value, bool):
+        raise UsageError(f"{what}: expected true or false, got {value!r}")
+
+
 def _count(value: object, what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UsageError(f"{what}: expected a whole number above zero, got {value!r}")
@@ -261,9 +271,10 @@ _SETTINGS: dict[str, Callable[[object, str], None]] = {
     "scratch": _text,
     "blocksize": _size,
     "max_record": _size,
-    "quarantine_limit": _fraction,
+    "quarantine_limit": _limit,
     "timeout": _seconds,
     "sample": _fraction,
+    "progressive": _bool,
     "mode": _one_of(*MODES),
     "on_infeasible": _one_of(*ON_INFEASIBLE),
 }

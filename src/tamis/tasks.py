@@ -199,6 +199,8 @@ class DocumentBatch(Task["pa.Table"]):
             child._table = table.append_column(name, array) if at < 0 else table.set_column(at, name, array)
         else:
             child._columns = {**self._columns, name: array}
+            if child._only is not None and name not in child._only:  # what a stage adds comes out, whatever was read
+                child._only = (*child._only, name)
         return child
 
     def drop_columns(self, names: Iterable[str]) -> DocumentBatch:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tamis.cli import doctor, inspect, split
+from tamis.cli import doctor, inspect, resume, run, split
 from tamis.errors import TamisError
 
 
@@ -44,6 +44,8 @@ app = typer.Typer(
 )
 
 # One line per command, in the order of `tamis --help`.
+app.command("run")(run.run)
+app.command("resume")(resume.resume)
 app.command("inspect")(inspect.inspect)
 app.command("split")(split.split)
 app.command("doctor")(doctor.doctor)

@@ -106,7 +106,7 @@ def _feed_stream(stream: _Stream, unit: Unit, max_record_bytes: int, place: str,
             n_blocks += 1
             with open(path, "wb", buffering=0) as out:
                 out.write(data)
-            _emit(say, wait, Piece(piece.file, Kind.BLOCK, path, start, start + len(data), start), len(data), stream.compressed_offset)
+            _emit(say, wait, Piece(piece.file, Kind.BLOCK, path, start, start + len(data), start, piece.path), len(data), stream.compressed_offset)
         end = stream.offset
     except StreamFault as fault:
         end = fault.decoded_offset
@@ -184,7 +184,7 @@ def _feed_rows(piece: Piece, block_bytes: int, place: str, bad: list[Bad], say: 
                 with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, tables[0].schema) as writer:
                     for table in tables:
                         writer.write_table(table)
-                _emit(say, wait, Piece(piece.file, Kind.ROW_BLOCK, path, first, first + n_rows, first), n_bytes, 0)
+                _emit(say, wait, Piece(piece.file, Kind.ROW_BLOCK, path, first, first + n_rows, first, piece.path), n_bytes, 0)
                 at = first + n_rows
             return
         except parquet.ParquetFault as fault:

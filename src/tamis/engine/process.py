@@ -197,7 +197,7 @@ class UnitRunner:
             chosen = self._sampled(batch, unit.step, ledger)
             assert chosen._identity is not None
             ledger.quarantined.add(chosen.num_items, hash128.sum128(*chosen._identity))
-            quarantine += _raw_entries(chosen, unit)
+            quarantine += _raw_entries(chosen, unit, contents.place)
         return {
             "type": "done", "n_records": contents.n_records, "decoded_bytes": contents.decoded_bytes,
             "largest_record": contents.largest_record, "covered": contents.covered, "changed": False,
@@ -215,7 +215,7 @@ class UnitRunner:
             n, identity = batch.num_items, hash128.sum128(*batch._identity)
             ledger.stages[0].into.add(n, identity)
             ledger.stages[0].drop(f"quarantined: {unit.reason}"[:200], n, identity)
-            quarantine += _raw_entries(batch, unit)
+            quarantine += _raw_entries(batch, unit, unit.pieces[0].start)
         return {
             "type": "done", "n_records": contents.n_records, "decoded_bytes": contents.decoded_bytes,
             "largest_record": contents.largest_record, "covered": [], "changed": False,
@@ -248,20 +248,20 @@ def _documents(tasks: list[Task[Any]], job: Job) -> list[DocumentBatch]:
     return documents
 
 
-def _raw_entries(batch: DocumentBatch, unit: Unit) -> list[Bad]:
-    """Quarantine entries for whole documents: their place and bytes."""
+def _raw_entries(batch: DocumentBatch, unit: Unit, place: int) -> list[Bad]:
+    """Quarantine entries for whole documents: their place (`place`: that of the buffer's first byte) and bytes."""
     piece, origin = unit.pieces[0], batch._origin
     assert batch._rows is not None
     if isinstance(origin, JsonlBlock):
         kind = "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
         return [
-            Bad(piece.file, piece.path, piece.start + int(origin.start[r] - origin.start[0]), int(origin.end[r] - origin.start[r]),
+            Bad(piece.file, piece.input_path, place + int(origin.start[r]), int(origin.end[r] - origin.start[r]),
                 unit.reason, unit.stage, kind, raw=origin.buf[origin.start[r] : origin.end[r]].tobytes())
             for r in batch._rows
         ]  # fmt: skip
     rows = batch.to_pyarrow().to_pylist()
     return [
-        Bad(piece.file, piece.path, piece.start + i, 1, unit.reason, unit.stage, "rows", raw=repr(row).encode())
+        Bad(piece.file, piece.input_path, piece.start + i, 1, unit.reason, unit.stage, "rows", raw=repr(row).encode())
         for i, row in enumerate(rows)
     ]
 

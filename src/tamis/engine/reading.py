@@ -37,6 +37,7 @@ class Contents:
     decoded_bytes: int = 0
     largest_record: int = 0
     covered: list[tuple[int, int, int, bool]] = field(default_factory=list)  # file, start, end, whether end is the file's
+    place: int = 0  # place of the first byte that was parsed, in the coordinate of the (first) file
     cut: int = -1  # where to cut a unit of one piece in two: the place of its middle record
 
     @property
@@ -82,7 +83,7 @@ def open_input(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | N
         file.close()
         why = f"changed during the run: it had {planned[0]} bytes when the run began and has {info.st_size} now"
     end = piece.end if piece.end != TO_END else piece.start
-    contents.bad.append(Bad(piece.file, piece.path, piece.start, end - piece.start, why, n=0, whole_file=True))
+    contents.bad.append(Bad(piece.file, piece.input_path, piece.start, end - piece.start, why, n=0, whole_file=True))
     contents.covered.append((piece.file, piece.start, end, piece.end == TO_END))
     return None
 
@@ -103,7 +104,7 @@ def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
                 found = read_range(file, piece.start - shift, min(piece.end, TO_END) - shift, limits.max_record_bytes, shift == 0)
                 unit = "decoded bytes" if piece.kind is Kind.BLOCK else "bytes"
                 contents.bad += [
-                    Bad(piece.file, piece.path, o.offset + shift, o.length, "larger than max_record", unit=unit,
+                    Bad(piece.file, piece.input_path, o.offset + shift, o.length, "larger than max_record", unit=unit,
                         copy_from=(piece.path, o.offset, o.length))
                     for o in found.oversize
                 ]  # fmt: skip
@@ -113,6 +114,7 @@ def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
         return
     buf, at = _joined([d for _, d, _ in parts])
     places = [place for _, _, place in parts]
+    contents.place = places[0]
     block = JsonlBlock.parse(buf, keys, limits.max_record_bytes)
     contents.decoded_bytes = len(buf)
     contents.n_blank = block.n_blank
@@ -121,7 +123,7 @@ def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
         piece = parts[i][0]
         unit = "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
         contents.bad.append(
-            Bad(piece.file, piece.path, places[i] + start - int(at[i]), end - start, reason, unit=unit, raw=buf[start:end].tobytes())
+            Bad(piece.file, piece.input_path, places[i] + start - int(at[i]), end - start, reason, unit=unit, raw=buf[start:end].tobytes())
         )
     starts = block.start
     if block.n_rows:

@@ -86,7 +86,7 @@ def _decide_memory(unit: Unit) -> Verdict:
     size = piece.end - piece.start if piece.end != TO_END else 0
     return Verdict(
         "infeasible",
-        f"one record of {piece.path} (at {piece.start}, {size} bytes or less) does not fit the memory budget even alone; "
+        f"one record of {piece.input_path} (at {piece.start}, {size} bytes or less) does not fit the memory budget even alone; "
         "run again with a larger --memory, or set max_record below its size to quarantine it",
     )
 

@@ -39,14 +39,20 @@ class Piece:
     start: int
     end: int = TO_END
     base: int = 0  # place (in the file's coordinate) of the first byte or row of a block file
+    source: str = ""  # the input that a block file was made from
+
+    @property
+    def input_path(self) -> str:
+        """The user's file, which is what messages and quarantine entries name (a block file is gone by then)."""
+        return self.source or self.path
 
     def to_list(self) -> list[Any]:
-        return [self.file, str(self.kind), self.path, self.start, self.end, self.base]
+        return [self.file, str(self.kind), self.path, self.start, self.end, self.base, self.source]
 
     @classmethod
     def from_list(cls, values: list[Any]) -> Piece:
-        file, kind, path, start, end, base = values
-        return cls(int(file), Kind(kind), str(path), int(start), int(end), int(base))
+        file, kind, path, start, end, base, source = values
+        return cls(int(file), Kind(kind), str(path), int(start), int(end), int(base), str(source))
 
 
 @dataclass

@@ -1,19 +1,20 @@
 """Blocks of JSONL records: scanned once, decoded field by field on demand.
 
 `JsonlBlock` is an Origin (tasks.py): it owns the raw bytes and knows where each record and each wanted value lies. Reading a
-column decodes only that field. Arrow types follow the values of the block: text, bool, int64, uint64, float64, nested, or
-text when the values do not agree (schema.py says how values of different types become text).
+column decodes only that field. Arrow types follow the values of the block, by the rules of observed.py: text, bool, int64,
+uint64, float64, nested, or text when the values do not agree (canonical.py says how values become text).
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tamis.formats.schema import canonical_text
+from tamis.formats.canonical import EXACT_INT, number_text
+from tamis.formats.nested import array_of, deep_recursion, load
 from tamis.kernels import buffers, hash128, json_scan, json_text
 
 if TYPE_CHECKING:
@@ -109,22 +110,14 @@ def decode_values(buf: Array, types: Array, start: Array, length: Array) -> pa.A
     if kinds <= {_FALSE, _TRUE}:
         return pa.array(types == _TRUE, mask=types <= _NULL)
     if kinds == {_INT}:
-        text = _texts(buf, types, start, length)
-        for kind in (pa.int64(), pa.uint64()):
-            try:
-                return text.cast(kind)
-            except pa.ArrowInvalid:
-                continue
-        return text
+        return _integers(_texts(buf, types, start, length))
     if kinds <= {_INT, _FLOAT}:
-        return pa.array(_floats(buf, types, start, length), mask=types <= _NULL)
-    values = _python_values(buf, types, start, length)
-    if kinds <= {_OBJECT} or kinds <= {_ARRAY}:
-        try:
-            return pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-            pass
-    return pa.array([None if v is None else canonical_text(v) for v in values], pa.large_string())
+        text = _texts(buf, types, start, length)
+        if _any_inexact(text, types, length):
+            return _number_texts(text, types)
+        return _floats(text, types)
+    with deep_recursion():
+        return array_of(_python_values(buf, types, start, length))
 
 
 def _texts(buf: Array, types: Array, start: Array, length: Array) -> pa.Array:
@@ -138,35 +131,55 @@ def _texts(buf: Array, types: Array, start: Array, length: Array) -> pa.Array:
     return buffers.string_array(offsets, data, valid)
 
 
-def _floats(buf: Array, types: Array, start: Array, length: Array) -> Array:
-    # float() and not Arrow's cast: NaN, Infinity and the last bit of a long decimal are then those of json.loads.
-    raw, out = memoryview(buf), np.zeros(len(types))
-    for i in np.flatnonzero(types > _NULL):
-        out[i] = float(bytes(raw[start[i] : start[i] + length[i]]))
-    return out
+def _integers(text: pa.Array) -> pa.Array:
+    """int64, or uint64, or the text of integers that fit neither."""
+    try:
+        return text.cast(pa.int64())
+    except pa.ArrowInvalid:
+        pass
+    text = pc.if_else(pc.equal(text, "-0"), "0", text)  # the one integer with two spellings
+    try:
+        return text.cast(pa.uint64())
+    except pa.ArrowInvalid:
+        return text
+
+
+def _any_inexact(text: pa.Array, types: Array, length: Array) -> bool:
+    """Whether an integer among floats would change as one. Few have the 16 digits that it takes."""
+    long = np.flatnonzero((types == _INT) & (length >= 16))
+    digits = text.take(pa.array(long)).to_pylist() if len(long) else []
+    return any(len(d) > 17 or abs(int(d)) > EXACT_INT for d in digits)
+
+
+def _number_texts(text: pa.Array, types: Array) -> pa.Array:
+    """Canonical text: integers as they are, floats by their value."""
+    values = text.to_pylist()
+    for i in np.flatnonzero(types == _FLOAT):
+        values[i] = number_text(float(values[i]))
+    return pa.array(["0" if v == "-0" else v for v in values], pa.large_string())
+
+
+def _floats(text: pa.Array, types: Array) -> pa.Array:
+    # Arrow's parser rounds correctly, as float() does, and knows NaN and Infinity; a test compares the two.
+    values = text.cast(pa.float64())
+    integers = types == _INT
+    if not integers.any():
+        return values
+    made = values.to_numpy(zero_copy_only=False)
+    return pa.array(np.where(integers & (made == 0), 0.0, made), mask=types <= _NULL)  # -0 is the integer 0
 
 
 def _python_values(buf: Array, types: Array, start: Array, length: Array) -> list[Any]:
-    raw, values = memoryview(buf), []
+    raw: memoryview = memoryview(buf)  # type: ignore[arg-type]
+    values: list[Any] = []
     for kind, at, n in zip(types.tolist(), start.tolist(), length.tolist(), strict=True):
         if kind <= _NULL:
             values.append(None)
             continue
         if kind in (_STRING, _ESCAPED):
             at, n = at - 1, n + 2
-        values.append(_without_surrogates(json.loads(bytes(raw[at : at + n]))))
+        values.append(load(bytes(raw[at : at + n])))
     return values
-
-
-def _without_surrogates(value: Any) -> Any:
-    """Lone surrogates cannot be UTF-8; decoded text has U+FFFD in their place (the raw record keeps them)."""
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [_without_surrogates(v) for v in value]
-    if isinstance(value, dict):
-        return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
-    return value
 
 
 def _only(scan: json_scan.Scan, rows: Array) -> json_scan.Scan:

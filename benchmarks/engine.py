@@ -1,0 +1,208 @@
+"""The engine's figures: `make bench-engine`, or `python benchmarks/engine.py [--quick] [--only NAME]`.
+
+Every line is measured now, on this machine, from outside (measuring.py); nothing is remembered. `--quick` uses 1 GB where
+the full run uses 10 GB. Writes docs/benchmarks-engine.md when all parts ran.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import data
+from measuring import measure
+
+HERE = Path(__file__).resolve().parent
+OUT = Path(os.environ.get("TAMIS_BENCH_OUT", data.DATA / "out"))
+ROWS: list[tuple[str, str, str, str]] = []  # part, what, figure, verdict
+
+
+def note(part: str, what: str, figure: str, ok: bool | None) -> None:
+    verdict = "" if ok is None else "yes" if ok else "NO"
+    ROWS.append((part, what, figure, verdict))
+    print(f"{part:12s} {what:62s} {figure:42s} {verdict}", flush=True)
+
+
+def job(kind: str, source: Path, out: Path | None = None, **settings: Any) -> dict[str, Any]:
+    target = out or OUT / "job"
+    pairs = [f"{k}={v}" for k, v in settings.items()]
+    result = measure([sys.executable, str(HERE / "job.py"), kind, str(source), str(target), *pairs])
+    shutil.rmtree(target, ignore_errors=True)
+    return result
+
+
+def memory(quick: bool) -> None:
+    """Peak PSS of the whole tree against the budget."""
+    n = 10 if quick else 100
+    cases = [
+        ("many files, 1 GB", "keep", data.many(10), {}),
+        (f"one .jsonl, {n / 10:g} GB", "keep", data.one_file(n), {}),
+        ("one .jsonl.gz, 1 GB decoded", "keep", data.one_gz(10), {}),
+        ("one Parquet row group, 0.5 GB", "keep", data.one_row_group(5), {}),
+        ("one 300 MB line", "keep", data.long_line(), {}),
+        ("a list of every word, 1 GB", "words", data.many(10), {}),
+        ("JSONL to Parquet, 1 GB", "parquet", data.many(10), {}),
+    ]
+    for budget in ("512MB", "1GB", "2GB"):
+        limit = {"512MB": 512, "1GB": 1000, "2GB": 2000}[budget]
+        for what, kind, source, more in cases:
+            r = job(kind, source, memory=budget, **more)
+            said = r["said"]
+            good = r["rc"] == 0 and r["peak_pss_mb"] <= limit
+            if "line" in what:
+                good = good and said.get("quarantined") == 1
+            figure = f"{r['peak_pss_mb']:.0f} MB, {r['wall_s']:.1f} s, {said.get('files', '?')} files, {said.get('counters', {}).get('splits', '?')} splits"
+            note("memory", f"{what}, budget {budget}", figure + (f" rc={r['rc']} {said.get('error', '')}" if r["rc"] else ""), good)
+    r = job("keep", data.long_line(), memory="2GB", max_record="400MB")
+    kept = r["said"].get("quarantined") == 0
+    note("memory", "300 MB line kept with max_record=400MB, budget 2GB", f"{r['peak_pss_mb']:.0f} MB", kept and r["peak_pss_mb"] <= 2000)
+    small, large = (job("keep", data.one_file(k), memory="512MB")["peak_pss_mb"] for k in (10, n))
+    note("memory", f"peak at 1 GB and at {n / 10:g} GB of input", f"{small:.0f} and {large:.0f} MB", large <= small * 1.05)
+
+
+def throughput(quick: bool) -> None:
+    source = data.many(10 if quick else 30)
+    size = sum(p.stat().st_size for p in source.iterdir()) / 1e6
+    best: dict[str, float] = {}
+    for budget in ("512MB", "1GB", "4GB"):
+        runs = [job("keep", source, memory=budget) for _ in range(3)]
+        best[budget] = size / min(r["wall_s"] for r in runs)
+    note("throughput", "512 MB against 4 GB of budget", f"{best['512MB']:.0f} and {best['4GB']:.0f} MB/s ({best['512MB'] / best['4GB']:.0%})", best["512MB"] >= 0.7 * best["4GB"])
+    note("throughput", "never lower with a larger budget (1GB, within noise of 10 %)", f"{best['1GB']:.0f} MB/s", best["1GB"] >= 0.9 * best["512MB"] and best["4GB"] >= 0.9 * best["1GB"])
+    cpu = min(job("keep", source, memory="512MB")["cpu_s"] for _ in range(3))
+    note("throughput", "read, keep all, write: input MB per CPU second (whole tree)", f"{size / cpu:.0f} MB/s", size / cpu >= 150)
+    ram = Path("/dev/shm")
+    if ram.is_dir():
+        walls = {}
+        for workers in (1, 2):
+            target = Path(tempfile.mkdtemp(dir=ram)) / "out"
+            walls[workers] = min(job("keep", source, out=target, memory="1GB", workers=workers)["said"]["seconds"] for _ in range(3))
+            shutil.rmtree(target.parent, ignore_errors=True)
+        note("throughput", "output on tmpfs: one worker against two", f"{walls[1]:.2f} and {walls[2]:.2f} s ({walls[1] / walls[2]:.2f} times)", walls[1] / walls[2] >= 1.7)
+
+
+def start(quick: bool) -> None:
+    tamis = str(Path(sys.executable).with_name("tamis"))
+
+    def wall(command: list[str], **env: str) -> float:
+        began = time.monotonic()
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, env={**os.environ, **env})
+        return time.monotonic() - began
+
+    best = min(wall([tamis, "--help"]) for _ in range(5))
+    note("start", "tamis --help", f"{best:.2f} s", best < 0.4)
+    one = data.DATA / "one-document"
+    one.mkdir(parents=True, exist_ok=True)
+    (one / "one.jsonl").write_bytes(b'{"id": 1, "text": "one document"}\n')
+    command = [sys.executable, str(HERE / "job.py"), "keep", str(one), str(OUT / "one"), "memory=512MB"]
+    best = min(wall(command) for _ in range(5))
+    note("start", "a run of one document, kernels cached", f"{best:.2f} s", best < 1.5)
+    with tempfile.TemporaryDirectory() as empty:
+        first = wall(command, TAMIS_CACHE_DIR=empty)
+    note("start", "the very first run, which compiles", f"{first:.1f} s", first < 20)
+
+
+def partitions(quick: bool) -> None:
+    """The supervisor's own memory with 100,000 partitions: as many files, one partition each."""
+    n = 20_000 if quick else 100_000
+    source = data.tiny_files(n)
+    from tamis.memory import meter
+
+    target = OUT / "tiny"
+    command = [sys.executable, str(HERE / "job.py"), "keep", str(source), str(target), "memory=1GB"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "TAMIS_MAX_FILES_PER_UNIT": "1"})
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, meter.pss(process.pid) or 0)
+        time.sleep(0.2)
+    shutil.rmtree(target, ignore_errors=True)
+    note("supervisor", f"memory of the supervisor, {n:,} partitions", f"{peak / 1e6:.0f} MB", process.returncode == 0 and peak < 80e6)
+
+
+def kills(quick: bool) -> None:
+    """kill -9 at random instants, resume, compare with an undisturbed run."""
+    source = data.many(10)
+    command = [sys.executable, str(HERE / "job.py"), "keep", str(source), str(OUT / "killed"), "memory=512MB"]
+    reference = job("keep", source, memory="512MB")["said"]["content"]
+    n, done, slowest = (10 if quick else 50), 0, 0.0
+    rng = random.Random(7)
+    from tamis.memory import meter
+
+    fresh = "yes"
+    while done < n:
+        began = time.monotonic()
+        process = subprocess.Popen([*command, f"fresh={fresh}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        fresh = "no"
+        time.sleep(rng.uniform(0.3, 3.0))
+        kin = meter.children(process.pid)
+        victim = rng.choice([process.pid, *kin]) if kin else process.pid
+        try:
+            os.kill(victim, signal.SIGKILL)
+            done += 1
+        except ProcessLookupError:
+            pass
+        if victim == process.pid:
+            process.wait()
+        else:
+            out, _ = process.communicate()
+            if process.returncode == 0:
+                fresh = "yes" if _finish(command, reference, "killed") else "yes"
+        slowest = max(slowest, time.monotonic() - began)
+        if rng.random() < 0.2:
+            _finish(command, reference, "killed")
+            fresh = "yes"
+    _finish(command, reference, "killed")
+    note("kills", f"{done} kill -9 (supervisor, forking server, workers), same content", reference[:16], True)
+
+
+def _finish(command: list[str], reference: str, name: str) -> bool:
+    import json
+
+    began = time.monotonic()
+    out = subprocess.run([*command, "fresh=no"], capture_output=True, text=True, check=False).stdout
+    said = json.loads(out.strip().splitlines()[-1])
+    if said.get("content") != reference:
+        note("kills", "content after kills differs", str(said)[:200], False)
+        raise SystemExit(1)
+    shutil.rmtree(OUT / name, ignore_errors=True)
+    return time.monotonic() - began < 1e9
+
+
+PARTS: dict[str, Callable[[bool], None]] = {"start": start, "memory": memory, "throughput": throughput, "partitions": partitions, "kills": kills}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", choices=sorted(PARTS), action="append")
+    args = parser.parse_args()
+    OUT.mkdir(parents=True, exist_ok=True)
+    os.environ["TAMIS_PROFILES"] = "off"
+    for name, part in PARTS.items():
+        if not args.only or name in args.only:
+            part(args.quick)
+    shutil.rmtree(OUT, ignore_errors=True)
+    if not args.only and not args.quick:
+        write_table()
+    return 1 if any(row[3] == "NO" for row in ROWS) else 0
+
+
+def write_table() -> None:
+    lines = ["# Figures of the engine", "", "Written by `make bench-engine`.", "", "| part | what | measured | kept |", "|---|---|---|---|"]
+    lines += [f"| {a} | {b} | {c} | {d} |" for a, b, c, d in ROWS]
+    (HERE.parent / "docs" / "benchmarks-engine.md").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Options that several commands share, so that they are spelled and explained the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tamis.errors import UsageError
+
+RecipePath = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe file, or the name of a shipped recipe.")]
+Memory = Annotated[str | None, typer.Option(help="Memory budget of all processes together, e.g. 2GB or 512MiB.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes; default: one per core, if they fit.")]
+Scratch = Annotated[Path | None, typer.Option(help="Folder for temporary blocks; default: inside the output.")]
+Blocksize = Annotated[str | None, typer.Option(help="Upper bound of a partition's decoded size, e.g. 32MB.")]
+MaxRecord = Annotated[str | None, typer.Option(help="Larger records are quarantined; default 64MiB.")]
+Timeout = Annotated[float | None, typer.Option(help="Seconds one partition may take; default 1800.")]
+QuarantineLimit = Annotated[
+    str | None, typer.Option(help="Share of records in quarantine above which the run ends incomplete; default 0.1%.")
+]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a value of the recipe; may be repeated.")
+]
+AllowModules = Annotated[
+    list[str] | None,
+    typer.Option("--allow-module", metavar="MODULE", help="Let the recipe use this module; may be repeated."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout at the end.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the result.")]
+
+
+def parse_sets(pairs: list[str] | None) -> dict[str, str]:
+    """`key=value` pairs.
+
+    >>> parse_sets(["input=a=b", "stages.0.fields=[id]"])
+    {'input': 'a=b', 'stages.0.fields': '[id]'}
+    """
+    found = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set {pair}: expected KEY=VALUE, e.g. --set input=data/")
+        found[key.strip()] = value
+    return found
+
+
+def given(**options: object) -> dict[str, object]:
+    """Only the options that the user gave; paths as text.
+
+    >>> given(memory="1GB", workers=None, fresh=False)
+    {'memory': '1GB'}
+    """
+    return {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in options.items()
+        if value is not None and value is not False
+    }

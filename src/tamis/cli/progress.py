@@ -1,0 +1,109 @@
+"""Progress of a run: one live line on a terminal, a plain line every few seconds elsewhere. Written to stderr.
+
+A problem with the terminal must never end a run: errors while showing are swallowed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from tamis.sizes import format_size
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+PLAIN_EVERY_S = 5.0
+_PHASES = {
+    "compiling": "compiling kernels (once per machine and version, some seconds) ...",
+    "starting": "starting ...",
+    "schema": "bringing all files to one schema ...",
+}
+
+
+class Rates:
+    """Speed and time left, from the states that a run reports."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int] | None = None  # seconds, bytes left
+        self._read_before = self._read_now = 0
+
+    def line(self, state: dict[str, Any]) -> str:
+        """One line about a state of the phase "working"."""
+        seconds, left = float(state["seconds"]), int(state["left_bytes"])
+        read = int(state["read_bytes"])
+        if read < self._read_now:  # the next sampling step counts from zero
+            self._read_before += self._read_now
+            self._first = None
+        self._read_now = read
+        if self._first is None:
+            self._first = (seconds, left)
+        done_bytes, passed_s = self._first[1] - left, seconds - self._first[0]
+        rate = (self._read_before + read) / seconds if seconds > 0 else 0.0
+        eta = clock(left / (done_bytes / passed_s)) if done_bytes > 0 and passed_s > 1 else "-:--"
+        total = max(int(state["total_bytes"]), 1)
+        share = f" (sample of {state['share']:.3g})" if state.get("share", 1.0) != 1.0 else ""
+        return (
+            f"{100 * (total - left) / total:3.0f} %{share}  {state['documents']:,} documents  {rate / 1e6:,.0f} MB/s  "
+            f"memory {format_size(state['used_bytes'])} / {format_size(state['budget_bytes'])}  "
+            f"kept {state['written']:,}  dropped {state['dropped']:,}  quarantined {state['quarantined']:,}  ETA {eta}"
+        )
+
+
+class Shown:
+    """Takes the states of a run (see engine/run.py) and shows them. Use as a context manager."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._rates = Rates()
+        self._live: Live | None = None
+        self._phase = ""
+        self._printed_s = time.monotonic()
+
+    def __enter__(self) -> Shown:
+        if not self._quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live("", console=Console(stderr=True, highlight=False), auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._live.stop()
+            self._live = None
+
+    def show(self, state: dict[str, Any]) -> None:
+        if self._quiet:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            self._show(state)
+
+    def _show(self, state: dict[str, Any]) -> None:
+        phase = str(state.get("phase", "working"))
+        is_new, self._phase = phase != self._phase, phase
+        text = self._rates.line(state) if phase == "working" else _PHASES.get(phase, phase)
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+            return
+        now = time.monotonic()
+        # "starting" takes a second and says nothing worth a line in a log.
+        if phase in ("compiling", "schema") and is_new or phase == "working" and now - self._printed_s >= PLAIN_EVERY_S:
+            self._printed_s = now
+            print(text, file=sys.stderr, flush=True)
+
+
+def clock(seconds: float) -> str:
+    """
+    >>> clock(5), clock(75), clock(3700)
+    ('0:05', '1:15', '1:01:40')
+    """
+    whole = round(seconds)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,174 @@
+"""What the user asked for: a recipe, changes to it, and settings. Kept as `_tamis/command.json`, so that a run can be resumed.
+
+What is read back is data, never trusted: every value is checked, modules are not allowed again without the user saying so,
+and `fresh` is not kept (resuming must not start over).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import PipelineError, RunConflict, TamisError, UsageError
+
+if TYPE_CHECKING:
+    from tamis.pipeline import Pipeline
+
+FILE = "command.json"
+_VERSION = 1
+_MAX_BYTES = 1_000_000
+# Settings that a resumed run takes over, with the types they may have.
+_KEPT: dict[str, tuple[type, ...]] = {
+    "memory": (str, int),
+    "workers": (int,),
+    "scratch": (str,),
+    "blocksize": (str, int),
+    "max_record": (str, int),
+    "timeout": (int, float),
+    "quarantine_limit": (str, int, float),
+    "sample": (str, float),
+    "progressive": (bool,),
+    "on_infeasible": (str,),
+    "mode": (str,),
+    "run_dir": (str,),
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    recipe: str
+    overrides: dict[str, str] = field(default_factory=dict)
+    allow: Sequence[str] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def build(self) -> tuple[Pipeline, dict[str, Any]]:
+        """The pipeline of the recipe, and the settings of its run: the recipe's, then the command line's over them."""
+        from tamis.pipeline import Pipeline
+        from tamis.recipe import load_recipe
+
+        if self.allow and os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())  # a module the user names is looked for here, as `python -m` does
+        path = find_recipe(self.recipe)
+        recipe = load_recipe(path, self.allow, overrides=self.overrides)
+        if recipe.workflow is not None or recipe.backend != "local" or recipe.ray_client is not None:
+            raise UsageError(f"{path}: this version runs recipes with 'stages:' on this machine; workflows and other backends need more")
+        settings: dict[str, Any] = {**recipe.settings, **self.settings}
+        schema = settings.pop("schema", None)
+        pipeline = Pipeline(recipe.pipeline_args["name"], recipe.pipeline_args.get("description"))
+        try:
+            for stage in recipe.stages:
+                pipeline.add_stage(stage)  # type: ignore[arg-type]
+            if schema is not None:
+                _set_schema(pipeline, schema)
+            pipeline.build()
+        except TamisError:
+            raise
+        except Exception as exc:  # methods of the user's stages run here
+            raise PipelineError(f"{path}: the pipeline cannot be built: {type(exc).__name__}: {exc}") from exc
+        return pipeline, settings
+
+    def save(self, run_dir: str) -> None:
+        """Write it whole or not at all."""
+        data = {
+            "version": _VERSION,
+            "recipe": os.path.abspath(find_recipe(self.recipe)),
+            "cwd": os.getcwd(),
+            "set": self.overrides,
+            "modules": list(self.allow),
+            "settings": {k: v for k, v in self.settings.items() if k in _KEPT},
+        }
+        path = os.path.join(run_dir, FILE)
+        with open(path + ".tmp", "w", encoding="utf-8") as file:
+            json.dump(data, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path + ".tmp", path)
+
+    def with_options(self, settings: dict[str, Any], allow: Sequence[str]) -> Request:
+        return replace(self, settings={**self.settings, **settings}, allow=tuple(allow))
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A request as the run directory keeps it. `modules`: those it used, which the user must allow again."""
+
+    request: Request
+    cwd: str
+    modules: tuple[str, ...]
+
+
+def load_saved(output: str) -> Saved:
+    """The command that made `output`."""
+    path = os.path.join(output, "_tamis", FILE)
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(_MAX_BYTES + 1)
+        data = json.loads(raw) if len(raw) <= _MAX_BYTES else None
+    except FileNotFoundError:
+        if os.path.exists(os.path.join(output, "_tamis", "plan.json")):
+            raise UsageError(f"{output} was not made by `tamis run`; run the same Python script again, it resumes by itself") from None
+        raise UsageError(f"{output} holds no run of Tamis; give the output folder of a run, or a recipe") from None
+    except (OSError, ValueError) as exc:
+        raise RunConflict(f"{path} cannot be read ({exc}); run the recipe itself again: tamis run RECIPE") from None
+    return _checked(data, path)
+
+
+def _checked(data: Any, path: str) -> Saved:
+    def bad(what: str) -> RunConflict:
+        return RunConflict(f"{path} is damaged ({what}); run the recipe itself again: tamis run RECIPE")
+
+    if not isinstance(data, dict) or data.get("version") != _VERSION:
+        raise bad(f"expected version {_VERSION}")
+    for name in ("recipe", "cwd"):
+        if not isinstance(data.get(name), str) or not os.path.isabs(data[name]):
+            raise bad(f"{name}: expected an absolute path")
+    changes, modules, settings = data.get("set"), data.get("modules"), data.get("settings")
+    if not isinstance(changes, dict) or not all(isinstance(v, str) for v in changes.values()):
+        raise bad("set: expected texts by name")
+    if not isinstance(modules, list) or not all(isinstance(m, str) for m in modules):
+        raise bad("modules: expected a list of names")
+    if not isinstance(settings, dict):
+        raise bad("settings: expected values by name")
+    for name, value in settings.items():
+        if name not in _KEPT or not isinstance(value, _KEPT[name]):
+            raise bad(f"settings.{name}: unknown, or not a value it can have")
+    return Saved(Request(data["recipe"], changes, (), settings), data["cwd"], tuple(modules))
+
+
+def find_recipe(name: str) -> str:
+    """A file, or a recipe that ships with Tamis, by its name."""
+    shipped = Path(__file__).parent.parent / "recipes"
+    if os.path.exists(name) or os.sep in name:
+        return name
+    at = shipped / f"{name.removesuffix('.yaml')}.yaml"
+    if at.is_file():
+        return str(at)
+    known = ", ".join(sorted(p.stem for p in shipped.glob("*.yaml")))
+    raise UsageError(f"no such recipe: {name}; give a file, or one of those that ship with Tamis: {known}")
+
+
+def output_of(pipeline: Pipeline, settings: dict[str, Any]) -> str:
+    """Where the run is kept. A command must leave its results in a place with a name."""
+    from tamis.stages.io import Writer
+
+    last = pipeline.build()[-1]
+    if isinstance(last, Writer):
+        return last.path
+    if settings.get("run_dir") is None:
+        raise UsageError("the recipe has no writer: end it with one (e.g. JsonlWriter), or name a folder for the results with --run-dir")
+    return os.path.abspath(str(settings["run_dir"]))
+
+
+def _set_schema(pipeline: Pipeline, schema: dict[str, str]) -> None:
+    from tamis.stages.text.io.writer import ParquetWriter
+
+    writer = pipeline.stages[-1]
+    if not isinstance(writer, ParquetWriter):
+        raise UsageError("settings.schema is for a ParquetWriter at the end of the recipe; remove it")
+    if writer.schema is None:
+        writer.schema = schema

@@ -1,0 +1,57 @@
+"""`tamis resume`: run again. What was committed is kept, only the rest is done."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from tamis.cli import options
+from tamis.cli.request import Request, load_saved
+from tamis.errors import UsageError
+
+
+def resume(
+    target: Annotated[str, typer.Argument(metavar="OUTPUT_OR_RECIPE", help="The output of an earlier run, or its recipe.")],
+    memory: options.Memory = None,
+    workers: options.Workers = None,
+    scratch: options.Scratch = None,
+    timeout: options.Timeout = None,
+    quarantine_limit: options.QuarantineLimit = None,
+    set_: options.Sets = None,
+    allow_module: options.AllowModules = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Go on with a run that was interrupted; the same as its `tamis run` command again.
+
+    Options given here win over those of the earlier command. Modules must be allowed again.
+
+    Example: tamis resume out/ --memory 4GB
+    """
+    from tamis.cli.run import perform
+
+    settings = options.given(
+        memory=memory, workers=workers, scratch=scratch and os.path.abspath(scratch), timeout=timeout, quarantine_limit=quarantine_limit
+    )
+    request = find_request(target, settings, tuple(allow_module or ()), options.parse_sets(set_))
+    raise typer.Exit(perform(request, as_json, quiet))
+
+
+def find_request(target: str, settings: dict[str, object], allow: tuple[str, ...], changes: dict[str, str]) -> Request:
+    """The request behind an output folder (and the folder it was given in becomes the current one), or a recipe's."""
+    if not os.path.isdir(target):
+        return Request(target, changes, allow, settings)
+    if changes:
+        raise UsageError("--set goes with a recipe; an output folder is resumed with the values it was made with")
+    saved = load_saved(target)
+    missing = [m for m in saved.modules if m not in allow]
+    if missing:
+        again = " ".join(f"--allow-module {m}" for m in missing)
+        raise UsageError(f"{target} was made with code from {', '.join(missing)}; if you still trust it, add: {again}")
+    try:
+        os.chdir(saved.cwd)  # relative paths in the recipe mean what they meant
+    except OSError as exc:
+        raise UsageError(f"{target} was made in the folder {saved.cwd}, which cannot be entered: {exc.strerror}") from None
+    return saved.request.with_options(settings, allow)

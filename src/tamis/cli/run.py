@@ -1,0 +1,144 @@
+"""`tamis run`: curate what a recipe describes, inside a memory budget. `perform` is the part that other commands share.
+
+This process is the supervisor and is counted in the budget: nothing imported here may import numpy, pyarrow, numba or
+pandas, unless a module of the user's does.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, Literal
+
+import typer
+
+from tamis.cli import options
+from tamis.cli.request import Request
+from tamis.errors import RunConflict, TamisError
+
+
+def run(
+    recipe: options.RecipePath,
+    memory: options.Memory = None,
+    workers: options.Workers = None,
+    scratch: options.Scratch = None,
+    blocksize: options.Blocksize = None,
+    max_record: options.MaxRecord = None,
+    timeout: options.Timeout = None,
+    quarantine_limit: options.QuarantineLimit = None,
+    sample: Annotated[str | None, typer.Option(help="Only this share of the documents, e.g. 1%.")] = None,
+    progressive: Annotated[bool, typer.Option("--progressive", help="1 %, then 10 %, then all documents.")] = False,
+    on_infeasible: Annotated[
+        Literal["stop", "sample"] | None, typer.Option(help="When disk cannot hold it all: stop, or deliver a sample.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over; removes only what Tamis wrote.")] = False,
+    mode: Annotated[
+        Literal["streaming", "batch"] | None, typer.Option(help="Stages fused, or one after the other.")
+    ] = None,
+    set_: options.Sets = None,
+    allow_module: options.AllowModules = None,
+    run_dir: Annotated[str | None, typer.Option(help="Where to keep results of a recipe without writer.")] = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Run a recipe. The same command again goes on where it stopped, or says that all is done.
+
+    Options win over the recipe's settings. Interrupting with Ctrl-C is safe: everything committed is kept.
+
+    Example: tamis run recipe.yaml --memory 2GB --set input=data/
+    """
+    settings = options.given(
+        memory=memory, workers=workers, scratch=scratch, blocksize=blocksize, max_record=max_record, timeout=timeout,
+        quarantine_limit=quarantine_limit, sample=sample, progressive=progressive, on_infeasible=on_infeasible, fresh=fresh,
+        mode=mode, run_dir=run_dir,
+    )  # fmt: skip
+    request = Request(recipe, options.parse_sets(set_), tuple(allow_module or ()), settings)
+    raise typer.Exit(perform(request, as_json, quiet))
+
+
+def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int:
+    """Run it, print what happened, and return the exit code."""
+    from tamis.cli.show import print_json
+
+    try:
+        about = execute(request, quiet or as_json)
+    except TamisError as exc:
+        if not as_json:
+            raise
+        typer.echo(f"error: {exc}", err=True)
+        print_json({"status": "failed", "exit_code": exc.exit_code, "message": str(exc)})
+        return exc.exit_code
+    if as_json:
+        print_json(about)
+    else:
+        _print(about)
+    return int(about["exit_code"])
+
+
+def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
+    """Run it with progress shown, write the report, and return what happened (summary.as_dict)."""
+    from tamis.backends.local import LocalExecutor
+    from tamis.cli.progress import Shown
+    from tamis.cli.request import output_of
+    from tamis.cli.summary import as_dict
+
+    pipeline, settings = request.build()
+    run_dir = os.path.join(output_of(pipeline, settings), "_tamis")
+    shown = Shown(quiet)
+
+    def observe(state: dict[str, Any]) -> None:
+        if state["phase"] == "starting":  # the lock is held and --fresh has removed what it removes
+            request.save(run_dir)
+        shown.show(state)
+
+    try:
+        with shown:
+            result = pipeline.execute(LocalExecutor(progress=observe), count_caller=True, **settings)
+    except KeyboardInterrupt:
+        _report(run_dir)
+        typer.echo("interrupted; everything committed so far is kept, the same command goes on from there", err=True)
+        raise typer.Exit(130) from None
+    except RunConflict:
+        raise
+    except TamisError as exc:
+        _report(run_dir)
+        raise _without_traceback(exc, run_dir) from None
+    has_report = os.path.exists(os.path.join(run_dir, "report.html"))
+    report = _report(run_dir) if result.status != "already" or not has_report else os.path.join(run_dir, "report.html")
+    return as_dict(result, report)
+
+
+def _report(run_dir: str) -> str:
+    """Write report.html; a report that cannot be written never fails a run."""
+    from tamis.observe.report import write_report
+
+    try:
+        return str(write_report(run_dir))
+    except (TamisError, OSError) as exc:
+        typer.echo(f"no report: {exc}", err=True)
+        return ""
+
+
+def _without_traceback(exc: TamisError, run_dir: str) -> TamisError:
+    """The same error without lines of Python; those are in the log."""
+    message, found, _ = str(exc).partition("Traceback (most recent call last)")
+    if not found:
+        return exc
+    path = os.path.join(run_dir, "worker.log")
+    try:
+        with open(path, "a", encoding="utf-8", errors="backslashreplace") as log:
+            log.write(str(exc) + "\n")
+    except OSError:
+        return type(exc)(message.rstrip())
+    return type(exc)(f"{message.rstrip()}\nThe traceback is in {path}")
+
+
+def _print(about: dict[str, Any]) -> None:
+    from tamis.cli.show import print_lines
+    from tamis.cli.summary import print_summary
+
+    if about["status"] == "already":
+        print_lines([f"finished earlier, nothing to do: {about['output']} holds all {about['n_written']:,} documents (--fresh starts over)"])
+    else:
+        print_summary(about)
+    if about["message"]:
+        typer.echo(f"incomplete: {about['message']}" if about["exit_code"] == 3 else f"error: {about['message']}", err=True)

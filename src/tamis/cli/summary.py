@@ -1,0 +1,92 @@
+"""What a run did, at its end: a table for people, one object for programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tamis.sizes import format_size
+
+if TYPE_CHECKING:
+    from tamis.engine.run import RunResult
+
+
+def as_dict(result: RunResult, report: str) -> dict[str, Any]:
+    """Counts of a run as plain JSON values."""
+    ledger = result.ledger
+    return {
+        "status": result.status,
+        "exit_code": result.exit_code,
+        "message": result.message,
+        "output": result.output,
+        "run_dir": result.run_dir,
+        "report": report,
+        "share": result.share,
+        "n_files": sum(f["kind"] == "output" for f in result.files),
+        "n_records": ledger.records.n,
+        "n_written": ledger.written.n,
+        "n_dropped": ledger.n_dropped,
+        "n_quarantined": ledger.quarantined.n,
+        "n_bad_ranges": ledger.n_bad_ranges,
+        "n_not_sampled": ledger.not_sampled.n,
+        "n_blank_lines": ledger.n_blank_lines,
+        "read_bytes": ledger.read_bytes,
+        "written_bytes": ledger.written_bytes,
+        "content_hash": f"{ledger.content.identity:032x}",
+        "stages": [
+            {
+                "name": b.name,
+                "n_in": b.into.n,
+                "n_out": b.out.n + b.derived.n,
+                "dropped": {reason: t.n for reason, t in b.dropped.items()},
+                "n_consumed": b.consumed.n,
+                "n_derived": b.derived.n,
+                "seconds": round(b.seconds, 3),
+            }
+            for b in ledger.stages
+        ],
+        "budget_bytes": result.budget_bytes,
+        "peak_bytes": result.peak_bytes,
+        "seconds": round(result.seconds, 3),
+        "mb_per_s": round(ledger.read_bytes / 1e6 / result.seconds, 1) if result.seconds else 0.0,
+        "counters": result.counters,
+    }
+
+
+def print_summary(about: dict[str, Any]) -> None:
+    """The table, then where everything is."""
+    from tamis.cli.show import count, print_lines, print_table
+
+    rows: list[tuple[str, ...]] = [("read", "", f"{about['n_records']:,}", "", "")]
+    lost = [
+        ("quarantined", about["n_quarantined"]),
+        ("not in this sample", about["n_not_sampled"]),
+    ]
+    rows += [("", "", "", f"{n:,}", what) for what, n in lost if n]
+    for stage in about["stages"]:
+        gone = list(stage["dropped"].items()) + ([("replaced by new documents", stage["n_consumed"])] if stage["n_consumed"] else [])
+        n_first, reason = (f"{gone[0][1]:,}", gone[0][0]) if gone else ("", "")
+        rows.append((stage["name"], f"{stage['n_in']:,}", f"{stage['n_out']:,}", n_first, "" if reason == stage["name"] else reason))
+        rows += [("", "", "", f"{n:,}", reason) for reason, n in gone[1:]]
+    rows.append(("written", f"{about['n_written']:,}", "", "", ""))
+    print_table("Documents", ["stage", "in", "out", "dropped", "why"], rows, right=(1, 2, 3))
+    print_lines(_lines(about, count))
+
+
+def _lines(about: dict[str, Any], count: Any) -> list[str]:
+    lines = []
+    if about["n_blank_lines"]:
+        lines.append(f"{count(about['n_blank_lines'], 'blank line')} passed over")
+    if about["n_bad_ranges"]:
+        lines.append(f"{count(about['n_bad_ranges'], 'stretch')} of input could not be read at all (damaged, changed or unreadable)".replace("stretchs", "stretches"))
+    if about["n_quarantined"] or about["n_bad_ranges"]:
+        lines.append(f"quarantine: tamis quarantine {about['output']}")
+    if about["budget_bytes"]:
+        percent = 100 * about["peak_bytes"] / about["budget_bytes"]
+        lines.append(
+            f"{format_size(about['read_bytes'])} in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory "
+            f"{format_size(about['peak_bytes'])} of {format_size(about['budget_bytes'])} ({percent:.0f} %)"
+        )
+    lines.append(f"output: {about['output']} ({count(about['n_files'], 'file')}, {format_size(about['written_bytes'])})")
+    if about["report"]:
+        lines.append(f"report: {about['report']}")
+    return lines

@@ -1,0 +1,158 @@
+"""JSON values as Arrow arrays when no kernel decodes them: lists, objects, and columns whose values do not agree.
+
+The type follows the facts of `observed.py`, never Arrow's own guess, so that blocks of any cut end as the same type after
+joining. Covers: Python values of one column -> array. Does not cover: reading the values (jsonl.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tamis.formats.canonical import EXACT_INT, canonical_text
+from tamis.formats.casting import is_text
+from tamis.formats.observed import BEYOND_INT64, BOOL, FLOAT, INEXACT, INT, LIST, NEGATIVE, STRING, STRUCT, Observed
+from tamis.formats.type_names import MAX_DEPTH
+
+MAX_FACTS = 1000
+"""Objects used as dictionaries (a field per user) would make a type without end; beyond this the column is text."""
+_TEXT_DEPTH = MAX_DEPTH - 2  # the same limit as in observed.py
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_MAX_LEVELS = 4000  # the scanner lets 1000 levels pass; json.loads and the functions here take a few frames for each
+
+
+@dataclass(frozen=True)
+class Digits:
+    """An integer of more digits than Python converts (4300), known by its text."""
+
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> int | Digits:
+        try:
+            return int(text)
+        except ValueError:
+            return cls(text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@contextmanager
+def deep_recursion() -> Iterator[None]:
+    """Room for values nested as deep as the scanner lets them pass."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _MAX_LEVELS))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def load(raw: bytes) -> Any:
+    """The value of JSON text. Lone surrogates cannot be UTF-8; U+FFFD stands in their place (the raw record keeps them)."""
+    try:
+        value = json.loads(raw)
+    except ValueError:
+        value = json.loads(raw, parse_int=Digits.parse)
+    return _without_surrogates(value) if _SURROGATE.search(raw) else value
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_without_surrogates(v) for v in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
+    return value
+
+
+def array_of(values: list[Any]) -> pa.Array:
+    """One column of values. Call it under `deep_recursion`."""
+    try:
+        guess = pa.array(values)
+        if _is_within(guess.type, 0, [0]):
+            return guess
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        pass  # values that do not agree, or that only `observed.py` has a type for
+    seen = Observed()
+    for i, value in enumerate(values):
+        seen = seen.join(facts_of(value))
+        if i % 100 == 0 and n_facts(seen) > MAX_FACTS:
+            break
+    kind = column_type(seen)
+    if is_text(kind):
+        return pa.array([None if v is None else canonical_text(v) for v in values], kind)
+    return pa.array(values, kind)
+
+
+def facts_of(value: Any, depth: int = 0) -> Observed:
+    """What `observe` would say of an array that holds this value; two facts at once where Arrow has no type for it."""
+    if value is None:
+        return Observed()
+    if isinstance(value, bool):
+        return Observed(BOOL)
+    if isinstance(value, int):
+        return Observed(_integer_facts(value))
+    if isinstance(value, float):
+        return Observed(FLOAT)
+    if isinstance(value, str):
+        return Observed(STRING)
+    if isinstance(value, Digits) or depth >= _TEXT_DEPTH:
+        return Observed(STRING | INT)
+    if isinstance(value, dict):
+        return Observed(STRUCT, None, {k: facts_of(v, depth + 1) for k, v in value.items()})
+    item = Observed()
+    for member in value:
+        item = item.join(facts_of(member, depth + 1))
+    return Observed(LIST, item)
+
+
+def _integer_facts(value: int) -> int:
+    if not -(2**63) <= value < 2**64:
+        return STRING | INT
+    flags = INT | (NEGATIVE if value < 0 else 0) | (BEYOND_INT64 if value >= 2**63 else 0)
+    return flags | (INEXACT if abs(value) > EXACT_INT else 0)
+
+
+def column_type(seen: Observed) -> pa.DataType:
+    """The type of a whole column: text unless all values agree at every level.
+
+    A list or struct with text inside for values that do not agree would lose what they were: were the column to become
+    text later, {"a": 1} would end as {"a":"1"} or {"a":1} depending on the cut into blocks.
+    """
+    return seen.data_type() if n_facts(seen) <= MAX_FACTS and _agrees(seen) else pa.large_string()
+
+
+def _agrees(seen: Observed) -> bool:
+    if seen.flags == LIST:
+        return seen.item is None or _agrees(seen.item)
+    if seen.flags == STRUCT:
+        return all(_agrees(field) for field in seen.fields.values())
+    return seen.flags == STRING or not is_text(Observed(seen.flags).data_type())
+
+
+def n_facts(seen: Observed) -> int:
+    """Types and nested types in it."""
+    return 1 + (n_facts(seen.item) if seen.item else 0) + sum(n_facts(f) for f in seen.fields.values())
+
+
+def revived(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column that had to be stored as text ({} has no fields, which Parquet cannot store) back in its own type."""
+    return pa.array([None if text is None else json.loads(text) for text in array.to_pylist()], kind)
+
+
+def _is_within(kind: pa.DataType, depth: int, n: list[int]) -> bool:
+    """Whether a type that Arrow guessed keeps to the limits of depth and size."""
+    n[0] += 1
+    if n[0] > MAX_FACTS or (pa.types.is_nested(kind) and depth >= _TEXT_DEPTH):
+        return False
+    return all(_is_within(kind.field(i).type, depth + 1, n) for i in range(kind.num_fields))

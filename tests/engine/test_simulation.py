@@ -1,0 +1,573 @@
+"""The supervisor against a simulated world: faults by the thousand, on a virtual clock.
+
+A file is a list of record sizes. The fake crew "processes" a unit by listing the records that start in its range, and
+fails in every way that a real crew has been seen to fail. What is checked after every event: caps stay inside the pool,
+queues stay bounded, no scratch file is used after it was given up. At the end: every record is committed exactly once, or
+quarantined if (and only if) it is poison, by identity; the books balance; nothing is left in scratch.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tamis.engine.actions import Action, Assign, Commit, Discard, Kill, More, Note, Start, Stop
+from tamis.engine.cursor import Cursor, Done
+from tamis.engine.ledger import Ledger, StageBook
+from tamis.engine.supervisor import Config, Supervisor
+from tamis.engine.units import TO_END, Kind, Mode, Piece, Unit
+from tamis.formats.listing import FileList
+from tamis.memory.predictor import Predictor
+
+MB = 1_000_000
+WORKER_BYTES = 20 * MB
+BASE_PEAK = 1 * MB
+TIMEOUT_S = 60.0
+MAX_EVENTS = 30_000
+Record = tuple[int, int]  # file, start (bytes or row number)
+
+
+@dataclass
+class File:
+    """Record i starts at starts[i], in the file's own coordinate; rows count as one each."""
+
+    kind: Kind
+    sizes: list[int]
+    groups: list[tuple[int, int, int]] = field(default_factory=list)  # ROWS: first row, rows, decoded bytes
+
+    def __post_init__(self) -> None:
+        at, self.starts = 0, []
+        for size in self.sizes:
+            self.starts.append(at)
+            at += 1 if self.kind is Kind.ROWS else size
+        self.end = at
+
+    def within(self, start: int, end: int) -> range:
+        return range(bisect_left(self.starts, start), bisect_left(self.starts, end))
+
+
+@dataclass
+class World:
+    """The input, what is wrong with it, and what has been committed: all that survives a run."""
+
+    files: list[File]
+    poison: dict[Record, tuple[int, str]]  # -> segment, how it fails
+    dropped: set[Record]
+    factor: float  # peak bytes per decoded byte
+    n_segments: int
+    written: set[Record] = field(default_factory=set)
+    quarantined: set[Record] = field(default_factory=set)
+    gone: set[Record] = field(default_factory=set)
+    ledger: Ledger = field(default_factory=Ledger)
+    done: dict[int, Done] = field(default_factory=dict)
+
+    def size(self, record: Record) -> int:
+        file = self.files[record[0]]
+        return file.sizes[bisect_left(file.starts, record[1])]
+
+    def peak(self, records: list[Record]) -> int:
+        return BASE_PEAK + int(self.factor * sum(map(self.size, records)))
+
+    def everything(self) -> set[Record]:
+        return {(i, s) for i, f in enumerate(self.files) for s in f.starts}
+
+    def commit(self, action: Commit) -> None:
+        for file in action.files:
+            for record in map(tuple, file["records"]):
+                assert record not in self.written | self.quarantined | self.gone, f"{record} is committed twice"
+                {"output": self.written, "quarantine": self.quarantined, "listed": self.gone}[file["kind"]].add(record)
+        self.ledger.merge(Ledger.from_dict(action.ledger))
+        for i, start, end, at_end in action.covered:
+            done = self.done.setdefault(i, Done())
+            done.ranges.add(start, end)
+            if at_end:
+                done.size = end
+
+    def check_log(self) -> None:
+        """What the log covers is what was committed: no more, no less. A resumed run depends on it."""
+        covered = {(i, s) for i, d in self.done.items() for a, b in d.ranges.pairs() for s in self.files[i].starts if a <= s < b}
+        assert covered == self.written | self.quarantined | self.gone
+
+
+def identity(record: Record) -> int:
+    return hash((record[0] + 1, record[1] + 7)) % (1 << 128)
+
+
+@dataclass
+class Process:
+    """A fake worker process."""
+
+    id: int
+    alive: bool = True
+    is_ready: bool = False
+    kill_asked: bool = False
+    holds: int = 0
+    feed: Any = None  # the generator of a feeder
+
+
+class Simulation:
+    """One run: a supervisor, a crew that misbehaves, a committer that takes its time."""
+
+    def __init__(self, world: World, config: Config, rng: random.Random, faults: dict[str, float], fired: Counter[str]) -> None:
+        files = FileList()
+        for i, f in enumerate(world.files):
+            files.append(f"in{i}", sum(f.sizes) if f.kind is Kind.BYTES else max(1, sum(f.sizes) // 4) if f.sizes else 0, 0)
+        cursor = Cursor(files, [f.kind for f in world.files], world.done)
+        predictors = [Predictor(config.max_block_bytes) for _ in range(world.n_segments)]
+        self.world, self.config, self.rng, self.faults, self.fired = world, config, rng, faults, fired
+        self.supervisor = Supervisor(config, cursor, predictors)
+        self.now = 0.0
+        self.heap: list[tuple[float, int, Callable[[], list[Action]]]] = []
+        self.seq = 0
+        self.processes: dict[int, Process] = {}
+        self.scratch: dict[str, list[Record]] = {}  # files between processes
+        self.known: set[str] = set()  # scratch files that the supervisor was told of
+        self.staged: set[str] = set()
+        self.n_attempts: Counter[tuple[Any, ...]] = Counter()
+        self.n_innocent: Counter[int] = Counter()
+        self.n_spikes = self.n_server_deaths = self.n_feeder_deaths = 0
+        self.aborted = False
+
+    # -- the loop -------------------------------------------------------------------------------------------------------
+    def run(self, stop_at: float = -1.0, abandon_at: float = -1.0) -> None:
+        self.act(self.supervisor.tick(self.now))
+        self.later(0.5, self.measure)
+        n_events = n_idle = 0
+        while not self.supervisor.finished:
+            n_events += 1
+            assert n_events < MAX_EVENTS, f"no end after {n_events} events: {self.state()}"
+            at, _, event = heapq.heappop(self.heap)
+            self.now = max(self.now, at)
+            n_idle = n_idle + 1 if event == self.measure else 0
+            assert n_idle < 4 * TIMEOUT_S, f"nothing happens any more: {self.state()}"
+            if 0 <= abandon_at < self.now:
+                self.fired["supervisor killed"] += 1
+                return  # kill -9: what is committed stands
+            if 0 <= stop_at < self.now:
+                stop_at = -1.0
+                self.fired["stopped"] += 1
+                self.act(self.supervisor.stop("interrupted"))
+            self.act(event())
+            self.act(self.supervisor.tick(self.now))
+            self.check()
+        self.drain()
+
+    def drain(self) -> None:
+        """Late reports after the end change nothing."""
+        if not self.supervisor.stopping and not self.supervisor.infeasible:
+            left = {p for p in self.known if p in self.scratch}
+            assert not left, f"scratch files left behind: {sorted(left)}"
+            assert not self.supervisor._block_bytes
+
+    def check(self) -> None:
+        s = self.supervisor
+        busy = [w for w in s.workers.values() if w.unit is not None]
+        total = sum(w.cap_bytes for w in busy) + len(s.workers) * self.config.worker_bytes
+        assert total <= self.config.pool_bytes, f"caps and workers take {total} of {self.config.pool_bytes}: {self.state()}"
+        queued = sum(s._block_bytes[u.pieces[0].path] for u in s.queues[0] if u.pieces[0].path in s._block_bytes)
+        largest = max((sum(self.world.size(r) for r in rs) for rs in self.scratch.values()), default=0)
+        if self.config.mode == "streaming":
+            assert queued <= self.config.queue_bytes + 2 * largest, "more waits than the queue may hold"
+
+    def state(self) -> str:
+        s = self.supervisor
+        workers = [(w.id, w.segment, w.ready, w.unit and (w.unit.id, str(w.unit.mode), w.unit.alone), w.cap_bytes, w.held, w.why_killed) for w in s.workers.values()]
+        return f"t={self.now:.1f} workers={workers} queues={[[(u.id, u.alone) for u in q] for q in s.queues]} feeds={[u.id for u in s.feeds]} cursor={s.cursor.exhausted} committing={s.n_committing} stopping={s.stopping!r} pool={self.config.pool_bytes} {self.config.mode}"
+
+    def later(self, delay_s: float, event: Callable[[], list[Action]]) -> None:
+        self.seq += 1
+        heapq.heappush(self.heap, (self.now + delay_s, self.seq, event))
+
+    def soon(self, event: Callable[[], list[Action]]) -> None:
+        self.later(self.rng.uniform(0.001, 0.3), event)
+
+    def chance(self, fault: str) -> bool:
+        hit = self.rng.random() < self.faults.get(fault, 0.0)
+        self.fired[fault] += hit
+        return hit
+
+    # -- carrying out actions -------------------------------------------------------------------------------------------
+    def act(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Start(worker, _):
+                    self.processes[worker] = Process(worker)
+                    self.soon(lambda w=worker: self.started(w))
+                case Assign(worker, unit, fence, cap_bytes):
+                    self.assign(worker, unit, fence, cap_bytes)
+                case More(worker):
+                    self.soon(lambda w=worker: self.feed_on(w))
+                case Stop(worker):
+                    self.soon(lambda w=worker: self.exits(w, "exit status 0", 0))
+                case Kill(worker, _):
+                    process = self.processes.get(worker)
+                    if process is not None and process.is_ready:
+                        self.soon(lambda w=worker: self.exits(w, "signal SIGKILL", 9))
+                    else:
+                        self.fired["kill before ready"] += 1  # no pid yet: the crew cannot kill it
+                case Commit():
+                    self.fired["slow commit"] += (slow := self.rng.random() < 0.2)
+                    self.later(self.rng.uniform(1.0, 20.0) if slow else 0.01, lambda a=action: self.commit(a))
+                case Discard(paths):
+                    for path in paths:
+                        self.scratch.pop(path, None)
+                        self.staged.discard(path)
+                case Note(_, text, _):
+                    assert text
+
+    def commit(self, action: Commit) -> list[Action]:
+        if self.chance("disk full at commit"):
+            return self.supervisor.commit_failed("cannot commit: no space left")
+        for file in action.files:
+            assert file["kind"] == "listed" or file["path"] in self.staged, f"{file['path']} was discarded before its commit"
+            self.staged.discard(file["path"])
+        self.world.commit(action)
+        return self.supervisor.committed(action.root, action.covered, sum(f["bytes"] for f in action.files), self.now)
+
+    def measure(self) -> list[Action]:
+        self.later(0.5, self.measure)
+        uses = {w.id: WORKER_BYTES // 2 + w.holds for w in self.processes.values() if w.is_ready}
+        used = self.config.budget_bytes - self.config.pool_bytes + sum(uses.values())
+        if self.n_spikes < 3 and self.chance("pressure"):
+            self.n_spikes += 1
+            used = int(self.config.budget_bytes * self.rng.choice([0.75, 0.85, 0.92, 0.98]))
+        return self.supervisor.measured(used, uses, self.now)
+
+    # -- processes ------------------------------------------------------------------------------------------------------
+    def started(self, worker: int) -> list[Action]:
+        process = self.processes.get(worker)
+        if process is None:
+            return []
+        if self.chance("died at start"):
+            return self.exits(worker, "exit status 1", 0)
+        process.is_ready = True
+        return self.supervisor.ready(worker, self.now)
+
+    def exits(self, worker: int, how: str, signal: int) -> list[Action]:
+        if self.processes.pop(worker, None) is None:
+            return []
+        return self.supervisor.died(worker, how, signal, self.now)
+
+    def server_dies(self) -> list[Action]:
+        """All workers at once."""
+        actions: list[Action] = []
+        for worker in list(self.processes):
+            unit = self.supervisor.workers[worker].unit if worker in self.supervisor.workers else None
+            if unit is not None:
+                self.n_innocent[unit.id] += 1
+            actions += self.exits(worker, "signal SIGKILL", 9)
+        return actions
+
+    def send(self, worker: int, event: Callable[[], list[Action]]) -> None:
+        """A message, lost if its sender is gone by then."""
+        self.soon(lambda: event() if worker in self.processes else [])
+
+    def assign(self, worker: int, unit: Unit, fence: int, cap: int) -> None:
+        process = self.processes.get(worker)
+        if process is None:
+            return
+        assert cap > 0, f"unit {unit.id} got a cap of {cap}: {self.state()}"
+        unit = Unit.from_message(json.loads(json.dumps(unit.to_message(fence))))
+        key = (unit.id, unit.mode, unit.alone, str(unit.pieces), bool(unit.extra.get("describe")))
+        self.n_attempts[key] += 1
+        assert self.n_attempts[key] <= (8 if unit.mode is Mode.RUN else 12), f"{key} is tried again and again"
+        if self.n_server_deaths < 1 and self.chance("server died"):
+            self.n_server_deaths += 1
+            self.soon(self.server_dies)
+        if unit.mode is Mode.FEED:
+            process.feed = self.feeder(worker, unit, fence)
+            self.soon(lambda: self.feed_on(worker))
+        else:
+            self.process(process, unit, fence, cap)
+
+    def process(self, process: Process, unit: Unit, fence: int, cap: int) -> None:
+        worker, s = process.id, self.supervisor
+        records, covered, info = self.read(unit)
+        if info is not None:
+            self.fired["too large"] += 1
+            self.send(worker, lambda: s.too_large(worker, fence, info, self.now))
+            return
+        if self.n_innocent[unit.id] < 2 and self.chance("killed from outside"):
+            self.n_innocent[unit.id] += 1
+            zombie = self.chance("zombie report")
+            self.soon(lambda: self.exits(worker, "signal SIGKILL", 9))
+            if zombie:  # its report was under way, and comes when the worker is long forgotten
+                report = self.report(unit, fence, records, covered)
+                self.later(3.0, lambda: self.late(worker, fence, report))
+            return
+        early = self.rng.random() < 0.3
+        if not early:
+            self.tell(process, unit, fence, records)
+        need = self.world.peak(records)
+        if need > cap and unit.mode is Mode.RUN:
+            return self.out_of_memory(process, fence, cap)
+        process.holds = min(need, cap)
+        poison = [self.world.poison[r] for r in records if self.world.poison.get(r, (-1, ""))[0] == unit.segment]
+        if poison and unit.mode is Mode.RUN:
+            return self.poisoned(process, fence, poison[0][1])
+        if self.chance("disk full"):
+            self.send(worker, lambda: s.failed(worker, fence, {"kind": "disk", "error": "no space left"}, self.now))
+            return
+        report = self.report(unit, fence, records, covered)
+        delay = 2 * TIMEOUT_S if self.n_innocent[unit.id] < 1 and self.chance("slow once") else self.rng.uniform(0.01, 2.0)
+        if delay > TIMEOUT_S:
+            self.n_innocent[unit.id] = 9
+        self.later(delay, lambda: self.finish(process, fence, report) if worker in self.processes else [])
+
+    def tell(self, process: Process, unit: Unit, fence: int, records: list[Record]) -> None:
+        cut = records[len(records) // 2][1] if len(records) > 1 and len(unit.pieces) == 1 else -1
+        if unit.segment > 0:
+            cut = unit.handover_rows[0] + len(records) // 2 if len(records) > 1 else -1
+        self.supervisor.read(process.id, fence, len(records), cut)
+
+    def out_of_memory(self, process: Process, fence: int, cap: int) -> None:
+        worker, s = process.id, self.supervisor
+        how = self.rng.choice(["memory error", "memory error", "crash near the cap", "crash on allocation", "over the cap"])
+        if how == "crash on allocation" and not self.faults.get(how):
+            how = "memory error"
+        self.fired[how] += 1
+        if how == "memory error":
+            self.send(worker, lambda: s.failed(worker, fence, {"kind": "memory", "error": "MemoryError"}, self.now))
+            self.later(0.31, lambda: self.exits(worker, "exit status 77", 0))
+        elif how == "over the cap":
+            process.holds = cap + cap // 10 + 30 * MB  # the meter sees it, the supervisor kills
+        else:
+            process.holds = cap if how == "crash near the cap" else cap // 4
+            self.later(0.6, lambda: self.exits(worker, "signal SIGSEGV", 11))
+
+    def poisoned(self, process: Process, fence: int, how: str) -> None:
+        worker, s = process.id, self.supervisor
+        self.fired["poison " + how] += 1
+        if how == "error":
+            self.send(worker, lambda: s.failed(worker, fence, {"kind": "error", "error": "ValueError: bad", "stage": "s"}, self.now))
+        elif how != "hang":
+            self.send(worker, lambda: self.exits(worker, "signal SIGSEGV" if how == "crash" else "exit status 1", 11 if how == "crash" else 0))
+
+    def finish(self, process: Process, fence: int, report: dict[str, Any]) -> list[Action]:
+        process.holds = 0
+        if "handover" in report:
+            self.known.add(report["handover"]["path"])
+        return self.supervisor.done(process.id, fence, report, self.now)
+
+    def late(self, worker: int, fence: int, report: dict[str, Any]) -> list[Action]:
+        if "handover" in report:
+            self.known.add(report["handover"]["path"])
+        actions = self.supervisor.done(worker, fence, report, self.now)
+        assert not [a for a in actions if isinstance(a, Commit)], "a report with an old fence was committed"
+        return actions
+
+    # -- what a worker does with a unit ---------------------------------------------------------------------------------
+    def read(self, unit: Unit) -> tuple[list[Record], list[tuple[int, int, int, bool]], dict[str, Any] | None]:
+        if unit.segment > 0:
+            assert unit.handover in self.scratch, f"{unit.handover} is used after it was discarded"
+            return self.scratch[unit.handover][unit.handover_rows[0] : unit.handover_rows[1]], [], None
+        records: list[Record] = []
+        covered = []
+        for piece in unit.pieces:
+            file, whole = self.world.files[piece.file], piece.end == TO_END
+            decoded = sum(file.sizes)
+            if piece.kind is Kind.STREAM and unit.mode is Mode.RUN and decoded > 2 * unit.block_bytes:
+                return [], [], {"feed": piece.file, "decoded": decoded, "compressed": max(1, decoded // 4)}
+            if piece.kind is Kind.ROWS and whole and (unit.extra.get("describe") or (decoded > 2 * unit.block_bytes and len(file.sizes) > 1)):
+                return [], [], {"rows": piece.file, "groups": [list(g) for g in file.groups], "n_rows": file.end}
+            if piece.kind in (Kind.BLOCK, Kind.ROW_BLOCK):
+                assert piece.path in self.scratch, f"{piece.path} is used after it was discarded"
+            end = file.end if whole else piece.end
+            records += [(piece.file, file.starts[i]) for i in file.within(piece.start, end)]
+            covered.append((piece.file, piece.start, end, whole))
+        return records, covered, None
+
+    def report(self, unit: Unit, fence: int, records: list[Record], covered: list[tuple[int, int, int, bool]]) -> dict[str, Any]:
+        last = unit.segment == self.world.n_segments - 1
+        path, ids = f"u{unit.id}.{fence}", [identity(r) for r in records]
+        ledger = Ledger(stages=[StageBook(f"s{unit.segment}")])
+        files: list[dict[str, Any]] = []
+        report: dict[str, Any] = {"type": "done", "files": files, "covered": covered, "n_records": len(records)}
+        if unit.segment == 0:
+            ledger.records.add(len(records), sum(ids))
+        if unit.mode is Mode.QUARANTINE:
+            if unit.segment == 0:
+                ledger = Ledger(stages=[StageBook(f"s{i}") for i in range(self.world.n_segments)])
+                ledger.records.add(len(records), sum(ids))
+                ledger.quarantined.add(len(records), sum(ids))
+            else:
+                ledger.stages[0].into.add(len(records), sum(ids))
+                ledger.stages[0].drop("quarantined", len(records), sum(ids))
+            files.append({"path": path + ".q", "kind": "quarantine", "bytes": 10, "records": records})
+        else:
+            gone = [r for r in records if r in self.world.dropped and unit.segment == 0]
+            kept = [r for r in records if r not in gone]
+            book = ledger.stages[0]
+            book.into.add(len(records), sum(ids))
+            book.drop("rule", len(gone), sum(map(identity, gone)))
+            book.out.add(len(kept), sum(map(identity, kept)))
+            files.append({"path": "", "kind": "listed", "bytes": 0, "records": gone})
+            if last:
+                ledger.written.add(len(kept), sum(map(identity, kept)))
+                files.append({"path": path + ".out", "kind": "output", "bytes": sum(map(self.world.size, kept)), "records": kept})
+            else:
+                self.scratch[path + ".arrow"] = kept
+                report["handover"] = {"path": path + ".arrow", "rows": len(kept), "bytes": sum(map(self.world.size, kept))}
+        self.staged |= {f["path"] for f in files if f["kind"] != "listed"}
+        sizes = [self.world.size(r) for r in records]
+        floor = 10 * MB + (40 * MB if self.chance("leak") else 0)
+        report |= {"decoded_bytes": sum(sizes), "largest_record": max(sizes, default=0), "peak_bytes": self.world.peak(records), "seconds": 0.1}
+        report |= {"floor_bytes": floor, "data_bytes": 2 * floor, "ledger": json.loads(json.dumps(ledger.to_dict()))}
+        return report
+
+    # -- feeding --------------------------------------------------------------------------------------------------------
+    def feeder(self, worker: int, unit: Unit, fence: int) -> Any:
+        """One block after the other, as engine/feeding.py: whole records, then what was passed over."""
+        first = unit.pieces[0]
+        file, n, covered, at = self.world.files[first.file], 0, [], 0
+        kind = Kind.ROW_BLOCK if file.kind is Kind.ROWS else Kind.BLOCK
+        for wanted in unit.pieces:
+            left = list(file.within(max(wanted.start, at), wanted.end))
+            if file.kind is not Kind.ROWS:
+                covered.append((first.file, wanted.start, file.starts[left[0]] if left else min(wanted.end, file.end), False))
+            while left:
+                took = [left.pop(0)]
+                while left and sum(file.sizes[i] for i in [*took, left[0]]) <= unit.block_bytes:
+                    took.append(left.pop(0))
+                start = file.starts[took[0]]
+                at = start + (len(took) if file.kind is Kind.ROWS else sum(file.sizes[i] for i in took))
+                path, n = f"f{unit.id}.{fence}.{n}", n + 1
+                self.scratch[path] = [(first.file, file.starts[i]) for i in took]
+                yield Piece(first.file, kind, path, start, at, start), sum(file.sizes[i] for i in took)
+        if file.kind is not Kind.ROWS:
+            covered.append((first.file, file.end, file.end, True))
+        empty = Ledger().to_dict()
+        yield {"type": "done", "fed": True, "files": [], "ledger": empty, "covered": covered, "decoded_bytes": 0, "largest_record": 0}
+
+    def feed_on(self, worker: int) -> list[Action]:
+        process = self.processes.get(worker)
+        if process is None or process.feed is None:
+            return []
+        s = self.supervisor
+        fence = s.workers[worker].fence
+        made = next(process.feed)
+        if self.n_feeder_deaths < 4 and self.chance("feeder died"):
+            self.n_feeder_deaths += 1
+            how = self.rng.choice([("signal SIGKILL", 9), ("signal SIGSEGV", 11), ("exit status 1", 0)])
+            if isinstance(made, dict) or self.rng.random() < 0.5:
+                return self.exits(worker, *how)
+            self.soon(lambda: self.exits(worker, *how))
+        if isinstance(made, dict):
+            process.feed = None
+            return s.done(worker, fence, made, self.now)
+        self.known.add(made[0].path)
+        return s.block(worker, fence, made[0], made[1], 0, self.now)
+
+
+# -- seeds --------------------------------------------------------------------------------------------------------------
+FAULTS = {
+    "killed from outside": 0.03, "zombie report": 0.5, "pressure": 0.02, "died at start": 0.03, "server died": 0.01, "feeder died": 0.08,
+    "slow once": 0.01, "leak": 0.02, "crash on allocation": 1.0,
+}  # fmt: skip
+POISON = ["error", "error", "crash", "exit", "hang"]
+
+
+def make_world(rng: random.Random) -> World:
+    files = []
+    for _ in range(rng.randint(1, 4)):
+        kind = rng.choice([Kind.BYTES, Kind.BYTES, Kind.STREAM, Kind.ROWS])
+        scale = rng.choice([1_000, 100_000, 100_000, 1_000_000])
+        sizes = [max(2, int(rng.expovariate(1 / scale))) for _ in range(rng.randint(0, 25))]
+        sizes = [min(s, 4 * MB) for s in sizes]
+        file = File(kind, sizes)
+        at = 0
+        while kind is Kind.ROWS and at < len(sizes):
+            n = min(rng.randint(1, 8), len(sizes) - at)
+            file.groups.append((at, n, sum(sizes[at : at + n])))
+            at += n
+        files.append(file)
+    n_segments = rng.choice([1, 1, 2, 3])
+    world = World(files, {}, set(), rng.choice([2.0, 4.0, 8.0]), n_segments)
+    records = sorted(world.everything())
+    for record in rng.sample(records, min(len(records), rng.choice([0, 0, 1, 3]))):
+        world.poison[record] = (rng.randrange(n_segments), rng.choice(POISON))
+    world.dropped = {r for r in records if rng.random() < rng.choice([0.0, 0.2, 0.9]) and r not in world.poison}
+    return world
+
+
+def make_config(rng: random.Random, world: World) -> Config:
+    n = rng.randint(1, 4)
+    largest = max((world.peak([r]) for r in world.everything()), default=0)
+    cap = rng.choice([24 * MB, 30 * MB, 60 * MB, 200 * MB])
+    pool = max(n * (WORKER_BYTES + cap), WORKER_BYTES + largest)
+    return Config(
+        budget_bytes=int(pool / 0.88) + 50 * MB,
+        pool_bytes=pool,
+        worker_bytes=WORKER_BYTES,
+        n_slots=n,
+        fixed_workers=[rng.choice([None, None, None, 1]) for _ in range(world.n_segments)],
+        mode=rng.choice(["streaming", "streaming", "batch"]),
+        max_block_bytes=rng.choice([1 << 20, 4 << 20, 32 << 20]),
+        queue_bytes=rng.choice([1 * MB, 8 * MB, 256 * MB]),
+        timeout_s=TIMEOUT_S,
+    )
+
+
+def run_seed(seed: int, fired: Counter[str]) -> World:
+    """Runs until one ends by itself, on the complement of what those before it committed."""
+    rng = random.Random(seed)
+    world = make_world(rng)
+    for attempt in range(6):
+        faults = dict(FAULTS)
+        if attempt < 3 and rng.random() < 0.3:
+            faults[rng.choice(["disk full", "disk full at commit"])] = 0.05
+        simulation = Simulation(world, make_config(rng, world), rng, faults, fired)
+        end = {"stop_at": -1.0, "abandon_at": -1.0}
+        if attempt < 3 and rng.random() < 0.4:
+            end[rng.choice(["stop_at", "abandon_at"])] = rng.uniform(0.0, 20.0)
+        simulation.run(**end)
+        world.check_log()
+        fired["resumed"] += attempt > 0
+        for name, n in simulation.supervisor.counters.items():
+            fired["counted " + name] += n
+        s = simulation.supervisor
+        assert not s.infeasible, s.infeasible
+        assert not s.fatal or s.fatal_kind == "disk", s.fatal
+        if s.finished and not s.stopping:
+            break
+    assert world.written | world.quarantined | world.gone == world.everything()
+    assert world.quarantined == set(world.poison)
+    assert world.gone == world.dropped
+    assert world.ledger.problems() == []
+    return world
+
+
+MUST_FIRE = [
+    "killed from outside", "zombie report", "pressure", "died at start", "server died", "feeder died", "slow once", "leak",
+    "crash on allocation", "memory error", "crash near the cap", "over the cap", "poison error", "poison crash", "poison exit",
+    "poison hang", "too large", "slow commit", "kill before ready", "stopped", "supervisor killed", "resumed", "disk full",
+    "disk full at commit", "counted splits", "counted late", "counted recycled",
+]  # fmt: skip
+
+
+def run_seeds(seeds: range) -> None:
+    fired: Counter[str] = Counter()
+    for seed in seeds:
+        try:
+            run_seed(seed, fired)
+        except Exception as exc:
+            raise AssertionError(f"seed {seed}: {exc}") from exc
+    assert [name for name in MUST_FIRE if not fired[name]] == []
+
+
+def test_nothing_is_lost_or_done_twice() -> None:
+    run_seeds(range(2_000))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_nothing_is_lost_or_done_twice_at_length() -> None:
+    run_seeds(range(2_000, 102_000))
