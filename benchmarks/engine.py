@@ -120,8 +120,8 @@ def partitions(quick: bool) -> None:
     from tamis.memory import meter
 
     target = OUT / "tiny"
-    command = [sys.executable, str(HERE / "job.py"), "keep", str(source), str(target), "memory=1GB"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "TAMIS_MAX_FILES_PER_UNIT": "1"})
+    command = [sys.executable, str(HERE / "job.py"), "each", str(source), str(target), "memory=1GB"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     peak = 0
     while process.poll() is None:
         peak = max(peak, meter.pss(process.pid) or 0)

@@ -1,6 +1,6 @@
 """One run of a pipeline, as the benchmarks measure it: `python job.py KIND INPUT OUTPUT [setting=value ...]`.
 
-Kinds: keep (read, keep all, write), words (a stage that builds a Python list of every word), parquet (JSONL to Parquet).
+Kinds: keep (read, keep all, write), each (the same, one file per partition), words (a stage that builds a Python list of every word), parquet (JSONL to Parquet).
 Prints one JSON line.
 """
 
@@ -41,7 +41,7 @@ def main() -> int:
     settings["fresh"] = settings.get("fresh", "yes") == "yes"
     middle = [EveryWord()] if kind == "words" else []
     writer = ParquetWriter(target) if kind == "parquet" else JsonlWriter(target)
-    pipeline = Pipeline("bench", stages=[DocumentReader(source), *middle, writer])
+    pipeline = Pipeline("bench", stages=[DocumentReader(source, files_per_partition=1 if kind == "each" else None), *middle, writer])
     try:
         r = pipeline.execute(count_caller=True, **settings)
     except TamisError as exc:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tamis.errors import RecipeError
 from tamis.recipe_text import Node, References, suggest
 
-PUBLIC_ROOMS = ("tamis.stages", "tamis.pipeline", "tamis.core.client")
+PUBLIC_ROOMS = ("tamis.stages", "tamis.demo.stages", "tamis.pipeline", "tamis.core.client")
 TARGET = "_target_"
 
 _DOTTED = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)*")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ROW_ID = "_tamis_row"
+MISSING, NULL, TEXT, OTHER = range(4)  # what DocumentBatch.kinds() says of a value
 
 
 class Origin(Protocol):
@@ -166,6 +167,23 @@ class DocumentBatch(Task["pa.Table"]):
             else:
                 self._cache[name] = _take(self._origin.column(name), self._rows)
         return self._cache[name]
+
+    def kinds(self, name: str) -> np.ndarray[Any, Any]:
+        """What each value of a field is: MISSING, NULL, TEXT or OTHER (a number, a list, ...).
+
+        A JSON field that is text in one record and a number in the next becomes a column of text; this tells them apart.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        own = getattr(self._origin, "kinds", None)
+        if own is not None and self._rows is not None and name not in self._columns and name not in self._hidden and (self._rows >= 0).all():
+            return np.asarray(own(name)[self._rows], dtype=np.uint8)
+        if name not in self.get_columns():
+            return np.full(self.num_items, MISSING, np.uint8)
+        array = self.column(name)
+        is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
+        return np.where(np.asarray(array.is_valid()), TEXT if is_text else OTHER, NULL).astype(np.uint8)
 
     def to_pyarrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All columns (or those named) as a table, plus the hidden row id."""

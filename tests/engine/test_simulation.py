@@ -30,7 +30,7 @@ from tamis.memory.predictor import Predictor
 MB = 1_000_000
 WORKER_BYTES = 20 * MB
 BASE_PEAK = 1 * MB
-TIMEOUT_S = 60.0
+TIMEOUT_S = 8.0
 MAX_EVENTS = 30_000
 Record = tuple[int, int]  # file, start (bytes or row number)
 
@@ -134,7 +134,7 @@ class Simulation:
         self.n_attempts: Counter[tuple[Any, ...]] = Counter()
         self.n_innocent: Counter[int] = Counter()
         self.n_spikes = self.n_server_deaths = self.n_feeder_deaths = 0
-        self.aborted = False
+        self.steady = rng.choice([0.0, 0.0, 0.0, 0.72, 0.82])  # share of the budget that is in use all the time
 
     # -- the loop -------------------------------------------------------------------------------------------------------
     def run(self, stop_at: float = -1.0, abandon_at: float = -1.0) -> None:
@@ -147,7 +147,7 @@ class Simulation:
             at, _, event = heapq.heappop(self.heap)
             self.now = max(self.now, at)
             n_idle = n_idle + 1 if event == self.measure else 0
-            assert n_idle < 4 * TIMEOUT_S, f"nothing happens any more: {self.state()}"
+            assert n_idle < 100, f"nothing happens any more: {self.state()}"
             if 0 <= abandon_at < self.now:
                 self.fired["supervisor killed"] += 1
                 return  # kill -9: what is committed stands
@@ -172,10 +172,10 @@ class Simulation:
         busy = [w for w in s.workers.values() if w.unit is not None]
         total = sum(w.cap_bytes for w in busy) + len(s.workers) * self.config.worker_bytes
         assert total <= self.config.pool_bytes, f"caps and workers take {total} of {self.config.pool_bytes}: {self.state()}"
-        queued = sum(s._block_bytes[u.pieces[0].path] for u in s.queues[0] if u.pieces[0].path in s._block_bytes)
-        largest = max((sum(self.world.size(r) for r in rs) for rs in self.scratch.values()), default=0)
-        if self.config.mode == "streaming":
-            assert queued <= self.config.queue_bytes + 2 * largest, "more waits than the queue may hold"
+        queued = sum(s._block_bytes.get(p, 0) for p in {u.pieces[0].path for u in s.queues[0]})
+        if self.config.mode == "streaming" and queued > self.config.queue_bytes:
+            largest = max(sum(self.world.size(r) for r in rs) for rs in self.scratch.values())
+            assert queued <= self.config.queue_bytes + largest, "more waits than the queue may hold"
 
     def state(self) -> str:
         s = self.supervisor
@@ -233,9 +233,11 @@ class Simulation:
         return self.supervisor.committed(action.root, action.covered, sum(f["bytes"] for f in action.files), self.now)
 
     def measure(self) -> list[Action]:
-        self.later(0.5, self.measure)
-        uses = {w.id: WORKER_BYTES // 2 + w.holds for w in self.processes.values() if w.is_ready}
+        self.later(1.0, self.measure)
+        uses = {w.id: WORKER_BYTES * 19 // 20 + w.holds for w in self.processes.values() if w.is_ready}
         used = self.config.budget_bytes - self.config.pool_bytes + sum(uses.values())
+        used = max(used, int(self.config.budget_bytes * self.steady))
+        self.fired["steady pressure"] += self.steady > 0
         if self.n_spikes < 3 and self.chance("pressure"):
             self.n_spikes += 1
             used = int(self.config.budget_bytes * self.rng.choice([0.75, 0.85, 0.92, 0.98]))
@@ -317,9 +319,8 @@ class Simulation:
             self.send(worker, lambda: s.failed(worker, fence, {"kind": "disk", "error": "no space left"}, self.now))
             return
         report = self.report(unit, fence, records, covered)
-        delay = 2 * TIMEOUT_S if self.n_innocent[unit.id] < 1 and self.chance("slow once") else self.rng.uniform(0.01, 2.0)
-        if delay > TIMEOUT_S:
-            self.n_innocent[unit.id] = 9
+        first = sum(n for key, n in self.n_attempts.items() if key[0] == unit.id) == 1
+        delay = 2 * TIMEOUT_S if first and len(records) > 1 and self.chance("slow once") else self.rng.uniform(0.01, 2.0)
         self.later(delay, lambda: self.finish(process, fence, report) if worker in self.processes else [])
 
     def tell(self, process: Process, unit: Unit, fence: int, records: list[Record]) -> None:
@@ -341,7 +342,7 @@ class Simulation:
             process.holds = cap + cap // 10 + 30 * MB  # the meter sees it, the supervisor kills
         else:
             process.holds = cap if how == "crash near the cap" else cap // 4
-            self.later(0.6, lambda: self.exits(worker, "signal SIGSEGV", 11))
+            self.later(1.1, lambda: self.exits(worker, "signal SIGSEGV", 11))
 
     def poisoned(self, process: Process, fence: int, how: str) -> None:
         worker, s = process.id, self.supervisor
@@ -374,6 +375,7 @@ class Simulation:
         for piece in unit.pieces:
             file, whole = self.world.files[piece.file], piece.end == TO_END
             decoded = sum(file.sizes)
+            assert piece.kind is not Kind.STREAM or (piece.start == 0 and whole), "a stream cannot be entered in the middle"
             if piece.kind is Kind.STREAM and unit.mode is Mode.RUN and decoded > 2 * unit.block_bytes:
                 return [], [], {"feed": piece.file, "decoded": decoded, "compressed": max(1, decoded // 4)}
             if piece.kind is Kind.ROWS and whole and (unit.extra.get("describe") or (decoded > 2 * unit.block_bytes and len(file.sizes) > 1)):
@@ -490,7 +492,7 @@ def make_world(rng: random.Random) -> World:
             at += n
         files.append(file)
     n_segments = rng.choice([1, 1, 2, 3])
-    world = World(files, {}, set(), rng.choice([2.0, 4.0, 8.0]), n_segments)
+    world = World(files, {}, set(), rng.choice([2.0, 8.0, 20.0, 40.0]), n_segments)
     records = sorted(world.everything())
     for record in rng.sample(records, min(len(records), rng.choice([0, 0, 1, 3]))):
         world.poison[record] = (rng.randrange(n_segments), rng.choice(POISON))
@@ -498,11 +500,12 @@ def make_world(rng: random.Random) -> World:
     return world
 
 
-def make_config(rng: random.Random, world: World) -> Config:
+def make_config(rng: random.Random, world: World, too_large: Record | None = None) -> Config:
+    """Any budget in which every record (but one) can be done."""
     n = rng.randint(1, 4)
-    largest = max((world.peak([r]) for r in world.everything()), default=0)
+    largest = max((world.peak([r]) for r in world.everything() if r != too_large), default=0)
     cap = rng.choice([24 * MB, 30 * MB, 60 * MB, 200 * MB])
-    pool = max(n * (WORKER_BYTES + cap), WORKER_BYTES + largest)
+    pool = max(n * (WORKER_BYTES + cap), WORKER_BYTES + largest * 3 // 2)
     return Config(
         budget_bytes=int(pool / 0.88) + 50 * MB,
         pool_bytes=pool,
@@ -538,8 +541,8 @@ def run_seed(seed: int, fired: Counter[str]) -> World:
         assert not s.fatal or s.fatal_kind == "disk", s.fatal
         if s.finished and not s.stopping:
             break
-    assert world.written | world.quarantined | world.gone == world.everything()
-    assert world.quarantined == set(world.poison)
+    assert world.everything() - world.written - world.quarantined - world.gone == set()
+    assert world.quarantined == set(world.poison), f"{world.quarantined - set(world.poison)} are not poison"
     assert world.gone == world.dropped
     assert world.ledger.problems() == []
     return world
@@ -549,7 +552,7 @@ MUST_FIRE = [
     "killed from outside", "zombie report", "pressure", "died at start", "server died", "feeder died", "slow once", "leak",
     "crash on allocation", "memory error", "crash near the cap", "over the cap", "poison error", "poison crash", "poison exit",
     "poison hang", "too large", "slow commit", "kill before ready", "stopped", "supervisor killed", "resumed", "disk full",
-    "disk full at commit", "counted splits", "counted late", "counted recycled",
+    "disk full at commit", "steady pressure", "counted splits", "counted late", "counted recycled",
 ]  # fmt: skip
 
 
@@ -564,10 +567,46 @@ def run_seeds(seeds: range) -> None:
 
 
 def test_nothing_is_lost_or_done_twice() -> None:
-    run_seeds(range(2_000))
+    run_seeds(range(1_000))
+
+
+def run_too_large(seed: int) -> None:
+    """One record that no memory of the first run can hold: everything else is done, and a larger budget does the rest."""
+    rng = random.Random(seed)
+    world = make_world(rng)
+    world.n_segments = 1
+    world.poison.clear()
+    i = rng.randrange(len(world.files))
+    old = world.files[i]
+    world.files[i] = File(old.kind, [*old.sizes, 50 * MB])
+    if old.kind is Kind.ROWS:
+        world.files[i].groups = [*old.groups, (len(old.sizes), 1, 50 * MB)]
+    record = (i, world.files[i].starts[-1])
+    config = make_config(rng, world, record)
+    config.pool_bytes = min(config.pool_bytes, WORKER_BYTES + world.peak([record]) - 1)
+    config.n_slots = max(1, config.pool_bytes // (WORKER_BYTES + 24 * MB))
+    first = Simulation(world, config, rng, {"killed from outside": 0.03}, Counter())
+    first.run()
+    assert len(first.supervisor.infeasible) == 1
+    assert "does not fit the memory budget even alone" in first.supervisor.infeasible[0]
+    assert world.everything() - world.written - world.gone == {record}
+    world.check_log()
+    second = Simulation(world, make_config(rng, world), rng, {}, Counter())
+    second.run()
+    assert not second.supervisor.infeasible
+    assert world.everything() - world.written - world.gone == set()
+    assert world.ledger.problems() == []
+
+
+def test_a_record_too_large_for_the_budget_ends_alone_and_is_done_with_more() -> None:
+    for seed in range(150):
+        try:
+            run_too_large(seed)
+        except Exception as exc:
+            raise AssertionError(f"seed {seed}: {exc}") from exc
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_nothing_is_lost_or_done_twice_at_length() -> None:
-    run_seeds(range(2_000, 102_000))
+    run_seeds(range(1_000, 101_000))

@@ -42,7 +42,7 @@ def kind_of(value: Any) -> str:
 def expected_flat(values: list[Any]) -> tuple[str, list[Any]]:
     """(Arrow type, values) of a column without nested values, by the rules as documented."""
     kinds = {kind_of(v) for v in values if v is not None}
-    ints = [v for v in values if kind_of(v) == "int"] if "int" in kinds else []
+    ints = [v for v in values if v is not None and kind_of(v) == "int"]
     if not kinds:
         return "null", values
     if kinds == {"text"}:
@@ -153,7 +153,7 @@ def test_a_nested_column_holds_the_values_or_their_canonical_text(values: list[A
         (['{"x":1,"x":"last"}'], "large_string", ["last"]),
         (['{"\\u0078":5}'], "int64", [5]),
         (['{"x":"\\ud800"}', '{"x":"\\ud83d\\ude00"}'], "large_string", ["\ufffd", "😀"]),
-        (['{"x":{"b":1}}', '{"x":{"a":"\\udc00"}}'], "struct<b: int64, a: string>", [{"b": 1, "a": None}, {"b": None, "a": "\ufffd"}]),
+        (['{"x":{"b":1}}', '{"x":{"a":"\\udc00"}}'], "struct<a: large_string, b: int64>", [{"b": 1, "a": None}, {"b": None, "a": "\ufffd"}]),
         (['{"x":[[1],[]]}', '{"x":null}'], "list<item: list<item: int64>>", [[[1], []], None]),
         (['{"x":[1,"a"]}', '{"x":[]}'], "large_string", ['[1,"a"]', "[]"]),
     ],

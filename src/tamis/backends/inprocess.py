@@ -49,7 +49,7 @@ class InlineCrew:
             tag = {"unit": message["unit"], "fence": message["fence"]}
             unit = Unit.from_message(message)
             report = self._runner.run(
-                unit, message["fence"], lambda news: self._events.append(Event("message", worker, {**news, **tag})), lambda: None
+                unit, message["fence"], lambda news: self._events.append(Event("message", worker, {**news, **tag})), lambda: 0
             )
             self._events.append(Event("message", worker, {**report, **tag}))
             if report["type"] == "failed" and report["kind"] == "memory":

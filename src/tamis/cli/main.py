@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tamis.cli import doctor, inspect, resume, run, split
+from tamis.cli import demo, doctor, inspect, plan, quarantine, resume, run, split
 from tamis.errors import TamisError
 
 
@@ -45,10 +45,13 @@ app = typer.Typer(
 
 # One line per command, in the order of `tamis --help`.
 app.command("run")(run.run)
+app.command("plan")(plan.plan)
 app.command("resume")(resume.resume)
+app.command("quarantine")(quarantine.quarantine)
 app.command("inspect")(inspect.inspect)
 app.command("split")(split.split)
 app.command("doctor")(doctor.doctor)
+app.command("demo")(demo.demo)
 
 
 def _print_version(wanted: bool) -> None:

@@ -46,7 +46,7 @@ class Rates:
         total = max(int(state["total_bytes"]), 1)
         share = f" (sample of {state['share']:.3g})" if state.get("share", 1.0) != 1.0 else ""
         return (
-            f"{100 * (total - left) / total:3.0f} %{share}  {state['documents']:,} documents  {rate / 1e6:,.0f} MB/s  "
+            f"{100 * (total - left) / total:3.0f} %{share}  {state['documents']:,} documents  {format_size(rate)}/s  "
             f"memory {format_size(state['used_bytes'])} / {format_size(state['budget_bytes'])}  "
             f"kept {state['written']:,}  dropped {state['dropped']:,}  quarantined {state['quarantined']:,}  ETA {eta}"
         )
@@ -94,7 +94,7 @@ class Shown:
             return
         now = time.monotonic()
         # "starting" takes a second and says nothing worth a line in a log.
-        if phase in ("compiling", "schema") and is_new or phase == "working" and now - self._printed_s >= PLAIN_EVERY_S:
+        if (phase in ("compiling", "schema") and is_new) or (phase == "working" and now - self._printed_s >= PLAIN_EVERY_S):
             self._printed_s = now
             print(text, file=sys.stderr, flush=True)
 

@@ -56,7 +56,9 @@ class Request:
         path = find_recipe(self.recipe)
         recipe = load_recipe(path, self.allow, overrides=self.overrides)
         if recipe.workflow is not None or recipe.backend != "local" or recipe.ray_client is not None:
-            raise UsageError(f"{path}: this version runs recipes with 'stages:' on this machine; workflows and other backends need more")
+            raise UsageError(
+                f"{path}: this version runs recipes with 'stages:' on this machine; workflows and other backends need more"
+            )
         settings: dict[str, Any] = {**recipe.settings, **self.settings}
         schema = settings.pop("schema", None)
         pipeline = Pipeline(recipe.pipeline_args["name"], recipe.pipeline_args.get("description"))
@@ -111,7 +113,9 @@ def load_saved(output: str) -> Saved:
         data = json.loads(raw) if len(raw) <= _MAX_BYTES else None
     except FileNotFoundError:
         if os.path.exists(os.path.join(output, "_tamis", "plan.json")):
-            raise UsageError(f"{output} was not made by `tamis run`; run the same Python script again, it resumes by itself") from None
+            raise UsageError(
+                f"{output} was not made by `tamis run`; run the same Python script again, it resumes by itself"
+            ) from None
         raise UsageError(f"{output} holds no run of Tamis; give the output folder of a run, or a recipe") from None
     except (OSError, ValueError) as exc:
         raise RunConflict(f"{path} cannot be read ({exc}); run the recipe itself again: tamis run RECIPE") from None
@@ -160,8 +164,31 @@ def output_of(pipeline: Pipeline, settings: dict[str, Any]) -> str:
     if isinstance(last, Writer):
         return last.path
     if settings.get("run_dir") is None:
-        raise UsageError("the recipe has no writer: end it with one (e.g. JsonlWriter), or name a folder for the results with --run-dir")
+        raise UsageError(
+            "the recipe has no writer: end it with one (e.g. JsonlWriter), or name a folder for the results with --run-dir"
+        )
     return os.path.abspath(str(settings["run_dir"]))
+
+
+def redirect(pipeline: Pipeline, paths: Sequence[str], output: str) -> Pipeline:
+    """The same stages over other files, into another folder."""
+    import copy
+
+    from tamis.pipeline import Pipeline
+    from tamis.stages.file_partitioning import FilePartitioningStage
+    from tamis.stages.io import Writer
+
+    flat = pipeline.build()
+    source = flat[0]
+    if not isinstance(source, FilePartitioningStage):
+        raise UsageError(
+            f"this works for recipes that begin with a reader of files, and this one begins with {source.name}"
+        )
+    stages: list[Any] = [FilePartitioningStage(list(paths), blocksize=source.blocksize), *flat[1:]]
+    if isinstance(stages[-1], Writer):
+        stages[-1] = copy.copy(stages[-1])
+        stages[-1].path, stages[-1].mode = os.path.abspath(output), "ignore"
+    return Pipeline(pipeline.name, pipeline.description, stages)
 
 
 def _set_schema(pipeline: Pipeline, schema: dict[str, str]) -> None:

@@ -13,7 +13,9 @@ from tamis.errors import UsageError
 
 
 def resume(
-    target: Annotated[str, typer.Argument(metavar="OUTPUT_OR_RECIPE", help="The output of an earlier run, or its recipe.")],
+    target: Annotated[
+        str, typer.Argument(metavar="OUTPUT_OR_RECIPE", help="The output of an earlier run, or its recipe.")
+    ],
     memory: options.Memory = None,
     workers: options.Workers = None,
     scratch: options.Scratch = None,
@@ -33,7 +35,11 @@ def resume(
     from tamis.cli.run import perform
 
     settings = options.given(
-        memory=memory, workers=workers, scratch=scratch and os.path.abspath(scratch), timeout=timeout, quarantine_limit=quarantine_limit
+        memory=memory,
+        workers=workers,
+        scratch=scratch and os.path.abspath(scratch),
+        timeout=timeout,
+        quarantine_limit=quarantine_limit,
     )
     request = find_request(target, settings, tuple(allow_module or ()), options.parse_sets(set_))
     raise typer.Exit(perform(request, as_json, quiet))
@@ -53,5 +59,7 @@ def find_request(target: str, settings: dict[str, object], allow: tuple[str, ...
     try:
         os.chdir(saved.cwd)  # relative paths in the recipe mean what they meant
     except OSError as exc:
-        raise UsageError(f"{target} was made in the folder {saved.cwd}, which cannot be entered: {exc.strerror}") from None
+        raise UsageError(
+            f"{target} was made in the folder {saved.cwd}, which cannot be entered: {exc.strerror}"
+        ) from None
     return saved.request.with_options(settings, allow)

@@ -6,14 +6,20 @@ pandas, unless a module of the user's does.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import Annotated, Any, Literal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from tamis.cli import options
 from tamis.cli.request import Request
 from tamis.errors import RunConflict, TamisError
+
+if TYPE_CHECKING:
+    from tamis.pipeline import Pipeline
 
 
 def run(
@@ -76,18 +82,25 @@ def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int
 
 def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
     """Run it with progress shown, write the report, and return what happened (summary.as_dict)."""
+    pipeline, settings = request.build()
+    return execute_pipeline(pipeline, settings, request.save, quiet)
+
+
+def execute_pipeline(
+    pipeline: Pipeline, settings: dict[str, Any], on_start: Callable[[str], None], quiet: bool
+) -> dict[str, Any]:
+    """As `execute`. `on_start` gets the run directory once it is this run's."""
     from tamis.backends.local import LocalExecutor
     from tamis.cli.progress import Shown
     from tamis.cli.request import output_of
     from tamis.cli.summary import as_dict
 
-    pipeline, settings = request.build()
     run_dir = os.path.join(output_of(pipeline, settings), "_tamis")
-    shown = Shown(quiet)
+    shown, began_s = Shown(quiet), time.time()
 
     def observe(state: dict[str, Any]) -> None:
-        if state["phase"] == "starting":  # the lock is held and --fresh has removed what it removes
-            request.save(run_dir)
+        if state["phase"] == "starting":  # the lock is held, and --fresh has removed what it removes
+            on_start(run_dir)
         shown.show(state)
 
     try:
@@ -101,9 +114,10 @@ def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
         raise
     except TamisError as exc:
         _report(run_dir)
-        raise _without_traceback(exc, run_dir) from None
-    has_report = os.path.exists(os.path.join(run_dir, "report.html"))
-    report = _report(run_dir) if result.status != "already" or not has_report else os.path.join(run_dir, "report.html")
+        raise explained(exc, run_dir, began_s) from None
+    report = os.path.join(run_dir, "report.html")
+    if result.status != "already" or not os.path.exists(report):
+        report = _report(run_dir)
     return as_dict(result, report)
 
 
@@ -118,18 +132,25 @@ def _report(run_dir: str) -> str:
         return ""
 
 
-def _without_traceback(exc: TamisError, run_dir: str) -> TamisError:
-    """The same error without lines of Python; those are in the log."""
+def explained(exc: TamisError, run_dir: str, began_s: float) -> TamisError:
+    """The same error with the last failure of a stage named; lines of Python go to the log."""
+    from pathlib import Path
+
+    from tamis.observe.samples import last_failure
+
     message, found, _ = str(exc).partition("Traceback (most recent call last)")
-    if not found:
-        return exc
-    path = os.path.join(run_dir, "worker.log")
-    try:
-        with open(path, "a", encoding="utf-8", errors="backslashreplace") as log:
-            log.write(str(exc) + "\n")
-    except OSError:
-        return type(exc)(message.rstrip())
-    return type(exc)(f"{message.rstrip()}\nThe traceback is in {path}")
+    message, trace = message.rstrip(), str(exc) if found else ""
+    failure = last_failure(Path(run_dir) / "run.sqlite", began_s)
+    if failure is not None and failure.error not in message:
+        where = f"stage {failure.stage!r}: " if failure.stage else ""
+        message += f"\nthe last failure: {where}{failure.error}"
+        trace += failure.trace
+    if trace:
+        path = os.path.join(run_dir, "worker.log")
+        with contextlib.suppress(OSError), open(path, "a", encoding="utf-8", errors="backslashreplace") as log:
+            log.write(trace + "\n")
+            message += f"\nthe log: {path}"
+    return type(exc)(message)
 
 
 def _print(about: dict[str, Any]) -> None:
@@ -137,8 +158,14 @@ def _print(about: dict[str, Any]) -> None:
     from tamis.cli.summary import print_summary
 
     if about["status"] == "already":
-        print_lines([f"finished earlier, nothing to do: {about['output']} holds all {about['n_written']:,} documents (--fresh starts over)"])
+        print_lines(
+            [
+                f"finished earlier, nothing to do: {about['output']} holds all {about['n_written']:,} documents (--fresh starts over)"
+            ]
+        )
     else:
         print_summary(about)
     if about["message"]:
-        typer.echo(f"incomplete: {about['message']}" if about["exit_code"] == 3 else f"error: {about['message']}", err=True)
+        typer.echo(
+            f"incomplete: {about['message']}" if about["exit_code"] == 3 else f"error: {about['message']}", err=True
+        )

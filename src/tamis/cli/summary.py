@@ -56,20 +56,27 @@ def print_summary(about: dict[str, Any]) -> None:
     """The table, then where everything is."""
     from tamis.cli.show import count, print_lines, print_table
 
-    rows: list[tuple[str, ...]] = [("read", "", f"{about['n_records']:,}", "", "")]
     lost = [
-        ("quarantined", about["n_quarantined"]),
-        ("not in this sample", about["n_not_sampled"]),
+        (n, what)
+        for n, what in ((about["n_quarantined"], "quarantined"), (about["n_not_sampled"], "not in this sample"))
+        if n
     ]
-    rows += [("", "", "", f"{n:,}", what) for what, n in lost if n]
+    n_read = about["n_records"] - sum(n for n, _ in lost)
+    rows = _rows("read", about["n_records"], n_read, lost)
     for stage in about["stages"]:
-        gone = list(stage["dropped"].items()) + ([("replaced by new documents", stage["n_consumed"])] if stage["n_consumed"] else [])
-        n_first, reason = (f"{gone[0][1]:,}", gone[0][0]) if gone else ("", "")
-        rows.append((stage["name"], f"{stage['n_in']:,}", f"{stage['n_out']:,}", n_first, "" if reason == stage["name"] else reason))
-        rows += [("", "", "", f"{n:,}", reason) for reason, n in gone[1:]]
+        gone = [(n, "" if reason == stage["name"] else reason) for reason, n in stage["dropped"].items()]
+        gone += [(stage["n_consumed"], "replaced by new documents")] if stage["n_consumed"] else []
+        rows += _rows(stage["name"], stage["n_in"], stage["n_out"], gone)
     rows.append(("written", f"{about['n_written']:,}", "", "", ""))
     print_table("Documents", ["stage", "in", "out", "dropped", "why"], rows, right=(1, 2, 3))
     print_lines(_lines(about, count))
+
+
+def _rows(name: str, n_in: int, n_out: int, gone: list[tuple[int, str]]) -> list[tuple[str, ...]]:
+    """A stage, and one more row for each further reason."""
+    n_gone, why = gone[0] if gone else (0, "")
+    rows: list[tuple[str, ...]] = [(name, f"{n_in:,}", f"{n_out:,}", f"{n_gone:,}", why)]
+    return rows + [("", "", "", f"{n:,}", why) for n, why in gone[1:]]
 
 
 def _lines(about: dict[str, Any], count: Any) -> list[str]:
@@ -77,7 +84,11 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
     if about["n_blank_lines"]:
         lines.append(f"{count(about['n_blank_lines'], 'blank line')} passed over")
     if about["n_bad_ranges"]:
-        lines.append(f"{count(about['n_bad_ranges'], 'stretch')} of input could not be read at all (damaged, changed or unreadable)".replace("stretchs", "stretches"))
+        lines.append(
+            f"{count(about['n_bad_ranges'], 'stretch')} of input could not be read at all (damaged, changed or unreadable)".replace(
+                "stretchs", "stretches"
+            )
+        )
     if about["n_quarantined"] or about["n_bad_ranges"]:
         lines.append(f"quarantine: tamis quarantine {about['output']}")
     if about["budget_bytes"]:
@@ -86,7 +97,9 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
             f"{format_size(about['read_bytes'])} in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory "
             f"{format_size(about['peak_bytes'])} of {format_size(about['budget_bytes'])} ({percent:.0f} %)"
         )
-    lines.append(f"output: {about['output']} ({count(about['n_files'], 'file')}, {format_size(about['written_bytes'])})")
+    lines.append(
+        f"output: {about['output']} ({count(about['n_files'], 'file')}, {format_size(about['written_bytes'])})"
+    )
     if about["report"]:
         lines.append(f"report: {about['report']}")
     return lines

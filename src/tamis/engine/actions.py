@@ -24,9 +24,10 @@ class Assign:
 
 @dataclass(frozen=True)
 class More:
-    """A feeder may produce its next block."""
+    """A feeder may produce its next block, of this size."""
 
     worker: int
+    block_bytes: int
 
 
 @dataclass(frozen=True)

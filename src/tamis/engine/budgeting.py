@@ -6,6 +6,7 @@ import math
 import os
 from dataclasses import dataclass
 
+from tamis.engine.job import Job
 from tamis.engine.settings import Record, RunSettings
 from tamis.engine.supervisor import MIN_CAP_BYTES
 from tamis.errors import BudgetError
@@ -31,7 +32,7 @@ class Shares:
 
 
 def share_budget(
-    budget_bytes: int, server_pss: int, server_anon: int, server_peak: int, settings: RunSettings, record: Record
+    budget_bytes: int, server_pss: int, server_anon: int, server_peak: int, settings: RunSettings, record: Record, job: Job
 ) -> Shares:
     """Raises BudgetError, naming the smallest budget that works, when this one does not."""
     caller = (meter.pss() or 0) if settings.count_caller else 0
@@ -47,8 +48,15 @@ def share_budget(
     pool = int(budget_bytes * USABLE) - fixed
     cores = len(os.sched_getaffinity(0))
     n = settings.workers or cores
-    while n > 1 and pool // n - worker < (MIN_CAP_BYTES if settings.workers else GOOD_CAP_BYTES):
+    asked = int(max((s.resources.memory_gb for s in job.segments), default=0.0) * 1e9)
+    wanted = max(asked, MIN_CAP_BYTES if settings.workers else GOOD_CAP_BYTES)
+    while n > 1 and pool // n - worker < wanted:
         n -= 1
+    if asked > pool - worker:
+        raise BudgetError(
+            f"a stage asks for {format_size(asked)} of memory (Resources.memory_gb), one worker can get {format_size(pool - worker)} "
+            f"of this budget; the smallest that works is {math.ceil((fixed + worker + asked) / USABLE / 1e6)}MB"
+        )
     record.note("smallest budget", smallest, "measured", "supervisor, forking server and one worker with the least cap")
     record.note(
         "workers", n, "user" if settings.workers == n else "adaptation" if settings.workers else "machine",

@@ -104,7 +104,7 @@ def commit_group(group: list[Commit | Replace], output: str, quarantine: str, lo
 
 def _publish(file: dict[str, Any], name: str, output: str, quarantine: str, folders: set[str]) -> dict[str, Any]:
     """Make a staged file durable and give it its final name; returns what the log says about it."""
-    about = {k: file[k] for k in ("kind", "rows", "bytes", "content", "schema") if k in file}
+    about = {k: file[k] for k in ("kind", "rows", "bytes", "content", "schema", "observed") if k in file}
     if file["kind"] == "listed":
         return {**about, "name": file["path"]}
     folder = output if file["kind"] == "output" else quarantine
@@ -124,7 +124,7 @@ def _outputs_first(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def name_of(job: Commit, file: dict[str, Any], index: int) -> str:
     """A name that sorts in input order and depends only on the range: file number, place, sampling step."""
-    name = f"part-{job.first.file:06d}-{job.first.start:015d}"
+    name = f"part-{job.first.file:06d}-{file.get('at', job.first.start):015d}"
     if job.step:
         name += f"-s{job.step}"
     if file["kind"] == "output" and index:

@@ -9,25 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from tamis.engine.coverage import Coverage, Done
 from tamis.engine.intervals import Intervals
 from tamis.engine.units import TO_END, Kind, Mode, Piece
 from tamis.formats.listing import FileList
 
 MAX_FILES_PER_UNIT = 1024
-
-
-@dataclass
-class Done:
-    """What of one file is committed, in its own coordinate; `size` once its end is known."""
-
-    ranges: Intervals = field(default_factory=Intervals)
-    size: int = -1
-
-    @property
-    def complete(self) -> bool:
-        return self.size >= 0 and self.ranges.covers(0, self.size)
 
 
 @dataclass
@@ -44,11 +33,11 @@ class Cursor:
         self,
         files: FileList,
         kinds: list[Kind],
-        done: dict[int, Done] | None = None,
+        done: Coverage | None = None,
         files_per_partition: int | None = None,
     ) -> None:
         self.files, self.kinds = files, kinds
-        self.done = done if done is not None else {}
+        self.done = done if done is not None else Coverage()
         self.files_per_partition = files_per_partition
         self.ratio = 4.0  # decoded bytes per compressed byte, learned as files are read
         self._next_file = 0
@@ -56,9 +45,11 @@ class Cursor:
         self._ready: deque[Work] = deque()
         self._ahead_bytes = sum(max(s, 0) for s in files.sizes)
 
-    def expand_rows(self, file: int, groups: Iterable[tuple[int, int, int]], n_rows: int, block_bytes: int) -> None:
-        """A Parquet file turned out too large for one partition; its row groups are (first row, rows, decoded bytes)."""
-        done = self.done.get(file, Done()).ranges
+    def expand_rows(self, file: int, groups: Iterable[tuple[int, int, int]], n_rows: int, block_bytes: int, first_row: int = 0) -> None:
+        """A Parquet file (from `first_row`) turned out too large for one partition; its row groups are (first row, rows, decoded bytes)."""
+        done = Intervals()
+        for s, e in [*(self.done.get(file) or Done()).ranges.pairs(), (0, first_row)]:
+            done.add(s, e)
         path, start, end, size = self.files.paths[file], 0, 0, 0
         for first, rows, n_bytes in groups:
             if n_bytes > block_bytes * 3 // 2 and rows > 1:
@@ -81,9 +72,10 @@ class Cursor:
         self._ready.append(self._feed_of(file))
 
     def _feed_of(self, file: int) -> Work:
-        done = self.done.get(file, Done()).ranges
+        done = self.done.get(file) or Done()
         path = self.files.paths[file]
-        pieces = [Piece(file, Kind.STREAM, path, s, e) for s, e in done.missing(0, TO_END)]
+        end = done.size if done.size >= 0 else TO_END  # a known end is not read again: what is wrong there has been said
+        pieces = [Piece(file, Kind.STREAM, path, s, e) for s, e in done.ranges.missing(0, end)]
         return Work(pieces, Mode.FEED)
 
     def next(self, block_bytes: int, may_feed: bool = True) -> Work | None:
@@ -120,7 +112,8 @@ class Cursor:
                 continue
             decoded = max(size, 0) if kind is Kind.BYTES else int(max(size, 0) * self.ratio)
             fits = decoded <= block_bytes
-            if group and (not fits or total + decoded > block_bytes or len(group) >= limit or group[0].kind is not kind):
+            alone = not fits or done is not None  # handed out by itself, so the group so far goes first
+            if group and (alone or total + decoded > block_bytes or len(group) >= limit or group[0].kind is not kind):
                 break
             if kind is Kind.BYTES and (not fits or done is not None):
                 self._advance()

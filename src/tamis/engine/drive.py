@@ -55,6 +55,20 @@ class Driver:
         while not self.supervisor.finished:
             self.step()
             on_tick(time.monotonic())
+        self._dismiss()
+
+    def _dismiss(self) -> None:
+        """Let the workers end in peace. The next supervisor of this run (a later sampling step, the schema of the whole run)
+        numbers its own from 1 and knows nothing of these: left alive they would hold memory that nobody counts."""
+        left = set(self.supervisor.workers)
+        for worker in left:
+            self.crew.send(worker, {"type": "exit"})
+        deadline = time.monotonic() + STOP_S
+        while left:
+            left -= {event.worker for event in self.crew.poll(TICK_S) if event.kind == "died"}
+            if time.monotonic() > deadline:
+                for worker in left:
+                    self.crew.kill(worker)
 
     def stop(self, why: str) -> None:
         """End early: workers are killed, commits under way are finished."""
@@ -113,8 +127,8 @@ class Driver:
                     self.crew.start(worker, segment)
                 case Assign(worker, unit, fence, cap_bytes):
                     self.crew.assign(worker, unit.to_message(fence), cap_bytes)
-                case More(worker):
-                    self.crew.send(worker, {"type": "more"})
+                case More(worker, block_bytes):
+                    self.crew.send(worker, {"type": "more", "block_bytes": block_bytes})
                 case Trim(worker):
                     self.crew.send(worker, {"type": "trim"})
                 case Stop(worker):

@@ -22,6 +22,7 @@ from tamis.formats.compression import StreamFault, StreamReader, codec_of
 
 _STEP = 1 << 20
 Say = Callable[[dict[str, Any]], None]
+Wait = Callable[[], int]  # blocks until the next block is wanted; returns its size (0: as before)
 
 
 def feed(
@@ -32,7 +33,7 @@ def feed(
     base: str,
     expected: dict[str, tuple[int, int]],
     say: Say,
-    wait: Callable[[], None],
+    wait: Wait,
 ) -> dict[str, Any]:
     contents = Contents()
     piece = unit.pieces[0]
@@ -42,22 +43,25 @@ def feed(
         place = os.path.join(scratch, f"f{unit.id}.{fence}")
         if piece.kind is Kind.ROWS:
             file.close()
-            _feed_rows(piece, unit.block_bytes, place, bad, say, wait)
+            _feed_rows(piece, unit, place, bad, say, wait)
         else:
             with file:
                 stream = _Stream(StreamReader(file, codec_of(piece.path)))
                 _feed_stream(stream, unit, max_record_bytes, place, base, contents, say, wait)
     ledger = Ledger()
     account_bad(bad, ledger)
+    files = write_quarantine(bad, base)
+    for made in files:  # a name of its own: the first block of the file may have something to quarantine too
+        made["extension"], made["at"] = f"feed.{made['extension']}", min(b.offset for b in bad)
     return {
-        "type": "done", "fed": True, "files": write_quarantine(bad, base), "ledger": ledger.to_dict(), "n_records": len(bad),
+        "type": "done", "fed": True, "files": files, "ledger": ledger.to_dict(), "n_records": len(bad),
         "decoded_bytes": 0, "largest_record": 0, "covered": contents.covered, "changed": any(b.whole_file for b in bad),
     }  # fmt: skip
 
 
-def _emit(say: Say, wait: Callable[[], None], piece: Piece, n_bytes: int, compressed: int) -> None:
+def _emit(say: Say, wait: Wait, unit: Unit, piece: Piece, n_bytes: int, compressed: int) -> None:
     say({"type": "block", "piece": piece.to_list(), "bytes": n_bytes, "compressed": compressed})
-    wait()
+    unit.block_bytes = wait() or unit.block_bytes
 
 
 class _Stream:
@@ -84,8 +88,8 @@ class _Stream:
         self._back = data + self._back
 
     def to_record_start(self, start: int) -> None:
-        """Go to the first record that starts at or behind `start`."""
-        if start == 0:
+        """Go to the first record that starts at or behind `start`; whoever is behind it stands at a record already."""
+        if start <= self.offset:
             return
         left = start - 1 - self.offset
         while left > 0 and (data := self.read(min(left, _STEP))):
@@ -97,16 +101,16 @@ class _Stream:
                 return
 
 
-def _feed_stream(stream: _Stream, unit: Unit, max_record_bytes: int, place: str, base: str, contents: Contents, say: Say, wait: Callable[[], None]) -> None:
+def _feed_stream(stream: _Stream, unit: Unit, max_record_bytes: int, place: str, base: str, contents: Contents, say: Say, wait: Wait) -> None:
     """Blocks of the ranges that are still wanted."""
     piece, n_blocks = unit.pieces[0], 0
     try:
         for start, data in _blocks(stream, unit, max_record_bytes, base, contents):
             path = f"{place}.{n_blocks}.block"
             n_blocks += 1
-            with open(path, "wb", buffering=0) as out:
+            with open(path, "wb") as out:  # buffered: a raw write may stop half way without an error
                 out.write(data)
-            _emit(say, wait, Piece(piece.file, Kind.BLOCK, path, start, start + len(data), start, piece.path), len(data), stream.compressed_offset)
+            _emit(say, wait, unit, Piece(piece.file, Kind.BLOCK, path, start, start + len(data), start, piece.path), len(data), stream.compressed_offset)
         end = stream.offset
     except StreamFault as fault:
         end = fault.decoded_offset
@@ -117,36 +121,37 @@ def _blocks(stream: _Stream, unit: Unit, max_record_bytes: int, base: str, conte
     """(place, whole records) of about block_bytes. What is skipped on the way is named in `contents`."""
     piece = unit.pieces[0]
     for wanted in unit.pieces:
-        stream.to_record_start(wanted.start)
-        held, start = bytearray(), stream.offset
-        contents.covered.append((piece.file, wanted.start, start, False))
-        while stream.offset < wanted.end or (held and held[-1] != 10):
-            room = wanted.end - stream.offset
-            try:
-                data = stream.read(min(_STEP, room) if room > 0 else 4096)
-            except StreamFault as fault:
-                cut = held.rfind(b"\n") + 1
-                if cut:
-                    yield start, bytes(held[:cut])
-                contents.bad.append(broken_tail(piece, fault, start + cut, bytes(held[cut:])))
-                contents.covered.append((piece.file, start + cut, fault.decoded_offset, False))
-                raise
-            if not data:
-                break
-            if room <= 0 and (at := data.find(b"\n")) >= 0:  # the last record of the range ends here
-                stream.give_back(data[at + 1 :])
-                data = data[: at + 1]
-            held += data
-            if len(held) >= unit.block_bytes:
-                cut = held.rfind(b"\n") + 1
-                if cut:
-                    yield start, bytes(memoryview(held)[:cut])
-                    del held[:cut]
-                    start += cut
-                elif len(held) > max_record_bytes:
-                    end = _skip_record(stream, piece, held, start, base, contents.bad)
-                    contents.covered.append((piece.file, start, end, False))
-                    start = end
+        held, start = bytearray(), max(wanted.start, stream.offset)
+        try:
+            stream.to_record_start(wanted.start)
+            start = stream.offset
+            contents.covered.append((piece.file, wanted.start, start, False))
+            while stream.offset < wanted.end or (held and held[-1] != 10):
+                room = wanted.end - stream.offset
+                data = stream.read(min(_STEP, room, max(1 << 16, unit.block_bytes - len(held))) if room > 0 else 4096)
+                if not data:
+                    break
+                if room <= 0 and (at := data.find(b"\n")) >= 0:  # the last record of the range ends here
+                    stream.give_back(data[at + 1 :])
+                    data = data[: at + 1]
+                held += data
+                if len(held) >= unit.block_bytes:
+                    cut = held.rfind(b"\n") + 1
+                    if cut:
+                        yield start, bytes(memoryview(held)[:cut])
+                        del held[:cut]
+                        start += cut
+                    elif len(held) > max_record_bytes:
+                        end = _skip_record(stream, piece, held, start, base, contents.bad)
+                        contents.covered.append((piece.file, start, end, False))
+                        start = end
+        except StreamFault as fault:
+            cut = held.rfind(b"\n") + 1
+            if cut:
+                yield start, bytes(held[:cut])
+            contents.bad.append(broken_tail(piece, fault, start + cut, bytes(held[cut:])))
+            contents.covered.append((piece.file, start + cut, fault.decoded_offset, False))
+            raise
         if held:
             yield start, bytes(held)
 
@@ -155,7 +160,7 @@ def _skip_record(stream: _Stream, piece: Piece, held: bytearray, start: int, bas
     """Move a record that is too large to a file of its own, up to its newline; returns where the next one starts."""
     path, length, data = f"{base}.{len(bad)}.large", 0, bytes(held)
     held.clear()
-    with open(path, "wb", buffering=0) as out:
+    with open(path, "wb") as out:
         while data:
             at = data.find(b"\n")
             out.write(data if at < 0 else data[:at])
@@ -163,28 +168,24 @@ def _skip_record(stream: _Stream, piece: Piece, held: bytearray, start: int, bas
             if at >= 0:
                 stream.give_back(data[at + 1 :])
                 break
-            try:
-                data = stream.read(_STEP)
-            except StreamFault as fault:
-                bad.append(broken_tail(piece, fault, start, b""))
-                raise
+            data = stream.read(_STEP)
     bad.append(Bad(piece.file, piece.path, start, length, "larger than max_record", unit="decoded bytes", copy_from=(path, 0, length)))
     return stream.offset
 
 
-def _feed_rows(piece: Piece, block_bytes: int, place: str, bad: list[Bad], say: Say, wait: Callable[[], None]) -> None:
+def _feed_rows(piece: Piece, unit: Unit, place: str, bad: list[Bad], say: Say, wait: Wait) -> None:
     at, n_blocks = piece.start, 0
     end = piece.end if piece.end != TO_END else parquet.describe(piece.path).n_rows
     while at < end:
         try:
-            for first, tables, n_bytes in _row_blocks(piece.path, at, end, block_bytes):
+            for first, tables, n_bytes in _row_blocks(piece.path, at, end, unit):
                 path = f"{place}.{n_blocks}.arrow"
                 n_blocks += 1
                 n_rows = sum(len(t) for t in tables)
                 with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, tables[0].schema) as writer:
                     for table in tables:
                         writer.write_table(table)
-                _emit(say, wait, Piece(piece.file, Kind.ROW_BLOCK, path, first, first + n_rows, first, piece.path), n_bytes, 0)
+                _emit(say, wait, unit, Piece(piece.file, Kind.ROW_BLOCK, path, first, first + n_rows, first, piece.path), n_bytes, 0)
                 at = first + n_rows
             return
         except parquet.ParquetFault as fault:
@@ -193,13 +194,13 @@ def _feed_rows(piece: Piece, block_bytes: int, place: str, bad: list[Bad], say: 
             at = stop
 
 
-def _row_blocks(path: str, start: int, end: int, block_bytes: int) -> Iterator[tuple[int, list[pa.Table], int]]:
+def _row_blocks(path: str, start: int, end: int, unit: Unit) -> Iterator[tuple[int, list[pa.Table], int]]:
     held: list[pa.Table] = []
     first, size = start, 0
     fault: parquet.ParquetFault | None = None
     try:
-        for at, table in parquet.iter_rows(path, start, end, batch_bytes=max(1 << 16, min(block_bytes, 8 << 20))):
-            if held and size + table.nbytes > block_bytes:
+        for at, table in parquet.iter_rows(path, start, end, batch_bytes=max(1 << 16, min(unit.block_bytes, 8 << 20))):
+            if held and size + table.nbytes > unit.block_bytes:
                 yield first, held, size
                 held, first, size = [], at, 0
             held.append(table)

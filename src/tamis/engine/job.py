@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import PipelineError
+from tamis.memory.gpu import count_gpus
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, Writer
@@ -55,6 +56,8 @@ def make_job(name: str, stages: list[ProcessingStage[Any, Any]], mode: str = "st
         if isinstance(stage, (Reader, Writer)):
             what = "begin with its reader" if isinstance(stage, Reader) else "end with its writer"
             raise PipelineError(f"a pipeline must {what}: move {stage.name!r}, or run two pipelines")
+    for stage in rest:
+        _check_needs(stage)
     job = Job(name, source, reader, rest, writer)
     job.labels = _labels(rest)
     job.segments = _segments(rest, mode)
@@ -71,11 +74,27 @@ def _labels(stages: list[ProcessingStage[Any, Any]]) -> list[str]:
     return labels
 
 
+def _fixed_workers(stage: ProcessingStage[Any, Any]) -> int | None:
+    n = stage.num_workers()
+    per_node = stage.num_workers_per_node()
+    return n if n is not None else max(1, int(per_node)) if per_node is not None else None
+
+
+def _check_needs(stage: ProcessingStage[Any, Any]) -> None:
+    """Needs that nobody here can meet are said before the run, not in the middle of it."""
+    unknown = sorted(set(stage.runtime_env or {}) - {"env_vars"})
+    if unknown:
+        raise PipelineError(f"stage {stage.name!r}: runtime_env has {unknown}; only env_vars is known")
+    needed = max(stage.resources.gpus, 1.0 if stage.resources.requires_gpu else 0.0)
+    if needed > count_gpus():
+        raise PipelineError(f"stage {stage.name!r} asks for {needed:g} GPU, this machine has {count_gpus()}; change its resources")
+
+
 def _segments(stages: list[ProcessingStage[Any, Any]], mode: str) -> list[Segment]:
     """Fuse neighbours with equal needs (streaming), or keep every stage apart (batch)."""
     segments: list[Segment] = []
     for i, stage in enumerate(stages):
-        fixed = stage.num_workers()
+        fixed = _fixed_workers(stage)
         last = segments[-1] if segments else None
         if last is not None and mode == "streaming" and last.resources == stage.resources and last.n_workers == fixed:
             segments[-1] = Segment(last.first, i + 1, last.resources, fixed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.place import OutputSpec
-from tamis.formats import parquet, schema
+from tamis.formats import parquet, run_schema, schema
 from tamis.formats.compression import open_writer
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
@@ -48,37 +49,55 @@ def _write_jsonl(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, 
         for batch in batches:
             encoded = encode_jsonl(batch)
             ledger.content.add(batch.num_items, hash128.sum128(*encoded.content_hash()))
-            out.write(memoryview(encoded.data))
+            out.write(memoryview(encoded.data))  # type: ignore[arg-type]
     extension = spec.extension if spec.format == "jsonl" else "jsonl"
     return {"extension": extension}
 
 
 def _write_parquet(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> dict[str, Any]:
     tables = [b.to_pyarrow().drop_columns([ROW_ID]) for b in batches]
+    facts: run_schema.Facts = {}
     if spec.schema is not None:
-        target = schema.parse_schema(spec.schema)
+        target = schema.parse_schema(spec.schema).remove_metadata()
+        fitting = (_fit_declared(t, target)[0] for t in tables)
     else:
-        target = tables[0].schema
-        for table in tables[1:]:
-            target = schema.join_schemas(target, table.schema)
-        target = schema.canonical_order(target, list(spec.fields or ()))
-    target = target.remove_metadata()
+        seen = [run_schema.facts_of(t) if isinstance(b._origin, JsonlBlock) else {} for b, t in zip(batches, tables, strict=True)]
+        facts = run_schema.join_facts(seen)
+        parts = [(t.schema, s) for t, s in zip(tables, seen, strict=True)]
+        target = run_schema.run_schema(parts, list(spec.fields or ()))
+        fitting = (run_schema.to_run_schema(t, target) for t in tables)
     with parquet.TableWriter(path, target, compression=spec.compression) as writer:
-        for table in tables:
-            cast = schema.cast_table(table, target)
-            ledger.content.add(len(cast), hash128.sum128(*row_hashes(cast)))
-            writer.write(cast)
-    return {"extension": "parquet", "schema": schema.to_json(target)}
+        for table in fitting:
+            ledger.content.add(len(table), hash128.sum128(*row_hashes(table)))
+            writer.write(table)
+    description: dict[str, Any] = {"extension": "parquet", "schema": json.dumps(schema.to_json(target))}
+    if facts:
+        description["observed"] = json.dumps(run_schema.facts_to_json(facts), sort_keys=True)
+    return description
+
+
+def _fit_declared(table: pa.Table, target: pa.Schema) -> tuple[pa.Table, Any, list[str]]:
+    """Columns that the declared schema does not name are left out, as with fields=."""
+    return schema.cast_declared(table.select([n for n in table.column_names if n in target.names]), target)
+
+
+def join_files(parts: Sequence[str], fields: Sequence[str]) -> str:
+    """The schema and the facts of a whole run, as JSON, from those of its files: JSON of [schema, facts] each, these as JSON too."""
+    read = []
+    for part in parts:
+        plain, observed = json.loads(part)
+        read.append((schema.from_json(json.loads(plain)), run_schema.facts_from_json(json.loads(observed))))
+    joined = run_schema.run_schema(read, fields)
+    facts = run_schema.join_facts(seen for _, seen in read)
+    return json.dumps([json.dumps(schema.to_json(joined)), json.dumps(run_schema.facts_to_json(facts), sort_keys=True)])
 
 
 def check_declared(batch: DocumentBatch, declared: Mapping[str, str]) -> tuple[DocumentBatch, list[tuple[int, str]]]:
     """Documents that fit a declared schema, and (row, reason) of those that do not."""
     import numpy as np
 
-    target = schema.parse_schema(declared)
     table = batch.to_pyarrow().drop_columns([ROW_ID])
-    table = table.select([n for n in table.column_names if n in target.names])
-    _, bad, reasons = schema.cast_declared(table, target)
+    _, bad, reasons = _fit_declared(table, schema.parse_schema(declared))
     if not len(bad):
         return batch, []
     keep = np.ones(batch.num_items, bool)
@@ -86,16 +105,18 @@ def check_declared(batch: DocumentBatch, declared: Mapping[str, str]) -> tuple[D
     return batch.filter(keep), list(zip([int(b) for b in bad], reasons, strict=True))
 
 
-def recast_parquet(path: str, out: str, target: pa.Schema, compression: str) -> dict[str, Any]:
-    """The same rows under the schema of the whole run."""
+def recast_parquet(path: str, out: str, union: str, compression: str) -> dict[str, Any]:
+    """The same rows under the schema of the whole run, which `join_files` made."""
+    plain, observed = json.loads(union)
+    target = schema.from_json(json.loads(plain))
     info = parquet.describe(path)
     content = 0
     with parquet.TableWriter(out, target, compression=compression) as writer:
         for _, table in parquet.iter_rows(path, 0, info.n_rows):
-            cast = schema.cast_table(table, target)
+            cast = run_schema.to_run_schema(table.replace_schema_metadata(None), target)
             content += hash128.sum128(*row_hashes(cast))
             writer.write(cast)
     return {
         "path": out, "kind": "output", "rows": info.n_rows, "bytes": os.path.getsize(out), "extension": "parquet",
-        "content": f"{content % (1 << 128):032x}", "schema": schema.to_json(target),
+        "content": f"{content % (1 << 128):032x}", "schema": plain, "observed": observed,
     }  # fmt: skip

@@ -6,6 +6,7 @@ The same code runs in worker processes and in the in-process executor. It knows 
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import traceback
@@ -27,7 +28,7 @@ from tamis.errors import FormatError, PipelineError
 from tamis.formats.faults import is_memory_failure
 from tamis.formats.jsonl import JsonlBlock
 from tamis.kernels import hash128
-from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
+from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -39,7 +40,7 @@ class UnitRunner:
         self.job, self.place = job, place
         self._ready: set[int] = set()
 
-    def run(self, unit: Unit, fence: int, say: Say, wait: Callable[[], None]) -> dict[str, Any]:
+    def run(self, unit: Unit, fence: int, say: Say, wait: Callable[[], int]) -> dict[str, Any]:
         """The report on a unit: type "done", "too_large" or "failed"."""
         base = os.path.join(self.place.staged, f"u{unit.id}.{fence}")
         began = time.perf_counter()
@@ -68,8 +69,12 @@ class UnitRunner:
         if segment in self._ready:
             return
         part = self.job.segments[segment]
-        for stage in self.job.stages[part.first : part.last]:
-            stage.setup(None)
+        for label, stage in zip(self.job.labels[part.first : part.last], self.job.stages[part.first : part.last], strict=True):
+            os.environ.update((stage.runtime_env or {}).get("env_vars", {}))
+            try:
+                stage.setup(None)
+            except Exception as exc:
+                raise StageFailure(f"{label} (its setup)", exc) from exc
         self._ready.add(segment)
 
     def teardown(self) -> None:
@@ -223,16 +228,10 @@ class UnitRunner:
         }  # fmt: skip
 
     def _recast(self, unit: Unit, base: str) -> dict[str, Any]:
-        from tamis.formats import schema
-
         if "join" in unit.extra:
-            union = schema.from_json(unit.extra["join"][0])
-            for other in unit.extra["join"][1:]:
-                union = schema.join_schemas(union, schema.from_json(other))
-            union = schema.canonical_order(union, list(self.place.output.fields or ()))
-            return {"type": "done", "schema": schema.to_json(union), "files": [], "n_records": 0, "decoded_bytes": 0, "largest_record": 0, "covered": []}
-        target = schema.from_json(unit.extra["schema"])
-        made = output.recast_parquet(unit.extra["path"], base + ".out", target, self.place.output.compression)
+            union = output.join_files(unit.extra["join"], list(self.place.output.fields or ()))
+            return {"type": "done", "schema": union, "files": [], "n_records": 0, "decoded_bytes": 0, "largest_record": 0, "covered": []}
+        made = output.recast_parquet(unit.extra["path"], base + ".out", unit.extra["schema"], self.place.output.compression)
         return {"type": "done", "files": [made], "n_records": made["rows"], "decoded_bytes": made["bytes"], "largest_record": 0, "covered": []}
 
 
@@ -259,9 +258,9 @@ def _raw_entries(batch: DocumentBatch, unit: Unit, place: int) -> list[Bad]:
                 unit.reason, unit.stage, kind, raw=origin.buf[origin.start[r] : origin.end[r]].tobytes())
             for r in batch._rows
         ]  # fmt: skip
-    rows = batch.to_pyarrow().to_pylist()
+    rows = batch.to_pyarrow().drop_columns([ROW_ID]).to_pylist()
     return [
-        Bad(piece.file, piece.input_path, piece.start + i, 1, unit.reason, unit.stage, "rows", raw=repr(row).encode())
+        Bad(piece.file, piece.input_path, piece.start + i, 1, unit.reason, unit.stage, "rows", raw=json.dumps(row, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass"))
         for i, row in enumerate(rows)
     ]
 

@@ -73,7 +73,7 @@ def write_quarantine(bad: Sequence[Bad], base: str) -> list[dict[str, Any]]:
 
 def _copy_range(source: tuple[str, int, int], target: str) -> None:
     path, offset, length = source
-    with open(path, "rb", buffering=0) as raw, open(target, "wb", buffering=0) as out:
+    with open(path, "rb", buffering=0) as raw, open(target, "wb") as out:
         raw.seek(offset)
         while length > 0 and (data := raw.read(min(length, _COPY_BYTES))):
             out.write(data)

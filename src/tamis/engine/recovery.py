@@ -20,7 +20,7 @@ _SIGKILL = 9
 
 @dataclass(frozen=True)
 class Verdict:
-    what: str  # retry, split, alone, quarantine, feed, infeasible, fail
+    what: str  # retry, split, alone, quarantine, feed, describe, infeasible, fail
     note: str = ""
     n_failures: int = 0
 
@@ -37,6 +37,8 @@ def judge_death(why_killed: str, how: str, signal: int, used_bytes: int, cap_byt
         return {"kind": "timeout", "error": "took longer than the timeout"}
     if why_killed == "over its cap":
         return {"kind": "memory", "error": "went over its memory cap"}
+    if why_killed == "replaced":
+        return {"kind": "replaced", "error": "made room for other work"}
     if why_killed or signal == _SIGKILL:
         return {"kind": "killed", "error": why_killed or "killed from outside"}
     if cap_bytes and used_bytes > cap_bytes * 8 // 10:
@@ -47,6 +49,8 @@ def judge_death(why_killed: str, how: str, signal: int, used_bytes: int, cap_byt
 def decide(unit: Unit, report: dict[str, Any]) -> Verdict:
     """Decide, and note on the unit what has been tried."""
     kind, error = report["kind"], str(report.get("error", ""))
+    if kind == "replaced":  # a feeder that had to wait: what it handed out stands, so this cannot go on for ever
+        return Verdict("retry")
     if kind == "killed":
         kills = unit.extra["kills"] = unit.extra.get("kills", 0) + 1
         if kills <= MAX_INNOCENT_KILLS:
@@ -61,6 +65,7 @@ def decide(unit: Unit, report: dict[str, Any]) -> Verdict:
     if kind == "memory":
         return _decide_memory(unit)
     unit.n_failures += 1
+    own = unit.extra["own_failures"] = unit.extra.get("own_failures", 0) + 1  # n_failures counts those of the whole it was cut from too
     stage = report.get("stage", "")
     where = f"stage {stage!r} " if stage else ""
     if unit.mode is Mode.QUARANTINE:
@@ -69,6 +74,13 @@ def decide(unit: Unit, report: dict[str, Any]) -> Verdict:
         return Verdict("retry", f"{where}failed, trying once more on a fresh worker: {error}")
     if can_split(unit):
         return Verdict("split", n_failures=1)
+    if (other := _cut_otherwise(unit)) is not None:
+        return other
+    if kind == "crash" and not unit.alone:  # libraries crash when an allocation fails: see whether more memory helps
+        unit.alone = True
+        return Verdict("alone", f"a worker crashed on one record, trying it alone with the whole budget: {error}")
+    if own < 2:
+        return Verdict("retry")
     unit.mode, unit.alone = Mode.QUARANTINE, False
     unit.reason, unit.stage = f"{kind}: {error}", stage
     return Verdict("quarantine", f"{where}failed twice on one record, which goes to quarantine: {error}")
@@ -77,9 +89,9 @@ def decide(unit: Unit, report: dict[str, Any]) -> Verdict:
 def _decide_memory(unit: Unit) -> Verdict:
     if can_split(unit) and not unit.alone:
         return Verdict("split", n_failures=unit.n_failures)
+    if (other := _cut_otherwise(unit)) is not None:
+        return other
     piece = unit.pieces[0]
-    if piece.kind is Kind.STREAM and len(unit.pieces) == 1:
-        return Verdict("feed")
     if not unit.alone:
         unit.alone = True
         return Verdict("alone")
@@ -89,6 +101,20 @@ def _decide_memory(unit: Unit) -> Verdict:
         f"one record of {piece.input_path} (at {piece.start}, {size} bytes or less) does not fit the memory budget even alone; "
         "run again with a larger --memory, or set max_record below its size to quarantine it",
     )
+
+
+def _cut_otherwise(unit: Unit) -> Verdict | None:
+    """How to cut a file that is not known to be one record, and that cannot be cut by place."""
+    piece = unit.pieces[0]
+    if unit.segment > 0 or unit.n_records == 1:
+        return None
+    if piece.kind is Kind.STREAM:
+        return Verdict("feed")
+    if piece.kind is Kind.ROWS and piece.end == TO_END and not unit.extra.get("describe"):  # how many rows is not known
+        unit.extra["describe"] = True
+        unit.block_bytes //= 4
+        return Verdict("describe")
+    return None
 
 
 def _decide_feed(unit: Unit, kind: str, error: str) -> Verdict:

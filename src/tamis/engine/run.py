@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -13,6 +14,7 @@ from tamis.engine.budgeting import Shares, share_budget
 from tamis.engine.commit import Committer
 from tamis.engine.cursor import Cursor
 from tamis.engine.drive import Crew, Driver
+from tamis.engine.filetable import FileTable
 from tamis.engine.identity import describe_job, differences
 from tamis.engine.inputs import Inputs
 from tamis.engine.job import Job
@@ -22,6 +24,7 @@ from tamis.engine.rundb import RunDatabase
 from tamis.engine.rundir import Past, RunDir, changed_inputs, describe_inputs, new_run_id
 from tamis.engine.settings import Record, RunSettings
 from tamis.engine.supervisor import Config, Supervisor
+from tamis.engine.units import Kind
 from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError
 from tamis.memory import profiles
 from tamis.memory.budget import Budget, find_budget
@@ -56,7 +59,7 @@ class RunResult:
     status: str
     run_dir: str
     output: str
-    files: list[dict[str, Any]] = field(default_factory=list)
+    table: FileTable = field(default_factory=FileTable)
     ledger: Ledger = field(default_factory=Ledger)
     share: float = 1.0
     budget_bytes: int = 0
@@ -66,6 +69,11 @@ class RunResult:
     exit_code: int = 0
     message: str = ""
     has_writer: bool = True
+
+    @property
+    def files(self) -> list[dict[str, Any]]:
+        """What was written: name, rows, bytes and content hash of every file, in input order."""
+        return list(self.table.written())
 
 
 class Run:
@@ -96,7 +104,7 @@ class Run:
         if self.settings.fresh or mode == "overwrite":
             self.dir.forget()
         plan = self._plan()
-        past = self.dir.recover()
+        past = self.dir.recover(self._plain_size)
         done = self.dir.read_json("manifest.json")
         if done is not None and done.get("steps") == plan["steps"]:
             return self._already(done, past)
@@ -115,7 +123,9 @@ class Run:
         stages = describe_job(self.job, {"max_record": self.settings.max_record_bytes})
         plan = self.dir.read_plan()
         if plan is None:
-            plan = {"run_id": new_run_id(), "name": self.job.name, "inputs": now, "stages": stages, "steps": self.settings.targets[:1]}
+            plan = {"run_id": new_run_id(), "name": self.job.name, "inputs": now, "stages": stages}
+            self.dir.write_plan(plan)
+            earlier = self.settings.targets[:1]
         else:
             changed = differences(plan["stages"], stages) or changed_inputs(plan["inputs"], now)
             if changed:
@@ -124,8 +134,10 @@ class Run:
                     f"{self.dir.output} holds a run of something else: {'; '.join(changed[:3])}{more}. "
                     "Give another output, or start over with --fresh"
                 )
-        plan["steps"] = self._steps(plan["steps"])
-        self.dir.write_plan(plan)
+            earlier = [float(s) for s in (self.dir.read_json("steps.json") or {}).get("steps", self.settings.targets[:1])]
+        del plan["inputs"]  # a hundred thousand paths, not needed again
+        plan["steps"] = self._steps(earlier)
+        self.dir.write_json("steps.json", {"steps": plan["steps"]})
         return plan
 
     def _steps(self, earlier: list[float]) -> list[float]:
@@ -154,7 +166,7 @@ class Run:
         try:
             crew.open()
             shares = share_budget(
-                budget.bytes, crew.server_pss_bytes, crew.server_anon_bytes, crew.server_peak_bytes, self.settings, self.record
+                budget.bytes, crew.server_pss_bytes, crew.server_anon_bytes, crew.server_peak_bytes, self.settings, self.record, self.job
             )
             return self._steps_of_work(crew, budget, shares, plan, past)
         finally:
@@ -185,7 +197,7 @@ class Run:
             for step, target in enumerate(plan["steps"]):
                 if step and not self._fits_disk(total, plan["steps"][step - 1], target):
                     break
-                cursor = Cursor(self.inputs.files, self.inputs.kinds, past.done.get(step, {}), self.inputs.files_per_partition)
+                cursor = Cursor(self.inputs.files, self.inputs.kinds, past.done.get(step), self.inputs.files_per_partition)
                 supervisor = Supervisor(config, cursor, predictors, step)
                 self._drive(supervisor, crew, committer, total, target)
                 total.merge(supervisor.ledger)
@@ -213,6 +225,7 @@ class Run:
             worker_bytes=shares.worker_bytes,
             n_slots=shares.n_workers,
             fixed_workers=[s.n_workers for s in self.job.segments],
+            cpus=[s.resources.cpus for s in self.job.segments],
             mode=self.settings.mode,
             max_block_bytes=block,
             queue_bytes=parse_size(self.settings.queue),
@@ -293,10 +306,11 @@ class Run:
         """JSONL -> Parquet: one schema for all files of the run, the union of what partitions found."""
         if self._output_spec().format != "parquet":
             return
-        files = {f["name"]: f["schema"] for f in self._committed_files(committer) if f.get("schema")}
-        distinct = sorted(set(files.values()))
-        if len(distinct) < 2:
+        found = [f for f in self._committed_files(committer) if f.get("schema")]
+        files = {f["name"]: f["schema"] for f in found}
+        if len(set(files.values())) < 2:
             return
+        distinct = sorted({json.dumps([f["schema"], f.get("observed", "{}")]) for f in found})
         self.progress({"phase": "schema"})
         empty = Cursor(type(self.inputs.files)(), [])
         joiner = Supervisor(config, empty, predictors)
@@ -305,7 +319,8 @@ class Run:
         self._check_stopped(joiner, Ledger())
         union = joiner.schemas["*"]
         writer = Supervisor(config, Cursor(type(self.inputs.files)(), []), predictors)
-        writer.recast(union, [n for n, s in files.items() if s != union], self.dir.output)
+        wanted = json.loads(union)[0]
+        writer.recast(union, [n for n, s in files.items() if s != wanted], self.dir.output)
         self._drive(writer, crew, committer, Ledger(), 1.0)
         self._check_stopped(writer, Ledger())
 
@@ -325,7 +340,7 @@ class Run:
         if problems:
             result.exit_code, result.message = ConservationError.exit_code, "the books do not balance: " + "; ".join(problems)
         plan["steps"] = [s for s in plan["steps"] if s <= share]
-        self.dir.write_plan(plan)
+        self.dir.write_json("steps.json", {"steps": plan["steps"]})
         self.dir.write_json("settings.json", {"settings": self.record.entries})
         self.dir.write_json(
             "manifest.json",
@@ -333,7 +348,7 @@ class Run:
                 "run_id": plan["run_id"], "steps": plan["steps"], "status": result.status, "share": share, "exit_code": result.exit_code,
                 "message": result.message, "ledger": past.ledger.to_dict(), "content_hash": f"{past.ledger.content.identity:032x}",
                 "seconds": round(result.seconds, 3), "budget_bytes": budget.bytes, "peak_bytes": self.peak_bytes, "counters": counters,
-                "files": result.files,
+                "n_files": sum(1 for _ in result.table.written()),
             },
         )  # fmt: skip
         return result
@@ -354,11 +369,13 @@ class Run:
         return 0, ""
 
     def _result(self, status: str, past: Past, share: float) -> RunResult:
-        files = [f for _, f in sorted(past.files.items()) if f["kind"] in ("output", "listed")]
         seconds = time.monotonic() - self.began_s
         return RunResult(
-            status, self.dir.path, self.dir.output, files, past.ledger, share, seconds=seconds, has_writer=self.job.writer is not None
+            status, self.dir.path, self.dir.output, past.files, past.ledger, share, seconds=seconds, has_writer=self.job.writer is not None
         )
+
+    def _plain_size(self, file: int) -> int:
+        return self.inputs.files.sizes[file] if self.inputs.kinds[file] is Kind.BYTES else -1
 
     def _remove(self, name: str) -> None:
         try:

@@ -1,6 +1,6 @@
 """The run directory `<output>/_tamis/`: plan, lock, commit log, quarantine, and what an earlier run left there.
 
-    plan.json       what this run is: inputs, pipeline, sampling steps
+    plan.json       what this run is: inputs and pipeline      steps.json      sampling steps
     commit.log      what is done (commitlog.py)
     lock            held while a run works here
     staged/         files being written          scratch/   blocks between processes (may lie elsewhere)
@@ -18,12 +18,14 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.engine.commit import remove_orphans
 from tamis.engine.commitlog import CommitLog
-from tamis.engine.cursor import Done
+from tamis.engine.coverage import Coverage
+from tamis.engine.filetable import FileTable
 from tamis.engine.ledger import Ledger
 from tamis.errors import RunConflict
 from tamis.formats.listing import FileList
@@ -39,8 +41,8 @@ class Past:
     """What the commit log says was done before."""
 
     ledger: Ledger = field(default_factory=Ledger)
-    done: dict[int, dict[int, Done]] = field(default_factory=dict)  # step -> file -> ranges
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> description
+    done: dict[int, Coverage] = field(default_factory=dict)  # by sampling step
+    files: FileTable = field(default_factory=FileTable)
     n_commits: int = 0
 
 
@@ -139,7 +141,7 @@ class RunDir:
         return data if isinstance(data, dict) else None
 
     # -- the past -------------------------------------------------------------------------------------------------------
-    def recover(self) -> Past:
+    def recover(self, plain_size: Callable[[int], int] = lambda _: -1) -> Past:
         """Read the log, check that committed files are there, remove what was never committed."""
         past = Past()
         replaced = []
@@ -147,16 +149,15 @@ class RunDir:
             if record["t"] == "commit":
                 past.n_commits += 1
                 past.ledger.merge(Ledger.from_dict(record["ledger"]))
+                step = int(record["step"])
+                coverage = past.done.get(step) or past.done.setdefault(step, Coverage(plain_size))
                 for file, start, end, at_end in record["cover"]:
-                    done = past.done.setdefault(int(record["step"]), {}).setdefault(int(file), Done())
-                    done.ranges.add(int(start), int(end))
-                    if at_end:
-                        done.size = int(end)
+                    coverage.add(int(file), int(start), int(end), bool(at_end))
                 for about in record["files"]:
-                    past.files[about["name"]] = about
+                    past.files.add(about)
             elif record["t"] == "replace":
-                old = past.files.pop(record["old"], {})
-                past.files[record["file"]["name"]] = record["file"]
+                old = past.files.pop(record["old"]) or {}
+                past.files.add(record["file"])
                 past.ledger.content.add(0, int(record["file"]["content"], 16) - int(old.get("content", "0"), 16))
                 replaced.append(os.path.join(self.output, record["old"]))
         for path in replaced:
@@ -167,10 +168,10 @@ class RunDir:
         return past
 
     def _check_files(self, past: Past) -> None:
-        for name, about in past.files.items():
+        for about in past.files.values():
             if about["kind"] != "output":
                 continue
-            path = os.path.join(self.output, name)
+            path = os.path.join(self.output, about["name"])
             try:
                 size = os.stat(path).st_size
             except FileNotFoundError:

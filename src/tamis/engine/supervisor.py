@@ -28,6 +28,8 @@ from tamis.sizes import format_size
 
 FEEDER = -1
 MIN_CAP_BYTES = 24_000_000
+FEEDER_OWN_BYTES = 16_000_000
+MAX_STILLBORN = 20
 
 
 @dataclass
@@ -39,6 +41,7 @@ class Config:
     worker_bytes: int  # what a worker holds before it does anything
     n_slots: int
     fixed_workers: list[int | None] = field(default_factory=lambda: [None])
+    cpus: list[float] | None = None  # what one worker of each segment asks for
     mode: str = "streaming"
     max_block_bytes: int = 32 << 20
     queue_bytes: int = 256 << 20
@@ -105,7 +108,7 @@ class Supervisor:
         self._scratch_users: dict[str, int] = {}
         self._work_s = [0.0 for _ in config.fixed_workers]
         self._next_worker = self._next_unit = self._next_fence = 1
-        self._serial_credit = 0
+        self._n_stillborn = 0  # workers in a row that died before they were ready
 
     # -- events ---------------------------------------------------------------------------------------------------------
     def tick(self, now_s: float) -> list[Action]:
@@ -118,9 +121,13 @@ class Supervisor:
 
     def ready(self, worker_id: int, now_s: float) -> list[Action]:
         worker = self.workers.get(worker_id)
-        if worker is not None:
-            worker.ready = True
-        return self._dispatch(now_s)
+        if worker is None:
+            return self._dispatch(now_s)
+        worker.ready = True
+        self._n_stillborn = 0
+        # A kill that was asked for before the process existed has hit nobody.
+        again: list[Action] = [Kill(worker.id, worker.why_killed)] if worker.dying else []
+        return again + self._dispatch(now_s)
 
     def read(self, worker_id: int, fence: int, n_records: int, cut: int) -> None:
         """A worker tells what its unit holds, before stages run: how to cut it, should it fail."""
@@ -146,19 +153,23 @@ class Supervisor:
         worker = self.workers.get(worker_id)
         if worker is None or worker.unit is None or worker.fence != fence:
             self.counters["late"] += 1
-            return [Discard([f["path"] for f in report.get("files", []) if f.get("kind") != "listed"])]
+            return self._discard_report(report)
         unit, worker.unit = worker.unit, None
         worker.n_units += 1
         self._learn(worker, unit, report)
         actions: list[Action] = self._recycle(worker, report)
         if unit.mode is Mode.RECAST:
             return actions + self._recast_done(unit, report, now_s)
-        root = self.roots[unit.root]
+        root = self.roots.get(unit.root)
+        if root is None:  # given up because of another of its units
+            return actions + self._discard_report(report) + self._free_scratch([unit.handover]) + self._dispatch(now_s)
         root.files += report["files"]
         root.covered += [tuple(c) for c in report["covered"]]
         root.parts.append((unit.segment, report["ledger"]))
         self.changed_files |= bool(report.get("changed"))
-        if "handover" in report and report["handover"]["rows"]:
+        if "handover" in report and not report["handover"]["rows"]:
+            actions.append(Discard([report["handover"]["path"]]))
+        elif "handover" in report:
             made = report["handover"]
             self._block_bytes[made["path"]] = made["bytes"]
             self._scratch_users[made["path"]] = 1
@@ -185,7 +196,8 @@ class Supervisor:
             self.cursor.feed(file)
         else:
             groups = [(int(a), int(b), int(c)) for a, b, c in info["groups"]]
-            self.cursor.expand_rows(file, groups, int(info["n_rows"]), max(unit.block_bytes, 1 << 20))
+            first = next(p.start for p in unit.pieces if p.file == file)
+            self.cursor.expand_rows(file, groups, int(info["n_rows"]), max(unit.block_bytes, 1 << 20), first)
         self.roots.pop(unit.root, None)
         return self._dispatch(now_s)
 
@@ -204,10 +216,15 @@ class Supervisor:
         """A worker is gone. `how` says with which status; what that means depends on who killed it and how full it was."""
         worker = self.workers.pop(worker_id, None)
         if worker is None or worker.unit is None:
+            if worker is not None and not worker.ready and not worker.dying:
+                self._n_stillborn += 1
+                if self._n_stillborn >= MAX_STILLBORN:
+                    return self._stop_fatal("worker", f"{self._n_stillborn} workers in a row died while starting, the last one with {how}")
             return self._dispatch(now_s)
         unit = worker.unit
         self.counters["crashes"] += 0 if worker.why_killed else 1
-        report = recovery.judge_death(worker.why_killed, how, signal, worker.used_bytes, worker.cap_bytes)
+        grown = worker.used_bytes - self.config.worker_bytes  # the cap counts from what a worker holds anyway
+        report = recovery.judge_death(worker.why_killed, how, signal, grown, worker.cap_bytes)
         return self._recover(unit, worker, report, now_s) + self._dispatch(now_s)
 
     def measured(self, used_bytes: int, per_worker: dict[int, int], now_s: float) -> list[Action]:
@@ -261,6 +278,11 @@ class Supervisor:
         return any(w.unit is not None for w in self.workers.values())
 
     @property
+    def progressing(self) -> bool:
+        """Somebody works and will report; a feeder that waits for room will not."""
+        return any(w.unit is not None and not w.held for w in self.workers.values())
+
+    @property
     def finished(self) -> bool:
         """Nothing left that could still be done (in this step)."""
         if self.n_committing or (self.busy and not self.stopping):
@@ -304,30 +326,32 @@ class Supervisor:
         if alone is not None:
             return self._dispatch_alone(alone, now_s)
         for worker in list(self.workers.values()):
-            if worker.held and sum(self._block_bytes.values()) < self.config.queue_bytes:
+            if worker.held and not worker.dying and self._queue_has_room():
                 worker.held, worker.since_s = False, now_s
-                actions.append(More(worker.id))
+                actions.append(More(worker.id, self._feed_size(worker.cap_bytes)))
         for segment in reversed(range(len(self.queues))):
             if self._may_start(segment):
                 actions += self._give_work(segment, now_s)
         return actions + self._give_feeds(now_s) + self._start_workers()
 
     def _dispatch_alone(self, unit: Unit, now_s: float) -> list[Action]:
-        """A unit that needs the whole pool: wait until nobody else works, then give it everything."""
-        if any(w.unit is not None and not w.held for w in self.workers.values()):
+        """A unit that needs the whole pool: wait until nobody else lives (a feeder that waits can end), then give it everything."""
+        if self.progressing:
             return []
-        idle = [w for w in self.workers.values() if w.segment == unit.segment and w.ready and w.unit is None and not w.dying]
-        others = [w for w in self.workers.values() if w not in idle[:1] and not w.dying and w.unit is None]
-        if not idle:
-            return [] if any(w.segment == unit.segment for w in self.workers.values()) else [self._start(unit.segment)]
+        idle = [w for w in self.workers.values() if w.segment == unit.segment and w.unit is None and not w.dying]
+        others = [w for w in self.workers.values() if w not in idle[:1] and not w.dying]
         if others:
             return [a for w in others for a in self._retire(w)]
+        if not self.workers:
+            return [self._start(unit.segment)]
+        if len(self.workers) > 1 or not idle or not idle[0].ready:
+            return []
         self.queues[unit.segment].remove(unit)
         return [self._assign(idle[0], unit, self._pool(1), now_s)]
 
     def _may_start(self, segment: int) -> bool:
         last = len(self.queues) - 1
-        if self.decision.downstream_only and segment != last and self.busy:
+        if self.decision.downstream_only and segment != last and self.progressing:
             return False
         if self.unsynced_bytes > self.config.unsynced_bytes:
             return False
@@ -343,10 +367,10 @@ class Supervisor:
         for worker in list(self.workers.values()):
             if worker.segment != segment or not worker.ready or worker.unit is not None or worker.dying:
                 continue
-            if self.decision.serial and self.busy:
+            if self.decision.serial and self.progressing:
                 break
             cap = self._next_cap()
-            if cap < MIN_CAP_BYTES and self.busy:
+            if cap < min(MIN_CAP_BYTES, self._pool(1)):
                 break
             unit = self._next_unit_of(segment, cap)
             if unit is None:
@@ -367,7 +391,7 @@ class Supervisor:
             unit.block_bytes = size
             if work.mode is Mode.FEED:
                 unit.mode = Mode.FEED
-                unit.block_bytes = max(1 << 16, min(size, self.config.queue_bytes // 4))
+                unit.block_bytes = self._feed_size(cap_bytes)
                 self.feeds.append(unit)
                 if len(self.feeds) > 1:
                     return None
@@ -377,32 +401,51 @@ class Supervisor:
             return unit
         return None
 
+    def _queue_has_room(self) -> bool:
+        # In batch mode a block stays until all stages are through, which is after all feeding: nothing to wait for.
+        return self.config.mode == "batch" or sum(self._block_bytes.values()) < self.config.queue_bytes
+
     def _give_feeds(self, now_s: float) -> list[Action]:
         actions: list[Action] = []
-        for worker in self.workers.values():
+        for worker in self.workers.values() if self._queue_has_room() else ():
             if self.feeds and worker.segment == FEEDER and worker.ready and worker.unit is None and not worker.dying:
-                unit = self.feeds.popleft()
-                actions.append(self._assign(worker, unit, self._feeder_cap(unit), now_s))
+                cap = self._next_cap()
+                if cap >= min(MIN_CAP_BYTES, self._pool(1)):
+                    actions.append(self._assign(worker, self.feeds.popleft(), cap, now_s))
         return actions
 
     def _start_workers(self) -> list[Action]:
-        if not self.decision.allow_new_workers and self.workers:
-            return []
+        """Workers for segments that have work, as far as there are seats; where none is left, one that idles makes room."""
         actions: list[Action] = []
-        living = [w for w in self.workers.values() if not w.dying]
-        wanted = share_workers(self.config.n_slots, self._work_s, self.config.fixed_workers)
-        for segment, n in enumerate(wanted):
-            have = sum(1 for w in living if w.segment == segment)
-            more = self.queues[segment] or (segment == 0 and not self.cursor.exhausted)
-            idle = any(w.segment == segment and w.unit is None for w in living)
-            if more and have < n and not idle and (have == 0 or self._pool(len(self.workers) + 1) > MIN_CAP_BYTES * (len(living) + 1)):
-                actions.append(self._start(segment))
-            elif have > n:
-                spare = next((w for w in living if w.segment == segment and w.unit is None and w.ready), None)
-                actions += self._retire(spare) if spare is not None else []
-        if self.feeds and not any(w.segment == FEEDER for w in living):
-            actions.append(self._start(FEEDER))
+        grow = self.decision.allow_new_workers or not self.progressing
+        wanted = share_workers(self.config.n_slots, self._work_s, self.config.fixed_workers, self.config.cpus)
+        for segment, n in [*reversed(list(enumerate(wanted))), (FEEDER, 1)]:
+            living = [w for w in self.workers.values() if w.segment == segment and not w.dying]
+            idle = [w for w in living if w.unit is None]
+            if segment == FEEDER:
+                more = bool(self.feeds) and self._queue_has_room()
+            else:
+                more = bool(self.queues[segment]) or (segment == 0 and not self.cursor.exhausted)
+            if more and not idle and len(living) < n and grow and self._may_start(segment):
+                if self._has_seat():
+                    actions.append(self._start(segment))
+                elif not living:
+                    actions += self._make_room(segment)
+            elif len(living) > n and idle and idle[0].ready:
+                actions += self._retire(idle[0])
         return actions
+
+    def _has_seat(self) -> bool:
+        n = len(self.workers) + 1
+        granted = sum(w.cap_bytes for w in self.workers.values() if w.unit is not None)
+        return n <= self._n_seats() and granted <= self._pool(n)
+
+    def _make_room(self, segment: int) -> list[Action]:
+        """End a worker that cannot go on: an idle one of another segment, or a feeder that waits for room in the queue."""
+        if any(w.dying for w in self.workers.values()):
+            return []
+        spare = [w for w in self.workers.values() if w.segment != segment and (w.unit is None and w.ready or w.held)]
+        return self._retire(spare[0]) if spare else []
 
     def _start(self, segment: int) -> Start:
         worker = Worker(self._next_worker, segment)
@@ -421,21 +464,26 @@ class Supervisor:
         """What caps may add up to when n workers live."""
         return self.config.pool_bytes - n_workers * self.config.worker_bytes
 
+    def _n_seats(self) -> int:
+        """How many workers may live at once: those wanted, as far as each gets a cap it can work with."""
+        wanted = sum(share_workers(self.config.n_slots, self._work_s, self.config.fixed_workers, self.config.cpus))
+        feeding = bool(self.feeds) or any(w.segment == FEEDER for w in self.workers.values())
+        return max(1, min(wanted + feeding, self.config.pool_bytes // (self.config.worker_bytes + MIN_CAP_BYTES)))
+
     def _next_cap(self) -> int:
         """An equal share of the pool, and never more than what busy workers leave."""
-        n = max(len([w for w in self.workers.values() if w.segment != FEEDER]), min(self.config.n_slots, len(self.workers)), 1)
-        feeders = [w for w in self.workers.values() if w.segment == FEEDER]
-        pool = self._pool(len(self.workers)) - sum(w.cap_bytes for w in feeders if w.unit is not None)
-        granted = sum(w.cap_bytes for w in self.workers.values() if w.unit is not None and w.segment != FEEDER)
-        return min(pool // n, pool - granted)
-
-    def _feeder_cap(self, unit: Unit) -> int:
-        """A feeder holds its block, a copy while it is written, and the decoder's window."""
-        return min(4 * unit.block_bytes + 40_000_000, max(MIN_CAP_BYTES, self._pool(len(self.workers)) // 2))
+        n = max(self._n_seats(), len(self.workers))
+        granted = sum(w.cap_bytes for w in self.workers.values() if w.unit is not None)
+        return min(self._pool(n) // n, self._pool(len(self.workers)) - granted)
 
     def _block_size(self, segment: int, cap_bytes: int) -> int:
         size = self.predictors[segment].next_size(cap_bytes, may_grow=self.decision.allow_growth)
         return max(1 << 16, min(size, self.config.max_block_bytes))
+
+    def _feed_size(self, cap_bytes: int) -> int:
+        """Blocks as large as partitions are now, as far as the feeder can hold one, a copy of it and the decoder's window."""
+        size = min(self._block_size(0, cap_bytes), (cap_bytes - FEEDER_OWN_BYTES) // 4, self.config.queue_bytes // 4)
+        return max(1 << 16, size)
 
     def _learn(self, worker: Worker, unit: Unit, report: dict[str, Any]) -> None:
         if unit.mode is not Mode.RUN:
@@ -469,6 +517,11 @@ class Supervisor:
         worker.why_killed = why
         self.counters["kills"] += 1
         return [Kill(worker.id, why)]
+
+    def _discard_report(self, report: dict[str, Any]) -> list[Action]:
+        """Remove what a report that nobody wants any more has made."""
+        paths = [f["path"] for f in report.get("files", []) if f.get("kind") != "listed"]
+        return [Discard(paths + ([report["handover"]["path"]] if "handover" in report else []))]
 
     # -- ending and recovering units ------------------------------------------------------------------------------------
     def _unit(self, pieces: list[Piece], segment: int = 0, root: int = -1) -> Unit:
@@ -531,8 +584,7 @@ class Supervisor:
             return actions + self._stop_fatal("worker", report.get("error", "a worker failed"))
         if verdict.what == "infeasible":
             self.infeasible.append(verdict.note)
-            self.roots.pop(unit.root, None)
-            return actions
+            return actions + self._give_up(unit)
         if verdict.what == "feed":
             self.roots.pop(unit.root, None)
             self.cursor.feed(unit.pieces[0].file)
@@ -541,6 +593,18 @@ class Supervisor:
         if verdict.what == "quarantine":
             self.n_stage_failures += 1
         return actions + self._requeue(unit, verdict)
+
+    def _give_up(self, unit: Unit) -> list[Action]:
+        """Nothing of this unit's root can be committed in this run: forget its other units too, and free what they hold."""
+        root = self.roots.pop(unit.root, None)
+        gone = [unit] + [u for q in self.queues for u in q if u.root == unit.root and u is not unit]
+        for queue in self.queues[1:]:
+            for other in [u for u in queue if u.root == unit.root]:
+                queue.remove(other)
+        paths = [u.handover for u in gone if u.handover]
+        paths += [p.path for p in unit.pieces if p.kind in (Kind.BLOCK, Kind.ROW_BLOCK)]
+        made = [f["path"] for f in root.files if f.get("kind") != "listed"] if root is not None else []
+        return [*self._free_scratch(paths + (root.scratch if root is not None else [])), *([Discard(made)] if made else [])]
 
     def _requeue(self, unit: Unit, verdict: recovery.Verdict) -> list[Action]:
         if verdict.what != "split":
@@ -553,7 +617,7 @@ class Supervisor:
                 self.queues[unit.segment].appendleft(unit)
             return []
         halves = recovery.halves(unit)
-        for path in {p.path for p in unit.pieces if p.path in self._scratch_users} | ({unit.handover} if unit.handover else set()):
+        for path in [unit.handover] if unit.segment else {p.path for p in unit.pieces if p.path in self._scratch_users}:
             self._scratch_users[path] = self._scratch_users.get(path, 1) + 1
         root = self.roots.pop(unit.root) if unit.segment == 0 else self.roots[unit.root]
         for half in halves:

@@ -127,8 +127,8 @@ def split_pieces(unit: Unit) -> tuple[list[Piece], list[Piece]] | None:
         half = len(pieces) // 2
         return pieces[:half], pieces[half:]
     piece = pieces[0]
-    if unit.n_records == 1 or piece.kind in (Kind.FILES, Kind.START):
-        return None
+    if unit.n_records == 1 or piece.kind in (Kind.FILES, Kind.START, Kind.STREAM):
+        return None  # a stream cannot be entered in the middle: it is fed instead (recovery.py)
     cut = unit.cut
     if not piece.start < cut < piece.end:
         if piece.end == TO_END or piece.end - piece.start < 2 or unit.n_records >= 0:

@@ -43,10 +43,11 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: dict[str, Any]) -> 
     def say(news: dict[str, Any]) -> None:
         channel.send({**news, **tag})
 
-    def wait() -> None:
+    def wait() -> int:
         answer = channel.receive()
         if answer is None or answer["type"] != "more":
             os._exit(0)  # the supervisor is gone or wants this worker to end: blocks handed out so far stand
+        return int(answer["block_bytes"])
 
     watch = PeakWatch().start()
     floor = watch.peak_bytes

@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tamis.formats.canonical import canonical_text
+from tamis.formats.casting import is_text
 from tamis.formats.jsonl import JsonlBlock
 from tamis.kernels import buffers, hash128, join, json_text, splice
 
@@ -67,7 +69,7 @@ def _untouched(origin: JsonlBlock, rows: Array) -> Encoded:
 def _spliced(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:
     """Replace values that changed, insert fields that are new."""
     names = list(batch._columns)
-    types, start, length = origin.literals(names)
+    _, start, length = origin.literals(names)
     edits = []  # (row, from, to, order, literal bytes start, literal length) per edit, as arrays
     extra: list[Array] = []
     base = 0
@@ -121,12 +123,14 @@ def _spliced(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:
 
 
 def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:
-    """Rows that lose fields: raw values of those that stay, in their old order; changed and new ones encoded."""
+    """Rows that lose fields: those that stay keep their order, and their raw values unless they changed; new ones follow."""
     names = batch.get_columns()
     raw = [n for n in names if n not in batch._columns]
     _, start, length = origin.literals(names)
     start, length = start[rows], length[rows]
-    n_buf, extra, base = len(origin.buf), [], 0
+    n_buf, base = len(origin.buf), 0
+    rank = np.where(length >= 0, start, n_buf)  # a changed value stays where the old one was
+    extra: list[Array] = []
     for k, name in enumerate(names):
         if name in raw:
             continue
@@ -141,7 +145,7 @@ def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:
         extra.append(data)
     keys = [json.dumps(n, ensure_ascii=False).encode() + b":" for n in names]
     data = np.concatenate(extra) if extra else np.empty(0, np.uint8)
-    return Encoded(*join.join_rows(origin.buf, data, start, length, keys))
+    return Encoded(*join.join_rows(origin.buf, data, start, length, keys, rank))
 
 
 def _from_columns(batch: DocumentBatch, at: Array, columns: dict[str, pa.Array]) -> Encoded:
@@ -183,13 +187,19 @@ def literals_of(array: pa.Array) -> tuple[Array, Array]:
         out_offsets, out = json_text.escape(parts.offsets, parts.data, parts.validity, 0, len(array))
         return out, out_offsets
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        parts = buffers.string_buffers(array.cast(pa.large_string()).fill_null("null"))
-        offsets = np.asarray(parts.offsets, np.int64)
-        return parts.data[offsets[0] : offsets[-1]], offsets - offsets[0]
-    texts = [json.dumps(_plain(v), ensure_ascii=False, separators=(",", ":")).encode() for v in array.to_pylist()]
-    offsets = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum([len(t) for t in texts], out=offsets[1:])
-    return np.frombuffer(b"".join(texts), np.uint8), offsets
+        return _text_spans(array.cast(pa.large_string()).fill_null("null"))
+    if pa.types.is_floating(kind):
+        # One call for all: 3 times as fast as one for each. Arrow's own text of 1.0 is "1", which is another type in JSON.
+        texts = json.dumps(array.to_pylist())[1:-1].split(", ") if len(array) else []
+        return _text_spans(pa.array(texts, pa.large_string()))
+    plain = [json.dumps(_plain(v), ensure_ascii=False, separators=(",", ":")) for v in array.to_pylist()]
+    return _text_spans(pa.array(plain, pa.large_string()))
+
+
+def _text_spans(array: pa.Array) -> tuple[Array, Array]:
+    parts = buffers.string_buffers(array)
+    offsets = np.asarray(parts.offsets, np.int64)
+    return parts.data[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
 def _plain(value: Any) -> Any:
@@ -221,18 +231,32 @@ def _with_prefix(data: Array, offsets: Array, at: Array, prefix: bytes, comma: A
 
 
 def _equal(new: pa.Array, old: pa.Array) -> Array:
-    """True where the values are the same (both null counts); values of another type count as changed."""
+    """True where the values are the same (both null counts). A value of another kind ("1" for 1, 1 for true) is a change."""
+    nulls: Array = np.asarray(pc.and_(new.is_null(), old.is_null()).to_numpy(zero_copy_only=False), bool)
+    kinds = _kind(new.type), _kind(old.type)
+    if kinds[0] != kinds[1]:
+        return nulls
+    if kinds[0] == "nested":  # by text: a member that is null and one that is missing are alike
+        pairs = zip(new.to_pylist(), old.to_pylist(), strict=True)
+        same = [a is not None and b is not None and canonical_text(a) == canonical_text(b) for a, b in pairs]
+        return np.logical_or(nulls, same)
     if new.type != old.type:
         try:
             new = new.cast(old.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-            return np.zeros(len(new), bool)
-    both_null = pc.and_(new.is_null(), old.is_null())
-    try:
-        same = pc.fill_null(pc.equal(new, old), False)
-    except pa.ArrowNotImplementedError:  # nested types have no equal kernel
-        return np.array([a == b for a, b in zip(new.to_pylist(), old.to_pylist(), strict=True)], bool)
-    return np.asarray(pc.or_(same, both_null).to_numpy(zero_copy_only=False), bool)
+            # A trip through floats cannot be undone for some value of this column: compare one by one, exactly.
+            return np.array([a == b for a, b in zip(new.to_pylist(), old.to_pylist(), strict=True)], bool)
+    equal: Array = pc.fill_null(pc.equal(new, old), False).to_numpy(zero_copy_only=False)
+    return equal | nulls
+
+
+def _kind(kind: pa.DataType) -> str:
+    """Types of one kind may stand for each other: a trip through pandas changes widths and makes integers floats."""
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return "number"
+    if is_text(kind):
+        return "text"
+    return "nested" if pa.types.is_nested(kind) else str(kind)
 
 
 def _not_null(array: pa.Array) -> Array:
@@ -240,6 +264,6 @@ def _not_null(array: pa.Array) -> Array:
 
 
 def _take(array: pa.Array, rows: Array) -> pa.Array:
-    return (
-        array if len(rows) == len(array) and bool((rows == np.arange(len(rows))).all()) else array.take(pa.array(rows))
-    )
+    if len(rows) == len(array) and bool((rows == np.arange(len(rows))).all()):
+        return array
+    return array.take(pa.array(rows))

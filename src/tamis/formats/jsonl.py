@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from tamis.formats.canonical import EXACT_INT, number_text
 from tamis.formats.nested import array_of, deep_recursion, load
 from tamis.kernels import buffers, hash128, json_scan, json_text
+from tamis.tasks import MISSING, NULL, OTHER, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,7 @@ BAD_RECORD = {
     json_scan.TOO_LARGE: "larger than max_record",
 }
 _MISSING, _NULL, _FALSE, _TRUE, _INT, _FLOAT, _STRING, _ESCAPED, _OBJECT, _ARRAY = range(10)
+_KINDS = np.array([MISSING, NULL, OTHER, OTHER, OTHER, OTHER, TEXT, TEXT, OTHER, OTHER], np.uint8)
 
 
 class JsonlBlock:
@@ -79,6 +81,10 @@ class JsonlBlock:
             at = [known.index(n) for n in names]
             return self._scan.types[:, at], self._scan.val_start[:, at], self._scan.val_len[:, at]
         return json_scan.rescan(self.buf, self._scan, names)
+
+    def kinds(self, name: str) -> Array:
+        """What stands in this field of every record: tasks.MISSING, NULL, TEXT or OTHER."""
+        return _KINDS[self.spans([name])[0][:, 0]]
 
     def column(self, name: str) -> pa.Array:
         types, start, length = (np.ascontiguousarray(x[:, 0]) for x in self.spans([name]))

@@ -23,6 +23,7 @@ from tamis.formats.type_names import MAX_DEPTH
 
 MAX_FACTS = 1000
 """Objects used as dictionaries (a field per user) would make a type without end; beyond this the column is text."""
+_PLAIN = {bool: BOOL, float: FLOAT, str: STRING}
 _TEXT_DEPTH = MAX_DEPTH - 2  # the same limit as in observed.py
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MAX_LEVELS = 4000  # the scanner lets 1000 levels pass; json.loads and the functions here take a few frames for each
@@ -77,18 +78,7 @@ def _without_surrogates(value: Any) -> Any:
 
 def array_of(values: list[Any]) -> pa.Array:
     """One column of values. Call it under `deep_recursion`."""
-    try:
-        guess = pa.array(values)
-        if _is_within(guess.type, 0, [0]):
-            return guess
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        pass  # values that do not agree, or that only `observed.py` has a type for
-    seen = Observed()
-    for i, value in enumerate(values):
-        seen = seen.join(facts_of(value))
-        if i % 100 == 0 and n_facts(seen) > MAX_FACTS:
-            break
-    kind = column_type(seen)
+    kind = column_type(_facts_of_all(values, 0))
     if is_text(kind):
         return pa.array([None if v is None else canonical_text(v) for v in values], kind)
     return pa.array(values, kind)
@@ -110,10 +100,23 @@ def facts_of(value: Any, depth: int = 0) -> Observed:
         return Observed(STRING | INT)
     if isinstance(value, dict):
         return Observed(STRUCT, None, {k: facts_of(v, depth + 1) for k, v in value.items()})
-    item = Observed()
-    for member in value:
-        item = item.join(facts_of(member, depth + 1))
-    return Observed(LIST, item)
+    return Observed(LIST, _facts_of_all(value, depth + 1))
+
+
+def _facts_of_all(values: list[Any], depth: int) -> Observed:
+    # Arrow's own inference is no help: it takes [0.5, true] for two floats.
+    kinds = set(map(type, values)) - {type(None)}
+    if len(kinds) == 1 and (flags := _PLAIN.get(kinds.copy().pop())):  # long lists of numbers: embeddings
+        return Observed(flags)
+    if kinds == {int}:
+        numbers = [v for v in values if v is not None]
+        return Observed(_integer_facts(min(numbers)) | _integer_facts(max(numbers)))
+    seen = Observed()
+    for i, value in enumerate(values):
+        seen = seen.join(facts_of(value, depth))
+        if i % 100 == 99 and n_facts(seen) > MAX_FACTS:
+            break
+    return seen
 
 
 def _integer_facts(value: int) -> int:
@@ -148,11 +151,3 @@ def n_facts(seen: Observed) -> int:
 def revived(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """A column that had to be stored as text ({} has no fields, which Parquet cannot store) back in its own type."""
     return pa.array([None if text is None else json.loads(text) for text in array.to_pylist()], kind)
-
-
-def _is_within(kind: pa.DataType, depth: int, n: list[int]) -> bool:
-    """Whether a type that Arrow guessed keeps to the limits of depth and size."""
-    n[0] += 1
-    if n[0] > MAX_FACTS or (pa.types.is_nested(kind) and depth >= _TEXT_DEPTH):
-        return False
-    return all(_is_within(kind.field(i).type, depth + 1, n) for i in range(kind.num_fields))

@@ -53,7 +53,9 @@ def read_range(file: BinaryIO, start: int, end: int, max_record_bytes: int, at_f
     elif at_file_start:
         file.seek(0)
         if file.read(3) == _BOM:
-            first = 3
+            first, end = 3, min(max(end, 4), size)  # the mark is the beginning of the first line
+            if first >= end:
+                return RangeBytes(np.empty(0, np.uint8), end)
     data = np.empty(end - first, np.uint8)
     file.seek(first)
     n = _read_into(file, data)

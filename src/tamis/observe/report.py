@@ -94,7 +94,16 @@ def gather(folder: Path) -> Facts:
 
 
 def render(facts: Facts) -> str:
-    parts = [_head(facts), _funnel(facts), _memory(facts), _quarantine(facts), _settings(facts), _counters(facts), _events(facts), _environment()]
+    parts = [
+        _head(facts),
+        _funnel(facts),
+        _memory(facts),
+        _quarantine(facts),
+        _settings(facts),
+        _counters(facts),
+        _events(facts),
+        _environment(),
+    ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>Tamis: {_e(facts.run_dir.resolve().parent.name)}</title><style>{_CSS}</style></head><body>"
@@ -109,7 +118,9 @@ def _head(facts: Facts) -> str:
     code = about.get("exit_code")
     good = status in ("finished", "sampled") and code == 0
     lines = [f"<h1>{_e(facts.run_dir.resolve().parent)}</h1>"]
-    lines.append(f'<p class="{"good" if good else "bad"}">{_e(status)}{"" if good or code is None else f", exit code {_e(code)}"}</p>')
+    lines.append(
+        f'<p class="{"good" if good else "bad"}">{_e(status)}{"" if good or code is None else f", exit code {_e(code)}"}</p>'
+    )
     if about.get("message"):
         lines.append(f'<p class="bad">{_e(about["message"])}</p>')
     lines += [f'<p class="bad">{_e(problem)}</p>' for problem in facts.problems]
@@ -122,7 +133,11 @@ def _cards(facts: Facts) -> str:
     cards: list[tuple[str, str]] = []
     ledger, about = facts.ledger, facts.manifest
     if ledger is not None:
-        cards += [("read", f"{ledger.records.n:,}"), ("written", f"{ledger.written.n:,}"), ("dropped", f"{ledger.n_dropped:,}")]
+        cards += [
+            ("read", f"{ledger.records.n:,}"),
+            ("written", f"{ledger.written.n:,}"),
+            ("dropped", f"{ledger.n_dropped:,}"),
+        ]
         cards.append(("quarantined", f"{ledger.quarantined.n:,}"))
         seconds = _number(about.get("seconds"))
         if seconds:
@@ -130,10 +145,17 @@ def _cards(facts: Facts) -> str:
     elif facts.samples.points:
         last = facts.samples.last
         cards += [(name, f"{last[name]:,}") for name in ("documents", "written", "dropped", "quarantined")]
-    peak, budget = _number(about.get("peak_bytes")) or facts.samples.peak_bytes, _number(about.get("budget_bytes")) or facts.samples.budget_bytes
+    peak, budget = (
+        _number(about.get("peak_bytes")) or facts.samples.peak_bytes,
+        _number(about.get("budget_bytes")) or facts.samples.budget_bytes,
+    )
     if budget:
         cards.append(("peak of budget", f"{format_size(peak)} / {format_size(budget)}"))
-    return '<div class="cards">' + "".join(f'<div class="card"><span class="dim">{_e(k)}</span><b>{_e(v)}</b></div>' for k, v in cards) + "</div>"
+    return (
+        '<div class="cards">'
+        + "".join(f'<div class="card"><span class="dim">{_e(k)}</span><b>{_e(v)}</b></div>' for k, v in cards)
+        + "</div>"
+    )
 
 
 def _funnel(facts: Facts) -> str:
@@ -172,15 +194,24 @@ def _quarantine(facts: Facts) -> str:
             f"<p><span class=dim>{_e(x.file)} at {x.offset:,} ({_e(x.unit)}), length {x.length:,}</span><br><code>{_e(x.start_of_raw(_RAW_CHARS))}</code></p>"
             for x in facts.reasons[key]
         )
-        rows.append([_e(reason) + (f'<br><span class="dim">stage {_e(stage)}</span>' if stage else ""), _n(n), examples])
-    more = f'<p class="dim">Only the first {_MAX_ENTRIES:,} entries were looked at.</p>' if facts.n_entries > _MAX_ENTRIES else ""
+        rows.append(
+            [_e(reason) + (f'<br><span class="dim">stage {_e(stage)}</span>' if stage else ""), _n(n), examples]
+        )
+    more = (
+        f'<p class="dim">Only the first {_MAX_ENTRIES:,} entries were looked at.</p>'
+        if facts.n_entries > _MAX_ENTRIES
+        else ""
+    )
     return "<h2>Quarantine</h2>" + _table(["reason", "entries", "examples"], rows, (1,)) + more
 
 
 def _settings(facts: Facts) -> str:
     if not facts.settings:
         return ""
-    rows = [[_e(s.get("name")), f"<code>{_e(_value(s.get('value')))}</code>", _e(s.get("chosen_by")), _e(s.get("why"))] for s in facts.settings]
+    rows = [
+        [_e(s.get("name")), f"<code>{_e(_value(s.get('value')))}</code>", _e(s.get("chosen_by")), _e(s.get("why"))]
+        for s in facts.settings
+    ]
     return "<h2>Settings and their reasons</h2>" + _table(["setting", "value", "chosen by", "why"], rows)
 
 
@@ -188,13 +219,18 @@ def _counters(facts: Facts) -> str:
     counters = facts.manifest.get("counters")
     if not isinstance(counters, dict) or not counters:
         return ""
-    return "<h2>What the supervisor did</h2>" + _table(["counter", "times"], [[_e(k), _e(v)] for k, v in counters.items()], (1,))
+    return "<h2>What the supervisor did</h2>" + _table(
+        ["counter", "times"], [[_e(k), _e(v)] for k, v in counters.items()], (1,)
+    )
 
 
 def _events(facts: Facts) -> str:
     if not facts.samples.events:
         return ""
-    rows = [[_e(time.strftime("%H:%M:%S", time.localtime(at))), _e(kind), _e(text[:500])] for at, kind, text in facts.samples.events]
+    rows = [
+        [_e(time.strftime("%H:%M:%S", time.localtime(at))), _e(kind), _e(text[:500])]
+        for at, kind, text in facts.samples.events
+    ]
     return "<h2>Last events</h2>" + _table(["time", "event", "what"], rows)
 
 
@@ -212,7 +248,9 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequenc
     """Cells are HTML: whoever makes them escapes."""
     kind = ['class="n"' if i in right else "" for i in range(len(columns))]
     head = "".join(f"<th {kind[i]}>{_e(c)}</th>" for i, c in enumerate(columns))
-    body = "".join("<tr>" + "".join(f"<td {kind[i]}>{cell}</td>" for i, cell in enumerate(row)) + "</tr>" for row in rows)
+    body = "".join(
+        "<tr>" + "".join(f"<td {kind[i]}>{cell}</td>" for i, cell in enumerate(row)) + "</tr>" for row in rows
+    )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

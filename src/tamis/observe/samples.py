@@ -37,12 +37,40 @@ def read_samples(path: Path, problems: list[str]) -> Samples:
     return samples
 
 
+@dataclass(frozen=True)
+class Failure:
+    stage: str
+    error: str
+    trace: str
+
+
+def last_failure(path: Path, since_s: float) -> Failure | None:
+    """The last time since then that something raised in a worker; None if none did, or nobody knows."""
+    if not path.exists():
+        return None
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True, timeout=1.0)) as db:
+            rows = db.execute(
+                "SELECT data FROM events WHERE kind = 'failed' AND at >= ? ORDER BY at DESC LIMIT 50", (since_s,)
+            ).fetchall()
+        for (data,) in rows:
+            facts = json.loads(data)
+            if facts.get("kind") == "error":
+                return Failure(str(facts.get("stage") or ""), str(facts.get("error", "")), str(facts.get("trace") or ""))
+    except (sqlite3.Error, ValueError, TypeError, AttributeError):
+        pass
+    return None
+
+
 def _read(db: sqlite3.Connection, samples: Samples) -> None:
-    n, first, last, peak, budget = db.execute("SELECT count(*), min(at), max(at), max(used_bytes), max(budget_bytes) FROM samples").fetchone()
+    n, first, last, peak, budget = db.execute(
+        "SELECT count(*), min(at), max(at), max(used_bytes), max(budget_bytes) FROM samples"
+    ).fetchone()
     if n:
         width = max((last - first) / MAX_POINTS, 1e-9)
         rows = db.execute(
-            "SELECT min(at), max(used_bytes) FROM samples GROUP BY CAST((at - ?) / ? AS INTEGER) ORDER BY 1", (first, width)
+            "SELECT min(at), max(used_bytes) FROM samples GROUP BY CAST((at - ?) / ? AS INTEGER) ORDER BY 1",
+            (first, width),
         )
         samples.points = [(float(at - first), int(used)) for at, used in rows]
         samples.peak_bytes, samples.budget_bytes = int(peak), int(budget)

@@ -1,0 +1,125 @@
+"""`tamis demo`: real text from this machine, planted faults, a run under a small budget, and the proof that all were found."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tamis.cli import options
+from tamis.errors import RunConflict
+
+if TYPE_CHECKING:
+    from tamis.demo.corpus import Planted
+
+
+def demo(
+    size: Annotated[str, typer.Option(help="How much text to gather, decoded.")] = "300MB",
+    memory: Annotated[str, typer.Option(help="Memory budget of the run.")] = "512MB",
+    output: Annotated[Path, typer.Option(help="Folder for the corpus and the result.")] = Path("demo-output"),
+    as_json: options.AsJson = False,
+) -> None:
+    """Gather text that is on this machine, plant faults, curate it, and compare what was found with what was planted.
+
+    No network is used. The folder may be deleted afterwards. Exit code 1 if anything differs.
+
+    Example: tamis demo --size 100MB --memory 400MB
+    """
+    from tamis.cli.request import Request
+    from tamis.cli.run import execute
+    from tamis.cli.show import print_json
+
+    began = time.monotonic()
+    planted = _corpus(output, size, as_json)
+    made_s = time.monotonic() - began
+    changes = {"input": str(output / "corpus"), "output": str(output / "result")}
+    about = execute(Request("demo", changes, settings={"memory": memory, "fresh": True}), quiet=as_json)
+    rows = compare(planted, about)
+    about["checks"] = [{"what": what, "planted": a, "found": b} for what, a, b in rows]
+    same = all(a == b for _, a, b in rows) and about["exit_code"] == 0 and about["peak_bytes"] <= about["budget_bytes"]
+    if as_json:
+        print_json({**about, "demo": "passed" if same else "failed"})
+    else:
+        _print(planted, about, rows, same, made_s)
+    raise typer.Exit(0 if same else 1)
+
+
+def compare(planted: Planted, about: dict[str, Any]) -> list[tuple[str, int, int]]:
+    """(what, number planted, number found) for everything whose number is known."""
+    dropped = {stage["name"]: stage["n_in"] - stage["n_out"] for stage in about["stages"]}
+    bad_text = ("missing_text", "null_text", "non_string_text", "junk")
+    n_good = planted.n_documents - sum(planted.totals[kind] for kind in bad_text)
+    return [
+        ("records in all", planted.n_documents + planted.n_bad_lines, about["n_records"]),
+        ("broken, not UTF-8 or not an object: quarantined", planted.n_bad_lines, about["n_quarantined"]),
+        ("damaged gzip file: the rest quarantined", planted.n_damaged_files, about["n_bad_ranges"]),
+        ("blank lines: passed over", planted.totals["blank_line"], about["n_blank_lines"]),
+        ("text missing: dropped", planted.totals["missing_text"], dropped.get("text is missing", 0)),
+        ("text null: dropped", planted.totals["null_text"], dropped.get("text is null", 0)),
+        ("text not a string: dropped", planted.totals["non_string_text"], dropped.get("text is no string", 0)),
+        ("junk: dropped", planted.totals["junk"], dropped.get("text is junk", 0)),
+        ("good documents: written", n_good, about["n_written"]),
+    ]
+
+
+def _corpus(output: Path, size: str, quiet: bool) -> Planted:
+    """The corpus in `output`, made now unless it is there already in this size."""
+    from tamis.demo.corpus import corpus_dir, gather, load
+    from tamis.sizes import format_size, parse_size
+
+    target_bytes = parse_size(size, "--size")
+    planted = load(output)
+    if planted is not None and corpus_dir(output).exists():
+        if planted.target_bytes != target_bytes:
+            raise RunConflict(
+                f"{output} holds a demo of {format_size(planted.target_bytes)}; remove the folder, or give another --output"
+            )
+        return planted
+    if output.exists() and any(output.iterdir()):
+        raise RunConflict(f"{output} is not empty and holds no demo; give another --output")
+    if not quiet:
+        typer.echo(f"gathering {format_size(target_bytes)} of text from this machine ...", err=True)
+    return _gather_apart(output, target_bytes) or gather(output, target_bytes)
+
+
+def _gather_apart(output: Path, target_bytes: int) -> Planted | None:
+    """Gather in a process of its own: what it imports (pyarrow) must not stay in this one, which is part of the budget."""
+    import subprocess
+    import sys
+
+    from tamis.demo.corpus import load
+
+    code = "import sys; from tamis.demo.corpus import gather; gather(sys.argv[1], int(sys.argv[2]))"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(output), str(target_bytes)], env=env, stderr=subprocess.PIPE, check=False
+    )
+    return load(output) if done.returncode == 0 else None
+
+
+def _print(
+    planted: Planted, about: dict[str, Any], rows: list[tuple[str, int, int]], same: bool, made_s: float
+) -> None:
+    from tamis.cli.show import print_lines, print_table
+    from tamis.sizes import format_size
+
+    head = f"{format_size(planted.n_bytes)} of text in {len(planted.files)} files (JSONL, gzip, zstd, Parquet)"
+    print_lines([f"{head}, made in {made_s:.0f} s", *([planted.remark()] if planted.remark() else []), ""])
+    table = [(what, f"{a:,}", f"{b:,}", "yes" if a == b else "NO") for what, a, b in rows]
+    print_table("Planted and found", ["what", "planted", "found", "same"], table, right=(1, 2))
+    percent = 100 * about["peak_bytes"] / about["budget_bytes"]
+    print_lines(
+        [
+            f"{planted.totals.get('duplicate', 0):,} duplicates were planted too; this recipe does not look for them",
+            f"curated in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory {format_size(about['peak_bytes'])} "
+            f"of {format_size(about['budget_bytes'])} ({percent:.0f} %)",
+            f"output: {about['output']} ({about['n_files']} files)",
+            f"quarantine: tamis quarantine {about['output']}",
+            f"report: {about['report']}",
+            "",
+            "everything that was planted was found" if same else "SOMETHING DIFFERS: see above",
+        ]
+    )

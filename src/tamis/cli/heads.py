@@ -1,0 +1,74 @@
+"""The first MB of some input files, copied as files of their own: what `tamis plan` tries a recipe on.
+
+Runs as a process of its own (`python -m tamis.cli.heads`, JSON on stdin and stdout), because it needs pyarrow and the
+planning process is measured as part of the budget.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from tamis.formats.compression import StreamFault, StreamReader
+
+
+def copy_heads(paths: list[str], folder: str, n_bytes: int) -> list[dict[str, Any]]:
+    """For each file that can be read: its copy, and how many decoded bytes one byte of the file holds."""
+    share = max(n_bytes // max(len(paths), 1), 64_000)
+    heads = []
+    for i, path in enumerate(paths):
+        try:
+            made = _parquet(path, folder, i, share) if path.endswith(".parquet") else _jsonl(path, folder, i, share)
+        except (OSError, ValueError) as exc:  # pyarrow's errors are ValueErrors
+            heads.append({"path": path, "error": str(exc)[:200]})
+            continue
+        heads.append({"path": path, **made})
+    return heads
+
+
+def _jsonl(path: str, folder: str, i: int, n_bytes: int) -> dict[str, Any]:
+    parts, total = [], 0
+    with StreamReader.open(path) as reader:
+        try:
+            while total < n_bytes and (data := reader.read(min(n_bytes - total, 1 << 20))):
+                parts.append(data)
+                total += len(data)
+            ended = total < n_bytes
+        except StreamFault:
+            ended = False
+        consumed = reader.compressed_offset
+    data = b"".join(parts)
+    end = len(data) if ended else data.rfind(b"\n") + 1
+    copy = os.path.join(folder, f"head-{i:03d}.jsonl")
+    with open(copy, "wb") as file:
+        file.write(data[:end])
+    return {"head": copy if end else "", "ratio": total / consumed if consumed else 1.0}
+
+
+def _parquet(path: str, folder: str, i: int, n_bytes: int) -> dict[str, Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+        groups = [file.metadata.row_group(g).total_byte_size for g in range(file.metadata.num_row_groups)]
+        batches, total = [], 0
+        for batch in file.iter_batches(batch_size=256):
+            batches.append(batch)
+            total += batch.nbytes
+            if total >= n_bytes:
+                break
+        table = pa.Table.from_batches(batches, file.schema_arrow)
+    copy = os.path.join(folder, f"head-{i:03d}.parquet")
+    pq.write_table(table, copy)
+    return {"head": copy if len(table) else "", "ratio": sum(groups) / max(os.path.getsize(path), 1)}
+
+
+def main() -> None:
+    asked = json.load(sys.stdin)
+    json.dump(copy_heads(asked["paths"], asked["folder"], int(asked["n_bytes"])), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

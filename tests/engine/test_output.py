@@ -1,0 +1,167 @@
+"""Parquet output: one schema for all files of a run, whatever the cut into partitions; declared schemas."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tamis import InProcessExecutor, LocalExecutor, Pipeline
+from tamis.engine.run import RunResult
+from tamis.stages.text.io.reader import JsonlReader, ParquetReader
+from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
+
+
+def convert(source: Path, target: Path, blocksize: int, executor: Any = None, **writer: Any) -> RunResult:
+    pipeline = Pipeline("convert", stages=[JsonlReader(str(source), blocksize=blocksize), ParquetWriter(str(target), **writer)])
+    result = pipeline.execute(executor or InProcessExecutor(), memory="512MB")
+    assert (result.status, result.exit_code) == ("finished", 0), result.message
+    return result
+
+
+def test_documents_without_fields_are_not_lost(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("{}\n{ }\n")
+    convert(tmp_path / "in.jsonl", tmp_path / "out", 1 << 20)
+    assert outcome(tmp_path / "out")[1] == {'{"_tamis_no_fields": null}': 2}
+
+
+def outcome(folder: Path) -> tuple[set[str], Counter[str], int]:
+    """(schemas, rows as text, files) of a folder of Parquet files."""
+    paths = sorted(folder.glob("*.parquet"))
+    tables = [pq.read_table(p) for p in paths]
+    rows: Counter[str] = Counter()
+    for table in tables:
+        rows.update(json.dumps(row, sort_keys=True) for row in table.to_pylist())
+    return {str(t.schema.remove_metadata()) for t in tables}, rows, len(paths)
+
+
+big = st.sampled_from([2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), 10**30])
+leaf = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 3), big, st.sampled_from([0.5, -0.0, 1.0, 1e300]), st.sampled_from(["a", "", "é", "1"])
+)
+value = st.recursive(
+    leaf,
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from("pq"), inner, max_size=2)),
+    max_leaves=4,
+)
+drifting = st.sampled_from([leaf, value, st.integers(-3, 3), big, st.floats(allow_nan=False), st.lists(st.integers(0, 9) | big)])
+
+
+@st.composite
+def files(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Records whose columns drift: each column draws its values from few kinds."""
+    kinds = {name: [draw(drifting) for _ in range(draw(st.integers(1, 2)))] for name in ("x", "y")}
+    records = []
+    for _ in range(draw(st.integers(1, 8))):
+        names = draw(st.sets(st.sampled_from(sorted(kinds))))
+        records.append({n: draw(draw(st.sampled_from(kinds[n]))) for n in sorted(names)})
+    return records
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(files())
+@example([{"x": {}}, {"x": {"p": 1}}, {"y": [{}]}, {"y": [{"q": "a"}]}])
+@example([{"x": 2**63}, {"x": 1}, {"x": 2}, {"y": [2**63]}, {"y": [1]}])
+@example([{"x": 2**53 + 1}, {"x": 0.5}, {"y": [2**53 + 1]}, {"y": [0.5]}])
+@example([{"x": {"p": 1}}, {"x": {"p": "a"}}, {"x": "text"}])
+@example([{"x": 1.0}, {"x": -0.0}, {"x": True}])
+@example([{"x": 10**30}, {"x": {"p": 10**30}}])
+@example([{}, {"x": 1}])
+@example([{"x": []}, {"x": [None]}, {"x": [[1]]}])
+def test_schema_and_rows_do_not_depend_on_the_cut(records: list[dict[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source = folder / "in.jsonl"
+        source.write_text("".join(json.dumps(r) + "\n" for r in records))
+        outcomes = []
+        for blocksize in (1 << 20, 60, 1):
+            convert(source, folder / f"out{blocksize}", blocksize)
+            outcomes.append(outcome(folder / f"out{blocksize}"))
+    assert outcomes[0][2] == 1
+    assert len(outcomes[0][0]) == 1
+    assert outcomes[1][:2] == outcomes[0][:2]
+    assert outcomes[2][:2] == outcomes[0][:2]
+    assert sum(outcomes[2][1].values()) == len(records)
+
+
+DRIFT = [{"id": i, "v": [i, float(i) / 2, str(i), {"k": i}, 2**63 + i][i // 200], "w": {"a": i} if i % 2 else {}} for i in range(1000)]
+
+
+def test_local_workers_agree_with_one_process(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(r) + "\n" for r in DRIFT))
+    convert(source, tmp_path / "one", 1 << 20)
+    result = convert(source, tmp_path / "many", 4000, LocalExecutor())
+    one, many = outcome(tmp_path / "one"), outcome(tmp_path / "many")
+    assert many[:2] == one[:2]
+    assert many[2] > 5
+    assert result.ledger.problems() == []
+    names = {f["name"] for f in result.files}
+    assert names == {p.name for p in (tmp_path / "many").glob("*.parquet")}
+    assert many[0] == {"id: int64\nv: large_string\nw: struct<a: int64>\n  child 0, a: int64"}
+
+
+def test_the_content_hash_is_that_of_the_files_as_they_are(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(r) + "\n" for r in DRIFT))
+    hashes = []
+    for blocksize in (1 << 20, 4000):
+        result = convert(source, tmp_path / str(blocksize), blocksize)
+        assert sum(int(f["content"], 16) for f in result.files) % (1 << 128) == result.ledger.content.identity
+        hashes.append(result.ledger.content.identity)
+    assert hashes[0] == hashes[1]
+
+
+def test_types_that_a_table_has_are_kept(tmp_path: Path) -> None:
+    table = pa.table({"i": pa.array([1, 2], pa.int16()), "f": pa.array([0.5, None], pa.float32()), "t": pa.array([0, 1], pa.timestamp("ms"))})
+    pq.write_table(table, tmp_path / "in.parquet")
+    pipeline = Pipeline("copy", stages=[ParquetReader(str(tmp_path / "in.parquet")), ParquetWriter(str(tmp_path / "out"))])
+    assert pipeline.execute(InProcessExecutor(), memory="512MB").exit_code == 0
+    copy = pq.read_table(next((tmp_path / "out").glob("*.parquet")))
+    assert {f.name: str(f.type) for f in copy.schema} == {"i": "int16", "f": "float", "t": "timestamp[ms]"}
+    assert copy.to_pylist() == [{k: row[k] for k in ("f", "i", "t")} for row in table.to_pylist()]
+
+
+def test_fields_of_the_writer_lead_in_their_order(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"a":1,"b":"x","c":2}\n{"a":1.5,"b":"y"}\n')
+    convert(source, tmp_path / "out", 10, fields=["b", "a"])
+    assert outcome(tmp_path / "out")[0] == {"b: large_string\na: double"}
+
+
+@pytest.mark.parametrize("blocksize", [1 << 20, 20])
+def test_rows_that_do_not_fit_a_declared_schema_are_dropped_with_a_reason(tmp_path: Path, blocksize: int) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(
+        '{"n":1,"t":"a","more":[1]}\n{"n":2.0,"t":5}\n{"n":1.5,"t":"c"}\n{"n":"3"}\n{"n":null,"t":"e"}\n{"n":true,"t":"f"}\n{"n":{"x":1}}\n'
+    )
+    result = convert(source, tmp_path / "out", blocksize, schema={"n": "int64", "t": "string"})
+    schemas, rows, _ = outcome(tmp_path / "out")
+    assert len(schemas) == 1
+    assert schemas.pop().startswith("n: int64\nt: ")
+    assert sorted(rows) == sorted(
+        ['{"n": 1, "t": "a"}', '{"n": 2, "t": "5"}', '{"n": 3, "t": null}', '{"n": null, "t": "e"}']
+    )
+    assert result.ledger.problems() == []
+    book = next(b for b in result.ledger.stages if b.name == "declared schema")
+    assert (book.into.n, book.out.n, sum(t.n for t in book.dropped.values())) == (7, 4, 3)
+    assert result.ledger.n_dropped == 3
+    assert sorted(reason.split(",")[0] for reason in book.dropped) == ["field 'n': expected int64"] * len(book.dropped)
+
+
+def test_jsonl_from_jsonl_is_byte_for_byte(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(b'{"a": 1.50}\r\n\n {"b":"\\u00e9"}')
+    pipeline = Pipeline("copy", stages=[JsonlReader(str(source)), JsonlWriter(str(tmp_path / "out"))])
+    result = pipeline.execute(InProcessExecutor(), memory="512MB")
+    assert result.exit_code == 0
+    written = b"".join(p.read_bytes() for p in sorted((tmp_path / "out").glob("*.jsonl")))
+    assert written == b'{"a": 1.50}\n {"b":"\\u00e9"}\n'

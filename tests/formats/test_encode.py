@@ -1,0 +1,277 @@
+"""encode_jsonl against dictionaries: what nobody touched stays as it was, what changed is what json.loads reads."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tamis.formats.encode import encode_jsonl, literals_of
+from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.tables import TableBlock
+from tamis.tasks import DocumentBatch
+
+RECORDS = [
+    b'{"id": 1, "text": "a\\u00e9\\/", "n": 1.50, "nest": {"b": [1,  2], "a": null}}',
+    b'  {"text":"b","id":2}\t ',
+    b"{}",
+    b"{ }",
+    b'{"id":3,"id":33,"text":"dup"}',
+    b'{"te\\u0078t":"escaped key","n":NaN}',
+    '{"é":"ü","text":null}'.encode(),
+    b'{"nest":[],"x":12345678901234567890123}',
+]
+
+
+def batch_of(records: list[bytes] = RECORDS, newline: bytes = b"\n") -> DocumentBatch:
+    block = JsonlBlock.parse(np.frombuffer(b"".join(r + newline for r in records), np.uint8))
+    assert not block.bad
+    return DocumentBatch.over(block, np.arange(block.n_rows))
+
+
+def lines(batch: DocumentBatch) -> list[bytes]:
+    encoded = encode_jsonl(batch)
+    assert encoded.offsets[0] == 0
+    assert encoded.offsets[-1] == len(encoded.data)
+    rows = [encoded.data[encoded.offsets[i] : encoded.offsets[i + 1]].tobytes() for i in range(batch.num_items)]
+    assert all(r.endswith(b"\n") for r in rows)
+    hi, lo = encoded.content_hash()
+    assert len(hi) == len(lo) == batch.num_items
+    return [r[:-1] for r in rows]
+
+
+def raw_members(record: bytes) -> list[tuple[str, bytes]]:
+    """(key, raw value text) of a record in order, by a scanner that is not ours."""
+    text, at, found = record.decode().strip(), 1, []
+    decoder = json.JSONDecoder()
+    while True:
+        while text[at] in " \t,":
+            at += 1
+        if text[at] == "}":
+            return found
+        key, at = decoder.raw_decode(text, at)
+        while text[at] in " \t:":
+            at += 1
+        _, end = decoder.raw_decode(text, at)
+        found.append((key, text[at:end].encode()))
+        at = end
+
+
+def test_untouched_records_come_out_byte_for_byte_and_are_not_copied() -> None:
+    batch = batch_of()
+    assert lines(batch) == RECORDS
+    assert np.shares_memory(encode_jsonl(batch).data, batch._origin.buf)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("newline", [b"\r\n", b"\n\n", b"\n \t\n"])
+def test_untouched_records_between_other_line_ends(newline: bytes) -> None:
+    assert lines(batch_of(newline=newline)) == RECORDS
+
+
+def test_no_newline_at_the_end() -> None:
+    block = JsonlBlock.parse(np.frombuffer(b'{"a":1}\n{"a":2}', np.uint8))
+    assert lines(DocumentBatch.over(block, np.arange(2))) == [b'{"a":1}', b'{"a":2}']
+
+
+def test_no_rows_at_all() -> None:
+    assert lines(batch_of().take(np.empty(0, np.int64))) == []
+    assert lines(batch_of().take(np.empty(0, np.int64)).with_column("k", pa.array([], pa.int64()))) == []
+    assert lines(batch_of().take(np.empty(0, np.int64)).drop_columns(["id"])) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, len(RECORDS) - 1), max_size=12))
+def test_rows_in_any_order_and_repeated(rows: list[int]) -> None:
+    assert lines(batch_of().take(np.array(rows, np.int64))) == [RECORDS[r] for r in rows]
+
+
+def test_a_new_field_is_spliced_in_before_the_brace() -> None:
+    batch = batch_of().with_column("k", pa.array([0.5, 1.0, 2.0, None, 4.25, 5e-7, 6.0, 7.0]))
+    assert lines(batch) == [
+        RECORDS[0][:-1] + b',"k":0.5}',
+        b'  {"text":"b","id":2,"k":1.0}\t ',
+        b'{"k":2.0}',
+        b"{ }",
+        b'{"id":3,"id":33,"text":"dup","k":4.25}',
+        b'{"te\\u0078t":"escaped key","n":NaN,"k":5e-07}',
+        '{"é":"ü","text":null,"k":6.0}'.encode(),
+        b'{"nest":[],"x":12345678901234567890123,"k":7.0}',
+    ]
+
+
+def test_two_new_fields_keep_their_order() -> None:
+    batch = batch_of([b"{}", b'{"a":1}']).with_column("y", ["1", None]).with_column("x", [True, False])
+    assert lines(batch) == [b'{"y":"1","x":true}', b'{"a":1,"x":false}']
+
+
+def test_only_values_that_changed_are_written_anew() -> None:
+    batch = batch_of()
+    texts = batch.column("text").to_pylist()
+    texts[1], texts[5], texts[2] = 'new "b"\n', "é", "added"
+    assert lines(batch.with_column("text", pa.array(texts, pa.string()))) == [
+        RECORDS[0],
+        b'  {"text":"new \\"b\\"\\n","id":2}\t ',
+        b'{"text":"added"}',
+        b"{ }",
+        RECORDS[4],
+        '{"te\\u0078t":"é","n":NaN}'.encode(),
+        RECORDS[6],
+        RECORDS[7],
+    ]
+
+
+def test_of_duplicate_keys_the_last_one_is_changed() -> None:
+    batch = batch_of([b'{"id":3,"id":33}'])
+    assert lines(batch.with_column("id", [4])) == [b'{"id":3,"id":4}']
+    assert lines(batch.with_column("id", [4]).with_column("k", [1])) == [b'{"id":3,"id":4,"k":1}']
+    assert lines(batch.with_column("k", [1]).drop_columns(["zzz"])) == [b'{"id":33,"k":1}']
+
+
+@pytest.mark.parametrize(
+    ("records", "new", "expected"),
+    [
+        ([b'{"x":1}', b'{"x":2}'], pa.array([1.0, 3.0]), [b'{"x":1}', b'{"x":3.0}']),
+        ([b'{"x":1}', b'{"x":2}'], pa.array([1.0, 2.5]), [b'{"x":1}', b'{"x":2.5}']),
+        ([b'{"x":1}', b'{"x":2}'], pa.array([1, 2], pa.int8()), [b'{"x":1}', b'{"x":2}']),
+        ([b'{"x":1}', b'{"x":2}'], pa.array(["1", "2"]), [b'{"x":"1"}', b'{"x":"2"}']),
+        ([b'{"x":true}', b'{"x":null}'], pa.array([1, None]), [b'{"x":1}', b'{"x":null}']),
+        ([b'{"x":1.0}', b"{}"], pa.array([True, None]), [b'{"x":true}', b"{}"]),
+        ([b'{"x":"a"}', b'{"x":"b"}'], pa.array([None, "b"]), [b'{"x":null}', b'{"x":"b"}']),
+        ([b'{"x":1}', b'{"x":"b"}'], pa.array(["1", "c"]), [b'{"x":1}', b'{"x":"c"}']),
+        ([b'{"x":{"a": 1}}', b'{"x":{"b":2}}'], pa.array([{"a": 1}, {"a": 3}]), [b'{"x":{"a": 1}}', b'{"x":{"a":3}}']),
+        ([b'{"x":[1, 2]}', b'{"x":[]}'], pa.array([[1, 2], [3]], pa.large_list(pa.int32())), [b'{"x":[1, 2]}', b'{"x":[3]}']),
+        ([b'{"x":9007199254740993}', b'{"x":1}'], pa.array([9007199254740992.0, 1.0]), [b'{"x":9007199254740992.0}', b'{"x":1}']),
+    ],
+)  # fmt: skip
+def test_what_counts_as_a_change(records: list[bytes], new: pa.Array, expected: list[bytes]) -> None:
+    assert lines(batch_of(records).with_column("x", new)) == expected
+    assert lines(batch_of(records).with_column("x", new).drop_columns(["other"])) == expected
+
+
+def test_fields_that_stay_keep_their_text_and_order_when_others_go() -> None:
+    batch = batch_of().drop_columns(["id"])
+    assert lines(batch) == [
+        b'{"text":"a\\u00e9\\/","n":1.50,"nest":{"b": [1,  2], "a": null}}',
+        b'{"text":"b"}',
+        b"{}",
+        b"{}",
+        b'{"text":"dup"}',
+        b'{"text":"escaped key","n":NaN}',
+        '{"é":"ü","text":null}'.encode(),
+        b'{"nest":[],"x":12345678901234567890123}',
+    ]
+
+
+def test_select_and_change_at_once() -> None:
+    batch = batch_of(RECORDS[:2]).with_column("text", ["new", "b"]).with_column("k", [None, 7]).select(["nest", "k", "text"])
+    assert lines(batch) == [b'{"text":"new","nest":{"b": [1,  2], "a": null}}', b'{"text":"b","k":7}']
+
+
+def test_a_dropped_field_that_comes_back_is_new() -> None:
+    batch = batch_of([b'{"a":1,"b":2}']).drop_columns(["a"]).with_column("a", [5])
+    assert json.loads(lines(batch)[0]) == {"a": 5, "b": 2}
+
+
+def test_rows_without_a_record_stand_where_they_belong() -> None:
+    batch = batch_of([b'{"a": 1}', b'{"a":2, "b":"x"}'])
+    batch._rows = np.array([-1, 1, -1, 0, 1])
+    batch._columns = {"k": pa.array([1, 2, None, None, 5])}
+    assert lines(batch) == [
+        b'{"a":null,"b":null,"k":1}', b'{"a":2, "b":"x","k":2}', b'{"a":null,"b":null,"k":null}', b'{"a": 1}', b'{"a":2, "b":"x","k":5}'
+    ]  # fmt: skip
+
+
+def test_rows_of_a_table() -> None:
+    table = pa.table({"t": ["a\n", None], "f": [1.0, float("inf")], "d": [datetime.date(2024, 1, 2), None]})
+    batch = DocumentBatch.over(TableBlock(table), np.array([1, 0]))
+    assert lines(batch) == [b'{"t":null,"f":Infinity,"d":null}', b'{"t":"a\\n","f":1.0,"d":"2024-01-02"}']
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (pa.array([1, None, -5], pa.int16()), ["1", "null", "-5"]),
+        (pa.array([2**64 - 1], pa.uint64()), ["18446744073709551615"]),
+        (pa.array([True, None, False]), ["true", "null", "false"]),
+        (pa.array([1.0, None, float("nan"), 1e22, -0.0]), ["1.0", "null", "NaN", "1e+22", "-0.0"]),
+        (pa.array([0.1], pa.float32()), ["0.10000000149011612"]),
+        (pa.array([], pa.float64()), []),
+        (pa.nulls(2), ["null", "null"]),
+        (pa.array(["é", None, 'a"b']).slice(1), ["null", '"a\\"b"']),
+        (pa.array(["a", "b", "a"]).dictionary_encode(), ['"a"', '"b"', '"a"']),
+        (pa.array([b"\xff\x00"]), ['"/wA="']),
+        (pa.array([decimal.Decimal("1.10")]), ['"1.10"']),
+        (pa.array([datetime.datetime(2024, 1, 2, 3, 4, 5)]), ['"2024-01-02T03:04:05"']),
+        (pa.array([[{"a": None}], None]), ['[{"a":null}]', "null"]),
+    ],
+)
+def test_literals(array: pa.Array, expected: list[str]) -> None:
+    data, offsets = literals_of(array)
+    assert [data[offsets[i] : offsets[i + 1]].tobytes().decode() for i in range(len(array))] == expected
+
+
+values = st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.text(max_size=8),
+                   st.lists(st.integers(0, 5), max_size=2), st.just({"k": [1, {"z": "y"}]}))  # fmt: skip
+names = st.sampled_from(["a", "b", 'q"', "é", ""])
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[list[bytes], list[int], list[tuple[str, str, list[str | None]]]]:
+    """Records, rows of them, and what happens to fields: set to texts, dropped or selected."""
+    records = []
+    for _ in range(draw(st.integers(1, 4))):
+        text = json.dumps(
+            draw(st.dictionaries(names, values, max_size=4)),
+            ensure_ascii=draw(st.booleans()),
+            separators=draw(st.sampled_from([(",", ":"), (" , ", " : ")])),
+        )
+        records.append(draw(st.sampled_from(["", " ", "\t"])).encode() + text.encode("utf-8", "surrogatepass"))
+    rows = draw(st.lists(st.integers(0, len(records) - 1), max_size=6))
+    edits = []
+    for _ in range(draw(st.integers(0, 3))):
+        what = draw(st.sampled_from(["set", "set", "drop"]))
+        column = draw(st.lists(st.none() | st.text(max_size=4), min_size=len(rows), max_size=len(rows)))
+        edits.append((what, draw(st.sampled_from(["a", "b", "é", "new"])), column))
+    return records, rows, edits
+
+
+@settings(max_examples=400, deadline=None)
+@given(cases())
+def test_output_reads_as_the_expected_dictionaries(case: tuple[list[bytes], list[int], list[tuple[str, str, list[str | None]]]]) -> None:
+    records, rows, edits = case
+    batch = batch_of(records).take(np.array(rows, np.int64))
+    expected: list[dict[str, Any]] = [json.loads(records[r]) for r in rows]
+    touched = set()
+    for what, name, column in edits:
+        touched.add(name)
+        if what == "drop":
+            batch = batch.drop_columns([name])
+            expected = [{k: v for k, v in d.items() if k != name} for d in expected]
+            continue
+        batch = batch.with_column(name, pa.array(column, pa.large_string()))
+        for wanted, value in zip(expected, column, strict=True):
+            if name in wanted or value is not None:
+                wanted[name] = value
+    found = lines(batch)
+    for line, wanted, row in zip(found, expected, rows, strict=True):
+        got = json.loads(line)
+        for name in touched & wanted.keys() & got.keys():
+            # Text that equals the canonical text of the old value is no change: the old value stands.
+            if got[name] != wanted[name]:
+                assert got[name] == json.loads(records[row])[name]
+                wanted[name] = got[name]
+        # An old value that is dropped and set to null afterwards may stay away: absent and null mean the same.
+        assert {k: v for k, v in got.items() if k not in touched or v is not None} == {
+            k: v for k, v in wanted.items() if k not in touched or v is not None
+        }
+        kept = [m for m in raw_members(records[row]) if m[0] not in touched]
+        assert [m for m in raw_members(line) if m[0] not in touched] == kept
+    if not edits:
+        assert found == [records[r] for r in rows]

@@ -1,0 +1,110 @@
+"""read_range: any cuts of a file yield every record exactly once."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tamis.formats.ranges import Oversize, read_range
+
+BOM = b"\xef\xbb\xbf"
+
+
+def records_of(data: bytes, first: int = 0) -> list[tuple[int, bytes]]:
+    """(place, line) of every line that is not empty; a byte order mark at the start of the file is no part of a record."""
+    found, at = [], first
+    for line in data.split(b"\n"):
+        if line:
+            found.append((at, line))
+        at += len(line) + 1
+    return found
+
+
+def expected_of(data: bytes) -> list[tuple[int, bytes]]:
+    skip = 3 if data.startswith(BOM) else 0
+    return records_of(data[skip:], skip)
+
+
+def read_all(data: bytes, cuts: list[int], max_record_bytes: int) -> tuple[list[tuple[int, bytes]], list[Oversize]]:
+    file = io.BytesIO(data)
+    edges = [0, *sorted(cuts), 1 << 62]
+    records: list[tuple[int, bytes]] = []
+    oversize: list[Oversize] = []
+    for start, end in zip(edges, edges[1:], strict=False):
+        found = read_range(file, start, end, max_record_bytes)
+        records += records_of(found.data.tobytes(), found.offset)
+        oversize += found.oversize
+    return records, oversize
+
+
+line = st.one_of(st.binary(max_size=6), st.sampled_from([b"", b"\r", BOM, b"x" * 30, b"y" * 31]))
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    st.lists(line, max_size=8),
+    st.sampled_from([b"\n", b"\r\n"]),
+    st.booleans(),
+    st.booleans(),
+    st.lists(st.integers(0, 130), max_size=6),
+    st.sampled_from([8, 30, 1000]),
+)
+@example([b"abc"], b"\n", False, True, [0, 1, 2, 3, 4], 1000)
+@example([b"abc", b"d"], b"\n", True, True, [1, 2, 3, 4, 5], 1000)
+@example([b"x" * 31, b"d"], b"\n", False, False, [3, 10, 31], 8)
+def test_every_record_exactly_once(
+    lines: list[bytes], newline: bytes, bom: bool, final: bool, cuts: list[int], max_record_bytes: int
+) -> None:
+    data = (BOM if bom else b"") + newline.join(lines) + (newline if final else b"")
+    expected = expected_of(data)
+    records, oversize = read_all(data, cuts, max_record_bytes)
+    skipped = [(o.offset, data[o.offset : o.offset + o.length]) for o in oversize]
+    assert sorted(records + skipped) == expected
+    # Only records above the limit are left out (one that lies inside its range is for the scanner to judge).
+    assert all(len(raw) > max_record_bytes for _, raw in skipped)
+
+
+def test_a_record_belongs_to_the_range_of_its_first_byte() -> None:
+    file = io.BytesIO(b"aaa\nbbb\nccc\n")
+    assert read_range(file, 0, 4, 100).data.tobytes() == b"aaa\n"
+    assert read_range(file, 0, 5, 100).data.tobytes() == b"aaa\nbbb\n"
+    assert read_range(file, 4, 5, 100).data.tobytes() == b"bbb\n"
+    assert read_range(file, 5, 8, 100).data.tobytes() == b""
+    assert read_range(file, 8, 99, 100).data.tobytes() == b"ccc\n"
+    assert read_range(file, 12, 99, 100).data.tobytes() == b""
+    assert read_range(io.BytesIO(b""), 0, 99, 100).data.tobytes() == b""
+
+
+@pytest.mark.parametrize("final", [b"\n", b""])
+def test_an_oversize_record_is_placed_and_never_held(final: bytes) -> None:
+    big = b"z" * (3 << 20)
+
+    class Watched(io.BytesIO):
+        largest = 0
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            data = super().read(size)
+            self.largest = max(self.largest, len(data))
+            return data
+
+    file = Watched(b"aaa\n" + big + final + (b"bbb\n" if final else b""))
+    found = read_range(file, 0, 10, 1000)
+    assert (found.data.tobytes(), found.oversize) == (b"aaa\n", [Oversize(4, 3 << 20)])
+    assert file.largest <= 1 << 20
+    rest = read_range(file, 10, 1 << 62, 1000)
+    assert rest.data.tobytes() == (b"bbb\n" if final else b"")
+
+
+def test_a_record_of_exactly_the_limit_is_no_oversize() -> None:
+    data = b"x" * 100 + b"\nb\n"
+    assert read_all(data, [50], 100) == ([(0, b"x" * 100), (101, b"b")], [])
+    assert read_all(data, [50], 99) == ([(101, b"b")], [Oversize(0, 100)])
+
+
+def test_the_middle_of_a_stream_has_no_byte_order_mark() -> None:
+    data = BOM + b"a\n"
+    assert read_range(io.BytesIO(data), 0, 9, 100).data.tobytes() == b"a\n"
+    assert read_range(io.BytesIO(data), 0, 9, 100, at_file_start=False).data.tobytes() == data
