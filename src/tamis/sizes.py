@@ -45,10 +45,9 @@ def parse_size(value: str | int | float, what: str = "size") -> int:
                 f"{what}: cannot read {value!r} as a size; write a number and a unit, e.g. '512MB' (10^6) or '1GiB' (2^30)"
             )
         number, unit = float(match.group(1)), _UNITS[match.group(2).lower()]
-    size = int(number * unit)
-    if size <= 0 or number != number or number == float("inf"):
-        raise UsageError(f"{what}: must be above zero, got {value!r}")
-    return size
+    if not 1 <= number * unit < 2**63:  # false for NaN too
+        raise UsageError(f"{what}: must be above zero and below 8 EiB, got {value!r}")
+    return int(number * unit)
 
 
 def format_size(n_bytes: float) -> str:

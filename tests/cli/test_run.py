@@ -195,7 +195,7 @@ def test_a_recipe_without_writer_needs_a_folder(place: Path) -> None:
 
 def test_ctrl_c_keeps_what_is_committed_and_leaves_no_process(place: Path) -> None:
     for i in range(60):
-        (place / "in" / f"b{i:02d}.jsonl").write_text('{"n": %d}\n' % i)
+        (place / "in" / f"b{i:02d}.jsonl").write_text(json.dumps({"n": i}) + "\n")
     (place / "slow.yaml").write_text(
         (place / "slow.yaml").read_text().replace("${input}", "${input}\n    files_per_partition: 1")
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import tempfile
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,9 @@ from tamis.engine.reading import Limits, read_pieces
 from tamis.engine.units import TO_END, Kind, Mode, Piece, Unit
 
 
-def run_feed(path: str, ranges: list[tuple[int, int]], block_bytes: int, max_record_bytes: int, kind: Kind = Kind.STREAM) -> tuple[list[Piece], dict[str, Any]]:
+def run_feed(
+    path: str, ranges: list[tuple[int, int]], block_bytes: int, max_record_bytes: int, kind: Kind = Kind.STREAM
+) -> tuple[list[Piece], dict[str, Any]]:
     """The blocks handed out and the report; blocks lie next to `path`."""
     folder = os.path.dirname(path)
     unit = Unit(7, [Piece(3, kind, path, s, e) for s, e in ranges], mode=Mode.FEED, block_bytes=block_bytes)
@@ -49,7 +52,9 @@ def lines_in(blocks: list[Piece]) -> list[tuple[int, bytes]]:
     return found
 
 
-line = st.one_of(st.binary(max_size=5).map(lambda b: b.replace(b"\n", b"")), st.sampled_from([b"", b"x" * 30, b"y" * 70]))
+line = st.one_of(
+    st.binary(max_size=5).map(lambda b: b.replace(b"\n", b"")), st.sampled_from([b"", b"x" * 30, b"y" * 70])
+)
 
 
 @settings(max_examples=300, deadline=None)
@@ -68,7 +73,7 @@ def test_every_record_of_the_missing_ranges_exactly_once(
 ) -> None:
     data = b"\n".join(lines) + (b"\n" if final else b"")
     edges = [0, *sorted(set(cuts)), TO_END]
-    ranges = list(zip(edges, edges[1:], strict=False))[int(odd) :: 2]
+    ranges = list(pairwise(edges))[int(odd) :: 2]
     ranges = [(s, e) for s, e in ranges if s < e] or [(0, TO_END)]
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "a.jsonl.gz")
@@ -105,8 +110,12 @@ def test_an_oversize_record_goes_to_quarantine_with_its_bytes(tmp_path: Any) -> 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 400), st.integers(1, 300), st.sampled_from([16, 100_000]), st.integers(0, 3000))
-def test_a_damaged_stream_yields_what_stands_before_and_names_the_rest(n_lost: int, block_bytes: int, max_record_bytes: int, start: int) -> None:
-    data = b"".join(b'{"n":%d,"t":"%s"}\n' % (i, bytes(97 + (i * 7 + j * j) % 26 for j in range(i % 23))) for i in range(200))
+def test_a_damaged_stream_yields_what_stands_before_and_names_the_rest(
+    n_lost: int, block_bytes: int, max_record_bytes: int, start: int
+) -> None:
+    data = b"".join(
+        b'{"n":%d,"t":"%s"}\n' % (i, bytes(97 + (i * 7 + j * j) % 26 for j in range(i % 23))) for i in range(200)
+    )
     start = data.rfind(b"\n", 0, start) + 1  # where an earlier run ended
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "a.jsonl.gz")

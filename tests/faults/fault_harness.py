@@ -9,6 +9,7 @@ import json
 import lzma
 import os
 import sqlite3
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,35 @@ from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
 SOURCE = str(Path(tamis.__file__).resolve().parents[1])
 HERE = str(Path(__file__).resolve().parent)
 
+# A run to be killed or disturbed: a plain script without a __main__ guard, as users write them.
+TARGET = """
+import sys
+
+from fault_stages import AddLength, DropOdd, Slow
+
+from tamis import LocalExecutor, Pipeline
+from tamis.stages.text.io.reader import DocumentReader
+from tamis.stages.text.io.writer import JsonlWriter
+
+source, output, memory, workers, blocksize, seconds = sys.argv[1:]
+pipeline = Pipeline("killed")
+pipeline.add_stage(DocumentReader(source, blocksize=blocksize)).add_stage(AddLength()).add_stage(DropOdd())
+pipeline.add_stage(Slow(float(seconds))).add_stage(JsonlWriter(output))
+pipeline.run(LocalExecutor(), memory=memory, workers=int(workers))
+"""
+
+
+def target(
+    source: Path, output: Path, memory: str, workers: str, blocksize: str, seconds_per_batch: float
+) -> list[str]:
+    """The command that runs TARGET."""
+    return [sys.executable, "-c", TARGET, str(source), str(output), memory, workers, blocksize, str(seconds_per_batch)]
+
 
 def env(**more: str) -> dict[str, str]:
     """The environment of a script that uses the package and the stages of this folder."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join((SOURCE, HERE)), **more}
+    paths = [SOURCE, HERE, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p), **more}
 
 
 def document(i: int, n_words: int = 12) -> bytes:
@@ -74,11 +100,19 @@ def make_pipeline(
 
 
 def execute(
-    source: Any, output: Path, stages: Sequence[Any] = (), *, local: bool = True, settings: dict[str, Any] | None = None, **how: Any
+    source: Any,
+    output: Path,
+    stages: Sequence[Any] = (),
+    *,
+    local: bool = True,
+    settings: dict[str, Any] | None = None,
+    **how: Any,
 ) -> RunResult:
     """Run and give the whole result, without judging it. Real worker processes unless `local` is false."""
     executor = LocalExecutor() if local else InProcessExecutor()
-    return make_pipeline(source, output, stages, **how).execute(executor, **{"memory": "512MB", "workers": 2, **(settings or {})})
+    return make_pipeline(source, output, stages, **how).execute(
+        executor, **{"memory": "512MB", "workers": 2, **(settings or {})}
+    )
 
 
 def outputs(output: Path) -> list[Path]:

@@ -54,7 +54,9 @@ class AddLength(TextStage):
     name: str = "add_length"
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        return task.with_column("length", pa.array([len(t) if isinstance(t, str) else -1 for t in texts(task)], pa.int64()))
+        return task.with_column(
+            "length", pa.array([len(t) if isinstance(t, str) else -1 for t in texts(task)], pa.int64())
+        )
 
 
 @dataclass(repr=False)
@@ -90,7 +92,9 @@ class Halves(TextStage):
         table = task.to_pyarrow()
         at = pa.array([i for i in range(len(table)) for _ in range(2)])
         doubled = table.take(at)
-        parts = [t[: len(t) // 2] if i % 2 == 0 else t[len(t) // 2 :] for i, t in enumerate(doubled["text"].to_pylist())]
+        parts = [
+            t[: len(t) // 2] if i % 2 == 0 else t[len(t) // 2 :] for i, t in enumerate(doubled["text"].to_pylist())
+        ]
         index = doubled.schema.get_field_index("text")
         return DocumentBatch(task.dataset_name, doubled.set_column(index, "text", pa.array(parts, pa.string())))
 

@@ -9,7 +9,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from fault_harness import (
-    assert_conserved, content_hash, documents, execute, lines_of, outputs, quarantine, write_lines,
+    assert_conserved,
+    content_hash,
+    documents,
+    execute,
+    lines_of,
+    outputs,
+    quarantine,
+    write_lines,
 )  # fmt: skip
 from fault_stages import AddLength, Shout
 
@@ -27,7 +34,10 @@ def test_empty_file_blank_lines_and_one_document(tmp_path: Path) -> None:
     result = execute(folder, tmp_path / "out", [AddLength()])
     assert_conserved(result)
     assert result.exit_code == 0
-    assert lines_of(tmp_path / "out") == [documents(1)[0][:-2] + b', "length":81 }'] or len(lines_of(tmp_path / "out")) == 1
+    assert (
+        lines_of(tmp_path / "out") == [documents(1)[0][:-2] + b', "length":81 }']
+        or len(lines_of(tmp_path / "out")) == 1
+    )
     assert result.ledger.n_blank_lines == 7
     assert result.ledger.records.n == 1
     assert quarantine(tmp_path / "out") == []
@@ -194,7 +204,9 @@ def test_records_larger_than_a_partition_are_kept(tmp_path: Path, compressed: bo
     lines = [*documents(50), large[0], large[1], *documents(50, 50), *large[2:]]
     data = b"\n".join(lines)
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / ("a.jsonl.gz" if compressed else "a.jsonl")).write_bytes(gzip.compress(data, 1, mtime=0) if compressed else data)
+    (tmp_path / "in" / ("a.jsonl.gz" if compressed else "a.jsonl")).write_bytes(
+        gzip.compress(data, 1, mtime=0) if compressed else data
+    )
     for blocksize, local in (("64KiB", True), ("64KiB", False), ("250KB", False)):
         out = tmp_path / f"out{blocksize}{local}"
         result = execute(tmp_path / "in", out, blocksize=blocksize, local=local, settings={"max_record": "1MB"})

@@ -15,7 +15,13 @@ from typing import Any
 import pytest
 import zstandard
 from fault_harness import (
-    assert_conserved, compress, content_hash, documents, execute, lines_of, quarantine,
+    assert_conserved,
+    compress,
+    content_hash,
+    documents,
+    execute,
+    lines_of,
+    quarantine,
 )  # fmt: skip
 
 CODECS = ("gz", "zst", "bz2", "xz")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fault_harness import HERE, assert_conserved, documents, env, execute, lines_of, quarantine, write_lines
@@ -46,7 +47,9 @@ class Meddle(TextStage):
 
 @pytest.mark.parametrize("kind", ["plain", "gz"])
 @pytest.mark.parametrize("what", ["vanish", "grow", "rewrite"])
-def test_a_file_that_changes_during_the_run_is_named_and_the_rest_is_committed(tmp_path: Path, what: str, kind: str) -> None:
+def test_a_file_that_changes_during_the_run_is_named_and_the_rest_is_committed(
+    tmp_path: Path, what: str, kind: str
+) -> None:
     import gzip
 
     folder = tmp_path / "in"
@@ -58,7 +61,12 @@ def test_a_file_that_changes_during_the_run_is_named_and_the_rest_is_committed(t
         victim.write_bytes(gzip.compress(b"\n".join(documents(600, 600)), mtime=0))
     write_lines(folder / "c.jsonl", documents(600, 1200))
     result = execute(
-        folder, tmp_path / "out", [Meddle(what, str(victim))], local=what == "vanish", files_per_partition=1, settings={"workers": 1}
+        folder,
+        tmp_path / "out",
+        [Meddle(what, str(victim))],
+        local=what == "vanish",
+        files_per_partition=1,
+        settings={"workers": 1},
     )
     assert os.path.exists(str(victim) + ".meddled"), "the fault did not fire"
     assert_conserved(result)
@@ -87,10 +95,16 @@ print("exit", result.exit_code, result.ledger.written.n, result.ledger.n_bad_ran
 def as_ordinary_user(script: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a script without root's powers: directly, or as `nobody` when the tests run as root."""
     more = {"HOME": str(cwd), "TAMIS_CACHE_DIR": os.environ.get("TAMIS_CACHE_DIR", "") or str(cwd / "cache")}
-    user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    user: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     return subprocess.run(
-        [sys.executable, "-c", script, *arguments], env=env(**more), cwd=cwd, capture_output=True, text=True, timeout=100, **user
-    )  # type: ignore[call-overload,no-any-return]
+        [sys.executable, "-c", script, *arguments],
+        env=env(**more),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        **user,
+    )
 
 
 def can_be_nobody() -> bool:

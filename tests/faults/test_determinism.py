@@ -17,7 +17,7 @@ from fault_stages import AddLength, DropOdd, Halves, JoinAll, Shout, ThroughPand
 from tamis import Resources
 
 PIPELINES: dict[str, Callable[[], list[Any]]] = {
-    "copy": lambda: [],
+    "copy": list,
     "added": lambda: [AddLength()],
     "changed": lambda: [Shout()],
     "dropped": lambda: [DropOdd()],
@@ -61,11 +61,15 @@ def test_block_size_executor_and_mode(corpus: Path, tmp_path: Path, which: str) 
     _same(tmp_path / "local", tmp_path / "ref")
 
 
-@pytest.mark.parametrize(("workers", "memory", "blocksize"), [(1, "420MB", None), (1, "1GB", "64KiB"), (2, "1GB", "1MiB")])
+@pytest.mark.parametrize(
+    ("workers", "memory", "blocksize"), [(1, "420MB", None), (1, "1GB", "64KiB"), (2, "1GB", "1MiB")]
+)
 def test_workers_and_budget(corpus: Path, tmp_path: Path, workers: int, memory: str, blocksize: str | None) -> None:
     stages = PIPELINES["all"]
     execute(corpus, tmp_path / "ref", stages(), local=False)
-    result = execute(corpus, tmp_path / "out", stages(), blocksize=blocksize, settings={"workers": workers, "memory": memory})
+    result = execute(
+        corpus, tmp_path / "out", stages(), blocksize=blocksize, settings={"workers": workers, "memory": memory}
+    )
     assert_conserved(result)
     _same(tmp_path / "out", tmp_path / "ref")
 
@@ -80,7 +84,9 @@ def test_fields(corpus: Path, tmp_path: Path) -> None:
 
 def test_n_to_one(corpus: Path, tmp_path: Path) -> None:
     """What belongs together is the file here, so every partition must be one file, whatever the budget."""
-    for i, (local, settings) in enumerate([(False, {}), (True, {"workers": 1, "memory": "1GB"}), (True, {"workers": 2, "mode": "batch"})]):
+    for i, (local, settings) in enumerate(
+        [(False, {}), (True, {"workers": 1, "memory": "1GB"}), (True, {"workers": 2, "mode": "batch"})]
+    ):
         result = execute(corpus, tmp_path / str(i), [JoinAll()], local=local, files_per_partition=1, settings=settings)
         assert_conserved(result)
         assert result.ledger.written.n == 3

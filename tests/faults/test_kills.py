@@ -1,18 +1,18 @@
 """Exactly once: kill -9 of workers, forking server and supervisor at random instants, then the same command again.
 
-The run lives in a script of its own (kill_target.py); every restart uses other workers, another budget and another block
+The run lives in a script of its own (TARGET in fault_harness.py); every restart uses other workers, another budget and another block
 size. At the end the content hash and the written lines are those of an undisturbed run.
 """
 
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fault_harness import HERE, content_hash, document, env, execute, lines_of, manifest, quarantine
+from fault_harness import content_hash, document, env, execute, lines_of, manifest, quarantine, target
 from fault_stages import AddLength, DropOdd, Slow
 
 N_DOCUMENTS = 16_000
@@ -43,9 +43,9 @@ class Killer:
     n_starts: int = 0
     committed_before: list[int] = field(default_factory=list)  # commits an interrupted run left to the next one
 
-    def run(self, victims: list[str]) -> None:
-        plan = list(victims)
-        deadline = time.monotonic() + 20 * (len(victims) + 2)
+    def run(self, plan: list[str]) -> None:
+        """Until the script has finished. Victims are taken off the plan as they are killed."""
+        deadline = time.monotonic() + 20 * (len(plan) + 2)
         while True:
             assert time.monotonic() < deadline, f"not finished after {self.n_starts} starts; killed {dict(self.killed)}"
             status, text = self._once(plan)
@@ -59,11 +59,8 @@ class Killer:
     def _once(self, plan: list[str]) -> tuple[int, str]:
         memory, workers, blocksize = self.rng.choice(SETTINGS)
         self.n_starts += 1
-        command = [sys.executable, os.path.join(HERE, "kill_target.py"), str(self.source), str(self.output)]
-        run = subprocess.Popen(
-            [*command, memory, workers, blocksize, str(self.seconds_per_batch)],
-            env=env(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+        command = target(self.source, self.output, memory, workers, blocksize, self.seconds_per_batch)
+        run = subprocess.Popen(command, env=env(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
             self._wait_for_work(run)
             while plan and run.poll() is None:
@@ -113,7 +110,7 @@ def _pids(run: int, victim: str) -> list[int]:
 def _write_plain(folder: Path) -> Path:
     folder.mkdir()
     cut = [0, N_DOCUMENTS // 2, N_DOCUMENTS // 2 + 20, N_DOCUMENTS]
-    for i, (a, b) in enumerate(zip(cut, cut[1:], strict=False)):
+    for i, (a, b) in enumerate(itertools.pairwise(cut)):
         (folder / f"{i}.jsonl").write_bytes(b"\n".join(document(k) for k in range(a, b)) + b"\n{broken\n")
     return folder
 
@@ -136,29 +133,42 @@ def _write_row_group(folder: Path) -> Path:
 WRITERS = {"plain": _write_plain, "gz": _write_gz, "row_group": _write_row_group}
 
 
-def _check(tmp_path: Path, kind: str, victims: list[str], seed: int, seconds_per_batch: float, early: float = 0.0) -> Killer:
+def _check(
+    tmp_path: Path, kind: str, victims: list[str], seed: int, seconds_per_batch: float, early: float = 0.0
+) -> Killer:
+    """Kill these, in as many runs as it takes; every run ends as an undisturbed one does."""
     source = WRITERS[kind](tmp_path / "in")
     calm = execute(source, tmp_path / "calm", [AddLength(), DropOdd(), Slow(0.0)], local=False, blocksize="300KB")
     assert calm.exit_code == 0
     expected = sorted(lines_of(tmp_path / "calm"))
     assert len(expected) > N_DOCUMENTS // 2 - 10
 
-    killer = Killer(source, tmp_path / "out", random.Random(seed), seconds_per_batch, early)
-    killer.run(victims)
+    rng, left, n_rounds = random.Random(seed), list(victims), 0
+    while True:
+        killer = Killer(source, tmp_path / f"out{n_rounds}", rng, seconds_per_batch, early)
+        n_before = len(left)
+        killer.run(left)
+        _same_as_calm(tmp_path / "calm", killer.output, expected)
+        again = execute(source, killer.output, [AddLength(), DropOdd(), Slow(seconds_per_batch)], local=False)
+        assert again.status == "already"
+        n_rounds += 1
+        if not left:
+            return killer
+        assert len(left) < n_before, "a whole run without a kill"
 
-    assert sum(killer.killed.values()) == len(victims), f"only {dict(killer.killed)} of {victims} were killed"
-    assert killer.n_starts > killer.killed["supervisor"]
-    written = sorted(lines_of(tmp_path / "out"))
+
+def _same_as_calm(calm: Path, out: Path, expected: list[bytes]) -> None:
+    written = sorted(lines_of(out))
     assert len(written) == len(set(written)), "something was written twice"
     assert written == expected
-    assert content_hash(tmp_path / "out") == content_hash(tmp_path / "calm")
-    assert manifest(tmp_path / "out")["ledger"]["records"] == manifest(tmp_path / "calm")["ledger"]["records"]
-    assert manifest(tmp_path / "out")["ledger"]["quarantined"] == manifest(tmp_path / "calm")["ledger"]["quarantined"]
-    places = [(e["file"], e["offset"]) for e in quarantine(tmp_path / "out")]
-    assert sorted(places) == sorted((e["file"], e["offset"]) for e in quarantine(tmp_path / "calm"))
-    again = execute(source, tmp_path / "out", [AddLength(), DropOdd(), Slow(seconds_per_batch)], local=False)
-    assert again.status == "already"
-    return killer
+    assert content_hash(out) == content_hash(calm)
+    assert manifest(out)["ledger"]["records"] == manifest(calm)["ledger"]["records"]
+    assert manifest(out)["ledger"]["quarantined"] == manifest(calm)["ledger"]["quarantined"]
+    assert sorted(_places(out)) == sorted(_places(calm))
+
+
+def _places(output: Path) -> list[tuple[str, int]]:
+    return [(e["file"], e["offset"]) for e in quarantine(output)]
 
 
 def _victims(n: int, seed: int) -> list[str]:

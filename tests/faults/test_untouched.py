@@ -63,7 +63,9 @@ def test_a_changed_column_leaves_the_others_alone(source: Path, tmp_path: Path) 
         if wanted == text:
             assert out == line
         else:
-            assert {k: v for k, v in json.loads(out).items() if k != "text"} == {k: v for k, v in json.loads(line).items() if k != "text"}
+            assert {k: v for k, v in json.loads(out).items() if k != "text"} == {
+                k: v for k, v in json.loads(line).items() if k != "text"
+            }
     numbers = b'"a":1e5,"b":1.0,"c":12345678901234567890,"d":-0,"e":1E+2,"f":0.1000'
     changed = [b'{"id":22,"text":"abc",%s,"dup":1,"dup":2}' % numbers]
     write_lines(tmp_path / "more" / "a.jsonl", changed)

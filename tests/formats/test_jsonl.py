@@ -107,7 +107,9 @@ def test_a_flat_column_is_json_loads_of_every_record(values: list[Any], ascii_on
 
 nested = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), big, st.floats(allow_nan=False), texts),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["a", "b", "é"]), inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["a", "b", "é"]), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -153,7 +155,11 @@ def test_a_nested_column_holds_the_values_or_their_canonical_text(values: list[A
         (['{"x":1,"x":"last"}'], "large_string", ["last"]),
         (['{"\\u0078":5}'], "int64", [5]),
         (['{"x":"\\ud800"}', '{"x":"\\ud83d\\ude00"}'], "large_string", ["\ufffd", "😀"]),
-        (['{"x":{"b":1}}', '{"x":{"a":"\\udc00"}}'], "struct<a: large_string, b: int64>", [{"b": 1, "a": None}, {"b": None, "a": "\ufffd"}]),
+        (
+            ['{"x":{"b":1}}', '{"x":{"a":"\\udc00"}}'],
+            "struct<a: large_string, b: int64>",
+            [{"b": 1, "a": None}, {"b": None, "a": "\ufffd"}],
+        ),
         (['{"x":[[1],[]]}', '{"x":null}'], "list<item: list<item: int64>>", [[[1], []], None]),
         (['{"x":[1,"a"]}', '{"x":[]}'], "large_string", ['[1,"a"]', "[]"]),
     ],
@@ -164,13 +170,32 @@ def test_types_follow_the_values(records: list[str], kind: str, values: list[Any
 
 
 def test_spellings_of_floats_that_only_json_loads_knows() -> None:
-    spellings = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1e-400", "5e-324", "2.5e-324", "1E5", "0.1", "-0.0", "1e0"]
+    spellings = [
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "1e400",
+        "-1e400",
+        "1e-400",
+        "5e-324",
+        "2.5e-324",
+        "1E5",
+        "0.1",
+        "-0.0",
+        "1e0",
+    ]
     got = block(*(f'{{"x":{s}}}' for s in spellings)).column("x").to_pylist()
     assert same(got, [json.loads(s) for s in spellings])
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.from_regex(r"-?(0|[1-9][0-9]{0,40})\.[0-9]{1,40}([eE][+-]?[0-9]{1,3})?", fullmatch=True), min_size=1, max_size=30))
+@given(
+    st.lists(
+        st.from_regex(r"-?(0|[1-9][0-9]{0,40})\.[0-9]{1,40}([eE][+-]?[0-9]{1,3})?", fullmatch=True),
+        min_size=1,
+        max_size=30,
+    )
+)
 def test_long_decimals_round_as_in_python(spellings: list[str]) -> None:
     got = block(*(f'{{"x":{s}}}' for s in spellings)).column("x").to_pylist()
     assert [math.copysign(1, g) for g in got] == [math.copysign(1, float(s)) for s in spellings]

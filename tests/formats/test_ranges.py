@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given, settings
@@ -33,7 +34,7 @@ def read_all(data: bytes, cuts: list[int], max_record_bytes: int) -> tuple[list[
     edges = [0, *sorted(cuts), 1 << 62]
     records: list[tuple[int, bytes]] = []
     oversize: list[Oversize] = []
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         found = read_range(file, start, end, max_record_bytes)
         records += records_of(found.data.tobytes(), found.offset)
         oversize += found.oversize

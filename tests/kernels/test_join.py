@@ -12,7 +12,9 @@ from tamis.kernels.join import join_rows
 KEYS = [b'"a":', b'"bb":', b'"":']
 
 
-def lines(buf: bytes, extra: bytes, spans: list[list[tuple[int, int]]], rank: list[list[int]] | None = None) -> list[bytes]:
+def lines(
+    buf: bytes, extra: bytes, spans: list[list[tuple[int, int]]], rank: list[list[int]] | None = None
+) -> list[bytes]:
     table = np.array(spans, np.int64).reshape(len(spans), len(KEYS), 2)
     out, offsets = join_rows(
         *(np.frombuffer(b, np.uint8) for b in (buf, extra)),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tamis.engine.drive import Crew
 from tamis.engine.job import Job
 from tamis.engine.run import OpenCrew, Progress, RunResult
 from tamis.errors import UsageError
-from tamis.stages.base import ProcessingStage
 from tamis.tasks import Task
+
+if TYPE_CHECKING:
+    from tamis.stages.base import ProcessingStage
 
 __all__ = ["BaseExecutor", "Crew"]
 

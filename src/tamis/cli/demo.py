@@ -110,15 +110,16 @@ def _print(
     print_lines([f"{head}, made in {made_s:.0f} s", *([planted.remark()] if planted.remark() else []), ""])
     table = [(what, f"{a:,}", f"{b:,}", "yes" if a == b else "NO") for what, a, b in rows]
     print_table("Planted and found", ["what", "planted", "found", "same"], table, right=(1, 2))
+    result, report = (os.path.relpath(path) if path else "none" for path in (about["output"], about["report"]))
     percent = 100 * about["peak_bytes"] / about["budget_bytes"]
     print_lines(
         [
             f"{planted.totals.get('duplicate', 0):,} duplicates were planted too; this recipe does not look for them",
             f"curated in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory {format_size(about['peak_bytes'])} "
             f"of {format_size(about['budget_bytes'])} ({percent:.0f} %)",
-            f"output: {about['output']} ({about['n_files']} files)",
-            f"quarantine: tamis quarantine {about['output']}",
-            f"report: {about['report']}",
+            f"output: {result} ({about['n_files']} files)",
+            f"quarantine: tamis quarantine {result}",
+            f"report: {report}",
             "",
             "everything that was planted was found" if same else "SOMETHING DIFFERS: see above",
         ]

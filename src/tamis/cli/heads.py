@@ -11,7 +11,9 @@ import os
 import sys
 from typing import Any
 
-from tamis.formats.compression import StreamFault, StreamReader
+from tamis.formats.compression import StreamFault, StreamReader, codec_of
+
+_RATIO_BYTES = 4_000_000
 
 
 def copy_heads(paths: list[str], folder: str, n_bytes: int) -> list[dict[str, Any]]:
@@ -30,21 +32,30 @@ def copy_heads(paths: list[str], folder: str, n_bytes: int) -> list[dict[str, An
 
 def _jsonl(path: str, folder: str, i: int, n_bytes: int) -> dict[str, Any]:
     parts, total = [], 0
+    ended = False
     with StreamReader.open(path) as reader:
         try:
-            while total < n_bytes and (data := reader.read(min(n_bytes - total, 1 << 20))):
+            while total < n_bytes and not ended:
+                data = reader.read(min(n_bytes - total, 1 << 20))
                 parts.append(data)
                 total += len(data)
-            ended = total < n_bytes
+                ended = not data
+            ratio = 1.0 if codec_of(path) is None else _ratio(reader, total, os.path.getsize(path))
         except StreamFault:
-            ended = False
-        consumed = reader.compressed_offset
+            ratio = total / max(reader.compressed_offset, 1)
     data = b"".join(parts)
     end = len(data) if ended else data.rfind(b"\n") + 1
     copy = os.path.join(folder, f"head-{i:03d}.jsonl")
     with open(copy, "wb") as file:
         file.write(data[:end])
-    return {"head": copy if end else "", "ratio": total / consumed if consumed else 1.0}
+    return {"head": copy if end else "", "ratio": ratio}
+
+
+def _ratio(reader: StreamReader, n_read: int, size_bytes: int) -> float:
+    """Decoded bytes per compressed byte. The reader is some 100 kB ahead of what it gave, so a few MB are looked at."""
+    while reader.compressed_offset < _RATIO_BYTES and (data := reader.read(1 << 20)):
+        n_read += len(data)
+    return n_read / min(reader.compressed_offset, size_bytes)
 
 
 def _parquet(path: str, folder: str, i: int, n_bytes: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,7 +124,9 @@ def _outputs_first(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def name_of(job: Commit, file: dict[str, Any], index: int) -> str:
     """A name that sorts in input order and depends only on the range: file number, place, sampling step."""
-    name = f"part-{job.first.file:06d}-{file.get('at', job.first.start):015d}"
+    # Quarantine files have names of their own: the table of committed files goes by name.
+    prefix = "quarantine" if file["kind"] == "quarantine" else "part"
+    name = f"{prefix}-{job.first.file:06d}-{file.get('at', job.first.start):015d}"
     if job.step:
         name += f"-s{job.step}"
     if file["kind"] == "output" and index:
@@ -132,7 +134,7 @@ def name_of(job: Commit, file: dict[str, Any], index: int) -> str:
     return f"{name}.{file.get('extension', 'jsonl')}"
 
 
-def remove_orphans(staged: str, output: str, quarantine: str, committed: set[str]) -> int:
+def remove_orphans(staged: str, output: str, quarantine: str, committed: Container[str]) -> int:
     """Remove what a crash left between linking and logging, and all staged files. Returns how many outputs went."""
     n_removed = 0
     inodes = {(s.st_dev, s.st_ino) for e in _scan(staged) if (s := e.stat(follow_symlinks=False)).st_nlink > 1}

@@ -67,7 +67,7 @@ def _line(record: dict[str, Any]) -> bytes:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    if len(line) < 12 or not line.endswith(b"\n"):
+    if len(line) < 12 or line[8:9] != b" " or not line.endswith(b"\n"):
         return None
     body = line[9:-1]
     try:

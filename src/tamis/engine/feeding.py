@@ -34,6 +34,7 @@ def feed(
     expected: dict[str, tuple[int, int]],
     say: Say,
     wait: Wait,
+    columns: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
     contents = Contents()
     piece = unit.pieces[0]
@@ -43,7 +44,7 @@ def feed(
         place = os.path.join(scratch, f"f{unit.id}.{fence}")
         if piece.kind is Kind.ROWS:
             file.close()
-            _feed_rows(piece, unit, place, bad, say, wait)
+            _feed_rows(piece, unit, place, bad, say, wait, columns)
         else:
             with file:
                 stream = _Stream(StreamReader(file, codec_of(piece.path)))
@@ -173,12 +174,12 @@ def _skip_record(stream: _Stream, piece: Piece, held: bytearray, start: int, bas
     return stream.offset
 
 
-def _feed_rows(piece: Piece, unit: Unit, place: str, bad: list[Bad], say: Say, wait: Wait) -> None:
+def _feed_rows(piece: Piece, unit: Unit, place: str, bad: list[Bad], say: Say, wait: Wait, columns: tuple[str, ...] | None) -> None:
     at, n_blocks = piece.start, 0
     end = piece.end if piece.end != TO_END else parquet.describe(piece.path).n_rows
     while at < end:
         try:
-            for first, tables, n_bytes in _row_blocks(piece.path, at, end, unit):
+            for first, tables, n_bytes in _row_blocks(piece.path, at, end, unit, columns):
                 path = f"{place}.{n_blocks}.arrow"
                 n_blocks += 1
                 n_rows = sum(len(t) for t in tables)
@@ -194,12 +195,12 @@ def _feed_rows(piece: Piece, unit: Unit, place: str, bad: list[Bad], say: Say, w
             at = stop
 
 
-def _row_blocks(path: str, start: int, end: int, unit: Unit) -> Iterator[tuple[int, list[pa.Table], int]]:
+def _row_blocks(path: str, start: int, end: int, unit: Unit, columns: tuple[str, ...] | None) -> Iterator[tuple[int, list[pa.Table], int]]:
     held: list[pa.Table] = []
     first, size = start, 0
     fault: parquet.ParquetFault | None = None
     try:
-        for at, table in parquet.iter_rows(path, start, end, batch_bytes=max(1 << 16, min(unit.block_bytes, 8 << 20))):
+        for at, table in parquet.iter_rows(path, start, end, columns, batch_bytes=max(1 << 16, min(unit.block_bytes, 8 << 20))):
             if held and size + table.nbytes > unit.block_bytes:
                 yield first, held, size
                 held, first, size = [], at, 0

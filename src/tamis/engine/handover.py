@@ -58,7 +58,9 @@ def load(path: str, rows: tuple[int, int]) -> tuple[list[Task[Any]], Contents]:
 
 def _table_of(batch: DocumentBatch) -> pa.Table:
     origin, rows, identity = batch._origin, batch._rows, batch._identity
-    assert origin is not None and rows is not None and identity is not None
+    assert origin is not None
+    assert rows is not None
+    assert identity is not None
     meta: dict[str, Any] = {"dataset": batch.dataset_name, "hidden": sorted(batch._hidden), "only": batch._only}
     columns: dict[str, pa.Array] = {"_hi": pa.array(identity[0]), "_lo": pa.array(identity[1])}
     if isinstance(origin, JsonlBlock):
@@ -68,23 +70,27 @@ def _table_of(batch: DocumentBatch) -> pa.Table:
         meta["kind"] = "table"
         columns["_row"] = pa.array(rows)
         for name in origin.field_names():
-            if name not in batch._hidden and name not in batch._columns:
-                columns["o." + name] = batch.column(name)
+            if name not in batch._hidden:  # a changed column leaves its place, as nulls
+                columns["o." + name] = batch.column(name) if name not in batch._columns else pa.nulls(len(rows))
     columns.update({"c." + name: array for name, array in batch._columns.items()})
     return pa.table(columns).replace_schema_metadata({_META: json.dumps(meta)})
 
 
 def _raw_columns(origin: JsonlBlock, rows: np.ndarray[Any, Any]) -> dict[str, pa.Array]:
-    at = np.maximum(rows, 0)
-    start, lens = origin.start[at], np.where(rows >= 0, origin.end[at] - origin.start[at], 0)
+    """Each row's record, where it closes and how many members it has; `{}` for rows that no record stands behind."""
+    known = rows >= 0
+    at = rows[known]
+    start, lens = np.full(len(rows), len(origin.buf), np.int64), np.full(len(rows), 2, np.int64)
+    close, n_fields = np.ones(len(rows), np.int64), np.zeros(len(rows), np.int32)
+    start[known], lens[known] = origin.start[at], origin.end[at] - origin.start[at]
+    close[known], n_fields[known] = origin.close[at] - origin.start[at], origin.n_fields[at]
+    source = origin.buf if known.all() else np.concatenate([origin.buf, np.frombuffer(b"{}", np.uint8)])
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(lens, out=offsets[1:])
     data = np.empty(int(offsets[-1]), np.uint8)
-    json_text.copy_spans(origin.buf, start, lens, data, offsets[:-1])
+    json_text.copy_spans(source, start, lens, data, offsets[:-1])
     raw = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    return {
-        "_raw": raw, "_row": pa.array(rows), "_close": pa.array(origin.close[at] - start), "_fields": pa.array(origin.n_fields[at])
-    }  # fmt: skip
+    return {"_raw": raw, "_row": pa.array(rows), "_close": pa.array(close), "_fields": pa.array(n_fields)}
 
 
 def _batch_of(table: pa.Table) -> DocumentBatch:

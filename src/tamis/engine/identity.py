@@ -12,8 +12,11 @@ from typing import Any
 
 from tamis.engine.job import Job
 from tamis.stages.base import ProcessingStage
+from tamis.stages.file_partitioning import FilePartitioningStage
+from tamis.stages.io import Reader, Writer
 
-_EXECUTION = {"blocksize", "files_per_partition", "batch_size", "resources", "runtime_env", "name", "mode", "file_paths", "limit", "path"}
+_EXECUTION = {"batch_size", "resources", "runtime_env", "name", "num_workers", "num_workers_per_node", "ray_stage_spec", "xenna_stage_spec"}
+_PLACES = {"blocksize", "files_per_partition", "mode", "file_paths", "limit", "path"}  # of sources and writers: inputs are compared by themselves
 _DEPTH = 6
 
 
@@ -40,7 +43,9 @@ def differences(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list
 
 
 def _describe_stage(stage: ProcessingStage[Any, Any]) -> dict[str, Any]:
-    params = {k: _plain(v, _DEPTH) for k, v in vars(stage).items() if k not in _EXECUTION and not k.startswith("_")}
+    # A user's stage may call a threshold "limit": only where Tamis reads and writes do these names mean execution.
+    left_out = _EXECUTION | _PLACES if isinstance(stage, (FilePartitioningStage, Reader, Writer)) else _EXECUTION
+    params = {k: _plain(v, _DEPTH) for k, v in vars(stage).items() if k not in left_out and not k.startswith("_")}
     cls = type(stage)
     return {"stage": f"{cls.__module__}.{cls.__qualname__}", "params": params, "source": _source(cls)}
 

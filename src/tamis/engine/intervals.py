@@ -58,7 +58,7 @@ class Intervals:
         (True, False)
         """
         i = bisect_right(self._ends, start)
-        return i < len(self._starts) and self._starts[i] < end
+        return start < end and i < len(self._starts) and self._starts[i] < end
 
     @property
     def total(self) -> int:

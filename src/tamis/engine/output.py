@@ -7,15 +7,18 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.place import OutputSpec
 from tamis.formats import parquet, run_schema, schema
+from tamis.formats.casting import convert, is_text
 from tamis.formats.compression import open_writer
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.row_hashes import row_hashes
+from tamis.formats.run_schema import NO_FIELDS
 from tamis.kernels import hash128
 from tamis.tasks import ROW_ID, DocumentBatch
 
@@ -55,12 +58,12 @@ def _write_jsonl(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, 
 
 
 def _write_parquet(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> dict[str, Any]:
-    tables = [b.to_pyarrow().drop_columns([ROW_ID]) for b in batches]
     facts: run_schema.Facts = {}
     if spec.schema is not None:
         target = schema.parse_schema(spec.schema).remove_metadata()
-        fitting = (_fit_declared(t, target)[0] for t in tables)
+        fitting = (_fit_declared(b, target)[0] for b in batches)
     else:
+        tables = [b.to_pyarrow().drop_columns([ROW_ID]) for b in batches]
         seen = [run_schema.facts_of(t) if isinstance(b._origin, JsonlBlock) else {} for b, t in zip(batches, tables, strict=True)]
         facts = run_schema.join_facts(seen)
         parts = [(t.schema, s) for t, s in zip(tables, seen, strict=True)]
@@ -76,9 +79,38 @@ def _write_parquet(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec
     return description
 
 
-def _fit_declared(table: pa.Table, target: pa.Schema) -> tuple[pa.Table, Any, list[str]]:
-    """Columns that the declared schema does not name are left out, as with fields=."""
-    return schema.cast_declared(table.select([n for n in table.column_names if n in target.names]), target)
+def _fit_declared(batch: DocumentBatch, target: pa.Schema) -> tuple[pa.Table, dict[int, str]]:
+    """The documents that fit, as that schema, and the reason of each that does not, by row.
+
+    Columns that the schema does not name are left out, as with fields=.
+    """
+    bad: dict[int, str] = {}
+    columns = {}
+    for name in [n for n in batch.get_columns() if n in target.names]:
+        array, kind = batch.column(name), target.field(name).type
+        if is_text(array.type) and not is_text(kind) and isinstance(batch._origin, JsonlBlock) and name not in batch._columns:
+            # Text because of other values in this block: what the record says itself decides, whatever the block.
+            array = _converted(batch._origin.values(name), batch._rows, target.field(name), bad)
+        columns[name] = array
+    table = pa.table(columns) if columns else pa.table({NO_FIELDS: pa.nulls(batch.num_items)}).select([])
+    fitting, rows, reasons = schema.cast_declared(table, target)
+    also = dict(zip(rows.tolist(), reasons, strict=True))
+    if bad:  # rows that were bad before the cast are still among those that fit it
+        left = np.setdiff1d(np.arange(batch.num_items), rows)
+        fitting = fitting.filter(pa.array(np.isin(left, list(bad), invert=True)))
+    return fitting, {**also, **bad}
+
+
+def _converted(values: list[Any], rows: Any, field: pa.Field, bad: dict[int, str]) -> pa.Array:
+    made: list[Any] = []
+    for i, row in enumerate(rows.tolist()):
+        value = values[row] if row >= 0 else None
+        try:
+            made.append(convert(value, field.type))
+        except (ValueError, TypeError, OverflowError, pa.ArrowException) as exc:
+            made.append(None)
+            bad.setdefault(i, f"field {field.name!r}: expected {field.type}, got {repr(value)[:60]} ({exc})")
+    return pa.array(made, field.type)
 
 
 def join_files(parts: Sequence[str], fields: Sequence[str]) -> str:
@@ -94,15 +126,12 @@ def join_files(parts: Sequence[str], fields: Sequence[str]) -> str:
 
 def check_declared(batch: DocumentBatch, declared: Mapping[str, str]) -> tuple[DocumentBatch, list[tuple[int, str]]]:
     """Documents that fit a declared schema, and (row, reason) of those that do not."""
-    import numpy as np
-
-    table = batch.to_pyarrow().drop_columns([ROW_ID])
-    _, bad, reasons = _fit_declared(table, schema.parse_schema(declared))
-    if not len(bad):
+    _, bad = _fit_declared(batch, schema.parse_schema(declared))
+    if not bad:
         return batch, []
     keep = np.ones(batch.num_items, bool)
-    keep[bad] = False
-    return batch.filter(keep), list(zip([int(b) for b in bad], reasons, strict=True))
+    keep[list(bad)] = False
+    return batch.filter(keep), sorted(bad.items())
 
 
 def recast_parquet(path: str, out: str, union: str, compression: str) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class UnitRunner:
         began = time.perf_counter()
         try:
             if unit.mode is Mode.FEED:
-                report = feed(unit, fence, self.place.scratch, self.place.max_record_bytes, base, self.place.expected, say, wait)
+                report = feed(unit, fence, self.place.scratch, self.place.max_record_bytes, base, self.place.expected, say, wait, self._columns())
             elif unit.mode is Mode.QUARANTINE:
                 report = self._quarantine(unit, base)
             elif unit.mode is Mode.RECAST:
@@ -126,7 +126,7 @@ class UnitRunner:
         if kind is Kind.FILES:
             covered = [(p.file, 0, p.end, True) for p in unit.pieces]
             return [FileGroupTask(self.job.name, [p.path for p in unit.pieces])], Contents(covered=covered)
-        limits = Limits(self.place.max_record_bytes, unit.block_bytes, self.place.expected)
+        limits = Limits(self.place.max_record_bytes, unit.block_bytes, self.place.expected, self._columns())
         contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=bool(unit.extra.get("describe")))
         ledger.read_bytes = contents.decoded_bytes
         ledger.n_blank_lines = contents.n_blank
@@ -141,6 +141,11 @@ class UnitRunner:
         if reader is not None and reader.fields is not None:
             contents.batches = [b.select(list(reader.fields)) for b in contents.batches]
         return list(contents.batches), contents
+
+    def _columns(self) -> tuple[str, ...] | None:
+        """Columns of Parquet files that are worth reading; everything, unless the reader names fields."""
+        reader = self.job.reader
+        return tuple(reader.fields) if reader is not None and reader.fields is not None else None
 
     def _sampled(self, batch: DocumentBatch, step: int, ledger: Ledger) -> DocumentBatch:
         """Only the documents of this sampling step, chosen by their content hash; the others are not this step's."""
@@ -189,7 +194,7 @@ class UnitRunner:
         """Set all documents of the unit aside, unprocessed, with their raw bytes."""
         if unit.segment > 0:
             return self._quarantine_later(unit, base)
-        limits = Limits(self.place.max_record_bytes, 0, self.place.expected)
+        limits = Limits(self.place.max_record_bytes, 0, self.place.expected, self._columns())
         contents = read_pieces(unit.pieces, [], limits)
         ledger = Ledger(stages=[StageBook(label) for label in self.job.labels])
         ledger.read_bytes, ledger.n_blank_lines = contents.decoded_bytes, contents.n_blank
@@ -251,7 +256,7 @@ def _raw_entries(batch: DocumentBatch, unit: Unit, place: int) -> list[Bad]:
     """Quarantine entries for whole documents: their place (`place`: that of the buffer's first byte) and bytes."""
     piece, origin = unit.pieces[0], batch._origin
     assert batch._rows is not None
-    if isinstance(origin, JsonlBlock):
+    if isinstance(origin, JsonlBlock) and (batch._rows >= 0).all():
         kind = "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
         return [
             Bad(piece.file, piece.input_path, place + int(origin.start[r]), int(origin.end[r] - origin.start[r]),
@@ -272,7 +277,7 @@ def _in_window(hi: np.ndarray[Any, Any], low: float, high: float) -> np.ndarray[
 
 def _failure(kind: str, exc: BaseException, stage: str = "") -> dict[str, Any]:
     lines = traceback.format_exception(exc)
-    report = {"type": "failed", "kind": kind, "stage": stage, "error": f"{type(exc).__name__}: {exc}"[:2000], "trace": "".join(lines)[-4000:]}
+    report: dict[str, Any] = {"type": "failed", "kind": kind, "stage": stage, "error": f"{type(exc).__name__}: {exc}"[:2000], "trace": "".join(lines)[-4000:]}
     if isinstance(exc, FormatError):
         report["kind"] = "error"
     if isinstance(exc, OSError):

@@ -6,6 +6,7 @@ and what happens to them (process).
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from tamis.formats.compression import StreamFault, StreamReader, codec_of
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.ranges import read_range
 from tamis.formats.tables import TableBlock
+from tamis.formats.utf8 import bad_text_rows
 from tamis.tasks import DocumentBatch
 
 _READ_BYTES = 1 << 20
@@ -58,6 +60,7 @@ class Limits:
     max_record_bytes: int
     block_bytes: int  # bound for pieces whose size nobody knows beforehand; 0: none
     expected: dict[str, tuple[int, int]] = field(default_factory=dict)  # path -> (size, mtime_ns) when planned
+    columns: tuple[str, ...] | None = None  # of Parquet files: only these are read
 
 
 def read_pieces(pieces: list[Piece], keys: list[str], limits: Limits, describe: bool = False) -> Contents:
@@ -72,7 +75,7 @@ def read_pieces(pieces: list[Piece], keys: list[str], limits: Limits, describe: 
 def open_input(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | None:
     """The file, unless it cannot be read or is not the one that was planned; then its place is named as bad."""
     try:
-        file = open(piece.path, "rb", buffering=0)
+        file = open(piece.path, "rb", buffering=0)  # noqa: SIM115 - handed to the caller
         info = os.fstat(file.fileno())
     except OSError as exc:
         why = f"cannot be read: {exc.strerror or exc}"
@@ -213,7 +216,9 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
         with pa.OSFile(piece.path) as source:
             table = pa.ipc.open_file(source).read_all()
         contents.covered.append((piece.file, piece.start, piece.end, False))
-        return [table.slice(piece.start - piece.base, piece.end - piece.start)]
+        if limits.columns is not None:
+            table = table.select([c for c in limits.columns if c in table.column_names])
+        return [_valid_text(table.slice(piece.start - piece.base, piece.end - piece.start), piece, piece.start, contents)]
     info = parquet.describe(piece.path)
     whole = piece.end == TO_END
     size = sum(g.decoded_bytes for g in info.row_groups)
@@ -224,8 +229,8 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
     tables, at = [], piece.start
     while at < end:
         try:
-            for _, table in parquet.iter_rows(piece.path, at, end):
-                tables.append(table)
+            for first, table in parquet.iter_rows(piece.path, at, end, limits.columns):
+                tables.append(_valid_text(table, piece, first, contents))
             break
         except parquet.ParquetFault as fault:
             stop = min(fault.next_row, end)
@@ -235,6 +240,32 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
             at = stop
     contents.covered.append((piece.file, piece.start, end, whole))
     return tables
+
+
+def _valid_text(table: pa.Table, piece: Piece, first_row: int, contents: Contents) -> pa.Table:
+    """The rows whose text is UTF-8; the others are set aside."""
+    rows, reasons = bad_text_rows(table)
+    if not len(rows):
+        return table
+    for row, reason in zip(rows.tolist(), reasons, strict=True):
+        raw = json.dumps(_readable(table.slice(row, 1)), ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
+        contents.bad.append(Bad(piece.file, piece.input_path, first_row + row, 1, reason, unit="rows", raw=raw))
+    keep = np.ones(len(table), bool)
+    keep[rows] = False
+    return table.filter(pa.array(keep))
+
+
+def _readable(row: pa.Table) -> dict[str, Any]:
+    """A row for people to look at: bytes that are no text as \\x.."""
+    shown: dict[str, Any] = {}
+    for name in row.column_names:
+        cell = row.column(name).combine_chunks()
+        try:
+            shown[name] = cell.to_pylist()[0]
+        except UnicodeDecodeError:
+            is_plain = pa.types.is_large_string(cell.type)
+            shown[name] = cell.cast(pa.large_binary()).to_pylist()[0].decode("utf-8", "backslashreplace") if is_plain else f"{cell.type}"
+    return shown
 
 
 def _same_schema(tables: list[pa.Table]) -> Iterator[pa.Table]:

@@ -42,7 +42,7 @@ _NEED_DATA = {"data", "get_columns", "column", "to_pyarrow", "to_pandas", "with_
 
 def load_results(result: RunResult, name: str) -> list[Task[Any]]:
     tasks: list[Task[Any]] = []
-    for file in result.table.written():
+    for file in result.files:
         if file["kind"] == "listed":
             tasks.append(FileGroupTask(name, [file["name"]]))
             continue

@@ -14,7 +14,6 @@ from tamis.engine.budgeting import Shares, share_budget
 from tamis.engine.commit import Committer
 from tamis.engine.cursor import Cursor
 from tamis.engine.drive import Crew, Driver
-from tamis.engine.filetable import FileTable
 from tamis.engine.identity import describe_job, differences
 from tamis.engine.inputs import Inputs
 from tamis.engine.job import Job
@@ -59,7 +58,6 @@ class RunResult:
     status: str
     run_dir: str
     output: str
-    table: FileTable = field(default_factory=FileTable)
     ledger: Ledger = field(default_factory=Ledger)
     share: float = 1.0
     budget_bytes: int = 0
@@ -73,7 +71,7 @@ class RunResult:
     @property
     def files(self) -> list[dict[str, Any]]:
         """What was written: name, rows, bytes and content hash of every file, in input order."""
-        return list(self.table.written())
+        return list(RunDir(self.output).files().written())
 
 
 class Run:
@@ -329,7 +327,7 @@ class Run:
 
     # -- closing --------------------------------------------------------------------------------------------------------
     def _finish(self, plan: dict[str, Any], share: float, total: Ledger, counters: dict[str, int], supervisor: Supervisor | None, budget: Budget) -> RunResult:
-        past = self.dir.recover()
+        past = self.dir.recover(self._plain_size)
         problems = total.problems()
         if past.ledger.to_dict()["written"] != total.to_dict()["written"]:
             problems.append(f"the commit log holds {past.ledger.written.n} documents, {total.written.n} were written")
@@ -348,7 +346,7 @@ class Run:
                 "run_id": plan["run_id"], "steps": plan["steps"], "status": result.status, "share": share, "exit_code": result.exit_code,
                 "message": result.message, "ledger": past.ledger.to_dict(), "content_hash": f"{past.ledger.content.identity:032x}",
                 "seconds": round(result.seconds, 3), "budget_bytes": budget.bytes, "peak_bytes": self.peak_bytes, "counters": counters,
-                "n_files": sum(1 for _ in result.table.written()),
+                "n_files": past.n_files,
             },
         )  # fmt: skip
         return result
@@ -371,7 +369,7 @@ class Run:
     def _result(self, status: str, past: Past, share: float) -> RunResult:
         seconds = time.monotonic() - self.began_s
         return RunResult(
-            status, self.dir.path, self.dir.output, past.files, past.ledger, share, seconds=seconds, has_writer=self.job.writer is not None
+            status, self.dir.path, self.dir.output, past.ledger, share, seconds=seconds, has_writer=self.job.writer is not None
         )
 
     def _plain_size(self, file: int) -> int:

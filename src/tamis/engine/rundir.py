@@ -40,10 +40,15 @@ _FINGERPRINT_BYTES = 1 << 16
 class Past:
     """What the commit log says was done before."""
 
+    _dir: RunDir
     ledger: Ledger = field(default_factory=Ledger)
     done: dict[int, Coverage] = field(default_factory=dict)  # by sampling step
-    files: FileTable = field(default_factory=FileTable)
     n_commits: int = 0
+    n_files: int = 0
+
+    @property
+    def files(self) -> FileTable:
+        return self._dir.files()
 
 
 class RunDir:
@@ -142,9 +147,14 @@ class RunDir:
 
     # -- the past -------------------------------------------------------------------------------------------------------
     def recover(self, plain_size: Callable[[int], int] = lambda _: -1) -> Past:
-        """Read the log, check that committed files are there, remove what was never committed."""
-        past = Past()
-        replaced = []
+        """Read the log, check that committed files are there, remove what was never committed.
+
+        One pass, little memory: what a run of 100,000 partitions wrote is not held, only looked at.
+        """
+        past = Past(self)
+        wrong: dict[str, str] = {}  # committed files that are not as they were
+        contents: dict[str, int] = {}  # of files that may be replaced (those with a schema)
+        replaced: set[str] = set()
         for record in self.log.read():
             if record["t"] == "commit":
                 past.n_commits += 1
@@ -153,33 +163,43 @@ class RunDir:
                 coverage = past.done.get(step) or past.done.setdefault(step, Coverage(plain_size))
                 for file, start, end, at_end in record["cover"]:
                     coverage.add(int(file), int(start), int(end), bool(at_end))
-                for about in record["files"]:
-                    past.files.add(about)
-            elif record["t"] == "replace":
-                old = past.files.pop(record["old"]) or {}
-                past.files.add(record["file"])
-                past.ledger.content.add(0, int(record["file"]["content"], 16) - int(old.get("content", "0"), 16))
-                replaced.append(os.path.join(self.output, record["old"]))
-        for path in replaced:
-            if os.path.exists(path):
-                os.unlink(path)
-        self._check_files(past)
-        remove_orphans(self.staged, self.output, self.quarantine, set(past.files))
+                files = record["files"]
+            else:
+                replaced.add(record["old"])
+                files = [record["file"]]
+                past.ledger.content.add(0, int(files[0]["content"], 16) - contents.pop(record["old"], 0))
+            for about in files:
+                if about["kind"] == "output":
+                    past.n_files += record["t"] == "commit"
+                    if "schema" in about:
+                        contents[about["name"]] = int(about["content"], 16)
+                    if why := self._what_is_wrong(about):
+                        wrong[about["name"]] = why
+        for name in replaced:
+            wrong.pop(name, None)
+            _unlink(os.path.join(self.output, name))
+        if wrong:
+            raise RunConflict(f"{next(iter(wrong.values()))}; restore it, or start over with --fresh")
+        remove_orphans(self.staged, self.output, self.quarantine, _CommittedNames(self))
         return past
 
-    def _check_files(self, past: Past) -> None:
-        for about in past.files.values():
-            if about["kind"] != "output":
-                continue
-            path = os.path.join(self.output, about["name"])
-            try:
-                size = os.stat(path).st_size
-            except FileNotFoundError:
-                raise RunConflict(f"{path} was committed by this run and is gone; restore it, or start over with --fresh") from None
-            if size != about["bytes"]:
-                raise RunConflict(
-                    f"{path} was committed with {about['bytes']} bytes and has {size}; restore it, or start over with --fresh"
-                )
+    def files(self) -> FileTable:
+        """Every committed file, from the log."""
+        table = FileTable()
+        for record in self.log.read():
+            if record["t"] == "replace":
+                table.pop(record["old"])
+            for about in record["files"] if record["t"] == "commit" else [record["file"]]:
+                table.add(about)
+        return table
+
+    def _what_is_wrong(self, about: dict[str, Any]) -> str:
+        path = os.path.join(self.output, about["name"])
+        try:
+            size = os.stat(path).st_size
+        except FileNotFoundError:
+            return f"{path} was committed by this run and is gone"
+        return "" if size == about["bytes"] else f"{path} was committed with {about['bytes']} bytes and has {size}"
 
     def forget(self) -> None:
         """--fresh: remove what the log says Tamis wrote, and the run directory; nothing else."""
@@ -209,6 +229,26 @@ class RunDir:
             files = record.get("files", [record["file"]] if "file" in record else [])
             names |= {str(f["name"]) for f in files if f.get("kind") == "output" and os.sep not in str(f["name"])}
         return names
+
+
+class _CommittedNames:
+    """Names of committed files, read from the log only if somebody asks (that is, after a crash)."""
+
+    def __init__(self, folder: RunDir) -> None:
+        self._folder = folder
+        self._names: FileTable | None = None
+
+    def __contains__(self, name: object) -> bool:
+        if self._names is None:
+            self._names = self._folder.files()
+        return name in self._names
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
 
 
 def describe_inputs(files: FileList) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def encode_jsonl(batch: DocumentBatch) -> Encoded:
     origin, rows = batch._origin, batch._rows
     assert rows is not None
     if not isinstance(origin, JsonlBlock):
-        return _from_columns(batch, np.arange(len(rows)), {n: batch.column(n) for n in batch.get_columns()})
+        return _from_columns(np.arange(len(rows)), {n: batch.column(n) for n in batch.get_columns()}, with_nulls=True)
     new = rows < 0
     if new.any():
         return _interleave(batch, new)
@@ -148,14 +148,17 @@ def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:
     return Encoded(*join.join_rows(origin.buf, data, start, length, keys, rank))
 
 
-def _from_columns(batch: DocumentBatch, at: Array, columns: dict[str, pa.Array]) -> Encoded:
-    """New rows: every column, nulls as null."""
+def _from_columns(at: Array, columns: dict[str, pa.Array], with_nulls: bool) -> Encoded:
+    """The rows `at` of columns, all members encoded anew."""
     n, k = len(at), len(columns)
     start, length = np.empty((n, k), np.int64), np.empty((n, k), np.int64)
     parts, base = [], 0
     for j, column in enumerate(columns.values()):
-        data, offsets = literals_of(_take(column, at))
+        column = _take(column, at)
+        data, offsets = literals_of(column)
         start[:, j], length[:, j] = offsets[:-1] + base, np.diff(offsets)
+        if not with_nulls:
+            length[~_not_null(column), j] = -1
         parts.append(data)
         base += len(data)
     keys = [json.dumps(n, ensure_ascii=False).encode() + b":" for n in columns]
@@ -167,7 +170,8 @@ def _interleave(batch: DocumentBatch, new: Array) -> Encoded:
     """Some rows have a record and some do not: encode the two kinds apart, then put them back in order."""
     old_at, new_at = np.flatnonzero(~new), np.flatnonzero(new)
     old = encode_jsonl(batch.take(old_at))
-    made = _from_columns(batch, new_at, {n: batch.column(n) for n in batch.get_columns()})
+    # Without nulls: which fields a block has depends on its other records, and the output must not.
+    made = _from_columns(new_at, {n: batch.column(n) for n in batch.get_columns()}, with_nulls=False)
     data = np.concatenate([old.data, made.data])
     start, length = np.empty(len(new), np.int64), np.empty(len(new), np.int64)
     start[old_at], length[old_at] = old.offsets[:-1], np.diff(old.offsets)
@@ -189,11 +193,22 @@ def literals_of(array: pa.Array) -> tuple[Array, Array]:
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return _text_spans(array.cast(pa.large_string()).fill_null("null"))
     if pa.types.is_floating(kind):
-        # One call for all: 3 times as fast as one for each. Arrow's own text of 1.0 is "1", which is another type in JSON.
-        texts = json.dumps(array.to_pylist())[1:-1].split(", ") if len(array) else []
-        return _text_spans(pa.array(texts, pa.large_string()))
+        return _text_spans(_float_texts(array.cast(pa.float64())).fill_null("null"))
     plain = [json.dumps(_plain(v), ensure_ascii=False, separators=(",", ":")) for v in array.to_pylist()]
     return _text_spans(pa.array(plain, pa.large_string()))
+
+
+def _float_texts(array: pa.Array) -> pa.Array:
+    """The shortest text that reads as the same float, 5 times as fast as repr; never that of an integer (1.0, not 1)."""
+    text = array.cast(pa.large_string())
+    if bool(pc.any(pc.equal(pc.trunc(array), array)).as_py()):
+        whole = pc.invert(pc.match_substring_regex(text, "[.en]"))
+        point, nothing = (pa.scalar(s, pa.large_string()) for s in (".0", ""))
+        text = pc.if_else(whole, pc.binary_join_element_wise(text, point, nothing), text)
+    if bool(pc.all(pc.is_finite(array)).as_py()) or not len(array):
+        return text
+    other = pc.if_else(pc.is_nan(array), "NaN", pc.if_else(pc.greater(array, 0.0), "Infinity", "-Infinity"))
+    return pc.if_else(pc.is_finite(array), text, other.cast(pa.large_string()))
 
 
 def _text_spans(array: pa.Array) -> tuple[Array, Array]:

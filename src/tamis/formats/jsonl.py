@@ -90,6 +90,12 @@ class JsonlBlock:
         types, start, length = (np.ascontiguousarray(x[:, 0]) for x in self.spans([name]))
         return decode_values(self.buf, types, start, length)
 
+    def values(self, name: str) -> list[Any]:
+        """One field as Python values: what each record says, also where the column had to become text."""
+        types, start, length = (np.ascontiguousarray(x[:, 0]) for x in self.spans([name]))
+        with deep_recursion():
+            return _python_values(self.buf, types, start, length)
+
     def identity(self) -> tuple[Array, Array]:
         """128-bit content hash of every record's bytes."""
         return hash128.hash_spans(self.buf, self.start, self.end - self.start)

@@ -77,7 +77,8 @@ def read_range(file: BinaryIO, start: int, end: int, max_record_bytes: int, at_f
 
 
 def _read_into(file: BinaryIO, out: np.ndarray[Any, Any]) -> int:
-    view, done = memoryview(out), 0
+    view: memoryview = memoryview(out)  # type: ignore[arg-type]
+    done = 0
     while done < len(out):
         n = file.readinto(view[done : done + (64 << 20)])  # type: ignore[attr-defined]
         if not n:

@@ -76,7 +76,9 @@ def to_run_schema(table: pa.Table, target: pa.Schema) -> pa.Table:
     for i, field in enumerate(table.schema):
         wanted = target.field(field.name).type if field.name in target.names else field.type
         if is_text(field.type) and not is_text(wanted):  # stored as text for lack of a field that other files have
-            table = table.set_column(i, field.name, pa.chunked_array([revived(c, wanted) for c in table.column(i).chunks], wanted))
+            table = table.set_column(
+                i, field.name, pa.chunked_array([revived(c, wanted) for c in table.column(i).chunks], wanted)
+            )
     return cast_table(table, target)
 
 

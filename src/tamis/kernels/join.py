@@ -85,7 +85,12 @@ def _write(buf, extra, start, length, rank, keys, key_off, n_rows, order, out):
 
 
 def join_rows(
-    buf: Bytes, extra: Bytes, start: NDArray[Any], length: NDArray[Any], keys: list[bytes], rank: NDArray[Any] | None = None
+    buf: Bytes,
+    extra: Bytes,
+    start: NDArray[Any],
+    length: NDArray[Any],
+    keys: list[bytes],
+    rank: NDArray[Any] | None = None,
 ) -> tuple[Bytes, Offsets]:
     """(out, out_offsets): rows of (n, K) literal spans (length -1: no such member) under encoded keys `"name":`, each ending
     in a newline. Without `rank` the order is that of the positions."""

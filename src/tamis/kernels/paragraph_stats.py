@@ -1,0 +1,157 @@
+"""Paragraphs of each document: repeated ones, and those that contain boilerplate phrases.
+
+Two definitions: text.split("\\n\\n") (the original's rules) and re.split("\\n{2,}", text.strip()) (Gopher's repetition rules
+in datatrove). Repeated paragraphs are found by a set of 128-bit hashes, in several rounds where one document has more
+paragraphs than half a million. A document is first searched for phrases as a whole: most have none.
+"""
+# Compiled functions carry their types in the signatures of the kernels.
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from tamis.kernels._blocks import ONE, PAD, ZERO, block_at, valid_mask
+from tamis.kernels._intrinsics import at, count_bits, lowest_bit, mask_eq, mask_ge, mask_lt, pointer, put
+from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, U64_OUT, kernel
+from tamis.kernels._phrases import JAVASCRIPT, LOREM, POLICY, phrase_flags
+from tamis.kernels._seen import SLOT, is_new, new_set, slots_for
+from tamis.kernels._unicode import FLAGS, PAGE_OF, U16_IN, after_last_word_byte, first_word_byte
+from tamis.kernels.hash128 import hash_bytes
+
+COUNTS = ("paragraphs", "paragraph_chars", "duplicate_paragraphs", "duplicate_paragraph_chars")
+PHRASE_COUNTS = ("boilerplate_paragraphs", "lorem_ipsum", "javascript")
+_N = len(COUNTS)
+
+
+@kernel(types.void(U8_IN, I64_IN, I64_IN, I64_IN, types.boolean, U8_IN, U16_IN, U8_OUT, U64_OUT, I64_OUT))
+def _paragraphs(data, starts, ends, n_newlines, stripped, pages_in, flags_in, pad_out, table_out, out):
+    """`stripped`: the text without whitespace around it, cut at runs of two line feeds or more."""
+    source, pad, table = pointer(data), pointer(pad_out), pointer(table_out)
+    pages, flags = pointer(pages_in), pointer(flags_in)
+    size = data.size
+    epoch = ZERO
+    for row in range(starts.size):
+        s = at(starts, row)
+        e = at(ends, row)
+        if stripped:
+            s = first_word_byte(source, s, e, pages, flags)
+            e = after_last_word_byte(source, s, e, pages, flags)
+        used, n_rounds = slots_for(at(n_newlines, row) // 2 + 1, table_out.size // SLOT)
+        n_pieces = n_chars = n_same = n_same_chars = 0
+        for turn in range(n_rounds):
+            epoch += ONE
+            next_block = s
+            p = s
+            newlines = ZERO
+            leads = ZERO
+            n_before = 0  # characters before block p
+            begin = s
+            n_at_begin = 0
+            run = np.int64(-1)  # first line feed of the run that may end the paragraph
+            n_at_run = 0
+            n_in_run = 0
+            last = False
+            while not last:
+                while newlines == ZERO and next_block < e:
+                    p = next_block
+                    next_block += 64
+                    n_before += count_bits(leads)
+                    block, i = block_at(source, size, p, e, pad)
+                    valid = valid_mask(p, e)
+                    newlines = mask_eq(block, i, 10) & valid
+                    leads = valid & ~(mask_ge(block, i, 128) & mask_lt(block, i, 192))
+                if newlines != ZERO:
+                    k = lowest_bit(newlines)
+                    newlines &= newlines - ONE
+                    here = p + k
+                    n_here = n_before + count_bits(leads & ((ONE << np.uint64(k)) - ONE))
+                else:
+                    last = True
+                    here = e
+                    n_here = n_before + count_bits(leads)
+                if not last and n_in_run > 0 and here == run + n_in_run:
+                    n_in_run += 1
+                    if stripped or n_in_run != 2:
+                        continue
+                elif not last and n_in_run < 2:
+                    run = here
+                    n_at_run = n_here
+                    n_in_run = 1
+                    continue
+                # A paragraph ends: at the run before this place, at the end of the text, or at both.
+                n_ends = 1
+                if last:
+                    n_ends = 2 if n_in_run >= 2 else 1
+                for which in range(n_ends):
+                    end, n_at_end = run, n_at_run
+                    if last and which == n_ends - 1:
+                        end, n_at_end = e, n_here
+                    length = n_at_end - n_at_begin
+                    hi, lo = hash_bytes(source, size, begin, end - begin, ZERO)
+                    if turn == 0:
+                        n_pieces += 1
+                        n_chars += length
+                    mine = n_rounds == 1 or np.int64(lo >> np.uint64(33)) % n_rounds == turn
+                    if mine and not is_new(table, used, epoch, hi, lo):
+                        n_same += 1
+                        n_same_chars += length
+                    begin = run + n_in_run
+                    n_at_begin = n_at_run + n_in_run
+                n_in_run = 0
+                if stripped and not last:
+                    run = here
+                    n_at_run = n_here
+                    n_in_run = 1
+        base = row * _N
+        put(out, base, n_pieces)
+        put(out, base + 1, n_chars)
+        put(out, base + 2, n_same)
+        put(out, base + 3, n_same_chars)
+
+
+@kernel(types.void(U8_IN, I64_IN, I64_IN, U8_OUT, I64_OUT))
+def _phrases(data, starts, ends, pad_out, out):
+    source, pad = pointer(data), pointer(pad_out)
+    size = data.size
+    for row in range(starts.size):
+        s = at(starts, row)
+        e = at(ends, row)
+        found = phrase_flags(source, size, s, e, pad)
+        n_policy = 0
+        if found & POLICY:
+            begin = p = s
+            while begin <= e:
+                # Byte by byte: few documents come here.
+                while p < e and not (at(source, p) == 10 and p + 1 < e and at(source, p + 1) == 10):
+                    p += 1
+                n_policy += phrase_flags(source, size, begin, p, pad) & POLICY != 0
+                begin = p = p + 2
+        put(out, 3 * row, n_policy)
+        put(out, 3 * row + 1, 1 if found & LOREM else 0)
+        put(out, 3 * row + 2, 1 if found & JAVASCRIPT else 0)
+
+
+def paragraph_counts(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    n_newlines: NDArray[np.int64],
+    stripped: bool = False,
+) -> dict[str, NDArray[np.int64]]:
+    """One array per name of COUNTS; `stripped` chooses Gopher's definition of a paragraph."""
+    out = np.empty(starts.size * _N, np.int64)
+    table = new_set(int(n_newlines.max(initial=0)) // 2 + 1)
+    _paragraphs(data, starts, ends, n_newlines, stripped, PAGE_OF, FLAGS, np.zeros(PAD, np.uint8), table, out)
+    return {name: np.ascontiguousarray(column) for name, column in zip(COUNTS, out.reshape(-1, _N).T, strict=True)}
+
+
+def phrase_counts(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> dict[str, NDArray[np.int64]]:
+    """One array per name of PHRASE_COUNTS; the last two are 0 or 1."""
+    out = np.empty(starts.size * 3, np.int64)
+    _phrases(data, starts, ends, np.zeros(PAD, np.uint8), out)
+    return {name: np.ascontiguousarray(column) for name, column in zip(PHRASE_COUNTS, out.reshape(-1, 3).T, strict=True)}

@@ -1,0 +1,84 @@
+"""The progress line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tamis.cli import progress
+from tamis.cli.progress import Rates, Shown
+
+
+def state(seconds: float, left: int, read: int, **more: Any) -> dict[str, Any]:
+    return {
+        "phase": "working", "share": 1.0, "seconds": seconds, "used_bytes": 300_000_000, "budget_bytes": 512_000_000,
+        "total_bytes": 1000, "left_bytes": left, "documents": 1234, "written": 1000, "dropped": 200, "quarantined": 34,
+        "read_bytes": read, **more,
+    }  # fmt: skip
+
+
+def test_a_line_has_everything() -> None:
+    rates = Rates()
+    first = rates.line(state(1.0, 1000, 0))
+    assert first.startswith("  0 %")
+    assert first.endswith("ETA -:--")
+    assert rates.line(state(11.0, 500, 55_000_000)) == (
+        " 50 %  1,234 documents  5 MB/s  memory 300 MB / 512 MB  kept 1,000  dropped 200  quarantined 34  ETA 0:10"
+    )
+
+
+def test_the_next_sampling_step_starts_over() -> None:
+    rates = Rates()
+    rates.line(state(1.0, 1000, 0, share=0.01))
+    assert "(sample of 0.01)" in rates.line(state(5.0, 0, 10_000_000, share=0.01))
+    assert rates.line(state(6.0, 1000, 0)).endswith("ETA -:--")
+    assert "2 MB/s" in rates.line(state(10.0, 500, 10_000_000))
+
+
+def test_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    with Shown() as shown:
+        shown.show({"phase": "starting"})
+        shown.show({"phase": "compiling"})
+        for i in range(60):
+            clock[0] += 0.2
+            shown.show(state(i * 0.2, 1000, 0))
+        shown.show({"phase": "schema"})
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("compiling kernels")
+    assert [line[:5] for line in lines[1:3]] == ["  0 %", "  0 %"]
+    assert lines[3:] == ["bringing all files to one schema ..."]
+
+
+def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    with Shown(quiet=True) as shown:
+        shown.show({"phase": "compiling"})
+    assert capsys.readouterr().err == ""
+
+
+def test_a_broken_terminal_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("builtins.print", refuse)
+    with Shown() as shown:
+        shown.show({"phase": "compiling"})
+
+
+def test_on_a_terminal_one_line_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    with Shown() as shown:
+        shown.show({"phase": "starting"})
+        shown.show(state(1.0, 1000, 0))
+    assert "1,234 documents" in terminal.getvalue()

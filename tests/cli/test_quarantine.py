@@ -1,0 +1,159 @@
+"""`tamis quarantine`: listing, and running again after a fix."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tamis.cli.quarantine import collect
+from tamis.observe.quarantine import Entry, read_entries
+
+SRC = Path(__file__).parents[2] / "src"
+RECIPE = """
+stages:
+  - _target_: tamis.stages.text.io.reader.DocumentReader
+    file_paths: in
+  - _target_: picky_stage.Picky
+  - _target_: tamis.stages.text.io.writer.JsonlWriter
+    path: out
+settings: {memory: 512MB, quarantine_limit: 100%}
+"""
+PICKY = """
+from tamis import ProcessingStage
+
+class Picky(ProcessingStage):
+    name = "picky"
+    def process(self, task):
+        if 7 in task.column("n").to_pylist():
+            raise ValueError("seven")
+        return task
+"""
+
+
+def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(SRC)}
+    command = [sys.executable, "-m", "tamis.cli.main", *args]
+    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=100, check=False)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    lines = [json.dumps({"n": i}) for i in range(20)]
+    (tmp_path / "in/a.jsonl").write_bytes("\n".join([*lines, "{broken"]).encode() + b"\n\xff\n")
+    (tmp_path / "picky_stage.py").write_text(PICKY)
+    (tmp_path / "r.yaml").write_text(RECIPE)
+    done = tamis("run", "r.yaml", "--allow-module", "picky_stage", "--json", cwd=tmp_path)
+    about = json.loads(done.stdout)
+    assert (about["n_written"], about["n_quarantined"]) == (19, 3)
+    return tmp_path
+
+
+def test_listing(place: Path) -> None:
+    done = tamis("quarantine", "out", "--json", cwd=place)
+    entries = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [
+        (e["offset"], e["length"], e["reason"], e["stage"], e["raw"])
+        for e in sorted(entries, key=lambda e: e["offset"])
+    ] == [
+        (63, 8, "error: ValueError: seven", "picky", '{"n": 7}'),
+        (190, 7, "not valid JSON", "", "{broken"),
+        (198, 1, "not valid UTF-8", "", "\\xff"),
+    ]
+    assert {e["file"] for e in entries} == {str(place / "in/a.jsonl")}
+    one = tamis("quarantine", "out", "--reason", "SEVEN", cwd=place)
+    assert "1 entry shown, 0 more" in one.stdout
+    few = tamis("quarantine", "out", "--limit", "1", cwd=place)
+    assert "1 entry shown, 2 more" in few.stdout
+    assert "nothing in quarantine" in tamis("quarantine", "out", "--reason", "nowhere", cwd=place).stdout
+
+
+def test_retry_after_a_fix(place: Path) -> None:
+    before = tamis("quarantine", "out", "--retry", "--allow-module", "picky_stage", cwd=place)
+    assert before.returncode == 3
+    assert "3 records retried: 0 written, 0 dropped by stages, 3 failed again" in before.stdout
+    (place / "picky_stage.py").write_text(PICKY.replace("7 in", "77 in"))
+    after = tamis("quarantine", "out", "--retry", "--allow-module", "picky_stage", cwd=place)
+    assert after.returncode == 3
+    assert "3 records retried: 1 written, 0 dropped by stages, 2 failed again" in after.stdout
+    assert f"documents: {place}/out-retry" in after.stdout
+    assert [p.read_text() for p in (place / "out-retry").glob("*.jsonl")] == ['{"n": 7}\n']
+    seven = tamis(
+        "quarantine",
+        "out",
+        "--retry",
+        "--reason",
+        "seven",
+        "--into",
+        "sevens",
+        "--allow-module",
+        "picky_stage",
+        cwd=place,
+    )
+    assert seven.returncode == 0
+    assert [p.read_text() for p in (place / "sevens").glob("*.jsonl")] == ['{"n": 7}\n']
+    assert sum(1 for _ in read_entries(place / "out/_tamis/quarantine")) == 3
+
+
+def test_retry_never_writes_into_something_else(place: Path) -> None:
+    (place / "mine").mkdir()
+    (place / "mine/data.txt").write_text("precious")
+    for into, code in (("mine", 5), ("out", 2), ("in", 5)):
+        done = tamis("quarantine", "out", "--retry", "--into", into, "--allow-module", "picky_stage", cwd=place)
+        assert (into, done.returncode) == (into, code)
+    assert (place / "mine/data.txt").read_text() == "precious"
+    assert len(list((place / "out").glob("*.jsonl"))) > 0
+
+
+def test_modules_must_be_allowed_again(place: Path) -> None:
+    done = tamis("quarantine", "out", "--retry", cwd=place)
+    assert (done.returncode, "--allow-module picky_stage" in done.stderr) == (2, True)
+
+
+def test_no_run_here(tmp_path: Path) -> None:
+    done = tamis("quarantine", ".", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "error: . holds no run of Tamis; give the output folder of a run\n")
+
+
+def entry(**changes: object) -> Entry:
+    plain: dict[str, object] = {
+        "file": "", "offset": 0, "length": 0, "unit": "bytes", "reason": "", "stage": "", "n": 1, "raw": None, "raw_path": None,
+    }  # fmt: skip
+    return Entry(**{**plain, **changes})  # type: ignore[arg-type]
+
+
+def test_collecting(tmp_path: Path) -> None:
+    source = tmp_path / "source.jsonl"
+    source.write_bytes(b'{"a": 1}\n{"b": 2}\n')
+    (tmp_path / "0.raw").write_bytes(b'{"c":\r\n3}')
+    entries = [
+        entry(raw=b'{"raw": 0}'),
+        entry(file=str(source), offset=9, length=8),
+        entry(raw_path=tmp_path / "0.raw"),
+        entry(file=str(source), offset=9, length=8, unit="rows"),
+        entry(file=str(tmp_path / "gone"), length=3),
+        entry(raw=b"the rest of a damaged stream", n=0),
+    ]
+    assert collect(iter(entries), tmp_path / "x" / "out.jsonl") == (3, 3)
+    assert (tmp_path / "x/out.jsonl").read_bytes() == b'{"raw": 0}\n{"b": 2}\n{"c":  3}\n'
+
+
+def test_damaged_entries_are_passed_over_and_lead_nowhere(tmp_path: Path) -> None:
+    good = {"file": "f", "offset": 1, "length": 2, "unit": "bytes", "reason": "r", "stage": "", "n": 1}
+    lines = [
+        json.dumps({**good, "raw_file": "../../etc/passwd"}),
+        "{",
+        '{"file": 1}',
+        json.dumps({**good, "raw_base64": "/w=="}),
+    ]
+    (tmp_path / "quarantine-0.jsonl").write_text("\n".join(lines))
+    problems: list[str] = []
+    found = list(read_entries(tmp_path, problems))
+    assert [e.raw_path for e in found] == [tmp_path / "quarantine-0.passwd", None]
+    assert found[1].start_of_raw(10) == "\\xff"
+    assert len(problems) == 2

@@ -1,0 +1,460 @@
+"""A simulated world for the supervisor: files that are lists of record sizes, and a crew that fails in every way seen so far."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from worlds import Record, World, identity
+
+from tamis.engine.actions import Action, Assign, Commit, Discard, Kill, More, Note, Start, Stop
+from tamis.engine.coverage import Coverage
+from tamis.engine.cursor import Cursor
+from tamis.engine.ledger import Ledger, StageBook
+from tamis.engine.supervisor import Config, Supervisor
+from tamis.engine.units import TO_END, Kind, Mode, Piece, Unit
+from tamis.formats.listing import FileList
+from tamis.memory.predictor import Predictor
+
+MB = 1_000_000
+WORKER_BYTES = 20 * MB
+TIMEOUT_S = 8.0
+MAX_EVENTS = 30_000
+
+
+@dataclass
+class Process:
+    """A fake worker process."""
+
+    id: int
+    alive: bool = True
+    is_ready: bool = False
+    kill_asked: bool = False
+    holds: int = 0
+    feed: Any = None  # the generator of a feeder
+
+
+class Simulation:
+    """One run: a supervisor, a crew that misbehaves, a committer that takes its time."""
+
+    def __init__(
+        self, world: World, config: Config, rng: random.Random, faults: dict[str, float], fired: Counter[str]
+    ) -> None:
+        files = FileList()
+        for i, f in enumerate(world.files):
+            files.append(
+                f"in{i}", sum(f.sizes) if f.kind is Kind.BYTES else max(1, sum(f.sizes) // 4) if f.sizes else 0, 0
+            )
+        done = Coverage(lambda i: world.files[i].end if world.files[i].kind is Kind.BYTES else -1)
+        for covered in world.covered:
+            done.add(*covered)
+        cursor = Cursor(files, [f.kind for f in world.files], done)
+        predictors = [Predictor(config.max_block_bytes) for _ in range(world.n_segments)]
+        self.world, self.config, self.rng, self.faults, self.fired = world, config, rng, faults, fired
+        self.supervisor = Supervisor(config, cursor, predictors)
+        self.now = 0.0
+        self.heap: list[tuple[float, int, Callable[[], list[Action]]]] = []
+        self.seq = 0
+        self.processes: dict[int, Process] = {}
+        self.scratch: dict[str, list[Record]] = {}  # files between processes
+        self.known: set[str] = set()  # scratch files that the supervisor was told of
+        self.staged: set[str] = set()
+        self.n_attempts: Counter[tuple[Any, ...]] = Counter()
+        self.n_innocent: Counter[int] = Counter()
+        self.n_spikes = self.n_server_deaths = self.n_feeder_deaths = 0
+        self.steady = rng.choice([0.0, 0.0, 0.0, 0.72, 0.82])  # share of the budget that is in use all the time
+
+    # -- the loop -------------------------------------------------------------------------------------------------------
+    def run(self, stop_at: float = -1.0, abandon_at: float = -1.0) -> None:
+        self.act(self.supervisor.tick(self.now))
+        self.later(0.5, self.measure)
+        n_events = n_idle = 0
+        while not self.supervisor.finished:
+            n_events += 1
+            assert n_events < MAX_EVENTS, f"no end after {n_events} events: {self.state()}"
+            at, _, event = heapq.heappop(self.heap)
+            self.now = max(self.now, at)
+            n_idle = n_idle + 1 if event == self.measure else 0
+            assert n_idle < 100, f"nothing happens any more: {self.state()}"
+            if 0 <= abandon_at < self.now:
+                self.fired["supervisor killed"] += 1
+                return  # kill -9: what is committed stands
+            if 0 <= stop_at < self.now:
+                stop_at = -1.0
+                self.fired["stopped"] += 1
+                self.act(self.supervisor.stop("interrupted"))
+            self.act(event())
+            self.act(self.supervisor.tick(self.now))
+            self.check()
+        self.drain()
+
+    def drain(self) -> None:
+        """Late reports after the end change nothing."""
+        if not self.supervisor.stopping and not self.supervisor.infeasible:
+            left = {p for p in self.known if p in self.scratch}
+            assert not left, f"scratch files left behind: {sorted(left)}"
+            assert not self.supervisor._block_bytes
+
+    def check(self) -> None:
+        s = self.supervisor
+        busy = [w for w in s.workers.values() if w.unit is not None]
+        total = sum(w.cap_bytes for w in busy) + len(s.workers) * self.config.worker_bytes
+        assert total <= self.config.pool_bytes, (
+            f"caps and workers take {total} of {self.config.pool_bytes}: {self.state()}"
+        )
+        queued = sum(s._block_bytes.get(p, 0) for p in {u.pieces[0].path for u in s.queues[0]})
+        if self.config.mode == "streaming" and queued > self.config.queue_bytes:
+            largest = max(sum(self.world.size(r) for r in rs) for rs in self.scratch.values())
+            assert queued <= self.config.queue_bytes + largest, "more waits than the queue may hold"
+
+    def state(self) -> str:
+        s = self.supervisor
+        workers = [
+            (
+                w.id,
+                w.segment,
+                w.ready,
+                w.unit and (w.unit.id, str(w.unit.mode), w.unit.alone),
+                w.cap_bytes,
+                w.held,
+                w.why_killed,
+            )
+            for w in s.workers.values()
+        ]
+        return f"t={self.now:.1f} workers={workers} queues={[[(u.id, u.alone) for u in q] for q in s.queues]} feeds={[u.id for u in s.feeds]} cursor={s.cursor.exhausted} committing={s.n_committing} stopping={s.stopping!r} pool={self.config.pool_bytes} {self.config.mode}"
+
+    def later(self, delay_s: float, event: Callable[[], list[Action]]) -> None:
+        self.seq += 1
+        heapq.heappush(self.heap, (self.now + delay_s, self.seq, event))
+
+    def soon(self, event: Callable[[], list[Action]]) -> None:
+        self.later(self.rng.uniform(0.001, 0.3), event)
+
+    def chance(self, fault: str) -> bool:
+        hit = self.rng.random() < self.faults.get(fault, 0.0)
+        self.fired[fault] += hit
+        return hit
+
+    # -- carrying out actions -------------------------------------------------------------------------------------------
+    def act(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Start(worker, _):
+                    self.processes[worker] = Process(worker)
+                    self.soon(lambda w=worker: self.started(w))
+                case Assign(worker, unit, fence, cap_bytes):
+                    self.assign(worker, unit, fence, cap_bytes)
+                case More(worker):
+                    self.soon(lambda w=worker: self.feed_on(w))
+                case Stop(worker):
+                    self.soon(lambda w=worker: self.exits(w, "exit status 0", 0))
+                case Kill(worker, _):
+                    process = self.processes.get(worker)
+                    if process is not None and process.is_ready:
+                        self.soon(lambda w=worker: self.exits(w, "signal SIGKILL", 9))
+                    else:
+                        self.fired["kill before ready"] += 1  # no pid yet: the crew cannot kill it
+                case Commit():
+                    self.fired["slow commit"] += (slow := self.rng.random() < 0.2)
+                    self.later(self.rng.uniform(1.0, 20.0) if slow else 0.01, lambda a=action: self.commit(a))
+                case Discard(paths):
+                    for path in paths:
+                        self.scratch.pop(path, None)
+                        self.staged.discard(path)
+                case Note(_, text, _):
+                    assert text
+
+    def commit(self, action: Commit) -> list[Action]:
+        if self.chance("disk full at commit"):
+            return self.supervisor.commit_failed("cannot commit: no space left")
+        for file in action.files:
+            assert file["kind"] == "listed" or file["path"] in self.staged, (
+                f"{file['path']} was discarded before its commit"
+            )
+            self.staged.discard(file["path"])
+        self.world.commit(action)
+        return self.supervisor.committed(action.root, action.covered, sum(f["bytes"] for f in action.files), self.now)
+
+    def measure(self) -> list[Action]:
+        self.later(1.0, self.measure)
+        uses = {w.id: WORKER_BYTES * 19 // 20 + w.holds for w in self.processes.values() if w.is_ready}
+        used = self.config.budget_bytes - self.config.pool_bytes + sum(uses.values())
+        used = max(used, int(self.config.budget_bytes * self.steady))
+        self.fired["steady pressure"] += self.steady > 0
+        if self.n_spikes < 3 and self.chance("pressure"):
+            self.n_spikes += 1
+            used = int(self.config.budget_bytes * self.rng.choice([0.75, 0.85, 0.92, 0.98]))
+        return self.supervisor.measured(used, uses, self.now)
+
+    # -- processes ------------------------------------------------------------------------------------------------------
+    def started(self, worker: int) -> list[Action]:
+        process = self.processes.get(worker)
+        if process is None:
+            return []
+        if self.chance("died at start"):
+            return self.exits(worker, "exit status 1", 0)
+        process.is_ready = True
+        return self.supervisor.ready(worker, self.now)
+
+    def exits(self, worker: int, how: str, signal: int) -> list[Action]:
+        if self.processes.pop(worker, None) is None:
+            return []
+        return self.supervisor.died(worker, how, signal, self.now)
+
+    def server_dies(self) -> list[Action]:
+        """All workers at once."""
+        actions: list[Action] = []
+        for worker in list(self.processes):
+            unit = self.supervisor.workers[worker].unit if worker in self.supervisor.workers else None
+            if unit is not None:
+                self.n_innocent[unit.id] += 1
+            actions += self.exits(worker, "signal SIGKILL", 9)
+        return actions
+
+    def send(self, worker: int, event: Callable[[], list[Action]]) -> None:
+        """A message, lost if its sender is gone by then."""
+        self.soon(lambda: event() if worker in self.processes else [])
+
+    def assign(self, worker: int, unit: Unit, fence: int, cap: int) -> None:
+        process = self.processes.get(worker)
+        if process is None:
+            return
+        assert cap > 0, f"unit {unit.id} got a cap of {cap}: {self.state()}"
+        unit = Unit.from_message(json.loads(json.dumps(unit.to_message(fence))))
+        key = (unit.id, unit.mode, unit.alone, str(unit.pieces), bool(unit.extra.get("describe")))
+        self.n_attempts[key] += 1
+        assert self.n_attempts[key] <= (8 if unit.mode is Mode.RUN else 12), f"{key} is tried again and again"
+        if self.n_server_deaths < 1 and self.chance("server died"):
+            self.n_server_deaths += 1
+            self.soon(self.server_dies)
+        if unit.mode is Mode.FEED:
+            process.feed = self.feeder(worker, unit, fence)
+            self.soon(lambda: self.feed_on(worker))
+        else:
+            self.process(process, unit, fence, cap)
+
+    def process(self, process: Process, unit: Unit, fence: int, cap: int) -> None:
+        worker, s = process.id, self.supervisor
+        records, covered, info = self.read(unit)
+        if info is not None:
+            self.fired["too large"] += 1
+            self.send(worker, lambda: s.too_large(worker, fence, info, self.now))
+            return
+        if self.n_innocent[unit.id] < 2 and self.chance("killed from outside"):
+            self.n_innocent[unit.id] += 1
+            zombie = self.chance("zombie report")
+            self.soon(lambda: self.exits(worker, "signal SIGKILL", 9))
+            if zombie:  # its report was under way, and comes when the worker is long forgotten
+                report = self.report(unit, fence, records, covered)
+                self.later(3.0, lambda: self.late(worker, fence, report))
+            return
+        early = self.rng.random() < 0.3
+        if not early:
+            self.tell(process, unit, fence, records)
+        need = self.world.peak(records)
+        if need > cap and unit.mode is Mode.RUN:
+            self.out_of_memory(process, fence, cap)
+            return
+        process.holds = min(need, cap)
+        poison = [self.world.poison[r] for r in records if self.world.poison.get(r, (-1, ""))[0] == unit.segment]
+        if poison and unit.mode is Mode.RUN:
+            self.poisoned(process, fence, poison[0][1])
+            return
+        if self.chance("disk full"):
+            self.send(worker, lambda: s.failed(worker, fence, {"kind": "disk", "error": "no space left"}, self.now))
+            return
+        report = self.report(unit, fence, records, covered)
+        first = sum(n for key, n in self.n_attempts.items() if key[0] == unit.id) == 1
+        delay = (
+            2 * TIMEOUT_S if first and len(records) > 1 and self.chance("slow once") else self.rng.uniform(0.01, 2.0)
+        )
+        self.later(delay, lambda: self.finish(process, fence, report) if worker in self.processes else [])
+
+    def tell(self, process: Process, unit: Unit, fence: int, records: list[Record]) -> None:
+        cut = records[len(records) // 2][1] if len(records) > 1 and len(unit.pieces) == 1 else -1
+        if unit.segment > 0:
+            cut = unit.handover_rows[0] + len(records) // 2 if len(records) > 1 else -1
+        self.supervisor.read(process.id, fence, len(records), cut)
+
+    def out_of_memory(self, process: Process, fence: int, cap: int) -> None:
+        worker, s = process.id, self.supervisor
+        how = self.rng.choice(
+            ["memory error", "memory error", "crash near the cap", "crash on allocation", "over the cap"]
+        )
+        if how == "crash on allocation" and not self.faults.get(how):
+            how = "memory error"
+        self.fired[how] += 1
+        if how == "memory error":
+            self.send(worker, lambda: s.failed(worker, fence, {"kind": "memory", "error": "MemoryError"}, self.now))
+            self.later(0.31, lambda: self.exits(worker, "exit status 77", 0))
+        elif how == "over the cap":
+            process.holds = cap + cap // 10 + 30 * MB  # the meter sees it, the supervisor kills
+        else:
+            process.holds = cap if how == "crash near the cap" else cap // 4
+            self.later(1.1, lambda: self.exits(worker, "signal SIGSEGV", 11))
+
+    def poisoned(self, process: Process, fence: int, how: str) -> None:
+        worker, s = process.id, self.supervisor
+        self.fired["poison " + how] += 1
+        if how == "error":
+            self.send(
+                worker,
+                lambda: s.failed(worker, fence, {"kind": "error", "error": "ValueError: bad", "stage": "s"}, self.now),
+            )
+        elif how != "hang":
+            self.send(
+                worker,
+                lambda: self.exits(
+                    worker, "signal SIGSEGV" if how == "crash" else "exit status 1", 11 if how == "crash" else 0
+                ),
+            )
+
+    def finish(self, process: Process, fence: int, report: dict[str, Any]) -> list[Action]:
+        process.holds = 0
+        if "handover" in report:
+            self.known.add(report["handover"]["path"])
+        return self.supervisor.done(process.id, fence, report, self.now)
+
+    def late(self, worker: int, fence: int, report: dict[str, Any]) -> list[Action]:
+        if "handover" in report:
+            self.known.add(report["handover"]["path"])
+        actions = self.supervisor.done(worker, fence, report, self.now)
+        assert not [a for a in actions if isinstance(a, Commit)], "a report with an old fence was committed"
+        return actions
+
+    # -- what a worker does with a unit ---------------------------------------------------------------------------------
+    def read(self, unit: Unit) -> tuple[list[Record], list[tuple[int, int, int, bool]], dict[str, Any] | None]:
+        if unit.segment > 0:
+            assert unit.handover in self.scratch, f"{unit.handover} is used after it was discarded"
+            return self.scratch[unit.handover][unit.handover_rows[0] : unit.handover_rows[1]], [], None
+        records: list[Record] = []
+        covered = []
+        for piece in unit.pieces:
+            file, whole = self.world.files[piece.file], piece.end == TO_END
+            decoded = sum(file.sizes)
+            assert piece.kind is not Kind.STREAM or (piece.start == 0 and whole), (
+                "a stream cannot be entered in the middle"
+            )
+            if piece.kind is Kind.STREAM and unit.mode is Mode.RUN and decoded > 2 * unit.block_bytes:
+                return [], [], {"feed": piece.file, "decoded": decoded, "compressed": max(1, decoded // 4)}
+            if (
+                piece.kind is Kind.ROWS
+                and whole
+                and (unit.extra.get("describe") or (decoded > 2 * unit.block_bytes and len(file.sizes) > 1))
+            ):
+                return [], [], {"rows": piece.file, "groups": [list(g) for g in file.groups], "n_rows": file.end}
+            if piece.kind in (Kind.BLOCK, Kind.ROW_BLOCK):
+                assert piece.path in self.scratch, f"{piece.path} is used after it was discarded"
+            end = file.end if whole else piece.end
+            records += [(piece.file, file.starts[i]) for i in file.within(piece.start, end)]
+            covered.append((piece.file, piece.start, end, whole))
+        return records, covered, None
+
+    def report(
+        self, unit: Unit, fence: int, records: list[Record], covered: list[tuple[int, int, int, bool]]
+    ) -> dict[str, Any]:
+        last = unit.segment == self.world.n_segments - 1
+        path, ids = f"u{unit.id}.{fence}", [identity(r) for r in records]
+        ledger = Ledger(stages=[StageBook(f"s{unit.segment}")])
+        files: list[dict[str, Any]] = []
+        report: dict[str, Any] = {"type": "done", "files": files, "covered": covered, "n_records": len(records)}
+        if unit.segment == 0:
+            ledger.records.add(len(records), sum(ids))
+        if unit.mode is Mode.QUARANTINE:
+            if unit.segment == 0:
+                ledger = Ledger(stages=[StageBook(f"s{i}") for i in range(self.world.n_segments)])
+                ledger.records.add(len(records), sum(ids))
+                ledger.quarantined.add(len(records), sum(ids))
+            else:
+                ledger.stages[0].into.add(len(records), sum(ids))
+                ledger.stages[0].drop("quarantined", len(records), sum(ids))
+            files.append({"path": path + ".q", "kind": "quarantine", "bytes": 10, "records": records})
+        else:
+            gone = [r for r in records if r in self.world.dropped and unit.segment == 0]
+            kept = [r for r in records if r not in gone]
+            book = ledger.stages[0]
+            book.into.add(len(records), sum(ids))
+            book.drop("rule", len(gone), sum(map(identity, gone)))
+            book.out.add(len(kept), sum(map(identity, kept)))
+            files.append({"path": "", "kind": "listed", "bytes": 0, "records": gone})
+            if last:
+                ledger.written.add(len(kept), sum(map(identity, kept)))
+                files.append(
+                    {"path": path + ".out", "kind": "output", "bytes": sum(map(self.world.size, kept)), "records": kept}
+                )
+            else:
+                self.scratch[path + ".arrow"] = kept
+                report["handover"] = {
+                    "path": path + ".arrow",
+                    "rows": len(kept),
+                    "bytes": sum(map(self.world.size, kept)),
+                }
+        self.staged |= {f["path"] for f in files if f["kind"] != "listed"}
+        sizes = [self.world.size(r) for r in records]
+        floor = 10 * MB + (40 * MB if self.chance("leak") else 0)
+        report |= {
+            "decoded_bytes": sum(sizes),
+            "largest_record": max(sizes, default=0),
+            "peak_bytes": self.world.peak(records),
+            "seconds": 0.1,
+        }
+        report |= {"floor_bytes": floor, "data_bytes": 2 * floor, "ledger": json.loads(json.dumps(ledger.to_dict()))}
+        return report
+
+    # -- feeding --------------------------------------------------------------------------------------------------------
+    def feeder(self, worker: int, unit: Unit, fence: int) -> Any:
+        """One block after the other, as engine/feeding.py: whole records, then what was passed over."""
+        first = unit.pieces[0]
+        file, n, covered, at = self.world.files[first.file], 0, [], 0
+        kind = Kind.ROW_BLOCK if file.kind is Kind.ROWS else Kind.BLOCK
+        for wanted in unit.pieces:
+            left = list(file.within(max(wanted.start, at), wanted.end))
+            if file.kind is not Kind.ROWS:
+                covered.append(
+                    (first.file, wanted.start, file.starts[left[0]] if left else min(wanted.end, file.end), False)
+                )
+            while left:
+                took = [left.pop(0)]
+                while left and sum(file.sizes[i] for i in [*took, left[0]]) <= unit.block_bytes:
+                    took.append(left.pop(0))
+                start = file.starts[took[0]]
+                at = start + (len(took) if file.kind is Kind.ROWS else sum(file.sizes[i] for i in took))
+                path, n = f"f{unit.id}.{fence}.{n}", n + 1
+                self.scratch[path] = [(first.file, file.starts[i]) for i in took]
+                yield Piece(first.file, kind, path, start, at, start), sum(file.sizes[i] for i in took)
+        if file.kind is not Kind.ROWS:
+            covered.append((first.file, file.end, file.end, True))
+        empty = Ledger().to_dict()
+        yield {
+            "type": "done",
+            "fed": True,
+            "files": [],
+            "ledger": empty,
+            "covered": covered,
+            "decoded_bytes": 0,
+            "largest_record": 0,
+        }
+
+    def feed_on(self, worker: int) -> list[Action]:
+        process = self.processes.get(worker)
+        if process is None or process.feed is None:
+            return []
+        s = self.supervisor
+        fence = s.workers[worker].fence
+        made = next(process.feed)
+        if self.n_feeder_deaths < 4 and self.chance("feeder died"):
+            self.n_feeder_deaths += 1
+            how = self.rng.choice([("signal SIGKILL", 9), ("signal SIGSEGV", 11), ("exit status 1", 0)])
+            if isinstance(made, dict) or self.rng.random() < 0.5:
+                return self.exits(worker, *how)
+            self.soon(lambda: self.exits(worker, *how))
+        if isinstance(made, dict):
+            process.feed = None
+            return s.done(worker, fence, made, self.now)
+        self.known.add(made[0].path)
+        return s.block(worker, fence, made[0], made[1], 0, self.now)

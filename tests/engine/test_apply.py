@@ -1,0 +1,154 @@
+"""Running a stage keeps the books: every document is kept, dropped, or replaced by derived ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tamis.engine.apply import StageFailure, identify, run_stage
+from tamis.engine.ledger import StageBook
+from tamis.formats.encode import encode_jsonl
+from tamis.formats.jsonl import JsonlBlock
+from tamis.kernels import hash128
+from tamis.stages.base import ProcessingStage
+from tamis.tasks import ROW_ID, DocumentBatch
+
+
+@dataclass(repr=False)
+class Do(ProcessingStage[Any, Any]):
+    """A stage from a function."""
+
+    what: Callable[[DocumentBatch], Any]
+    name: str = "do"
+
+    def process(self, task: DocumentBatch) -> Any:
+        return self.what(task)
+
+
+def batch(n: int = 4) -> DocumentBatch:
+    raw = b"".join(b'{"n": %d, "t":"x"}\n' % i for i in range(n))
+    block = JsonlBlock.parse(np.frombuffer(raw, np.uint8))
+    made = DocumentBatch.over(block, np.arange(n))
+    identify(made)
+    return made
+
+
+def run(what: Callable[[DocumentBatch], Any], *batches: DocumentBatch) -> tuple[list[Any], StageBook]:
+    book = StageBook("do")
+    results = run_stage(Do(what), "do", list(batches or (batch(),)), book)
+    assert book.imbalance() is None
+    documents = [r for r in results if isinstance(r, DocumentBatch)]
+    n = sum(r.num_items for r in documents)
+    assert book.out.n + book.derived.n == n
+    total = sum(hash128.sum128(*r._identity) for r in documents if r._identity is not None) % (1 << 128)
+    assert (book.out.identity + book.derived.identity) % (1 << 128) == total
+    return results, book
+
+
+def counts(book: StageBook) -> tuple[int, int, int, int, int]:
+    return book.into.n, book.out.n, sum(t.n for t in book.dropped.values()), book.consumed.n, book.derived.n
+
+
+def lines(results: list[Any]) -> list[bytes]:
+    return [line for r in results for line in encode_jsonl(r).data.tobytes().splitlines()]
+
+
+def test_kept_as_they_are() -> None:
+    results, book = run(lambda b: b)
+    assert counts(book) == (4, 4, 0, 0, 0)
+    assert lines(results)[2] == b'{"n": 2, "t":"x"}'
+
+
+def test_filtered_by_the_batch_by_arrow_and_by_pandas() -> None:
+    pytest.importorskip("pandas")
+
+    def by_arrow(b: DocumentBatch) -> DocumentBatch:
+        table = b.to_pyarrow()
+        return DocumentBatch(b.dataset_name, table.filter(pc.greater(table["n"], 1)))
+
+    def by_pandas(b: DocumentBatch) -> DocumentBatch:
+        frame = b.to_pandas()
+        return DocumentBatch(b.dataset_name, frame[frame["n"] > 1])
+
+    for what in (lambda b: b.filter(np.arange(4) > 1), by_arrow, by_pandas):
+        results, book = run(what)
+        assert counts(book) == (4, 2, 2, 0, 0)
+        assert list(book.dropped) == ["do"]
+        assert lines(results) == [b'{"n": 2, "t":"x"}', b'{"n": 3, "t":"x"}']
+
+
+def test_none_drops_everything() -> None:
+    results, book = run(lambda b: None)
+    assert (results, counts(book)) == ([], (4, 0, 4, 0, 0))
+
+
+def test_changed_documents_are_the_same_documents() -> None:
+    results, book = run(lambda b: b.with_column("t", ["x", "y", "x", "x"]))
+    assert counts(book) == (4, 4, 0, 0, 0)
+    assert lines(results)[:2] == [b'{"n": 0, "t":"x"}', b'{"n": 1, "t":"y"}']
+
+
+def test_copies_are_derived_and_differ() -> None:
+    results, book = run(lambda b: b.take(np.array([0, 0, 1])))
+    assert counts(book) == (4, 1, 2, 1, 2)
+    hi, lo = results[0]._identity
+    assert len({*zip(hi.tolist(), lo.tolist(), strict=True)}) == 3
+
+
+def test_new_documents_replace_those_that_are_gone() -> None:
+    def split(b: DocumentBatch) -> DocumentBatch:
+        return DocumentBatch(b.dataset_name, pa.table({"t": ["a", "b", "c", "d", "e"]}))
+
+    results, book = run(split)
+    assert counts(book) == (4, 0, 0, 4, 5)
+    assert lines(results) == [b'{"t":"%s"}' % c for c in (b"a", b"b", b"c", b"d", b"e")]
+
+
+def test_some_kept_some_new() -> None:
+    def add(b: DocumentBatch) -> DocumentBatch:
+        table = b.to_pyarrow(["t"]).slice(0, 2)
+        return DocumentBatch(
+            "", pa.concat_tables([table, pa.table({"t": ["new"], ROW_ID: pa.array([-1])}).cast(table.schema)])
+        )
+
+    results, book = run(add)
+    assert counts(book) == (4, 2, 0, 2, 1)
+    assert lines(results)[2] == b'{"t":"new"}'
+
+
+def test_several_batches_in_and_out() -> None:
+    results, book = run(lambda b: [b.take(np.array([0])), b.take(np.array([1, 2, 3]))], batch(4), batch(4))
+    assert (len(results), counts(book)) == (4, (8, 8, 0, 0, 0))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 5), max_size=6), max_size=3))
+def test_any_choice_of_rows_balances(parts: list[list[int]]) -> None:
+    results, book = run(lambda b: [b.take(np.array(p, np.int64)) for p in parts], batch(6))
+    chosen = [i for p in parts for i in p]
+    once = sum(chosen.count(i) == 1 for i in range(6))
+    assert counts(book)[:2] == (6, once)
+    assert len(lines(results)) == len(chosen)
+
+
+def test_what_a_stage_raises_carries_its_name() -> None:
+    with pytest.raises(StageFailure, match="stage 'do' raised ZeroDivisionError"):
+        run(lambda b: 1 // 0)
+    with pytest.raises(StageFailure, match="must return a task, a list of tasks or None, got int"):
+        run(lambda b: [1])
+
+
+def test_running_out_of_memory_is_no_fault_of_the_stage() -> None:
+    def fail(b: DocumentBatch) -> None:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        run(fail)

@@ -1,0 +1,257 @@
+"""The commit protocol, stopped after every single file operation: recovery finds "before" or "after", nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tamis.engine import commit as commit_module
+from tamis.engine.actions import Commit, Replace
+from tamis.engine.commit import Committer, commit_group, name_of, remove_orphans
+from tamis.engine.ledger import Ledger
+from tamis.engine.rundir import RunDir
+from tamis.engine.units import Kind, Piece
+from tamis.errors import RunConflict
+
+OPERATIONS = ("open", "fsync", "fdatasync", "link", "write", "unlink", "close")
+
+
+class PowerCut(BaseException):
+    """The process is gone: nothing behind this operation happens."""
+
+
+def make_job(folder: RunDir, root: int, text: str, quarantine: str = "") -> Commit:
+    ledger = Ledger()
+    ledger.records.add(1, root)
+    ledger.written.add(1, root)
+    files: list[dict[str, Any]] = []
+    for kind, body in (("output", text), ("quarantine", quarantine)):
+        if body:
+            path = os.path.join(folder.staged, f"u{root}.1.{kind}")
+            Path(path).write_text(body)
+            files.append({"path": path, "kind": kind, "rows": 1, "bytes": len(body), "content": f"{root:032x}"})
+    first = Piece(0, Kind.BYTES, "in", root * 100, root * 100 + 100)
+    return Commit(root, first, 0, [(0, root * 100, root * 100 + 100, False)], files, ledger.to_dict())
+
+
+def prepare(tmp_path: Path) -> tuple[RunDir, list[Commit | Replace]]:
+    """An output with a committed file and a foreign one, and a group of three commits to make."""
+    folder = RunDir(str(tmp_path / "out"))
+    folder.open()
+    commit_group([make_job(folder, 1, "one\n")], folder.output, folder.quarantine, folder.log)
+    folder.log.close()
+    (tmp_path / "out" / "foreign.txt").write_text("mine")
+    staged = os.path.join(folder.staged, "u9.1.out")
+    Path(staged).write_text("ONE!!\n")
+    replace = Replace(
+        9,
+        "part-000000-000000000000100.jsonl",
+        {"path": staged, "kind": "output", "rows": 1, "bytes": 6, "content": f"{5:032x}"},
+    )
+    return folder, [make_job(folder, 2, "two\n", "bad two\n"), make_job(folder, 3, "three\n"), replace]
+
+
+def crash_after(n: int, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> bool:
+    """Run `act`, cut off in front of operation n. True when it came to its end."""
+    left = [n]
+
+    def counted(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if left[0] == 0:
+                raise PowerCut(name)
+            left[0] -= 1
+            return real(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in OPERATIONS:
+            patch.setattr(os, name, counted(getattr(os, name), name))
+        try:
+            act()
+        except PowerCut:
+            return False
+    return True
+
+
+def visible(folder: RunDir) -> dict[str, str]:
+    out = {e.name: Path(e.path).read_text() for e in os.scandir(folder.output) if e.is_file()}
+    return out | {"quarantine/" + e.name: Path(e.path).read_text() for e in os.scandir(folder.quarantine)}
+
+
+P = "part-000000-000000000000"
+BEFORE = {"foreign.txt": "mine", P + "100.jsonl": "one\n"}
+AFTER = {
+    "foreign.txt": "mine", P + "100.jsonl.r.parquet": "ONE!!\n", P + "200.jsonl": "two\n", P + "300.jsonl": "three\n",
+    "quarantine/quarantine-000000-000000000000200.jsonl": "bad two\n",
+}  # fmt: skip
+
+
+def test_a_crash_after_any_operation_leaves_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    for n in range(200):
+        case = tmp_path / str(n)
+        folder, group = prepare(case)
+        ended = crash_after(n, monkeypatch, lambda f=folder, g=group: commit_group(g, f.output, f.quarantine, f.log))  # type: ignore[misc]
+        past = RunDir(folder.output).recover()
+        state = visible(folder)
+        assert state in (BEFORE, AFTER), n
+        outputs = sorted(f["name"] for f in past.files.values() if f["kind"] == "output")
+        assert outputs == sorted(n for n in state if n.startswith(P)), n
+        assert past.n_commits == (1 if state == BEFORE else 3)
+        assert past.ledger.records.n == past.n_commits
+        assert os.listdir(folder.staged) == []
+        assert visible(folder) == state
+        assert RunDir(folder.output).recover().n_commits == past.n_commits  # recovering twice changes nothing
+        seen.append(state == AFTER)
+        folder.close()
+        if ended:
+            break
+    assert len(seen) > 20
+    assert seen == sorted(seen)  # before, up to one operation; after, from there on
+    assert True in seen
+    assert False in seen
+
+
+def test_a_crash_while_recovering_can_be_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, group = prepare(tmp_path / "full")
+    n_total = 0
+    while not crash_after(
+        n_total,
+        monkeypatch,
+        lambda f=folder, g=group: commit_group(g, f.output, f.quarantine, f.log),  # type: ignore[misc]
+    ):
+        folder.close()
+        n_total += 1
+        folder, group = prepare(tmp_path / f"probe{n_total}")
+    for first in range(0, n_total, 3):
+        for second in range(6):
+            folder, group = prepare(tmp_path / f"{first}-{second}")
+            crash_after(first, monkeypatch, lambda f=folder, g=group: commit_group(g, f.output, f.quarantine, f.log))  # type: ignore[misc]
+            again = RunDir(folder.output)
+            crash_after(second, monkeypatch, lambda a=again: a.recover())  # type: ignore[misc]
+            RunDir(folder.output).recover()
+            assert visible(folder) in (BEFORE, AFTER), (first, second)
+            assert os.listdir(folder.staged) == []
+            folder.close()
+
+
+def test_a_torn_log_tail_at_every_byte_gives_before_or_after(tmp_path: Path) -> None:
+    folder, group = prepare(tmp_path)
+    before = Path(folder.log.path).read_bytes()
+    commit_group([group[1]], folder.output, folder.quarantine, folder.log)
+    folder.log.close()
+    after = Path(folder.log.path).read_bytes()
+    line = after[len(before) :]
+    assert line.endswith(b"\n")
+    for n in range(len(line)):
+        Path(folder.log.path).write_bytes(before + line[:n])
+        past = RunDir(folder.output).recover()
+        assert past.n_commits == 1, n
+        assert Path(folder.log.path).read_bytes() == before
+    Path(folder.log.path).write_bytes(after)
+    assert RunDir(folder.output).recover().n_commits == 2
+    folder.close()
+
+
+def test_a_damaged_middle_of_the_log_is_refused(tmp_path: Path) -> None:
+    folder, group = prepare(tmp_path)
+    commit_group([group[1]], folder.output, folder.quarantine, folder.log)
+    folder.log.close()
+    data = Path(folder.log.path).read_bytes()
+    first_line = data.index(b"\n")
+    for at in (0, 7, 8, 9, 20, first_line - 1):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x55
+        Path(folder.log.path).write_bytes(damaged)
+        with pytest.raises(RunConflict, match="damaged at byte 0"):
+            RunDir(folder.output).recover()
+        assert Path(folder.log.path).read_bytes() == damaged  # nothing was cut off
+    folder.close()
+
+
+def test_a_final_name_that_exists_is_never_replaced(tmp_path: Path) -> None:
+    folder = RunDir(str(tmp_path / "out"))
+    folder.open()
+    foreign = Path(folder.output) / (P + "200.jsonl")
+    foreign.write_text("mine")
+    results: list[str] = []
+    committer = Committer(folder.output, folder.quarantine, folder.log, lambda: results.append("woken"))
+    committer.submit(make_job(folder, 2, "two\n"))
+    committer.close()
+    result = committer.results.get()
+    assert "cannot commit to" in result.error
+    assert "File exists" in result.error
+    assert (result.root, result.covered, results) == (2, [], ["woken"])
+    assert foreign.read_text() == "mine"
+    assert RunDir(folder.output).recover().n_commits == 0
+    assert foreign.read_text() == "mine"
+    folder.close()
+
+
+def test_the_committing_thread_groups_what_waits_and_reports_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunDir(str(tmp_path / "out"))
+    folder.open()
+    sizes: list[int] = []
+    real = commit_module.commit_group
+    monkeypatch.setattr(
+        commit_module, "commit_group", lambda group, *rest: (sizes.append(len(group)), real(group, *rest))
+    )
+    committer = Committer(folder.output, folder.quarantine, folder.log, lambda: None)
+    for root in range(1, 151):
+        committer.submit(make_job(folder, root, f"{root}\n"))
+    committer.close()
+    done = [committer.results.get() for _ in range(150)]
+    assert [d.root for d in done] == list(range(1, 151))
+    assert [d.error for d in done] == [""] * 150
+    assert done[11].covered == [(0, 1200, 1300, False)]
+    assert done[11].n_bytes == 3
+    assert sum(sizes) == 150
+    assert max(sizes) <= 64
+    assert RunDir(folder.output).recover().n_commits == 150
+    assert os.listdir(folder.staged) == []
+    folder.close()
+
+
+def test_names_sort_in_input_order_and_tell_steps_apart() -> None:
+    job = Commit(1, Piece(7, Kind.BYTES, "x", 1234), 0, [], [], {})
+    later = Commit(1, Piece(7, Kind.BYTES, "x", 1234), 2, [], [], {})
+    assert name_of(job, {"kind": "output"}, 0) == "part-000007-000000000001234.jsonl"
+    assert name_of(job, {"kind": "output", "extension": "jsonl.gz"}, 1) == "part-000007-000000000001234-1.jsonl.gz"
+    assert name_of(later, {"kind": "output", "extension": "parquet"}, 0) == "part-000007-000000000001234-s2.parquet"
+
+
+def test_orphans_are_recognised_by_their_staged_twin_only(tmp_path: Path) -> None:
+    for name in ("staged", "out", "quarantine"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "staged" / "u1").write_text("half")
+    os.link(tmp_path / "staged" / "u1", tmp_path / "out" / "part-1")
+    (tmp_path / "staged" / "u2").write_text("never linked")
+    (tmp_path / "out" / "part-2").write_text("half")  # the same contents, but not the same file
+    removed = remove_orphans(*(str(tmp_path / n) for n in ("staged", "out", "quarantine")), set())
+    assert removed == 1
+    assert sorted(os.listdir(tmp_path / "out")) == ["part-2"]
+    assert os.listdir(tmp_path / "staged") == []
+
+
+def test_a_committed_file_is_kept_although_its_staged_name_is_left(tmp_path: Path) -> None:
+    folder, group = prepare(tmp_path)
+    names = [f["path"] for f in group[1].files]  # type: ignore[union-attr]
+    shutil.copy(names[0], tmp_path / "copy")
+    commit_group([group[1]], folder.output, folder.quarantine, folder.log)
+    os.link(os.path.join(folder.output, P + "300.jsonl"), names[0])  # as if the crash came before the unlink
+    folder.log.close()
+    past = RunDir(folder.output).recover()
+    assert past.files[P + "300.jsonl"]["bytes"] == 6
+    assert (Path(folder.output) / (P + "300.jsonl")).read_text() == "three\n"
+    assert os.listdir(folder.staged) == []
+    assert json.loads(Path(folder.log.path).read_text().splitlines()[-1][9:])["t"] == "commit"
+    folder.close()

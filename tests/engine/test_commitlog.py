@@ -1,0 +1,95 @@
+"""The commit log: round trip, torn tails, damage, a disk that is full in the middle of a line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tamis.engine.commitlog import CommitLog
+from tamis.errors import RunConflict
+
+
+def test_records_come_back_in_order(tmp_path: Path) -> None:
+    log = CommitLog(str(tmp_path / "log"))
+    assert list(log.read()) == []
+    log.append([{"t": "commit", "n": 1}, {"t": "commit", "name": "é\n"}])
+    log.append([{"t": "replace", "n": 3}])
+    log.close()
+    assert list(CommitLog(log.path).read()) == [
+        {"t": "commit", "n": 1},
+        {"t": "commit", "name": "é\n"},
+        {"t": "replace", "n": 3},
+    ]
+
+
+def test_a_line_is_a_checksum_and_json(tmp_path: Path) -> None:
+    log = CommitLog(str(tmp_path / "log"))
+    log.append([{"a": 1}])
+    log.close()
+    assert (tmp_path / "log").read_bytes() == b'561bacaf {"a":1}\n'
+
+
+def test_a_torn_tail_is_cut_off_and_appending_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = CommitLog(str(path))
+    log.append([{"n": 1}])
+    log.close()
+    whole = path.read_bytes()
+    for tail in (b"5", b"561fb4fb", b'561fb4fb {"a":1}', b'561fb4fa {"a":1}\n', b"\0" * 40, b"\n", b"zzzzzzzz [1]\n"):
+        path.write_bytes(whole + tail)
+        log = CommitLog(str(path))
+        assert list(log.read()) == [{"n": 1}], tail
+        assert path.read_bytes() == whole
+        log.append([{"n": 2}])
+        log.close()
+        assert list(CommitLog(str(path)).read()) == [{"n": 1}, {"n": 2}]
+        path.write_bytes(whole)
+
+
+def test_damage_before_the_last_line_is_refused_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = CommitLog(str(path))
+    log.append([{"n": 1}, {"n": 2}, {"n": 3}])
+    log.close()
+    data = bytearray(path.read_bytes())
+    data[25] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(RunConflict, match=r"damaged at byte 17.*--fresh"):
+        list(CommitLog(str(path)).read())
+
+
+def test_a_record_that_is_no_object_is_damage(tmp_path: Path) -> None:
+    import zlib
+
+    path = tmp_path / "log"
+    body = b"[1,2,3]"
+    path.write_bytes(b"%08x %s\n" % (zlib.crc32(body), body) * 2)
+    with pytest.raises(RunConflict, match="damaged at byte 0"):
+        list(CommitLog(str(path)).read())
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    log = CommitLog(str(path))
+    log.append([{"n": 1}])
+    whole, real = path.read_bytes(), os.write
+    n_calls = [0]
+
+    def short(fd: int, data: Any) -> int:
+        n_calls[0] += 1
+        if n_calls[0] == 2:
+            raise OSError(28, "No space left on device")
+        return real(fd, data[:5])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", short)
+        with pytest.raises(OSError, match="No space"):
+            log.append([{"n": 2}])
+    assert n_calls == [2]
+    assert path.read_bytes() == whole
+    log.append([{"n": 3}])
+    log.close()
+    assert list(CommitLog(str(path)).read()) == [{"n": 1}, {"n": 3}]

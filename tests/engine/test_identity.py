@@ -1,0 +1,77 @@
+"""What a pipeline is: equal for equal work, different when the output could differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tamis.engine.identity import describe_job, differences
+from tamis.engine.job import make_job
+from tamis.stages.base import ProcessingStage
+from tamis.stages.resources import Resources
+from tamis.stages.text.io.reader import JsonlReader
+from tamis.stages.text.io.writer import JsonlWriter
+from tamis.tasks import Task
+
+
+class Keep(ProcessingStage[Any, Any]):
+    name = "keep"
+
+    def __init__(self, limit: float, words: set[str] | None = None, rule: Any = None) -> None:
+        self.limit, self.words, self.rule, self._cache = limit, words, rule, object()
+
+    def process(self, task: Task[Any]) -> Task[Any]:
+        return task
+
+
+class KeepOther(Keep):
+    def process(self, task: Task[Any]) -> None:
+        return None
+
+
+def described(
+    stage: ProcessingStage[Any, Any], reader: JsonlReader | None = None, max_record: int = 5
+) -> list[dict[str, Any]]:
+    return describe_job(
+        make_job("p", [*(reader or JsonlReader("in/")).decompose(), stage, JsonlWriter("out")]),
+        {"max_record": max_record},
+    )
+
+
+def long(text: str) -> bool:
+    return len(text) > 10
+
+
+def short(text: str) -> bool:
+    return len(text) < 10
+
+
+def test_the_same_pipeline_is_the_same_run_after_run() -> None:
+    assert differences(described(Keep(0.5, {"b", "a"}, long)), described(Keep(0.5, {"a", "b"}, long))) == []
+
+
+def test_execution_settings_do_not_count() -> None:
+    other = Keep(0.5).with_(resources=Resources(cpus=4.0), batch_size=9, num_workers=3)
+    assert differences(described(Keep(0.5)), described(other, JsonlReader("elsewhere/", blocksize="1MB"))) == []
+
+
+def test_a_changed_parameter_is_named() -> None:
+    assert differences(described(Keep(0.5)), described(Keep(0.6)))[0].endswith("Keep: limit was '0.5' and is '0.6'")
+    assert differences(described(Keep(0.5)), described(Keep(0.5), max_record=6)) == [
+        "settings: max_record was 5 and is 6"
+    ]
+    assert (
+        "fields was None and is ['text']"
+        in differences(described(Keep(1)), described(Keep(1), JsonlReader("in/", fields=["text"])))[0]
+    )
+
+
+def test_a_changed_function_or_class_is_noticed() -> None:
+    assert len(differences(described(Keep(0.5, rule=long)), described(Keep(0.5, rule=short)))) == 1
+    assert differences(described(Keep(0.5)), described(KeepOther(0.5)))[0].startswith("the stages were ")
+
+
+def test_a_description_survives_json() -> None:
+    import json
+
+    before = described(Keep(0.5, {"a"}, long))
+    assert differences(json.loads(json.dumps(before)), described(Keep(0.5, {"a"}, long))) == []

@@ -1,0 +1,94 @@
+"""A built pipeline, sorted into source, reader, segments and writer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tamis.engine.job import make_job
+from tamis.errors import PipelineError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.resources import Resources
+from tamis.stages.text.io.reader import JsonlReader
+from tamis.stages.text.io.writer import JsonlWriter
+from tamis.tasks import Task
+
+
+class Step(ProcessingStage[Any, Any]):
+    name = "step"
+
+    def __init__(self, needs: str = "", gives: str = "", cpus: float = 1.0) -> None:
+        self.needs, self.gives, self.resources = needs, gives, Resources(cpus=cpus)
+
+    def inputs(self) -> Any:
+        return [], [self.needs] if self.needs else []
+
+    def outputs(self) -> Any:
+        return [], [self.gives] if self.gives else []
+
+    def process(self, task: Task[Any]) -> Task[Any]:
+        return task
+
+
+class Source(Step):
+    name = "source"
+    is_source_stage = True
+
+
+READ = JsonlReader("in/").decompose()
+
+
+def spans(stages: list[ProcessingStage[Any, Any]], mode: str = "streaming") -> list[tuple[int, int]]:
+    return [(s.first, s.last) for s in make_job("p", [*READ, *stages, JsonlWriter("out")], mode).segments]
+
+
+def test_ends_and_middle() -> None:
+    job = make_job("p", [*READ, Step(), Step(), JsonlWriter("out")])
+    assert (job.source, job.reader, job.partitioning) == (READ[0], READ[1], READ[0])
+    assert job.writer is not None
+    assert job.labels == ["step", "step#2"]
+
+
+def test_neighbours_with_equal_needs_are_fused() -> None:
+    assert spans([Step(), Step(), Step(cpus=2.0), Step(cpus=2.0), Step()]) == [(0, 2), (2, 4), (4, 5)]
+    assert spans([Step(), Step().with_(num_workers=2), Step().with_(num_workers=2)]) == [(0, 1), (1, 3)]
+    assert spans([]) == [(0, 0)]
+
+
+def test_batch_mode_keeps_stages_apart() -> None:
+    assert spans([Step(), Step(), Step()], "batch") == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_fields_to_look_for_are_those_that_no_stage_makes() -> None:
+    job = make_job(
+        "p", [*READ, Step(needs="text", gives="score"), Step(needs="score"), Step(needs="url"), Step(needs="text")]
+    )
+    assert job.keys() == ["text", "url"]
+
+
+def test_a_source_of_ones_own_needs_no_reader() -> None:
+    job = make_job("p", [Source(), Step()])
+    assert (job.source is not None and job.source.name, job.reader, job.partitioning, job.writer) == (
+        "source",
+        None,
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        (
+            [Source(), READ[1]],
+            "jsonl_reader reads files that a FilePartitioningStage lists, but source comes before it",
+        ),
+        ([*READ, Step(), READ[1]], "a pipeline must begin with its reader: move 'jsonl_reader'"),
+        ([*READ, JsonlWriter("out"), Step()], "a pipeline must end with its writer: move 'jsonl_writer'"),
+        ([*READ, Step().with_(runtime_env={"pip": ["x"]})], r"runtime_env has \['pip'\]"),
+    ],
+)
+def test_what_cannot_be_run_is_said_before(stages: list[ProcessingStage[Any, Any]], message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        make_job("p", stages)

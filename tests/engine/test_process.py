@@ -1,0 +1,163 @@
+"""What a worker does with one unit, without any process: reports, staged files, ledgers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tamis.engine.job import Job, make_job
+from tamis.engine.ledger import Ledger
+from tamis.engine.place import OutputSpec, Workplace
+from tamis.engine.process import UnitRunner
+from tamis.engine.units import Kind, Mode, Piece, Unit
+from tamis.stages.base import ProcessingStage
+from tamis.stages.text.io.reader import JsonlReaderStage
+from tamis.tasks import DocumentBatch
+
+
+@dataclass(repr=False)
+class Fail(ProcessingStage[Any, Any]):
+    error: type[BaseException] = ValueError
+    name: str = "fail"
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        raise self.error("as asked")
+
+
+@dataclass(repr=False)
+class Upper(ProcessingStage[Any, Any]):
+    name: str = "upper"
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        return task.with_column("t", [None if t is None else t.upper() for t in task.column("t").to_pylist()])
+
+
+def runner(folder: Path, *stages: ProcessingStage[Any, Any], mode: str = "streaming", **place: Any) -> UnitRunner:
+    job: Job = make_job("job", [JsonlReaderStage(None, None), *stages], mode)
+    (folder / "staged").mkdir(exist_ok=True)
+    made = {
+        "staged": str(folder / "staged"),
+        "scratch": str(folder),
+        "max_record_bytes": 1000,
+        "output": OutputSpec("jsonl"),
+        **place,
+    }
+    return UnitRunner(job, Workplace(**made))
+
+
+def unit(folder: Path, data: bytes, **more: Any) -> Unit:
+    path = folder / "in.jsonl"
+    path.write_bytes(data)
+    return Unit(1, [Piece(0, Kind.BYTES, str(path), 0, len(data))], **more)
+
+
+def run(made: UnitRunner, work: Unit, fence: int = 0) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    said: list[dict[str, Any]] = []
+    return made.run(work, fence, said.append, lambda: 0), said
+
+
+DATA = b'{"t":"a"}\nbad\n\n{"t":null}\n'
+
+
+def test_read_process_write_report(tmp_path: Path) -> None:
+    report, said = run(runner(tmp_path, Upper()), unit(tmp_path, DATA))
+    assert (report["type"], report["n_records"], report["covered"]) == ("done", 3, [(0, 0, len(DATA), False)])
+    assert said[0]["type"] == "read"
+    kinds = {f["kind"]: f for f in report["files"]}
+    assert Path(kinds["output"]["path"]).read_bytes() == b'{"t":"A"}\n{"t":null}\n'
+    entry = json.loads(Path(kinds["quarantine"]["path"]).read_text())
+    assert (entry["offset"], entry["raw"], entry["reason"]) == (10, "bad", "not valid JSON")
+    ledger = Ledger.from_dict(report["ledger"])
+    assert (ledger.records.n, ledger.quarantined.n, ledger.written.n, ledger.n_blank_lines) == (3, 1, 2, 1)
+    assert ledger.problems() == []
+    assert int(kinds["output"]["content"], 16) == ledger.content.identity
+
+
+def test_attempts_write_to_files_of_their_own(tmp_path: Path) -> None:
+    made = runner(tmp_path, Upper())
+    first, second = (run(made, unit(tmp_path, DATA), fence)[0]["files"][0]["path"] for fence in (1, 2))
+    assert first != second
+
+
+def test_a_stage_that_raises_is_named(tmp_path: Path) -> None:
+    report, _ = run(runner(tmp_path, Fail()), unit(tmp_path, DATA))
+    assert (report["type"], report["kind"], report["stage"], report["error"]) == (
+        "failed",
+        "error",
+        "fail",
+        "ValueError: as asked",
+    )
+
+
+def test_running_out_of_memory_is_told_apart(tmp_path: Path) -> None:
+    report, _ = run(runner(tmp_path, Fail(MemoryError)), unit(tmp_path, DATA))
+    assert (report["type"], report["kind"]) == ("failed", "memory")
+
+
+def test_quarantine_sets_records_aside_unprocessed(tmp_path: Path) -> None:
+    work = unit(tmp_path, DATA, mode=Mode.QUARANTINE, reason="it fails", stage="fail")
+    report, _ = run(runner(tmp_path, Fail()), work)
+    ledger = Ledger.from_dict(report["ledger"])
+    assert (ledger.records.n, ledger.quarantined.n, ledger.written.n) == (3, 3, 0)
+    assert ledger.problems() == []
+    entries = [json.loads(line) for line in Path(report["files"][0]["path"]).read_text().splitlines()]
+    assert sorted((e["offset"], e["raw"], e["reason"]) for e in entries) == [
+        (0, '{"t":"a"}', "it fails"), (10, "bad", "not valid JSON"), (15, '{"t":null}', "it fails")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("fmt", ["jsonl", "parquet"])
+def test_two_segments_write_what_one_writes(tmp_path: Path, fmt: str) -> None:
+    spec = OutputSpec(fmt)
+    one, _ = run(runner(tmp_path, Upper(), Upper(), output=spec), unit(tmp_path, DATA))
+    made = runner(tmp_path, Upper(), Upper(), mode="batch", output=spec)
+    first, _ = run(made, unit(tmp_path, DATA))
+    assert [f["kind"] for f in first["files"]] == ["quarantine"]
+    later = Unit(
+        2,
+        unit(tmp_path, DATA).pieces,
+        segment=1,
+        handover=first["handover"]["path"],
+        handover_rows=(0, first["handover"]["rows"]),
+    )
+    second, _ = run(made, later)
+    both = Ledger.from_dict(first["ledger"])
+    both.merge(Ledger.from_dict(second["ledger"]))
+    assert both.problems() == []
+    assert both.content == Ledger.from_dict(one["ledger"]).content
+    kept = [next(f for f in r["files"] if f["kind"] == "output") for r in (one, second)]
+    assert kept[0]["content"] == kept[1]["content"]
+    if fmt == "jsonl":
+        assert Path(kept[0]["path"]).read_bytes() == Path(kept[1]["path"]).read_bytes()
+    else:
+        assert (kept[0]["schema"], kept[0]["observed"]) == (kept[1]["schema"], kept[1]["observed"])
+
+
+def test_recast_joins_and_rewrites(tmp_path: Path) -> None:
+    made = runner(tmp_path, output=OutputSpec("parquet"))
+    files = []
+    for i, data in enumerate((b'{"x":1}\n', b'{"x":0.5,"y":{}}\n')):
+        report, _ = run(made, unit(tmp_path, data), i)
+        files.append(report["files"][0])
+    work = unit(
+        tmp_path, b"", mode=Mode.RECAST, extra={"join": [json.dumps([f["schema"], f["observed"]]) for f in files]}
+    )
+    union = run(made, work)[0]["schema"]
+    assert [(c["name"], c["type"]) for c in json.loads(json.loads(union)[0])] == [("x", "float64"), ("y", "string")]
+    work = unit(tmp_path, b"", mode=Mode.RECAST, extra={"schema": union, "path": files[0]["path"], "old": "a"})
+    made_file = run(made, work, 7)[0]["files"][0]
+    assert (made_file["rows"], made_file["schema"], made_file["observed"]) == (1, *json.loads(union))
+    again = output_of(tmp_path, made, [made_file, files[1]])
+    assert again == union
+
+
+def output_of(folder: Path, made: UnitRunner, files: list[dict[str, Any]]) -> str:
+    """The union once more, from files of which some are rewritten already: nothing changes."""
+    work = unit(
+        folder, b"", mode=Mode.RECAST, extra={"join": [json.dumps([f["schema"], f["observed"]]) for f in files]}
+    )
+    return str(run(made, work)[0]["schema"])

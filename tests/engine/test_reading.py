@@ -1,0 +1,134 @@
+"""Pieces as documents; everything that is no document is named."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tamis import InProcessExecutor, Pipeline
+from tamis.engine.reading import Contents, Limits, TooLarge, read_pieces
+from tamis.engine.units import TO_END, Kind, Piece
+from tamis.stages.text.io.reader import ParquetReader
+from tamis.stages.text.io.writer import JsonlWriter
+
+LIMITS = Limits(1000, 0)
+
+
+def texts(contents: Contents, name: str = "a") -> list[object]:
+    return [v for b in contents.batches for v in b.column(name).to_pylist()]
+
+
+def test_several_files_are_one_batch_and_bad_records_are_placed(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(b'\xef\xbb\xbf{"a":1}\nbad\n\n{"a":2}')
+    (tmp_path / "y.jsonl").write_bytes(b'{"a":3}\n[]\n')
+    pieces = [
+        Piece(i, Kind.BYTES, str(tmp_path / n), 0, (tmp_path / n).stat().st_size)
+        for i, n in enumerate(("x.jsonl", "y.jsonl"))
+    ]
+    contents = read_pieces(pieces, ["a"], LIMITS)
+    assert texts(contents) == [1, 2, 3]
+    assert [(b.file, b.offset, b.length, b.raw, b.n) for b in contents.bad] == [
+        (0, 11, 3, b"bad", 1),
+        (1, 8, 2, b"[]", 1),
+    ]
+    assert (contents.n_records, contents.n_blank) == (5, 1)
+    assert contents.covered == [(0, 0, 23, False), (1, 0, 11, False)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.sampled_from(['{"a":1}', '{"a":22}', "bad", "", '{"a":"' + "x" * 40 + '"}']), max_size=8),
+    st.integers(0, 120),
+    st.integers(8, 60),
+)
+def test_a_cut_and_its_halves_hold_the_same_records(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], cut: int, max_record: int
+) -> None:
+    path = tmp_path_factory.mktemp("cut") / "x.jsonl"
+    path.write_text("\n".join(lines))
+    size, limits = path.stat().st_size, Limits(max_record, 0)
+    whole = read_pieces([Piece(0, Kind.BYTES, str(path), 0, size)], [], limits)
+    cut = whole.cut if whole.cut >= 0 else min(cut, size)
+    halves = [read_pieces([Piece(0, Kind.BYTES, str(path), s, e)], [], limits) for s, e in ((0, cut), (cut, size))]
+    as_text = [[str(v) for v in texts(c)] for c in (whole, *halves)]
+    assert as_text[1] + as_text[2] == as_text[0]
+    assert sorted((b.offset, b.length) for h in halves for b in h.bad) == sorted(
+        (b.offset, b.length) for b in whole.bad
+    )
+    if whole.cut >= 0:
+        assert all(h.n_records for h in halves)
+
+
+def test_a_stream_that_is_larger_than_its_bound_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"a":1}\n' * 1000))
+    piece = Piece(4, Kind.STREAM, str(path), 0)
+    assert len(texts(read_pieces([piece], [], LIMITS))) == 1000
+    with pytest.raises(TooLarge) as caught:
+        read_pieces([piece], [], Limits(1000, 100))
+    assert caught.value.info["feed"] == 4
+
+
+def test_a_damaged_stream_keeps_what_stands_before(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"a":1}\n' * 10)[:-4])
+    contents = read_pieces([Piece(0, Kind.STREAM, str(path), 0)], [], LIMITS)
+    assert texts(contents) == [1] * 10
+    assert [b.n for b in contents.bad] == [0]
+
+
+def test_a_file_that_changed_or_is_gone_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"a":1}\n')
+    contents = read_pieces([Piece(0, Kind.BYTES, str(path), 0, 8)], [], Limits(1000, 0, {str(path): (7, 0)}))
+    assert (contents.batches, contents.bad[0].whole_file) == ([], True)
+    assert "it had 7 bytes when the run began and has 8 now" in contents.bad[0].reason
+    gone = read_pieces([Piece(0, Kind.BYTES, str(tmp_path / "gone.jsonl"), 0, 8)], [], LIMITS)
+    assert gone.bad[0].reason == "cannot be read: No such file or directory"
+
+
+def bad_text(path: Path) -> None:
+    good = pa.array([b"a", b"caf\xe9", b"c", b"\xff", b"e"], pa.binary())
+    broken = pa.Array.from_buffers(pa.string(), 5, good.buffers())
+    pq.write_table(pa.table({"a": broken, "n": [0, 1, 2, 3, 4], "z": ["z"] * 5}), path, row_group_size=2)
+
+
+def test_rows_whose_text_is_not_utf8_are_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    bad_text(path)
+    contents = read_pieces([Piece(2, Kind.ROWS, str(path), 1, TO_END)], [], LIMITS)
+    assert (texts(contents), texts(contents, "n")) == (["c", "e"], [2, 4])
+    assert [(b.file, b.offset, b.length, b.n, b.unit) for b in contents.bad] == [
+        (2, 1, 1, 1, "rows"),
+        (2, 3, 1, 1, "rows"),
+    ]
+    assert contents.bad[0].reason == "field 'a' is not valid UTF-8"
+    assert contents.bad[0].raw == b'{"a": "caf\\\\xe9", "n": 1, "z": "z"}'
+    assert contents.n_records == 4
+
+
+def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    bad_text(path)
+    contents = read_pieces([Piece(2, Kind.ROWS, str(path), 0, TO_END)], [], Limits(1000, 0, {}, ("z", "n", "none")))
+    assert contents.bad == []
+    assert [b.get_columns() for b in contents.batches] == [["z", "n"]]
+    assert texts(contents, "n") == [0, 1, 2, 3, 4]
+
+
+def test_a_run_over_bad_text_balances(tmp_path: Path) -> None:
+    bad_text(tmp_path / "x.parquet")
+    pipeline = Pipeline(
+        "p", stages=[ParquetReader(str(tmp_path / "x.parquet"), fields=["n", "a"]), JsonlWriter(str(tmp_path / "out"))]
+    )
+    result = pipeline.execute(InProcessExecutor(), memory="512MB")
+    assert (result.ledger.records.n, result.ledger.quarantined.n, result.ledger.written.n) == (5, 2, 3)
+    assert result.ledger.problems() == []
+    written = b"".join(p.read_bytes() for p in (tmp_path / "out").glob("*.jsonl"))
+    assert written == b'{"n":0,"a":"a"}\n{"n":2,"a":"c"}\n{"n":4,"a":"e"}\n'

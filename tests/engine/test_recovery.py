@@ -1,0 +1,145 @@
+"""What happens to a unit that failed: every answer changes something."""
+
+from __future__ import annotations
+
+import pytest
+
+from tamis.engine.recovery import can_split, decide, halves, judge_death, without
+from tamis.engine.units import TO_END, Kind, Mode, Piece, Unit
+
+
+def unit(
+    kind: Kind = Kind.BYTES, start: int = 0, end: int = 100, n_records: int = -1, cut: int = -1, mode: Mode = Mode.RUN
+) -> Unit:
+    made = Unit(1, [Piece(0, kind, "in", start, end)], mode=mode, block_bytes=1 << 20)
+    made.n_records, made.cut = n_records, cut
+    return made
+
+
+def verdicts(made: Unit, *kinds: str) -> list[str]:
+    return [decide(made, {"kind": k, "error": "e", "stage": "s"}).what for k in kinds]
+
+
+@pytest.mark.parametrize(
+    ("why", "signal", "used", "kind"),
+    [
+        ("timeout", 9, 0, "timeout"),
+        ("over its cap", 9, 0, "memory"),
+        ("replaced", 0, 0, "replaced"),
+        ("memory pressure", 9, 0, "killed"),
+        ("", 9, 0, "killed"),
+        ("", 11, 81, "memory"),
+        ("", 11, 80, "crash"),
+        ("", 0, 10, "crash"),
+    ],
+)
+def test_what_a_death_says(why: str, signal: int, used: int, kind: str) -> None:
+    assert judge_death(why, "exit status 1", signal, used, 100)["kind"] == kind
+
+
+def test_a_death_without_a_cap_is_never_called_memory() -> None:
+    assert judge_death("", "exit status 1", 0, 10**9, 0) == {
+        "kind": "crash",
+        "error": "the worker process died: exit status 1",
+    }
+
+
+def test_memory_splits_then_runs_alone_then_gives_up() -> None:
+    assert verdicts(unit(n_records=4, cut=50), "memory") == ["split"]
+    single = unit(n_records=1)
+    assert verdicts(single, "memory") == ["alone"]
+    assert single.alone
+    verdict = decide(single, {"kind": "memory"})
+    assert verdict.what == "infeasible"
+    assert verdict.note.startswith(
+        "one record of in (at 0, 100 bytes or less) does not fit the memory budget even alone"
+    )
+
+
+def test_an_error_is_tried_again_then_cut_then_quarantined() -> None:
+    assert verdicts(unit(n_records=4, cut=50), "error", "error") == ["retry", "split"]
+    single = unit(n_records=1)
+    single.n_failures = 1  # cut from a unit that failed
+    assert verdicts(single, "error", "error") == ["retry", "quarantine"]
+    assert (single.mode, single.reason, single.stage) == (Mode.QUARANTINE, "error: e", "s")
+
+
+def test_a_crash_on_one_record_is_tried_with_all_memory_before_it_is_called_bad() -> None:
+    single = unit(n_records=1)
+    single.n_failures = 1
+    assert verdicts(single, "crash") == ["alone"]
+    assert single.alone
+    assert verdicts(single, "crash") == ["quarantine"]
+    assert not single.alone
+
+
+def test_one_failure_of_its_own_never_condemns_a_record() -> None:
+    single = unit(n_records=1)
+    single.n_failures = 1
+    assert verdicts(single, "timeout", "timeout") == ["retry", "quarantine"]
+
+
+def test_innocent_kills_do_not_count_until_there_are_too_many() -> None:
+    victim = unit(n_records=4, cut=50)
+    assert verdicts(victim, *["killed"] * 5) == ["retry"] * 5
+    assert victim.n_failures == 0
+    assert verdicts(victim, "killed", "killed") == ["retry", "split"]
+
+
+def test_making_room_never_counts() -> None:
+    feeder = unit(Kind.STREAM, end=TO_END, mode=Mode.FEED)
+    assert verdicts(feeder, *["replaced"] * 50) == ["retry"] * 50
+    assert feeder.n_failures == 0
+
+
+@pytest.mark.parametrize("kinds", [["memory"], ["error", "error"], ["crash", "crash"]])
+def test_a_stream_that_fails_is_fed_and_never_quarantined_whole(kinds: list[str]) -> None:
+    assert verdicts(unit(Kind.STREAM, end=TO_END), *kinds)[-1] == "feed"
+    assert verdicts(unit(Kind.STREAM, end=TO_END, n_records=7, cut=50), *kinds)[-1] == "feed"
+
+
+@pytest.mark.parametrize("kinds", [["memory"], ["crash", "crash"]])
+def test_a_parquet_file_of_unknown_rows_is_described_first(kinds: list[str]) -> None:
+    made = unit(Kind.ROWS, end=TO_END)
+    assert verdicts(made, *kinds)[-1] == "describe"
+    assert made.extra["describe"] is True
+    assert made.block_bytes == 1 << 18
+    assert verdicts(unit(Kind.ROWS, end=TO_END, n_records=7, cut=3), *kinds)[-1] == "split"
+
+
+def test_a_feeder_starts_again_five_times_with_smaller_blocks_after_memory_failures() -> None:
+    feeder = unit(Kind.STREAM, end=TO_END, mode=Mode.FEED)
+    assert verdicts(feeder, "memory", "crash", "memory") == ["retry"] * 3
+    assert feeder.block_bytes == 1 << 18
+    assert verdicts(feeder, "crash", "crash", "crash") == ["retry", "retry", "fail"]
+
+
+def test_recasts_and_quarantining_end_after_a_few_failures() -> None:
+    assert verdicts(unit(mode=Mode.RECAST), *["error"] * 3) == ["retry", "retry", "fail"]
+    assert verdicts(unit(n_records=1, mode=Mode.QUARANTINE), *["error"] * 5) == ["retry"] * 4 + ["fail"]
+
+
+def test_later_segments_are_cut_by_rows() -> None:
+    made = Unit(1, [Piece(0, Kind.STREAM, "in", 0)], segment=1, handover="h", handover_rows=(10, 20))
+    assert can_split(made)
+    assert [h.rows for h in halves(made)] == [(15, 20), (10, 15)]
+    made.cut = 12
+    assert [h.rows for h in halves(made)] == [(12, 20), (10, 12)]
+    made.handover_rows = (3, 4)
+    assert verdicts(made, "memory") == ["alone"]  # not "feed": its records have been through stages
+
+
+def test_halves_of_a_range_come_last_half_first() -> None:
+    assert [(p.start, p.end) for h in halves(unit(n_records=2, cut=70)) for p in h.pieces] == [(70, 100), (0, 70)]
+
+
+def test_without_leaves_what_a_feeder_has_not_handed_out() -> None:
+    def left(pieces: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
+        made = [Piece(0, Kind.STREAM, "in", a, b) for a, b in pieces]
+        return [(p.start, p.end) for p in without(made, Piece(0, Kind.BLOCK, "b", start, end))]
+
+    assert left([(0, TO_END)], 0, 100) == [(100, TO_END)]
+    assert left([(0, TO_END)], 40, 100) == [(0, 40), (100, TO_END)]
+    assert left([(0, 50), (80, TO_END)], 0, 60) == [(80, TO_END)]
+    assert left([(0, 50), (80, TO_END)], 0, 90) == [(90, TO_END)]
+    assert left([(5, 9)], 5, 9) == []

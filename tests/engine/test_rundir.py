@@ -1,0 +1,154 @@
+"""The run directory: lock, plan, foreign files, --fresh, recovery, changed inputs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tamis.engine.actions import Commit
+from tamis.engine.commit import commit_group
+from tamis.engine.ledger import Ledger
+from tamis.engine.rundir import RunDir, changed_inputs, describe_inputs
+from tamis.engine.units import Kind, Piece
+from tamis.errors import RunConflict
+from tamis.formats.listing import FileList
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunDir:
+    made = RunDir(str(tmp_path / "out"))
+    made.open()
+    return made
+
+
+def commit_one(folder: RunDir, start: int, end: int, at_end: bool = False) -> str:
+    path = os.path.join(folder.staged, f"u{start}")
+    Path(path).write_text("x\n")
+    about = {"path": path, "kind": "output", "rows": 1, "bytes": 2, "content": "0" * 32}
+    job = Commit(1, Piece(0, Kind.BYTES, "in", start, end), 0, [(0, start, end, at_end)], [about], Ledger().to_dict())
+    commit_group([job], folder.output, folder.quarantine, folder.log)
+    return f"part-000000-{start:015d}.jsonl"
+
+
+def test_two_runs_cannot_share_an_output(folder: RunDir) -> None:
+    with pytest.raises(RunConflict, match="another run is writing"):
+        RunDir(folder.output).open()
+    folder.close()
+    second = RunDir(folder.output)
+    second.open()
+    second.close()
+
+
+def test_an_output_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunConflict, match="cannot write to"):
+        RunDir(str(tmp_path / "file" / "out")).open()
+
+
+@pytest.mark.parametrize("mode", ["ignore", "overwrite"])
+def test_foreign_files_in_the_output_are_refused(tmp_path: Path, mode: str) -> None:
+    (tmp_path / "data.txt").write_text("mine")
+    with pytest.raises(RunConflict, match=r"did not write \('data.txt' and 0 more\)"):
+        RunDir(str(tmp_path)).check_foreign(mode)
+
+
+def test_append_accepts_foreign_files_and_error_refuses_any(tmp_path: Path) -> None:
+    RunDir(str(tmp_path)).check_foreign("error")
+    (tmp_path / "data.txt").write_text("mine")
+    RunDir(str(tmp_path)).check_foreign("append")
+    with pytest.raises(RunConflict, match="mode='error'"):
+        RunDir(str(tmp_path)).check_foreign("error")
+    with pytest.raises(RunConflict, match="is a file"):
+        RunDir(str(tmp_path / "data.txt")).check_foreign("ignore")
+
+
+def test_the_plan_comes_back_and_a_damaged_one_is_refused(folder: RunDir) -> None:
+    assert folder.read_plan() is None
+    folder.write_plan({"name": "x"})
+    assert folder.read_plan() == {"version": 1, "name": "x"}
+    assert not os.path.exists(os.path.join(folder.path, "plan.json.tmp"))
+    (Path(folder.path) / "plan.json").write_text("{")
+    with pytest.raises(RunConflict, match=r"plan.json is damaged"):
+        folder.read_plan()
+    (Path(folder.path) / "plan.json").write_text('{"version": 99}')
+    with pytest.raises(RunConflict, match="another version"):
+        folder.read_plan()
+
+
+def test_recover_tells_what_is_covered(folder: RunDir) -> None:
+    commit_one(folder, 0, 50)
+    commit_one(folder, 50, 80)
+    commit_one(folder, 90, 100, at_end=True)
+    past = folder.recover()
+    done = past.done[0].get(0)
+    assert done is not None
+    assert (done.ranges.pairs(), done.size, done.complete) == ([(0, 80), (90, 100)], 100, False)
+    assert past.n_commits == 3
+
+
+def test_a_committed_file_that_is_gone_or_changed_is_refused(folder: RunDir) -> None:
+    name = commit_one(folder, 0, 50)
+    (Path(folder.output) / name).write_text("longer\n")
+    with pytest.raises(RunConflict, match="committed with 2 bytes and has 7"):
+        folder.recover()
+    os.unlink(os.path.join(folder.output, name))
+    with pytest.raises(RunConflict, match="was committed by this run and is gone"):
+        folder.recover()
+
+
+def test_fresh_removes_what_the_log_names_and_nothing_else(folder: RunDir) -> None:
+    name = commit_one(folder, 0, 50)
+    (Path(folder.output) / "foreign.txt").write_text("mine")
+    folder.write_plan({"name": "x"})
+    (Path(folder.staged) / "u9").write_text("half")
+    folder.log.close()
+    folder.forget()
+    assert sorted(os.listdir(folder.output)) == ["_tamis", "foreign.txt"]
+    assert name not in os.listdir(folder.output)
+    assert sorted(os.listdir(folder.path)) == ["lock", "quarantine", "staged"]
+    assert folder.recover().n_commits == 0
+
+
+def test_fresh_never_follows_a_name_out_of_the_output(folder: RunDir, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    folder.log.append([{"t": "commit", "files": [{"name": "../precious", "kind": "output"}]}])
+    folder.log.close()
+    folder.forget()
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_scratch_elsewhere_is_emptied_at_start_and_removed_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "fast").mkdir()
+    folder = RunDir(str(tmp_path / "out"), str(tmp_path / "fast"))
+    folder.open()
+    made = Path(folder.make_scratch())
+    assert made.parent == tmp_path / "fast"
+    (made / "old.block").write_text("left")
+    assert os.listdir(folder.make_scratch()) == []
+    folder.close()
+    assert os.listdir(tmp_path / "fast") == []
+
+
+def test_changes_of_inputs_are_named(tmp_path: Path) -> None:
+    def describe(*names: str) -> dict[str, object]:
+        files = FileList()
+        for name in names:
+            info = os.stat(tmp_path / name)
+            files.append(str(tmp_path / name), info.st_size, info.st_mtime_ns)
+        return describe_inputs(files)
+
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name * 10)
+        os.utime(tmp_path / name, ns=(10**18, 10**18))
+    before = describe("a", "b")
+    assert changed_inputs(before, describe("a", "b")) == []
+    assert changed_inputs(before, describe("a")) == [f"{tmp_path}/b is gone"]
+    assert changed_inputs(before, describe("b", "a")) == ["the files come in another order"]
+    (tmp_path / "b").write_text("c" * 10)
+    assert changed_inputs(before, describe("a", "b")) == [f"{tmp_path}/b was modified"]
+    os.utime(tmp_path / "b", ns=(10**18, 10**18))
+    assert changed_inputs(before, describe("a", "b")) == [f"{tmp_path}/b has other contents"]
+    (tmp_path / "b").write_text("longer than before")
+    assert changed_inputs(before, describe("a", "b")) == [f"{tmp_path}/b had 10 bytes and has 18"]

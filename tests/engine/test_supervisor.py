@@ -1,0 +1,287 @@
+"""The supervisor, driven by lists of events: who gets memory, who has to go, when it is over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tamis.engine.actions import Action, Assign, Commit, Discard, Kill, More, Note, Replace, Start, Stop
+from tamis.engine.cursor import Cursor
+from tamis.engine.ledger import Ledger
+from tamis.engine.supervisor import FEEDER, MAX_STILLBORN, Config, Supervisor
+from tamis.engine.units import Kind, Mode, Piece
+from tamis.formats.listing import FileList
+from tamis.memory.predictor import Predictor
+
+MB = 1_000_000
+
+
+def supervisor(
+    *files: tuple[Kind, int], pool: int = 100 * MB, slots: int = 1, segments: int = 1, **more: Any
+) -> Supervisor:
+    listed = FileList()
+    for i, (_, size) in enumerate(files):
+        listed.append(f"in{i}", size, 0)
+    config = Config(2 * pool, pool, 20 * MB, slots, [None] * segments, max_block_bytes=1 * MB, timeout_s=100.0, **more)
+    return Supervisor(config, Cursor(listed, [k for k, _ in files]), [Predictor(1 * MB) for _ in range(segments)])
+
+
+def report(**more: Any) -> dict[str, Any]:
+    done = {
+        "type": "done",
+        "files": [],
+        "covered": [],
+        "ledger": Ledger().to_dict(),
+        "decoded_bytes": 0,
+        "largest_record": 0,
+    }
+    return done | more
+
+
+def only(actions: list[Action], kind: Any) -> Any:
+    found = [a for a in actions if isinstance(a, kind)]
+    assert len(found) == 1, actions
+    return found[0]
+
+
+def begin(s: Supervisor) -> Assign:
+    """Start the first worker and give it its first unit."""
+    start = only(s.tick(0.0), Start)
+    return only(s.ready(start.worker, 0.0), Assign)
+
+
+def test_one_worker_gets_the_pool_less_what_it_holds_anyway() -> None:
+    assigned = begin(supervisor((Kind.BYTES, 500)))
+    assert (assigned.cap_bytes, assigned.fence, [(p.start, p.end) for p in assigned.unit.pieces]) == (
+        80 * MB,
+        1,
+        [(0, 500)],
+    )
+
+
+def test_room_is_kept_for_workers_that_are_still_to_come() -> None:
+    assert begin(supervisor((Kind.BYTES, 5 * MB), slots=2)).cap_bytes == 30 * MB
+
+
+def test_more_workers_than_can_work_are_not_started() -> None:
+    s = supervisor((Kind.BYTES, 50 * MB), slots=8)  # 100 MB: two workers of 20 MB with at least 24 MB each
+    actions = s.tick(0.0)
+    for _ in range(10):
+        actions = [a for start in actions if isinstance(start, Start) for a in s.ready(start.worker, 0.0)]
+    assert len(s.workers) == 2
+
+
+def test_done_is_committed_and_the_run_ends() -> None:
+    s = supervisor((Kind.BYTES, 500))
+    a = begin(s)
+    assert not s.finished
+    files = [{"path": "u1", "kind": "output", "bytes": 7}]
+    commit = only(s.done(a.worker, a.fence, report(files=files, covered=[(0, 0, 500, False)]), 1.0), Commit)
+    assert (commit.covered, commit.files, s.n_committing, s.unsynced_bytes, s.finished) == (
+        [(0, 0, 500, False)],
+        files,
+        1,
+        7,
+        False,
+    )
+    s.committed(commit.root, commit.covered, 7, 2.0)
+    assert (s.finished, s.unsynced_bytes, s.counters["committed"]) == (True, 0, 1)
+
+
+def test_a_report_with_an_old_fence_is_thrown_away() -> None:
+    s = supervisor((Kind.BYTES, 500))
+    a = begin(s)
+    late = report(
+        files=[{"path": "u1", "kind": "output"}, {"path": "x", "kind": "listed"}],
+        handover={"path": "h", "rows": 1, "bytes": 1},
+    )
+    assert s.done(a.worker, a.fence + 1, late, 1.0) == [Discard(["u1", "h"])]
+    assert s.done(99, a.fence, late, 1.0) == [Discard(["u1", "h"])]
+    assert s.failed(a.worker, a.fence + 1, {"kind": "error"}, 1.0) == []
+    assert s.too_large(a.worker, a.fence + 1, {"feed": 0}, 1.0) == []
+    assert s.block(99, 1, Piece(0, Kind.BLOCK, "b", 0, 5), 5, 0, 1.0) == [Discard(["b"])]
+    assert s.counters["late"] == 2
+    assert s.workers[a.worker].unit is a.unit
+
+
+def test_a_worker_that_takes_too_long_is_killed_once_and_its_unit_tried_again() -> None:
+    s = supervisor((Kind.BYTES, 500))
+    a = begin(s)
+    assert s.tick(100.0) == []
+    assert only(s.tick(100.5), Kill) == Kill(a.worker, "timeout")
+    assert s.tick(101.0) == []
+    start = only(s.died(a.worker, "signal SIGKILL", 9, 101.0), Start)
+    again = only(s.ready(start.worker, 101.0), Assign)
+    assert (again.unit.id, again.unit.n_failures, again.fence) == (a.unit.id, 1, 2)
+
+
+def test_a_worker_over_its_cap_is_killed_and_its_unit_cut() -> None:
+    s = supervisor((Kind.BYTES, 500))
+    a = begin(s)
+    s.read(a.worker, a.fence, 4, 300)
+    assert s.measured(100 * MB, {a.worker: 109 * MB}, 1.0) == []
+    assert only(s.measured(100 * MB, {a.worker: 110 * MB}, 1.0), Kill).why == "over its cap"
+    s.died(a.worker, "signal SIGKILL", 9, 1.0)
+    assert [[(p.start, p.end) for p in u.pieces] for u in s.queues[0]] == [[(0, 300)], [(300, 500)]]
+    assert (s.counters["splits"], s.counters["memory_failures"], s.counters["crashes"]) == (1, 1, 0)
+
+
+def test_a_kill_that_came_before_the_process_is_repeated_when_it_is_there() -> None:
+    s = supervisor((Kind.BYTES, 500))
+    start = only(s.tick(0.0), Start)
+    assert s.stop("interrupted") == [Note("stop", "interrupted"), Kill(start.worker, "stopping")]
+    assert s.ready(start.worker, 1.0) == [Kill(start.worker, "stopping")]
+    assert not s.finished
+    s.died(start.worker, "signal SIGKILL", 9, 1.0)
+    assert s.finished
+
+
+def test_workers_that_die_while_starting_end_the_run_at_some_point() -> None:
+    s = supervisor((Kind.BYTES, 500))
+    actions = s.tick(0.0)
+    for n in range(1, MAX_STILLBORN):
+        actions = s.died(only(actions, Start).worker, "exit status 1", 0, float(n))
+    actions = s.died(only(actions, Start).worker, "exit status 1", 0, 99.0)
+    assert not [a for a in actions if isinstance(a, Start)]
+    assert (s.fatal_kind, s.fatal) == (
+        "worker",
+        "20 workers in a row died while starting, the last one with exit status 1",
+    )
+    assert s.finished
+
+
+def test_a_full_disk_ends_the_run() -> None:
+    s = supervisor((Kind.BYTES, 500))
+    a = begin(s)
+    s.failed(a.worker, a.fence, {"kind": "disk", "error": "No space left"}, 1.0)
+    assert (s.fatal, s.fatal_kind, s.stopping) == ("No space left", "disk", "No space left")
+    assert s.tick(2.0) == []
+
+
+def test_a_failed_commit_ends_the_run() -> None:
+    s = supervisor((Kind.BYTES, 500))
+    a = begin(s)
+    s.done(a.worker, a.fence, report(), 1.0)
+    s.commit_failed("cannot commit")
+    assert (s.fatal, s.fatal_kind, s.n_committing) == ("cannot commit", "disk", 0)
+
+
+def test_a_stage_that_fails_on_nearly_everything_stops_the_run() -> None:
+    s = supervisor((Kind.BYTES, 500))
+    a = begin(s)
+    s.n_stage_failures = 20
+    ledger = Ledger()
+    ledger.records.add(100, 1)
+    s.done(a.worker, a.fence, report(ledger=ledger.to_dict()), 1.0)
+    assert s.stopping == "a stage fails on 20 of 100 documents so far: see `tamis quarantine`"
+
+
+def test_a_unit_that_runs_alone_gets_everything_when_everybody_else_is_gone() -> None:
+    s = supervisor((Kind.BYTES, 2 * MB), slots=2, pool=200 * MB)
+    first = begin(s)
+    second_id = next(w for w in s.workers if w != first.worker)
+    second = only(s.ready(second_id, 0.0), Assign)
+    s.read(first.worker, first.fence, 1, -1)
+    s.failed(first.worker, first.fence, {"kind": "memory"}, 1.0)
+    s.died(first.worker, "exit status 77", 0, 1.0)
+    assert s.tick(2.0) == []  # the other one still works
+    actions = s.done(second.worker, second.fence, report(), 3.0)
+    alone = only(actions, Assign)
+    assert (alone.unit.id, alone.unit.alone, alone.cap_bytes) == (first.unit.id, True, 180 * MB)
+    assert s.tick(4.0) == []  # and nobody starts beside it
+
+
+def test_segments_share_one_seat_in_turn() -> None:
+    """A budget for one worker, and two segments."""
+    s = supervisor((Kind.BYTES, 500), pool=50 * MB, segments=2)
+    a = begin(s)
+    actions = s.done(a.worker, a.fence, report(handover={"path": "h", "rows": 3, "bytes": 10}), 1.0)
+    assert only(actions, Stop).worker == a.worker
+    start = only(s.died(a.worker, "exit status 0", 0, 2.0), Start)
+    assert start.segment == 1
+    second = only(s.ready(start.worker, 2.0), Assign)
+    assert (second.unit.handover, second.unit.handover_rows, second.unit.root) == ("h", (0, 3), a.unit.root)
+    actions = s.done(second.worker, second.fence, report(), 3.0)
+    assert only(actions, Commit).root == a.unit.root
+    assert only(actions, Discard).paths == ["h"]
+
+
+def test_an_empty_handover_is_removed_and_committed() -> None:
+    s = supervisor((Kind.BYTES, 500), segments=2)
+    a = begin(s)
+    actions = s.done(a.worker, a.fence, report(handover={"path": "h", "rows": 0, "bytes": 10}), 1.0)
+    assert Discard(["h"]) in actions
+    assert only(actions, Commit).root == a.unit.root
+
+
+def feeding(**more: Any) -> tuple[Supervisor, Assign]:
+    s = supervisor((Kind.STREAM, 100 * MB), pool=200 * MB, slots=2, **more)
+    actions = s.tick(0.0)
+    assigned: list[Assign] = []
+    while not assigned:
+        actions = [a for start in actions if isinstance(start, Start) for a in s.ready(start.worker, 0.0)]
+        assigned = [a for a in actions if isinstance(a, Assign)]
+    assert assigned[0].unit.mode is Mode.FEED
+    assert s.workers[assigned[0].worker].segment == FEEDER
+    return s, assigned[0]
+
+
+def test_a_feeder_goes_on_while_the_queue_has_room() -> None:
+    s, feed = feeding(queue_bytes=10)
+    blocks = [Piece(0, Kind.BLOCK, f"b{i}", i * 6, i * 6 + 6, i * 6) for i in range(2)]
+    actions = s.block(feed.worker, feed.fence, blocks[0], 6, 1, 1.0)
+    assert only(actions, More).worker == feed.worker
+    actions = s.block(feed.worker, feed.fence, blocks[1], 6, 2, 2.0)
+    assert not [a for a in actions if isinstance(a, More)]
+    assert s.workers[feed.worker].held
+    s.tick(500.0)
+    assert not s.workers[feed.worker].dying  # who waits is not late
+
+
+def test_a_feeder_that_dies_goes_on_behind_what_it_handed_out() -> None:
+    s, feed = feeding()
+    s.block(feed.worker, feed.fence, Piece(0, Kind.BLOCK, "b0", 0, 60), 60, 1, 1.0)
+    s.died(feed.worker, "signal SIGSEGV", 11, 2.0)
+    left = list(s.feeds)
+    assert [[(p.start, p.end) for p in u.pieces] for u in left] == [[(60, 1 << 62)]]
+
+
+def test_a_stream_that_decodes_to_more_is_fed_and_the_rest_of_its_group_runs() -> None:
+    s = supervisor((Kind.STREAM, 500), (Kind.STREAM, 500))
+    a = begin(s)
+    assert len(a.unit.pieces) == 2
+    s.too_large(a.worker, a.fence, {"feed": 0, "decoded": 5 * MB, "compressed": 500}, 1.0)
+    assert s.cursor.ratio == 1000.0
+    rest = s.workers[a.worker].unit
+    assert rest is not None
+    assert [p.file for p in rest.pieces] == [1]
+
+
+def test_schemas_are_joined_and_files_rewritten() -> None:
+    s = supervisor()
+    s.join_schemas(["a", "b"])
+    a = begin(s)
+    assert (a.unit.mode, a.unit.extra) == (Mode.RECAST, {"join": ["a", "b"]})
+    s.done(a.worker, a.fence, {"schema": "ab", "files": []}, 1.0)
+    assert s.schemas == {"*": "ab"}
+    assert s.finished
+    s = supervisor()
+    s.recast("ab", ["part-1.parquet"], "out")
+    a = begin(s)
+    assert a.unit.extra == {"schema": "ab", "path": "out/part-1.parquet", "old": "part-1.parquet"}
+    made = {"path": "u1.out", "kind": "output"}
+    assert only(s.done(a.worker, a.fence, {"files": [made]}, 1.0), Replace) == Replace(
+        a.unit.id, "part-1.parquet", made
+    )
+
+
+def test_high_use_of_memory_stops_growth_and_kills_in_the_end() -> None:
+    s = supervisor((Kind.BYTES, 50 * MB), slots=2)
+    a = begin(s)
+    other = only(s.ready(next(w for w in s.workers if w != a.worker), 0.0), Assign)
+    uses = {a.worker: 40 * MB, other.worker: 30 * MB}
+    note = only(s.measured(150 * MB, uses, 1.0), Note)
+    assert note.text == "memory yellow: 75 % of the budget, 150 MB of 200 MB"
+    assert s.decision.allow_new_workers is False
+    killed = [x.worker for x in s.measured(185 * MB, uses, 2.0) if isinstance(x, Kill)]
+    assert len(killed) == 1
+    assert s.measured(185 * MB, uses, 2.1) == []  # who is dying counts as gone

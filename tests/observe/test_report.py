@@ -1,0 +1,117 @@
+"""report.html: complete for a real run, harmless for hostile text, clear about damage."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tamis import InProcessExecutor, Pipeline
+from tamis.errors import TamisError
+from tamis.observe.chart import memory_chart
+from tamis.observe.report import write_report
+from tamis.observe.samples import last_failure
+from tamis.stages.text.io.reader import JsonlReader
+from tamis.stages.text.io.writer import JsonlWriter
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(path: Path) -> Tags:
+    tags = Tags()
+    tags.feed(path.read_text(encoding="utf-8"))
+    return tags
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    (tmp_path / f"in/{HOSTILE.replace('/', '')}.jsonl").write_text('{"a": 1}\n{"a": 2}\n' + HOSTILE + "\n")
+    stages = [JsonlReader(str(tmp_path / "in")), JsonlWriter(str(tmp_path / "out"))]
+    Pipeline("r", stages=stages).execute(InProcessExecutor(), quarantine_limit="100%", memory="4GB")
+    return tmp_path / "out/_tamis"
+
+
+def test_a_run(run_dir: Path) -> None:
+    path = write_report(run_dir)
+    assert path == run_dir / "report.html"
+    page = read(path)
+    assert "finished" in page.text
+    for part in ("Documents", "Quarantine", "Settings and their reasons", "What the supervisor did", "Environment"):
+        assert part in page.text
+    assert "not valid JSON" in page.text
+    assert HOSTILE in page.text
+    assert "script" not in page.seen
+    assert not {a for a in page.attributes if a.startswith("on") or a in ("src", "href")}
+    assert not (run_dir / "report.html.tmp").exists()
+
+
+def test_hostile_values_everywhere(run_dir: Path) -> None:
+    manifest = json.loads((run_dir / "manifest.json").read_text())
+    manifest |= {
+        "message": HOSTILE,
+        "run_id": HOSTILE,
+        "status": HOSTILE,
+        "counters": {HOSTILE: HOSTILE},
+        "exit_code": HOSTILE,
+    }
+    (run_dir / "manifest.json").write_text(json.dumps(manifest))
+    (run_dir / "settings.json").write_text(
+        json.dumps({"settings": [dict.fromkeys(("name", "value", "chosen_by", "why"), HOSTILE), 7]})
+    )
+    page = read(write_report(run_dir))
+    assert "script" not in page.seen
+    assert page.text.count(HOSTILE) >= 8
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[1]", b"\xff\xfe", b'{"ledger": {}}', b'{"ledger": 3}', b'{"settings": 3}']
+)
+@pytest.mark.parametrize("name", ["manifest.json", "settings.json", "run.sqlite", "quarantine/quarantine-x.jsonl"])
+def test_damage_is_named_and_does_no_harm(run_dir: Path, name: str, content: bytes) -> None:
+    (run_dir / name).write_bytes(content)
+    page = read(write_report(run_dir))
+    assert "Environment" in page.text
+
+
+def test_damage_has_a_message(run_dir: Path) -> None:
+    (run_dir / "manifest.json").write_text("{")
+    (run_dir / "run.sqlite").write_bytes(b"no database at all" * 100)
+    text = read(write_report(run_dir)).text
+    assert "manifest.json cannot be read" in text
+    assert "run.sqlite cannot be read" in text
+    assert last_failure(run_dir / "run.sqlite", 0.0) is None
+
+
+def test_an_unfinished_run(tmp_path: Path) -> None:
+    (tmp_path / "_tamis").mkdir()
+    assert "not finished" in read(write_report(tmp_path / "_tamis")).text
+
+
+def test_no_run_directory(tmp_path: Path) -> None:
+    with pytest.raises(TamisError, match="is not a run directory"):
+        write_report(tmp_path / "nothing")
+
+
+def test_chart() -> None:
+    assert memory_chart([], 100) == ""
+    one = memory_chart([(0.0, 50)], 100)
+    assert 'points="70.0,106.9 900.0,106.9"' in one
+    assert "100 B" in one

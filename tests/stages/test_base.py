@@ -1,0 +1,240 @@
+"""ProcessingStage, CompositeStage, Resources and processing_stage: the rules for those who write stages."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tamis.errors import PipelineError, UsageError
+from tamis.stages.base import CompositeStage, ProcessingStage, get_stage_class
+from tamis.stages.function_decorators import processing_stage
+from tamis.stages.resources import Resources
+from tamis.tasks import DocumentBatch, FileGroupTask, Task
+
+
+@dataclass(repr=False)
+class Add(ProcessingStage[Any, Any]):
+    amount: int = 1
+    name: str = "add"
+
+    def process(self, task: Task[int]) -> Task[int] | None:
+        return Task(task.dataset_name, task.data + self.amount) if task.data < 100 else None
+
+
+class Twice(ProcessingStage[Any, Any]):
+    name = "twice"
+
+    def process(self, task: Task[int]) -> list[Task[int]]:
+        return [task, task]
+
+
+class Both(CompositeStage[Any, Any]):
+    name = "both"
+
+    def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        return [Add(2), Twice()]
+
+
+def values(tasks: list[Task[int]]) -> list[int]:
+    return [t.data for t in tasks]
+
+
+def test_one_several_or_none_come_back_as_a_list() -> None:
+    assert values(Add(5).process_batch([Task("d", 1), Task("d", 500), Task("d", 2)])) == [6, 7]
+    assert values(Twice().process_batch([Task("d", 1), Task("d", 2)])) == [1, 1, 2, 2]
+
+
+def test_defaults_of_a_stage() -> None:
+    stage = Twice()
+    assert (stage.resources, stage.batch_size, stage.runtime_env) == (Resources(cpus=1.0), 1, None)
+    assert (stage.is_source_stage, stage.is_sink_stage, stage.is_resumable) == (False, False, True)
+    assert (stage.inputs(), stage.outputs(), stage.num_workers(), stage.num_workers_per_node()) == (
+        ([], []),
+        ([], []),
+        None,
+        None,
+    )
+    assert (stage.ray_stage_spec(), Add().ray_stage_spec(), stage.xenna_stage_spec()) == (
+        {"is_fanout_stage": True},
+        {},
+        {},
+    )
+    assert stage.setup() is None
+    assert stage.setup_on_node() is None
+    assert stage.teardown() is None
+    assert repr(stage) == "Twice('twice')"
+
+
+def test_process_is_the_one_thing_a_stage_must_have() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        ProcessingStage()  # type: ignore[abstract]
+
+
+def test_batch_capable_is_who_overrides_process_batch() -> None:
+    class Fast(Twice):
+        def process_batch(self, tasks: list[Any]) -> list[Any]:
+            return tasks
+
+    assert (Twice().supports_batch_processing(), Fast().supports_batch_processing()) == (False, True)
+
+
+def test_a_task_of_the_wrong_kind_is_named() -> None:
+    class NeedsFiles(Twice):
+        name = "needs files"
+
+        def inputs(self) -> Any:
+            return ["reader_config"], []
+
+    with pytest.raises(
+        PipelineError, match=r"stage 'needs files': expects a task with attributes \['reader_config'\], got Task"
+    ):
+        NeedsFiles().process_batch([Task("d", 1)])
+    assert len(NeedsFiles().process_batch([FileGroupTask("d", ["a"])])) == 2
+
+
+def test_inputs_may_depend_on_the_kind_of_task() -> None:
+    class Either(Twice):
+        def inputs(self) -> Any:
+            return {DocumentBatch: (["data"], ["text"]), FileGroupTask: (["reader_config"], [])}
+
+    assert Either().input_spec_for_task(FileGroupTask()) == (["reader_config"], [])
+    assert Either().input_spec_for_task(DocumentBatch()) == (["data"], ["text"])
+    assert Either().input_spec_for_task(Task()) == ([], [])
+    assert Either().input_columns() == ["text"]
+
+
+@pytest.mark.parametrize("name", ["name", "resources", "batch_size", "runtime_env"])
+def test_properties_that_would_defeat_with_are_refused(name: str) -> None:
+    with pytest.raises(TypeError, match=f"Bad.{name} must be a plain class or instance attribute"):
+        type("Bad", (Twice,), {name: property(lambda self: 1)})
+
+
+@pytest.mark.parametrize("name", ["_name", "_resources", "_batch_size"])
+def test_private_twins_are_refused(name: str) -> None:
+    with pytest.raises(TypeError, match=f"Bad may not define {name}; set {name[1:]} instead"):
+        type("Bad", (Twice,), {name: 1})
+
+
+def test_num_workers_is_a_method() -> None:
+    with pytest.raises(TypeError, match=r"Bad.num_workers must be a method"):
+        type("Bad", (Twice,), {"num_workers": 3})
+
+
+def test_stages_are_found_by_class_name() -> None:
+    assert get_stage_class("Add") is Add
+    with pytest.raises(UsageError, match="no stage class named 'Nonsense'"):
+        get_stage_class("Nonsense")
+
+
+def test_with_returns_a_changed_copy() -> None:
+    stage = Add(7)
+    changed = stage.with_(
+        name="more",
+        resources=Resources(cpus=2.0),
+        batch_size=4,
+        num_workers=3,
+        ray_stage_spec={"a": 1},
+        runtime_env={"env_vars": {}},
+    )
+    assert (changed.name, changed.resources.cpus, changed.batch_size, changed.num_workers(), changed.amount) == (
+        "more",
+        2.0,
+        4,
+        3,
+        7,
+    )
+    assert (changed.ray_stage_spec(), changed.runtime_env) == ({"a": 1}, {"env_vars": {}})
+    assert (stage.name, stage.resources.cpus, stage.batch_size, stage.num_workers(), stage.runtime_env) == (
+        "add",
+        1.0,
+        1,
+        None,
+        None,
+    )
+    assert pickle.loads(pickle.dumps(changed)).num_workers() == 3
+    assert changed.with_(num_workers=None).num_workers() is None
+    assert stage.with_().get_config() == stage.get_config()
+
+
+@pytest.mark.parametrize("size", [0, -1, True, 1.5, "2"])
+def test_with_checks_the_batch_size(size: Any) -> None:
+    with pytest.raises(UsageError, match=r"with_\(batch_size=...\): expected a whole number of at least 1"):
+        Add().with_(batch_size=size)
+
+
+def test_with_takes_one_number_of_workers() -> None:
+    with pytest.raises(UsageError, match="num_workers or num_workers_per_node, not both"):
+        Add().with_(num_workers=1, num_workers_per_node=1)
+    assert Add().with_(num_workers_per_node=2).num_workers_per_node() == 2
+
+
+def test_metrics_add_up_and_are_taken_once() -> None:
+    stage = Add()
+    stage._log_metric("a", 1.0)
+    stage._log_metrics({"a": 2.0, "b": 5.0})
+    with stage._time_metric("t"):
+        pass
+    taken = stage._consume_custom_metrics()
+    assert (taken["a"], taken["b"], sorted(taken)) == (3.0, 5.0, ["a", "b", "t"])
+    assert stage._consume_custom_metrics() == {}
+
+
+# -- composites -----------------------------------------------------------------------------------------------------------
+def test_a_composite_is_its_parts_and_never_runs() -> None:
+    assert [s.name for s in Both().decompose_and_apply_with()] == ["add", "twice"]
+    assert Both().get_description() == "both: add -> twice"
+    with pytest.raises(RuntimeError, match="both is a composite"):
+        Both().process(Task())
+
+
+def test_with_on_a_composite_returns_a_copy_and_reaches_its_parts() -> None:
+    plain = Both()
+    changed = plain.with_({"add": {"batch_size": 9}}).with_({"twice": {"name": "double"}})
+    assert [(s.name, s.batch_size) for s in changed.decompose_and_apply_with()] == [("add", 9), ("double", 1)]
+    assert [(s.name, s.batch_size) for s in plain.decompose_and_apply_with()] == [("add", 1), ("twice", 1)]
+    everywhere = plain.with_(batch_size=3)
+    assert [s.batch_size for s in everywhere.decompose_and_apply_with()] == [3, 3]
+    assert plain.with_(name="renamed").name == "renamed"
+
+
+def test_with_on_a_composite_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(UsageError, match=r"both.with_\(\): no stage named \['nonsense'\]; it has \['add', 'twice'\]"):
+        Both().with_({"nonsense": {"batch_size": 2}})
+    with pytest.raises(UsageError, match="not both"):
+        Both().with_({"add": {}}, batch_size=2)
+
+
+# -- resources and functions ------------------------------------------------------------------------------------------------
+def test_resources_and_what_they_refuse() -> None:
+    assert (Resources().cpus, Resources().requires_gpu) == (1.0, False)
+    assert Resources(gpus=0.5).requires_gpu
+    assert Resources(gpu_memory_gb=4).requires_gpu
+    assert Resources(memory_gb=2.5).memory_gb == 2.5
+    with pytest.raises(UsageError, match="either gpus"):
+        Resources(gpus=1, gpu_memory_gb=4)
+    for bad in (-1, float("inf"), float("nan"), True, "1"):
+        with pytest.raises(UsageError, match=r"Resources\(cpus=...\): expected a number of at least 0"):
+            Resources(cpus=bad)  # type: ignore[arg-type]
+
+
+def test_a_function_becomes_a_stage() -> None:
+    @processing_stage(name="plus", resources={"cpus": 2.0}, batch_size=3)
+    def plus(task: Task[int]) -> Task[int]:
+        """Adds one."""
+        return Task(task.dataset_name, task.data + 1)
+
+    assert isinstance(plus, ProcessingStage)
+    assert (plus.name, plus.resources.cpus, plus.batch_size, plus.__doc__) == ("plus", 2.0, 3, "Adds one.")
+    assert values(plus.process_batch([Task("d", 1)])) == [2]
+    assert plus(Task("d", 5)).data == 6
+    assert plus.with_(name="other").name == "other"
+
+
+def test_a_function_stage_checks_its_arguments() -> None:
+    with pytest.raises(UsageError, match="at least 1, got 0"):
+        processing_stage(name="x", batch_size=0)
+    with pytest.raises(UsageError, match="goes over a function, got int"):
+        processing_stage(name="x")(5)  # type: ignore[arg-type]

@@ -1,0 +1,104 @@
+"""Readers and writers as descriptions: what they accept, what they refuse, what they decompose into."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tamis.errors import PipelineError, UsageError
+from tamis.stages.file_partitioning import FilePartitioningStage
+from tamis.stages.text.io.reader import DocumentReader, JsonlReader, ParquetReader
+from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
+from tamis.tasks import EmptyTask, FileGroupTask, Task
+
+
+def test_a_reader_is_a_partitioning_and_a_reading_stage() -> None:
+    source, reading = JsonlReader("in/", blocksize="1MB", fields=["text"]).decompose()
+    assert isinstance(source, FilePartitioningStage)
+    assert (source.is_source_stage, source.block_bytes, source.resources.cpus, source.num_workers()) == (
+        True,
+        1_000_000,
+        0.5,
+        1,
+    )
+    assert (reading.name, reading.fields, reading.formats) == ("jsonl_reader", ["text"], ("jsonl",))  # type: ignore[attr-defined]
+    assert ParquetReader("in/").decompose()[1].formats == ("parquet",)  # type: ignore[attr-defined]
+    assert DocumentReader("in/").decompose()[1].formats == ("jsonl", "parquet")  # type: ignore[attr-defined]
+
+
+def test_endings_that_are_read() -> None:
+    jsonl = JsonlReader("in/").decompose()[0].suffixes()  # type: ignore[attr-defined]
+    assert {".jsonl", ".jsonl.gz", ".json.zst", ".ndjson.xz", ".jsonl.bz2"} <= set(jsonl)
+    assert ".parquet" not in jsonl
+    assert ParquetReader("in/").decompose()[0].suffixes() == (".parquet",)  # type: ignore[attr-defined]
+    assert ".txt.gz" in FilePartitioningStage("in/", file_extensions=["txt"]).suffixes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"blocksize": "1MB", "files_per_partition": 2}, "files_per_partition or blocksize, not both"),
+        ({"blocksize": "1 XB"}, "blocksize: cannot read"),
+        ({"files_per_partition": 0}, "files_per_partition must be at least 1"),
+        ({"limit": 0}, "limit must be at least 1"),
+        ({"fields": "text"}, "fields must be a list of field names"),
+        ({"fields": []}, "fields must be a list of field names"),
+        ({"fields": [1]}, "fields must be a list of field names"),
+        ({"read_kwargs": {"engine": "x"}}, r"read_kwargs has \['engine'\]"),
+        ({"task_type": "image"}, "task_type must be 'document'"),
+        ({"storage_options": {"key": 1}}, "storage_options are for remote paths"),
+        ({"file_paths": ""}, "file_paths is empty"),
+        ({"file_paths": []}, "file_paths is empty"),
+    ],
+)
+def test_mistakes_in_a_reader_are_found_when_it_is_made(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        JsonlReader(**{"file_paths": "in/", **arguments})
+
+
+def test_a_reader_stage_reads_whole_files_outside_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": t, "n": 1}) + "\n" for t in "xy"))
+    reading = JsonlReader(str(tmp_path), fields=["text"]).decompose()[1]
+    (batch,) = reading.process(FileGroupTask("set", [str(tmp_path / "a.jsonl")]))  # type: ignore[misc]
+    assert (batch.dataset_name, batch.get_columns(), batch.column("text").to_pylist()) == ("set", ["text"], ["x", "y"])
+
+
+def test_a_partitioning_stage_is_only_a_description() -> None:
+    with pytest.raises(PipelineError, match="only a description"):
+        FilePartitioningStage("in/").process(EmptyTask())
+
+
+def test_a_writer_and_what_it_writes(tmp_path: Path) -> None:
+    writer = JsonlWriter(str(tmp_path / "out"), file_extension=".jsonl.gz", fields=["text"])
+    assert (writer.file_extension, writer.codec, writer.format, writer.is_sink_stage) == (
+        "jsonl.gz",
+        "gz",
+        "jsonl",
+        True,
+    )
+    assert (JsonlWriter("out").path, JsonlWriter("out").codec) == (str(Path("out").resolve()), None)
+    assert (ParquetWriter("out").format, ParquetWriter("out").file_extension) == ("parquet", "parquet")
+    with pytest.raises(UsageError, match="written by a run"):
+        writer.process(Task())
+
+
+@pytest.mark.parametrize(
+    ("cls", "arguments", "message"),
+    [
+        (JsonlWriter, {"mode": "sometimes"}, "mode must be one of"),
+        (JsonlWriter, {"file_extension": "txt"}, "file_extension must be jsonl"),
+        (JsonlWriter, {"file_extension": "jsonl.rar"}, "file_extension must be jsonl"),
+        (JsonlWriter, {"write_kwargs": {"orient": "x"}}, r"write_kwargs has \['orient'\]"),
+        (JsonlWriter, {"path": "s3://bucket/x"}, "remote paths are not written"),
+        (JsonlWriter, {"fields": "text"}, "fields must be a list"),
+        (ParquetWriter, {"file_extension": "pq"}, "file_extension must be parquet"),
+        (ParquetWriter, {"write_kwargs": {"compression": "rar"}}, "compression must be zstd"),
+        (ParquetWriter, {"schema": {"n": int}}, "schema maps column names to type names"),
+    ],
+)
+def test_mistakes_in_a_writer_are_found_when_it_is_made(cls: Any, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        cls(**{"path": "out", **arguments})

@@ -1,0 +1,210 @@
+"""The documentation is true: code blocks run, recipes run, the reference is up to date, the table of odd records holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def run(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, *args], capture_output=True, text=True, env=env, cwd=cwd, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for kind, text in _BLOCK.findall(page.read_text(encoding="utf-8")) if kind == language]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    lines = [json.dumps({"id": i, "text": "word " * i}) for i in range(10)]
+    (tmp_path / "data/a.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "data/b.jsonl").write_text(
+        '{"id": 10, "text": null}\n{"id": 11, "text": "the last one of these documents"}\n'
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_code_and_recipes_of_a_page_run(page: Path, place: Path) -> None:
+    modules = []
+    for i, code in enumerate(blocks(page, "python")):
+        name = re.match(r"# (\w+)\.py\n", code)
+        if name is not None:  # a module that the recipes of the page use
+            (place / f"{name[1]}.py").write_text(code)
+            modules.append(name[1])
+            continue
+        (place / f"block{i}.py").write_text(code)
+        run(f"block{i}.py", cwd=place)
+    for recipe in blocks(page, "yaml"):
+        name = re.match(r"# (\w+\.yaml)\n", recipe)
+        assert name is not None, "the first line of a recipe in the docs names its file"
+        (place / name[1]).write_text(recipe)
+        allowed = [part for module in modules for part in ("--allow-module", module)]
+        done = run("-m", "tamis.cli.main", "run", name[1], "--json", *allowed, cwd=place)
+        assert json.loads(done.stdout)["status"] == "finished"
+
+
+@pytest.mark.parametrize("name", ["own_stage.py", "notebook.py", "in_process.py"])
+def test_examples_run(name: str, place: Path) -> None:
+    printed = run(str(ROOT / "examples" / name), cwd=place).stdout
+    expected = {
+        "own_stage.py": "count words: 12 in, 12 out\ntoo few words: 12 in, 6 out\nfinished: 6 documents in",
+        "notebook.py": "[{'text': ''}, {'text': 'WORD '}, {'text': 'WORD WORD '}]\n12 documents, already\n",
+        "in_process.py": "Pipeline 'look'",
+    }
+    assert expected[name] in printed
+
+
+def test_every_example_is_tested() -> None:
+    assert sorted(p.name for p in (ROOT / "examples").glob("*.py")) == ["in_process.py", "notebook.py", "own_stage.py"]
+
+
+@pytest.mark.parametrize("name", ["copy", "to_parquet", "demo"])
+def test_shipped_recipes_run(name: str, place: Path) -> None:
+    done = run(
+        "-m",
+        "tamis.cli.main",
+        "run",
+        name,
+        "--set",
+        "input=data",
+        "--set",
+        "output=out",
+        "--memory",
+        "512MB",
+        "--json",
+        cwd=place,
+    )
+    about = json.loads(done.stdout)
+    assert about["n_records"] == 12
+    assert about["n_written"] == {"copy": 12, "to_parquet": 12, "demo": 10}[name]
+    assert sorted(p.stem for p in (ROOT / "src/tamis/recipes").glob("*.yaml")) == ["copy", "demo", "to_parquet"]
+
+
+def test_the_reference_is_up_to_date() -> None:
+    from tamis.cli.reference import reference
+
+    expected = reference()
+    assert (ROOT / "docs/cli.md").read_text(encoding="utf-8") == expected, (
+        "run: python -m tamis.cli.reference > docs/cli.md"
+    )
+
+
+def test_readme() -> None:
+    from tamis.cli.main import app
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    for command in app.registered_commands:
+        assert f"`tamis {command.name}" in text
+    for link in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (ROOT / link).exists(), link
+
+
+# The tables of docs/formats.md: record, what JSONL output holds (or the reason in quarantine), the Parquet type and value.
+ODD = [
+    (b'{"x": NaN}\n', b'{"x": NaN}\n', "double", None),
+    (b'{"x": -Infinity}\n', b'{"x": -Infinity}\n', "double", float("-inf")),
+    (b'{"x": 1e999}\n', b'{"x": 1e999}\n', "double", float("inf")),
+    (b'{"x": 0.10000000000000000555}\n', b'{"x": 0.10000000000000000555}\n', "double", 0.1),
+    (b'{"x": 18446744073709551615}\n', b'{"x": 18446744073709551615}\n', "uint64", 18446744073709551615),
+    (b'{"x": 18446744073709551616}\n', b'{"x": 18446744073709551616}\n', "large_string", "18446744073709551616"),
+    (b'{"x": "\\ud800"}\n', b'{"x": "\\ud800"}\n', "large_string", "\ufffd"),
+    (b'{"x": "\\u0000"}\n', b'{"x": "\\u0000"}\n', "large_string", "\0"),
+    (b'{"x": 1, "x": 2}\n', b'{"x": 1, "x": 2}\n', "int64", 2),
+    (b'\xef\xbb\xbf{"x": 1}\r\n\r\n', b'{"x": 1}\n', "int64", 1),
+    (b'{"x": 1}', b'{"x": 1}\n', "int64", 1),
+    (b' {"x" : 1 } \n', b' {"x" : 1 } \n', "int64", 1),
+    (b'{"x": "\xff"}\n', "not valid UTF-8", None, None),
+    (b'{"x": "\xed\xa0\x80"}\n', "not valid UTF-8", None, None),
+    (b'{"x": "\xc0\xaf"}\n', "not valid UTF-8", None, None),
+    (b'{"x": ' + b"[" * 1200 + b"]" * 1200 + b"}\n", "nested deeper than 1000 levels", None, None),
+    (b"[1]\n", "valid JSON, but not an object", None, None),
+    (b'{"x": 1} // why\n', "not valid JSON", None, None),
+    (b'{"x": 1,}\n', "not valid JSON", None, None),
+    (b'{"x": 01}\n', "not valid JSON", None, None),
+    (b'{"x": "a\tb"}\n', "not valid JSON", None, None),
+    (b'{"x": 1} {"x": 2}\n', "not valid JSON", None, None),
+    (b'{"x": 1}\n{"x": 2.5}\n', b'{"x": 1}\n{"x": 2.5}\n', "double", 1.0),
+    (
+        b'{"x": 9007199254740993}\n{"x": 2.5}\n',
+        b'{"x": 9007199254740993}\n{"x": 2.5}\n',
+        "large_string",
+        "9007199254740993",
+    ),
+    (b'{"x": 1.0}\n{"x": "a"}\n', b'{"x": 1.0}\n{"x": "a"}\n', "large_string", "1"),
+    (b'{"x": true}\n{"x": "a"}\n', b'{"x": true}\n{"x": "a"}\n', "large_string", "true"),
+    (
+        b'{"x": {"a": 1}}\n{"x": {"b": "q"}}\n',
+        b'{"x": {"a": 1}}\n{"x": {"b": "q"}}\n',
+        "struct<a: int64, b: large_string>",
+        {"a": 1, "b": None},
+    ),
+    (b'{"x": [1]}\n{"x": [2.5]}\n', b'{"x": [1]}\n{"x": [2.5]}\n', "list<element: double>", [1.0]),
+    (
+        b'{"x": {"b": 1, "a": 2}}\n{"x": [1]}\n',
+        b'{"x": {"b": 1, "a": 2}}\n{"x": [1]}\n',
+        "large_string",
+        '{"a":2,"b":1}',
+    ),
+    (b'{"x": null}\n{}\n', b'{"x": null}\n{}\n', "null", None),
+]
+
+
+@pytest.mark.parametrize(("raw", "expected", "kind", "value"), ODD, ids=range(len(ODD)))
+def test_odd_records(raw: bytes, expected: bytes | str, kind: str | None, value: object, tmp_path: Path) -> None:
+    from tamis import InProcessExecutor, Pipeline
+    from tamis.observe.quarantine import read_entries
+    from tamis.stages.text.io.reader import JsonlReader
+    from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_bytes(raw)
+    for writer in (JsonlWriter(str(tmp_path / "jsonl")), ParquetWriter(str(tmp_path / "parquet"))):
+        Pipeline("odd", stages=[JsonlReader(str(tmp_path / "in")), writer]).execute(
+            InProcessExecutor(), quarantine_limit="100%"
+        )
+    files = sorted((tmp_path / "jsonl").glob("*.jsonl"))
+    if isinstance(expected, str):
+        assert b"".join(f.read_bytes() for f in files) == b""
+        assert [e.reason for e in read_entries(tmp_path / "jsonl/_tamis/quarantine")] == [expected]
+        return
+    assert b"".join(f.read_bytes() for f in files) == expected
+    table = pq.read_table(next((tmp_path / "parquet").glob("*.parquet")))
+    assert str(table.schema.field("x").type) == kind
+    if b"NaN" not in raw:
+        assert table.column("x")[0].as_py() == value
+
+
+def test_added_fields_absent_and_null(tmp_path: Path) -> None:
+    from tamis import InProcessExecutor, Pipeline, processing_stage
+    from tamis.stages.text.io.reader import JsonlReader
+    from tamis.stages.text.io.writer import JsonlWriter
+
+    @processing_stage(name="add")
+    def add(batch):  # type: ignore[no-untyped-def]
+        return batch.with_column("y", [None, 5, None][: batch.num_items])
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_text('{"x": 1}\n{ "x": null }\n{"z": 1}\n')
+    Pipeline("add", stages=[JsonlReader(str(tmp_path / "in")), add, JsonlWriter(str(tmp_path / "out"))]).execute(
+        InProcessExecutor()
+    )
+    assert next((tmp_path / "out").glob("*.jsonl")).read_text() == '{"x": 1}\n{ "x": null ,"y":5}\n{"z": 1}\n'

@@ -1,0 +1,42 @@
+"""The exception tree and its exit codes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tamis import errors
+
+
+@pytest.mark.parametrize(
+    ("name", "parent", "code"),
+    [
+        ("TamisError", "Exception", 1), ("UsageError", "TamisError", 2), ("RecipeError", "UsageError", 2), ("PipelineError", "UsageError", 2),
+        ("MissingExtra", "UsageError", 2), ("BudgetError", "TamisError", 4), ("RunConflict", "TamisError", 5), ("Incomplete", "TamisError", 3),
+        ("ConservationError", "TamisError", 6), ("WorkerError", "TamisError", 1), ("FormatError", "TamisError", 1),
+    ],
+)  # fmt: skip
+def test_the_tree_is_as_drawn(name: str, parent: str, code: int) -> None:
+    cls = getattr(errors, name)
+    assert cls.__mro__[1].__name__ == parent
+    assert cls.exit_code == code
+    assert name in (errors.__doc__ or "")
+
+
+def test_no_error_is_missing_from_the_drawing() -> None:
+    made = [n for n, v in vars(errors).items() if isinstance(v, type) and issubclass(v, Exception)]
+    assert [n for n in made if n not in (errors.__doc__ or "")] == []
+
+
+def test_usage_errors_are_value_errors() -> None:
+    assert issubclass(errors.UsageError, ValueError)
+
+
+def test_recipe_errors_say_where() -> None:
+    assert str(errors.RecipeError("bad", file="r.yaml", line=3, field="stages[0]")) == "r.yaml:3: stages[0]: bad"
+    assert str(errors.RecipeError("bad")) == "bad"
+
+
+def test_a_missing_extra_names_the_command() -> None:
+    assert str(errors.MissingExtra("to_pandas()", "pandas")) == (
+        "to_pandas() needs an optional dependency; install it with: pip install 'tamis[pandas]'"
+    )

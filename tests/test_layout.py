@@ -1,0 +1,201 @@
+"""Who may import whom, read from the source; and what a supervisor must never load."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tamis
+
+ROOT = Path(tamis.__file__).parent
+MODULES = {
+    ".".join(p.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): p
+    for p in sorted(ROOT.rglob("*.py"))
+}
+HEAVY = ("numpy", "pyarrow", "numba", "pandas", "torch", "ray", "zstandard", "bokeh")
+SUPERVISOR_SIDE = [
+    *(f"tamis.engine.{m}" for m in (
+        "actions", "balance", "budgeting", "channel", "commit", "commitlog", "cursor", "drive", "identity", "inputs", "intervals", "job",
+        "ledger", "place", "recovery", "run", "rundb", "rundir", "settings", "supervisor", "units",
+    )),
+    "tamis.backends.local", "tamis.pipeline", "tamis.tasks", *(m for m in MODULES if m.startswith("tamis.stages")),
+]  # fmt: skip
+STAGES_FOR_THE_ENGINE = {
+    "tamis.stages.base",
+    "tamis.stages.io",
+    "tamis.stages.resources",
+    "tamis.stages.file_partitioning",
+}
+
+# room -> rooms it may import; a room may always import itself
+ROOMS = {
+    "errors": set(),
+    "sizes": {"errors"},
+    "kernels": {"errors", "sizes"},
+    "formats": {"errors", "sizes", "kernels", "tasks"},
+    "tasks": {"errors", "sizes", "kernels"},
+    "memory": {"errors", "sizes"},
+    "stages": {"errors", "sizes", "kernels", "formats", "tasks", "memory"},
+    "pipeline": {"errors", "sizes", "tasks", "stages"},
+    "engine": {"errors", "sizes", "kernels", "formats", "tasks", "memory", "stages"},
+    "backends": {"errors", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
+}  # fmt: skip
+
+
+class Imports(ast.NodeVisitor):
+    """Imports of one module: those that run when it is imported, and those inside functions. Type checking only: neither."""
+
+    def __init__(self) -> None:
+        self.top: set[str] = set()
+        self.inside: set[str] = set()
+        self._depth = 0
+
+    def visit_If(self, node: ast.If) -> None:
+        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._depth += 1
+        self.generic_visit(node)
+        self._depth -= 1
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self._note(*(a.name for a in node.names))
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        assert node.level == 0, "imports are absolute"
+        module = node.module or ""
+        names = [f"{module}.{a.name}" for a in node.names]
+        self._note(*(n if n in MODULES else module for n in names))
+
+    def _note(self, *names: str) -> None:
+        (self.inside if self._depth else self.top).update(names)
+
+
+def imports_of(module: str) -> Imports:
+    found = Imports()
+    found.visit(ast.parse(MODULES[module].read_text()))
+    return found
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def own(names: set[str]) -> set[str]:
+    return {n for n in names if n.startswith("tamis.")}
+
+
+def test_the_reader_of_imports_sees_both_kinds() -> None:
+    found = imports_of("tamis.tasks")
+    assert "tamis.errors" in found.top
+    assert "pyarrow" in found.inside
+    assert "pyarrow" not in found.top
+
+
+@pytest.mark.parametrize("name", sorted(ROOMS))
+def test_rooms_import_only_what_lies_below(name: str) -> None:
+    wrong = []
+    for module in MODULES:
+        if room(module) == name:
+            wrong += [
+                f"{module} imports {n}" for n in own(imports_of(module).top) if room(n) not in {name, "", *ROOMS[name]}
+            ]
+    assert wrong == []
+
+
+def test_memory_knows_neither_stages_nor_the_engine_even_inside_functions() -> None:
+    wrong = []
+    for module in MODULES:
+        if room(module) == "memory":
+            found = imports_of(module)
+            wrong += [
+                f"{module} imports {n}"
+                for n in own(found.top | found.inside)
+                if room(n) in ("stages", "engine", "backends", "pipeline")
+            ]
+    assert wrong == []
+
+
+def test_the_engine_knows_stages_only_through_their_base_classes() -> None:
+    wrong = []
+    for module in MODULES:
+        if room(module) == "engine":
+            found = imports_of(module)
+            wrong += [
+                f"{module} imports {n}"
+                for n in own(found.top | found.inside)
+                if room(n) == "stages" and n not in STAGES_FOR_THE_ENGINE
+            ]
+    assert wrong == []
+
+
+def test_nothing_below_imports_the_command_line_or_observers() -> None:
+    wrong = []
+    for module in MODULES:
+        if room(module) in ROOMS:
+            found = imports_of(module)
+            wrong += [
+                f"{module} imports {n}"
+                for n in own(found.top | found.inside)
+                if room(n) in ("cli", "observe", "recipe")
+            ]
+    assert wrong == []
+
+
+def test_formats_and_kernels_never_reach_up_even_inside_functions() -> None:
+    wrong = []
+    for module in MODULES:
+        if room(module) in ("kernels", "formats", "errors", "sizes", "tasks"):
+            found = imports_of(module)
+            wrong += [
+                f"{module} imports {n}"
+                for n in own(found.inside)
+                if room(n) in ("stages", "engine", "backends", "pipeline", "memory")
+            ]
+    assert wrong == []
+
+
+def test_the_supervisor_side_loads_nothing_heavy() -> None:
+    code = f"import sys\nfor m in {SUPERVISOR_SIDE!r}: __import__(m)\nprint([h for h in {HEAVY!r} if h in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(ROOT.parent), "PATH": ""},
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_importing_tamis_loads_nothing_of_it() -> None:
+    code = "import sys, tamis; print(sorted(m for m in sys.modules if m.startswith('tamis.')))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(ROOT.parent), "PATH": ""},
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_public_names_are_these() -> None:
+    assert tamis.__all__ == [
+        "CompositeStage", "DocumentBatch", "EmptyTask", "FileGroupTask", "InProcessExecutor", "LocalExecutor", "Pipeline",
+        "ProcessingStage", "Resources", "Sequential", "TamisError", "Task", "__version__", "memory", "processing_stage",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", tamis.__all__)
+def test_every_public_name_can_be_used(name: str) -> None:
+    assert getattr(tamis, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'tamis' has no attribute 'Nonsense'"):
+        tamis.Nonsense  # noqa: B018
