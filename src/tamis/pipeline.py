@@ -1,8 +1,8 @@
 """Pipeline: an ordered list of stages, checked early, run by an executor.
 
-    pipeline = Pipeline("clean")
-    pipeline.add_stage(JsonlReader("in/")).add_stage(MyStage()).add_stage(JsonlWriter("out/"))
-    pipeline.run(memory="2GB")
+pipeline = Pipeline("clean")
+pipeline.add_stage(JsonlReader("in/")).add_stage(MyStage()).add_stage(JsonlWriter("out/"))
+pipeline.run(memory="2GB")
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Pipeline:
 
     def add_stage(self, stage: ProcessingStage[Any, Any]) -> Pipeline:
         if isinstance(stage, type) and issubclass(stage, ProcessingStage):
-            raise TypeError(f"{self.name}: add_stage takes a stage object; write {stage.__name__}(...) instead of {stage.__name__}")
+            raise TypeError(
+                f"{self.name}: add_stage takes a stage object; write {stage.__name__}(...) instead of {stage.__name__}"
+            )
         if not isinstance(stage, ProcessingStage):
             raise TypeError(f"{self.name}: add_stage takes a ProcessingStage, got {type(stage).__name__}")
         self.stages.append(stage)
@@ -67,7 +69,9 @@ class Pipeline:
         parts = stage.decompose_and_apply_with()
         for part in parts:
             if isinstance(part, CompositeStage):
-                raise TypeError(f"{stage.name} decomposes into {part.name}, which is a composite itself; decompose it there")
+                raise TypeError(
+                    f"{stage.name} decomposes into {part.name}, which is a composite itself; decompose it there"
+                )
         self.decomposition_info[stage.name] = [p.name for p in parts]
         return parts
 
@@ -80,7 +84,9 @@ class Pipeline:
                 "paths, or run two pipelines"
             )
         if len(sinks) > 1:
-            raise PipelineError(f"pipeline {self.name!r} has two writers, {sinks[0].name!r} and {sinks[1].name!r}; run two pipelines")
+            raise PipelineError(
+                f"pipeline {self.name!r} has two writers, {sinks[0].name!r} and {sinks[1].name!r}; run two pipelines"
+            )
         if sources and flat[0] is not sources[0]:
             raise PipelineError(f"pipeline {self.name!r}: its source {sources[0].name!r} must be the first stage")
         if sinks and flat[-1] is not sinks[0]:
@@ -103,7 +109,9 @@ class Pipeline:
             if isinstance(stage, Writer) and stage.fields is not None:
                 absent = [f for f in stage.fields if f not in known]
                 if absent:
-                    raise PipelineError(f"{stage.name} is to write {absent[0]!r}, which nobody provides; there are {list(known)}")
+                    raise PipelineError(
+                        f"{stage.name} is to write {absent[0]!r}, which nobody provides; there are {list(known)}"
+                    )
 
     def describe(self) -> str:
         """Stages, what they need and what they give, as text."""
@@ -112,8 +120,12 @@ class Pipeline:
             needs = ", ".join(stage.input_columns())
             gives = ", ".join(stage.output_columns())
             r = stage.resources
-            what = [f"cpus={r.cpus:g}"] + [f"{n}={getattr(r, n):g}" for n in ("gpus", "gpu_memory_gb", "memory_gb") if getattr(r, n)]
-            lines.append(f"  {i}. {stage.name} ({type(stage).__name__}; {', '.join(what)}; batch_size={stage.batch_size})")
+            what = [f"cpus={r.cpus:g}"] + [
+                f"{n}={getattr(r, n):g}" for n in ("gpus", "gpu_memory_gb", "memory_gb") if getattr(r, n)
+            ]
+            lines.append(
+                f"  {i}. {stage.name} ({type(stage).__name__}; {', '.join(what)}; batch_size={stage.batch_size})"
+            )
             if needs:
                 lines.append(f"       needs: {needs}")
             if gives:
@@ -150,7 +162,9 @@ class Pipeline:
             raise TamisError(result.message)
         return load_results(result, self.name)
 
-    def execute(self, executor: BaseExecutor | None = None, initial_tasks: Sequence[Task[Any]] | None = None, **settings: Any) -> RunResult:
+    def execute(
+        self, executor: BaseExecutor | None = None, initial_tasks: Sequence[Task[Any]] | None = None, **settings: Any
+    ) -> RunResult:
         """As `run`, but returns the whole result (totals, ledger, memory) and leaves judging it to the caller."""
         from tamis.backends.local import LocalExecutor
         from tamis.engine.inputs import find_inputs
@@ -170,7 +184,9 @@ class Pipeline:
     def _output(self, writer: Writer | None, run_dir: str | None) -> str:
         if writer is not None:
             if run_dir is not None:
-                raise UsageError(f"run_dir is for pipelines without a writer; {writer.name} writes to {writer.path}, and the run is kept there")
+                raise UsageError(
+                    f"run_dir is for pipelines without a writer; {writer.name} writes to {writer.path}, and the run is kept there"
+                )
             return writer.path
         return os.path.abspath(run_dir) if run_dir is not None else tempfile.mkdtemp(prefix="tamis-")
 

@@ -129,7 +129,7 @@ class DocumentBatch(Task["pa.Table"]):
         return self._serial
 
     @property
-    def data(self) -> pa.Table:  # type: ignore[override]
+    def data(self) -> pa.Table:
         return self.to_pyarrow()
 
     @data.setter
@@ -177,7 +177,13 @@ class DocumentBatch(Task["pa.Table"]):
         import pyarrow as pa
 
         own = getattr(self._origin, "kinds", None)
-        if own is not None and self._rows is not None and name not in self._columns and name not in self._hidden and (self._rows >= 0).all():
+        if (
+            own is not None
+            and self._rows is not None
+            and name not in self._columns
+            and name not in self._hidden
+            and (self._rows >= 0).all()
+        ):
             return np.asarray(own(name)[self._rows], dtype=np.uint8)
         if name not in self.get_columns():
             return np.full(self.num_items, MISSING, np.uint8)
@@ -191,11 +197,15 @@ class DocumentBatch(Task["pa.Table"]):
 
         if self._rows is None:
             table = _to_table(self._table)
-            return table if columns is None else table.select([*columns, *([ROW_ID] if ROW_ID in table.column_names else [])])
+            return (
+                table
+                if columns is None
+                else table.select([*columns, *([ROW_ID] if ROW_ID in table.column_names else [])])
+            )
         names = list(columns) if columns is not None else self.get_columns()
         return pa.table([*(self.column(n) for n in names), pa.array(self.serial)], names=[*names, ROW_ID])
 
-    def to_pandas(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    def to_pandas(self, columns: Sequence[str] | None = None) -> Any:  # pandas is optional, and its types with it
         """All columns (or those named) as a frame; the hidden row id is its index."""
         _import_pandas()
         if self._rows is None and _is_frame(self._table):
@@ -297,7 +307,7 @@ def adopt(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
     if identity is not None and total:
         at = np.maximum(position, 0)
         child._identity = (identity[0][at], identity[1][at])
-    seen = [n for n in _union(p.get_columns() for p in parents)]
+    seen = list(_union(p.get_columns() for p in parents))
     child._columns, child._cache = {}, {}
     child._hidden = frozenset().union(*(p._hidden for p in parents)) | {n for n in seen if n not in table.column_names}
     child._only = next((p._only for p in parents if p._only is not None), None)

@@ -36,7 +36,7 @@ def test_help_lists_the_commands_and_imports_nothing_heavy() -> None:
         assert name in done.stdout
 
 
-@pytest.mark.parametrize("name", ["split", "inspect", "doctor"])
+@pytest.mark.parametrize("name", ["run", "plan", "resume", "quarantine", "inspect", "split", "doctor", "demo"])
 def test_every_command_has_an_example(name: str) -> None:
     result = CliRunner().invoke(app, [name, "--help"])
     assert result.exit_code == 0

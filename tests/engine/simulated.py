@@ -16,7 +16,8 @@ from tamis.engine.actions import Action, Assign, Commit, Discard, Kill, More, No
 from tamis.engine.coverage import Coverage
 from tamis.engine.cursor import Cursor
 from tamis.engine.ledger import Ledger, StageBook
-from tamis.engine.supervisor import Config, Supervisor
+from tamis.engine.state import Config
+from tamis.engine.supervisor import Supervisor
 from tamis.engine.units import TO_END, Kind, Mode, Piece, Unit
 from tamis.formats.listing import FileList
 from tamis.memory.predictor import Predictor
@@ -98,7 +99,7 @@ class Simulation:
         if not self.supervisor.stopping and not self.supervisor.infeasible:
             left = {p for p in self.known if p in self.scratch}
             assert not left, f"scratch files left behind: {sorted(left)}"
-            assert not self.supervisor._block_bytes
+            assert not self.supervisor.scratch.total_bytes
 
     def check(self) -> None:
         s = self.supervisor
@@ -107,7 +108,7 @@ class Simulation:
         assert total <= self.config.pool_bytes, (
             f"caps and workers take {total} of {self.config.pool_bytes}: {self.state()}"
         )
-        queued = sum(s._block_bytes.get(p, 0) for p in {u.pieces[0].path for u in s.queues[0]})
+        queued = sum(s.scratch.bytes_of(p) for p in {u.pieces[0].path for u in s.queues[0]})
         if self.config.mode == "streaming" and queued > self.config.queue_bytes:
             largest = max(sum(self.world.size(r) for r in rs) for rs in self.scratch.values())
             assert queued <= self.config.queue_bytes + largest, "more waits than the queue may hold"

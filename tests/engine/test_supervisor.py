@@ -7,7 +7,8 @@ from typing import Any
 from tamis.engine.actions import Action, Assign, Commit, Discard, Kill, More, Note, Replace, Start, Stop
 from tamis.engine.cursor import Cursor
 from tamis.engine.ledger import Ledger
-from tamis.engine.supervisor import FEEDER, MAX_STILLBORN, Config, Supervisor
+from tamis.engine.state import FEEDER, Config
+from tamis.engine.supervisor import MAX_STILLBORN, Supervisor
 from tamis.engine.units import Kind, Mode, Piece
 from tamis.formats.listing import FileList
 from tamis.memory.predictor import Predictor

@@ -189,7 +189,7 @@ def test_kills_one_compressed_stream(tmp_path: Path) -> None:
 
 
 def test_kills_one_row_group(tmp_path: Path) -> None:
-    killer = _check(tmp_path, "row_group", ["server", "worker", "supervisor"], seed=3, seconds_per_batch=0.15)
+    killer = _check(tmp_path, "row_group", ["server", "worker", "supervisor"], seed=3, seconds_per_batch=0.08)
     assert killer.committed_before[-1] > 0
 
 

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["BaseExecutor", "Crew"]
 
-_CONFIG = {"execution_mode": "mode", "memory": "memory", "workers": "workers", "scratch": "scratch", "timeout": "timeout", "max_record": "max_record"}
+_CONFIG = {
+    "execution_mode": "mode",
+    "memory": "memory",
+    "workers": "workers",
+    "scratch": "scratch",
+    "timeout": "timeout",
+    "max_record": "max_record",
+}
 
 
 class BaseExecutor:
@@ -39,7 +46,9 @@ class BaseExecutor:
     def make_crew(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> OpenCrew:
         raise NotImplementedError
 
-    def execute(self, stages: list[ProcessingStage[Any, Any]], initial_tasks: Sequence[Task[Any]] | None = None) -> list[Task[Any]]:
+    def execute(
+        self, stages: list[ProcessingStage[Any, Any]], initial_tasks: Sequence[Task[Any]] | None = None
+    ) -> list[Task[Any]]:
         """Run these stages (already decomposed, or not)."""
         from tamis.pipeline import Pipeline
 

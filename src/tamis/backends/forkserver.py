@@ -130,7 +130,7 @@ class _Server:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         while True:
-            select.select([self.sock, self._wake_read], [], [], 5.0)
+            select.select([self.sock.fileno(), self._wake_read], [], [], 5.0)
             with contextlib.suppress(BlockingIOError):
                 while os.read(self._wake_read, 4096):
                     pass

@@ -25,7 +25,9 @@ class InlineCrew:
         from tamis.backends.preload import expected_inputs
         from tamis.engine.process import UnitRunner
 
-        self._runner = UnitRunner(self._job, Workplace.from_dict(self._place["workplace"], expected_inputs(self._place["plan"])))
+        self._runner = UnitRunner(
+            self._job, Workplace.from_dict(self._place["workplace"], expected_inputs(self._place["plan"]))
+        )
         for stage in self._job.stages:
             stage.setup_on_node(None, None)
 
@@ -49,7 +51,10 @@ class InlineCrew:
             tag = {"unit": message["unit"], "fence": message["fence"]}
             unit = Unit.from_message(message)
             report = self._runner.run(
-                unit, message["fence"], lambda news: self._events.append(Event("message", worker, {**news, **tag})), lambda: 0
+                unit,
+                message["fence"],
+                lambda news: self._events.append(Event("message", worker, {**news, **tag})),
+                lambda: 0,
             )
             self._events.append(Event("message", worker, {**report, **tag}))
             if report["type"] == "failed" and report["kind"] == "memory":

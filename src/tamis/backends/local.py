@@ -94,10 +94,13 @@ class ForkCrew:
 
     def _refuse(self, answer: dict[str, Any] | None) -> None:
         if answer is None:
-            raise WorkerError(f"the forking server died while starting; the end of {self._log} says why:\n{_tail(self._log)}")
+            raise WorkerError(
+                f"the forking server died while starting; the end of {self._log} says why:\n{_tail(self._log)}"
+            )
         raise UsageError(
             f"the stages cannot be loaded in a worker: {answer['error']}\n"
-            "Classes and functions from your own modules must be importable by workers (same folder or installed).\n" + answer["trace"]
+            "Classes and functions from your own modules must be importable by workers (same folder or installed).\n"
+            + answer["trace"]
         )
 
     # -- Crew -------------------------------------------------------------------------------------------------------------

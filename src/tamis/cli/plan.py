@@ -198,7 +198,7 @@ def _scale(
 ) -> Plan:
     from tamis.engine.budgeting import USABLE
     from tamis.engine.run import DEFAULT_BLOCK_BYTES
-    from tamis.engine.supervisor import MIN_CAP_BYTES
+    from tamis.engine.state import MIN_CAP_BYTES
     from tamis.memory.predictor import Predictor
     from tamis.sizes import parse_size
 

@@ -94,7 +94,9 @@ class Shown:
             return
         now = time.monotonic()
         # "starting" takes a second and says nothing worth a line in a log.
-        if (phase in ("compiling", "schema") and is_new) or (phase == "working" and now - self._printed_s >= PLAIN_EVERY_S):
+        if (phase in ("compiling", "schema") and is_new) or (
+            phase == "working" and now - self._printed_s >= PLAIN_EVERY_S
+        ):
             self._printed_s = now
             print(text, file=sys.stderr, flush=True)
 

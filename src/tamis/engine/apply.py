@@ -46,7 +46,9 @@ def run_stage(stage: ProcessingStage[Any, Any], label: str, tasks: list[Task[Any
     return results
 
 
-def _run_chunk(stage: ProcessingStage[Any, Any], label: str, tasks: list[Task[Any]], book: StageBook) -> list[Task[Any]]:
+def _run_chunk(
+    stage: ProcessingStage[Any, Any], label: str, tasks: list[Task[Any]], book: StageBook
+) -> list[Task[Any]]:
     parents = [t for t in tasks if isinstance(t, DocumentBatch)]
     _number(parents)
     before = _identities(parents)
@@ -62,7 +64,8 @@ def _run_chunk(stage: ProcessingStage[Any, Any], label: str, tasks: list[Task[An
     for result in results or ():
         if not isinstance(result, Task):
             raise StageFailure(
-                label, PipelineError(f"process() must return a task, a list of tasks or None, got {type(result).__name__}")
+                label,
+                PipelineError(f"process() must return a task, a list of tasks or None, got {type(result).__name__}"),
             )
         if isinstance(result, DocumentBatch) and result._rows is None:
             if parents:
@@ -113,7 +116,9 @@ def _account(book: StageBook, label: str, before: Identity, results: list[Docume
         ordinal = _identify_results(batch, kept, before, book, ordinal)
 
 
-def _identify_results(batch: DocumentBatch, kept: np.ndarray[Any, Any], before: Identity, book: StageBook, ordinal: int) -> int:
+def _identify_results(
+    batch: DocumentBatch, kept: np.ndarray[Any, Any], before: Identity, book: StageBook, ordinal: int
+) -> int:
     """Survivors keep their identity; copies and new rows get one made from their parents and a running number."""
     serial = batch.serial
     n = len(serial)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tamis.engine.job import Job
 from tamis.engine.settings import Record, RunSettings
-from tamis.engine.supervisor import MIN_CAP_BYTES
+from tamis.engine.state import MIN_CAP_BYTES
 from tamis.errors import BudgetError
 from tamis.memory import meter
 from tamis.sizes import format_size
@@ -32,7 +32,13 @@ class Shares:
 
 
 def share_budget(
-    budget_bytes: int, server_pss: int, server_anon: int, server_peak: int, settings: RunSettings, record: Record, job: Job
+    budget_bytes: int,
+    server_pss: int,
+    server_anon: int,
+    server_peak: int,
+    settings: RunSettings,
+    record: Record,
+    job: Job,
 ) -> Shares:
     """Raises BudgetError, naming the smallest budget that works, when this one does not."""
     caller = (meter.pss() or 0) if settings.count_caller else 0

@@ -72,7 +72,9 @@ class Committer:
         try:
             commit_group(group, self.output, self.quarantine, self.log)
         except OSError as exc:
-            why = f"cannot commit to {self.output}: {exc.strerror or exc}" + (f" ({exc.filename})" if exc.filename else "")
+            why = f"cannot commit to {self.output}: {exc.strerror or exc}" + (
+                f" ({exc.filename})" if exc.filename else ""
+            )
             for job in group:
                 self.results.put(Committed(job.root, [], _bytes(job), why))
             return
@@ -86,8 +88,13 @@ def commit_group(group: list[Commit | Replace], output: str, quarantine: str, lo
     folders: set[str] = set()
     for job in group:
         if isinstance(job, Commit):
-            files = [_publish(f, name_of(job, f, i), output, quarantine, folders) for i, f in enumerate(_outputs_first(job.files))]
-            records.append({"t": "commit", "step": job.step, "cover": job.covered, "files": files, "ledger": job.ledger})
+            files = [
+                _publish(f, name_of(job, f, i), output, quarantine, folders)
+                for i, f in enumerate(_outputs_first(job.files))
+            ]
+            records.append(
+                {"t": "commit", "step": job.step, "cover": job.covered, "files": files, "ledger": job.ledger}
+            )
             staged += [f["path"] for f in job.files if f["kind"] != "listed"]
         else:
             base = job.old.removesuffix(".parquet").removesuffix(".r")
@@ -104,7 +111,9 @@ def commit_group(group: list[Commit | Replace], output: str, quarantine: str, lo
 
 def _publish(file: dict[str, Any], name: str, output: str, quarantine: str, folders: set[str]) -> dict[str, Any]:
     """Make a staged file durable and give it its final name; returns what the log says about it."""
-    about = {k: file[k] for k in ("kind", "rows", "bytes", "content", "schema", "observed") if k in file}
+    about: dict[str, Any] = {
+        k: file[k] for k in ("kind", "rows", "bytes", "content", "schema", "observed") if k in file
+    }
     if file["kind"] == "listed":
         return {**about, "name": file["path"]}
     folder = output if file["kind"] == "output" else quarantine

@@ -22,11 +22,9 @@ class CommitLog:
 
     def read(self) -> Iterator[dict[str, Any]]:
         """All records; a torn tail is cut from the file."""
-        try:
-            file = open(self.path, "rb")
-        except FileNotFoundError:
+        if not os.path.exists(self.path):
             return
-        with file:
+        with open(self.path, "rb") as file:
             at = 0
             for line in file:
                 record = _parse(line)

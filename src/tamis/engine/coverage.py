@@ -49,5 +49,17 @@ class Coverage:
             return Done(size=0)
         return self._partial.get(file)
 
+    def first_gap(self, n_files: int, is_empty: Callable[[int], bool]) -> tuple[int, int] | None:
+        """(file, place) of the first input that no commit covers; None when everything is covered."""
+        for file in range(n_files):
+            if self._is_complete(file) or is_empty(file):
+                continue
+            done = self._partial.get(file)
+            if done is None:
+                return file, 0
+            left = done.ranges.missing(0, done.size if done.size >= 0 else 1 << 62)
+            return file, left[0][0]
+        return None
+
     def _is_complete(self, file: int) -> bool:
         return file < len(self._complete) and bool(self._complete[file])

@@ -45,7 +45,9 @@ class Cursor:
         self._ready: deque[Work] = deque()
         self._ahead_bytes = sum(max(s, 0) for s in files.sizes)
 
-    def expand_rows(self, file: int, groups: Iterable[tuple[int, int, int]], n_rows: int, block_bytes: int, first_row: int = 0) -> None:
+    def expand_rows(
+        self, file: int, groups: Iterable[tuple[int, int, int]], n_rows: int, block_bytes: int, first_row: int = 0
+    ) -> None:
         """A Parquet file (from `first_row`) turned out too large for one partition; its row groups are (first row, rows, decoded bytes)."""
         done = Intervals()
         for s, e in [*(self.done.get(file) or Done()).ranges.pairs(), (0, first_row)]:
@@ -74,7 +76,9 @@ class Cursor:
     def _feed_of(self, file: int) -> Work:
         done = self.done.get(file) or Done()
         path = self.files.paths[file]
-        end = done.size if done.size >= 0 else TO_END  # a known end is not read again: what is wrong there has been said
+        end = (
+            done.size if done.size >= 0 else TO_END
+        )  # a known end is not read again: what is wrong there has been said
         pieces = [Piece(file, Kind.STREAM, path, s, e) for s, e in done.ranges.missing(0, end)]
         return Work(pieces, Mode.FEED)
 

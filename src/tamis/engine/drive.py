@@ -44,7 +44,9 @@ class Crew(Protocol):
 
 
 class Driver:
-    def __init__(self, supervisor: Supervisor, crew: Crew, committer: Committer, observe: Callable[[str, dict[str, Any]], None]) -> None:
+    def __init__(
+        self, supervisor: Supervisor, crew: Crew, committer: Committer, observe: Callable[[str, dict[str, Any]], None]
+    ) -> None:
         self.supervisor, self.crew, self.committer, self.observe = supervisor, crew, committer, observe
         self.peak_bytes = 0
         self.used_bytes = 0
@@ -116,7 +118,13 @@ class Driver:
         if kind == "too_large":
             return s.too_large(worker, fence, data["info"], now)
         if kind == "failed":
-            self.observe("failed", {"worker": worker, **{k: data.get(k) for k in ("unit", "kind", "stage", "error", "trace", "peak_bytes")}})
+            self.observe(
+                "failed",
+                {
+                    "worker": worker,
+                    **{k: data.get(k) for k in ("unit", "kind", "stage", "error", "trace", "peak_bytes")},
+                },
+            )
             return s.failed(worker, fence, data, now)
         return []
 

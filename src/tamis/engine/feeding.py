@@ -102,7 +102,9 @@ class _Stream:
                 return
 
 
-def _feed_stream(stream: _Stream, unit: Unit, max_record_bytes: int, place: str, base: str, contents: Contents, say: Say, wait: Wait) -> None:
+def _feed_stream(
+    stream: _Stream, unit: Unit, max_record_bytes: int, place: str, base: str, contents: Contents, say: Say, wait: Wait
+) -> None:
     """Blocks of the ranges that are still wanted."""
     piece, n_blocks = unit.pieces[0], 0
     try:
@@ -111,14 +113,23 @@ def _feed_stream(stream: _Stream, unit: Unit, max_record_bytes: int, place: str,
             n_blocks += 1
             with open(path, "wb") as out:  # buffered: a raw write may stop half way without an error
                 out.write(data)
-            _emit(say, wait, unit, Piece(piece.file, Kind.BLOCK, path, start, start + len(data), start, piece.path), len(data), stream.compressed_offset)
+            _emit(
+                say,
+                wait,
+                unit,
+                Piece(piece.file, Kind.BLOCK, path, start, start + len(data), start, piece.path),
+                len(data),
+                stream.compressed_offset,
+            )
         end = stream.offset
     except StreamFault as fault:
         end = fault.decoded_offset
     contents.covered.append((piece.file, end, end, True))
 
 
-def _blocks(stream: _Stream, unit: Unit, max_record_bytes: int, base: str, contents: Contents) -> Iterator[tuple[int, bytes]]:
+def _blocks(
+    stream: _Stream, unit: Unit, max_record_bytes: int, base: str, contents: Contents
+) -> Iterator[tuple[int, bytes]]:
     """(place, whole records) of about block_bytes. What is skipped on the way is named in `contents`."""
     piece = unit.pieces[0]
     for wanted in unit.pieces:
@@ -170,11 +181,23 @@ def _skip_record(stream: _Stream, piece: Piece, held: bytearray, start: int, bas
                 stream.give_back(data[at + 1 :])
                 break
             data = stream.read(_STEP)
-    bad.append(Bad(piece.file, piece.path, start, length, "larger than max_record", unit="decoded bytes", copy_from=(path, 0, length)))
+    bad.append(
+        Bad(
+            piece.file,
+            piece.path,
+            start,
+            length,
+            "larger than max_record",
+            unit="decoded bytes",
+            copy_from=(path, 0, length),
+        )
+    )
     return stream.offset
 
 
-def _feed_rows(piece: Piece, unit: Unit, place: str, bad: list[Bad], say: Say, wait: Wait, columns: tuple[str, ...] | None) -> None:
+def _feed_rows(
+    piece: Piece, unit: Unit, place: str, bad: list[Bad], say: Say, wait: Wait, columns: tuple[str, ...] | None
+) -> None:
     at, n_blocks = piece.start, 0
     end = piece.end if piece.end != TO_END else parquet.describe(piece.path).n_rows
     while at < end:
@@ -186,21 +209,42 @@ def _feed_rows(piece: Piece, unit: Unit, place: str, bad: list[Bad], say: Say, w
                 with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, tables[0].schema) as writer:
                     for table in tables:
                         writer.write_table(table)
-                _emit(say, wait, unit, Piece(piece.file, Kind.ROW_BLOCK, path, first, first + n_rows, first, piece.path), n_bytes, 0)
+                _emit(
+                    say,
+                    wait,
+                    unit,
+                    Piece(piece.file, Kind.ROW_BLOCK, path, first, first + n_rows, first, piece.path),
+                    n_bytes,
+                    0,
+                )
                 at = first + n_rows
             return
         except parquet.ParquetFault as fault:
             stop = min(fault.next_row, end)
-            bad.append(Bad(piece.file, piece.path, fault.row, stop - fault.row, f"damaged Parquet page: {fault.reason}", unit="rows", n=stop - fault.row))
+            bad.append(
+                Bad(
+                    piece.file,
+                    piece.path,
+                    fault.row,
+                    stop - fault.row,
+                    f"damaged Parquet page: {fault.reason}",
+                    unit="rows",
+                    n=stop - fault.row,
+                )
+            )
             at = stop
 
 
-def _row_blocks(path: str, start: int, end: int, unit: Unit, columns: tuple[str, ...] | None) -> Iterator[tuple[int, list[pa.Table], int]]:
+def _row_blocks(
+    path: str, start: int, end: int, unit: Unit, columns: tuple[str, ...] | None
+) -> Iterator[tuple[int, list[pa.Table], int]]:
     held: list[pa.Table] = []
     first, size = start, 0
     fault: parquet.ParquetFault | None = None
     try:
-        for at, table in parquet.iter_rows(path, start, end, columns, batch_bytes=max(1 << 16, min(unit.block_bytes, 8 << 20))):
+        for at, table in parquet.iter_rows(
+            path, start, end, columns, batch_bytes=max(1 << 16, min(unit.block_bytes, 8 << 20))
+        ):
             if held and size + table.nbytes > unit.block_bytes:
                 yield first, held, size
                 held, first, size = [], at, 0

@@ -43,7 +43,13 @@ class FileTable:
         if i is None:
             return None
         content = self._contents[i * 16 : i * 16 + 16].hex()
-        about = {"name": name, "kind": _KINDS[self._kinds[i]], "rows": self._rows[i], "bytes": self._bytes[i], "content": content}
+        about = {
+            "name": name,
+            "kind": _KINDS[self._kinds[i]],
+            "rows": self._rows[i],
+            "bytes": self._bytes[i],
+            "content": content,
+        }
         return {**about, **self._more.get(i, {})}
 
     def __getitem__(self, name: str) -> dict[str, Any]:

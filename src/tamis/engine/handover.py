@@ -89,7 +89,9 @@ def _raw_columns(origin: JsonlBlock, rows: np.ndarray[Any, Any]) -> dict[str, pa
     np.cumsum(lens, out=offsets[1:])
     data = np.empty(int(offsets[-1]), np.uint8)
     json_text.copy_spans(source, start, lens, data, offsets[:-1])
-    raw = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    raw = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
     return {"_raw": raw, "_row": pa.array(rows), "_close": pa.array(close), "_fields": pa.array(n_fields)}
 
 

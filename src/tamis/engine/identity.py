@@ -15,8 +15,24 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, Writer
 
-_EXECUTION = {"batch_size", "resources", "runtime_env", "name", "num_workers", "num_workers_per_node", "ray_stage_spec", "xenna_stage_spec"}
-_PLACES = {"blocksize", "files_per_partition", "mode", "file_paths", "limit", "path"}  # of sources and writers: inputs are compared by themselves
+_EXECUTION = {
+    "batch_size",
+    "resources",
+    "runtime_env",
+    "name",
+    "num_workers",
+    "num_workers_per_node",
+    "ray_stage_spec",
+    "xenna_stage_spec",
+}
+_PLACES = {
+    "blocksize",
+    "files_per_partition",
+    "mode",
+    "file_paths",
+    "limit",
+    "path",
+}  # of sources and writers: inputs are compared by themselves
 _DEPTH = 6
 
 

@@ -48,7 +48,8 @@ def kinds_of(files: FileList, job: Job) -> list[Kind]:
     if job.reader is None:
         return [Kind.FILES] * len(files)
     return [
-        Kind.ROWS if p.endswith(PARQUET_SUFFIXES) else Kind.STREAM if codec_of(p) is not None else Kind.BYTES for p in files.paths
+        Kind.ROWS if p.endswith(PARQUET_SUFFIXES) else Kind.STREAM if codec_of(p) is not None else Kind.BYTES
+        for p in files.paths
     ]
 
 
@@ -72,7 +73,9 @@ def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) 
         elif isinstance(task, DocumentBatch):
             files.append(*_keep_batch(task, keep))
         else:
-            raise UsageError(f"initial_tasks: expected DocumentBatch, FileGroupTask or EmptyTask, got {type(task).__name__}")
+            raise UsageError(
+                f"initial_tasks: expected DocumentBatch, FileGroupTask or EmptyTask, got {type(task).__name__}"
+            )
     if isinstance(tasks[0], DocumentBatch):
         return Inputs(files, [Kind.ROWS] * len(files), block)
     return Inputs(files, kinds_of(files, job), block)

@@ -48,10 +48,13 @@ def make_job(name: str, stages: list[ProcessingStage[Any, Any]], mode: str = "st
     """Sort the decomposed stages of a pipeline into source, reader, middle and writer, and form segments."""
     rest = list(stages)
     source = rest.pop(0) if rest and rest[0].is_source_stage else None
-    reader = rest.pop(0) if rest and isinstance(rest[0], Reader) else None
-    writer = rest.pop() if rest and isinstance(rest[-1], Writer) else None
+    reader = rest[0] if rest and isinstance(rest[0], Reader) else None
+    writer = rest[-1] if rest and isinstance(rest[-1], Writer) else None
+    rest = [s for s in rest if s is not reader and s is not writer]
     if reader is not None and not isinstance(source, FilePartitioningStage) and source is not None:
-        raise PipelineError(f"{reader.name} reads files that a FilePartitioningStage lists, but {source.name} comes before it")
+        raise PipelineError(
+            f"{reader.name} reads files that a FilePartitioningStage lists, but {source.name} comes before it"
+        )
     for stage in rest:
         if isinstance(stage, (Reader, Writer)):
             what = "begin with its reader" if isinstance(stage, Reader) else "end with its writer"
@@ -87,7 +90,9 @@ def _check_needs(stage: ProcessingStage[Any, Any]) -> None:
         raise PipelineError(f"stage {stage.name!r}: runtime_env has {unknown}; only env_vars is known")
     needed = max(stage.resources.gpus, 1.0 if stage.resources.requires_gpu else 0.0)
     if needed > count_gpus():
-        raise PipelineError(f"stage {stage.name!r} asks for {needed:g} GPU, this machine has {count_gpus()}; change its resources")
+        raise PipelineError(
+            f"stage {stage.name!r} asks for {needed:g} GPU, this machine has {count_gpus()}; change its resources"
+        )
 
 
 def _segments(stages: list[ProcessingStage[Any, Any]], mode: str) -> list[Segment]:

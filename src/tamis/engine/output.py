@@ -23,7 +23,9 @@ from tamis.kernels import hash128
 from tamis.tasks import ROW_ID, DocumentBatch
 
 
-def write_documents(batches: Sequence[DocumentBatch], base: str, spec: OutputSpec, ledger: Ledger) -> list[dict[str, Any]]:
+def write_documents(
+    batches: Sequence[DocumentBatch], base: str, spec: OutputSpec, ledger: Ledger
+) -> list[dict[str, Any]]:
     """Write all batches to one file `base`.out; returns its description (nothing when there are no documents)."""
     batches = [b for b in batches if b.num_items]
     if not batches:
@@ -33,7 +35,9 @@ def write_documents(batches: Sequence[DocumentBatch], base: str, spec: OutputSpe
     for batch in batches:
         assert batch._identity is not None
         ledger.written.add(batch.num_items, hash128.sum128(*batch._identity))
-    as_jsonl = spec.format == "jsonl" or (spec.format == "keep" and all(isinstance(b._origin, JsonlBlock) for b in batches))
+    as_jsonl = spec.format == "jsonl" or (
+        spec.format == "keep" and all(isinstance(b._origin, JsonlBlock) for b in batches)
+    )
     path = base + ".out"
     before = ledger.content.n, ledger.content.identity
     if as_jsonl:
@@ -44,7 +48,9 @@ def write_documents(batches: Sequence[DocumentBatch], base: str, spec: OutputSpe
     ledger.written_bytes += n_bytes
     n_rows = ledger.content.n - before[0]
     content = (ledger.content.identity - before[1]) % (1 << 128)
-    return [{"path": path, "kind": "output", "rows": n_rows, "bytes": n_bytes, "content": f"{content:032x}", **description}]
+    return [
+        {"path": path, "kind": "output", "rows": n_rows, "bytes": n_bytes, "content": f"{content:032x}", **description}
+    ]
 
 
 def _write_jsonl(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> dict[str, Any]:
@@ -64,7 +70,10 @@ def _write_parquet(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec
         fitting = (_fit_declared(b, target)[0] for b in batches)
     else:
         tables = [b.to_pyarrow().drop_columns([ROW_ID]) for b in batches]
-        seen = [run_schema.facts_of(t) if isinstance(b._origin, JsonlBlock) else {} for b, t in zip(batches, tables, strict=True)]
+        seen = [
+            run_schema.facts_of(t) if isinstance(b._origin, JsonlBlock) else {}
+            for b, t in zip(batches, tables, strict=True)
+        ]
         facts = run_schema.join_facts(seen)
         parts = [(t.schema, s) for t, s in zip(tables, seen, strict=True)]
         target = run_schema.run_schema(parts, list(spec.fields or ()))
@@ -88,7 +97,12 @@ def _fit_declared(batch: DocumentBatch, target: pa.Schema) -> tuple[pa.Table, di
     columns = {}
     for name in [n for n in batch.get_columns() if n in target.names]:
         array, kind = batch.column(name), target.field(name).type
-        if is_text(array.type) and not is_text(kind) and isinstance(batch._origin, JsonlBlock) and name not in batch._columns:
+        if (
+            is_text(array.type)
+            and not is_text(kind)
+            and isinstance(batch._origin, JsonlBlock)
+            and name not in batch._columns
+        ):
             # Text because of other values in this block: what the record says itself decides, whatever the block.
             array = _converted(batch._origin.values(name), batch._rows, target.field(name), bad)
         columns[name] = array

@@ -46,7 +46,17 @@ class UnitRunner:
         began = time.perf_counter()
         try:
             if unit.mode is Mode.FEED:
-                report = feed(unit, fence, self.place.scratch, self.place.max_record_bytes, base, self.place.expected, say, wait, self._columns())
+                report = feed(
+                    unit,
+                    fence,
+                    self.place.scratch,
+                    self.place.max_record_bytes,
+                    base,
+                    self.place.expected,
+                    say,
+                    wait,
+                    self._columns(),
+                )
             elif unit.mode is Mode.QUARANTINE:
                 report = self._quarantine(unit, base)
             elif unit.mode is Mode.RECAST:
@@ -69,7 +79,9 @@ class UnitRunner:
         if segment in self._ready:
             return
         part = self.job.segments[segment]
-        for label, stage in zip(self.job.labels[part.first : part.last], self.job.stages[part.first : part.last], strict=True):
+        for label, stage in zip(
+            self.job.labels[part.first : part.last], self.job.stages[part.first : part.last], strict=True
+        ):
             os.environ.update((stage.runtime_env or {}).get("env_vars", {}))
             try:
                 stage.setup(None)
@@ -166,13 +178,17 @@ class UnitRunner:
 
     def _write(self, tasks: list[Task[Any]], base: str, ledger: Ledger) -> list[dict[str, Any]]:
         spec = self.place.output
-        files = [{"path": p, "kind": "listed", "rows": 0} for t in tasks if isinstance(t, FileGroupTask) for p in t.data]
+        files = [
+            {"path": p, "kind": "listed", "rows": 0} for t in tasks if isinstance(t, FileGroupTask) for p in t.data
+        ]
         documents = _documents([t for t in tasks if not isinstance(t, FileGroupTask)], self.job)
         if spec.schema is not None and spec.format == "parquet":
             documents = self._fit_schema(documents, base, ledger, files)
         return files + output.write_documents(documents, base, spec, ledger)
 
-    def _fit_schema(self, documents: list[DocumentBatch], base: str, ledger: Ledger, files: list[dict[str, Any]]) -> list[DocumentBatch]:
+    def _fit_schema(
+        self, documents: list[DocumentBatch], base: str, ledger: Ledger, files: list[dict[str, Any]]
+    ) -> list[DocumentBatch]:
         """Documents that do not fit the declared schema are dropped with the reason named, as one more stage of the books."""
         book = StageBook("declared schema")
         assert self.place.output.schema is not None
@@ -235,9 +251,26 @@ class UnitRunner:
     def _recast(self, unit: Unit, base: str) -> dict[str, Any]:
         if "join" in unit.extra:
             union = output.join_files(unit.extra["join"], list(self.place.output.fields or ()))
-            return {"type": "done", "schema": union, "files": [], "n_records": 0, "decoded_bytes": 0, "largest_record": 0, "covered": []}
-        made = output.recast_parquet(unit.extra["path"], base + ".out", unit.extra["schema"], self.place.output.compression)
-        return {"type": "done", "files": [made], "n_records": made["rows"], "decoded_bytes": made["bytes"], "largest_record": 0, "covered": []}
+            return {
+                "type": "done",
+                "schema": union,
+                "files": [],
+                "n_records": 0,
+                "decoded_bytes": 0,
+                "largest_record": 0,
+                "covered": [],
+            }
+        made = output.recast_parquet(
+            unit.extra["path"], base + ".out", unit.extra["schema"], self.place.output.compression
+        )
+        return {
+            "type": "done",
+            "files": [made],
+            "n_records": made["rows"],
+            "decoded_bytes": made["bytes"],
+            "largest_record": 0,
+            "covered": [],
+        }
 
 
 def _documents(tasks: list[Task[Any]], job: Job) -> list[DocumentBatch]:
@@ -265,7 +298,16 @@ def _raw_entries(batch: DocumentBatch, unit: Unit, place: int) -> list[Bad]:
         ]  # fmt: skip
     rows = batch.to_pyarrow().drop_columns([ROW_ID]).to_pylist()
     return [
-        Bad(piece.file, piece.input_path, piece.start + i, 1, unit.reason, unit.stage, "rows", raw=json.dumps(row, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass"))
+        Bad(
+            piece.file,
+            piece.input_path,
+            piece.start + i,
+            1,
+            unit.reason,
+            unit.stage,
+            "rows",
+            raw=json.dumps(row, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass"),
+        )
         for i, row in enumerate(rows)
     ]
 
@@ -277,7 +319,13 @@ def _in_window(hi: np.ndarray[Any, Any], low: float, high: float) -> np.ndarray[
 
 def _failure(kind: str, exc: BaseException, stage: str = "") -> dict[str, Any]:
     lines = traceback.format_exception(exc)
-    report: dict[str, Any] = {"type": "failed", "kind": kind, "stage": stage, "error": f"{type(exc).__name__}: {exc}"[:2000], "trace": "".join(lines)[-4000:]}
+    report: dict[str, Any] = {
+        "type": "failed",
+        "kind": kind,
+        "stage": stage,
+        "error": f"{type(exc).__name__}: {exc}"[:2000],
+        "trace": "".join(lines)[-4000:],
+    }
     if isinstance(exc, FormatError):
         report["kind"] = "error"
     if isinstance(exc, OSError):

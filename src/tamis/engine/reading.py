@@ -38,7 +38,9 @@ class Contents:
     n_blank: int = 0
     decoded_bytes: int = 0
     largest_record: int = 0
-    covered: list[tuple[int, int, int, bool]] = field(default_factory=list)  # file, start, end, whether end is the file's
+    covered: list[tuple[int, int, int, bool]] = field(
+        default_factory=list
+    )  # file, start, end, whether end is the file's
     place: int = 0  # place of the first byte that was parsed, in the coordinate of the (first) file
     cut: int = -1  # where to cut a unit of one piece in two: the place of its middle record
 
@@ -104,7 +106,9 @@ def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
                 parts.append((piece, *_decode_stream(file, piece, room, contents)))
             else:
                 shift = piece.base if piece.kind is Kind.BLOCK else 0
-                found = read_range(file, piece.start - shift, min(piece.end, TO_END) - shift, limits.max_record_bytes, shift == 0)
+                found = read_range(
+                    file, piece.start - shift, min(piece.end, TO_END) - shift, limits.max_record_bytes, shift == 0
+                )
                 unit = "decoded bytes" if piece.kind is Kind.BLOCK else "bytes"
                 contents.bad += [
                     Bad(piece.file, piece.input_path, o.offset + shift, o.length, "larger than max_record", unit=unit,
@@ -126,7 +130,15 @@ def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
         piece = parts[i][0]
         unit = "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
         contents.bad.append(
-            Bad(piece.file, piece.input_path, places[i] + start - int(at[i]), end - start, reason, unit=unit, raw=buf[start:end].tobytes())
+            Bad(
+                piece.file,
+                piece.input_path,
+                places[i] + start - int(at[i]),
+                end - start,
+                reason,
+                unit=unit,
+                raw=buf[start:end].tobytes(),
+            )
         )
     starts = block.start
     if block.n_rows:
@@ -218,7 +230,9 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
         contents.covered.append((piece.file, piece.start, piece.end, False))
         if limits.columns is not None:
             table = table.select([c for c in limits.columns if c in table.column_names])
-        return [_valid_text(table.slice(piece.start - piece.base, piece.end - piece.start), piece, piece.start, contents)]
+        return [
+            _valid_text(table.slice(piece.start - piece.base, piece.end - piece.start), piece, piece.start, contents)
+        ]
     info = parquet.describe(piece.path)
     whole = piece.end == TO_END
     size = sum(g.decoded_bytes for g in info.row_groups)
@@ -235,7 +249,15 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
         except parquet.ParquetFault as fault:
             stop = min(fault.next_row, end)
             contents.bad.append(
-                Bad(piece.file, piece.path, fault.row, stop - fault.row, f"damaged Parquet page: {fault.reason}", unit="rows", n=stop - fault.row)
+                Bad(
+                    piece.file,
+                    piece.path,
+                    fault.row,
+                    stop - fault.row,
+                    f"damaged Parquet page: {fault.reason}",
+                    unit="rows",
+                    n=stop - fault.row,
+                )
             )
             at = stop
     contents.covered.append((piece.file, piece.start, end, whole))
@@ -248,7 +270,9 @@ def _valid_text(table: pa.Table, piece: Piece, first_row: int, contents: Content
     if not len(rows):
         return table
     for row, reason in zip(rows.tolist(), reasons, strict=True):
-        raw = json.dumps(_readable(table.slice(row, 1)), ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
+        raw = json.dumps(_readable(table.slice(row, 1)), ensure_ascii=False, default=str).encode(
+            "utf-8", "surrogatepass"
+        )
         contents.bad.append(Bad(piece.file, piece.input_path, first_row + row, 1, reason, unit="rows", raw=raw))
     keep = np.ones(len(table), bool)
     keep[rows] = False
@@ -264,7 +288,11 @@ def _readable(row: pa.Table) -> dict[str, Any]:
             shown[name] = cell.to_pylist()[0]
         except UnicodeDecodeError:
             is_plain = pa.types.is_large_string(cell.type)
-            shown[name] = cell.cast(pa.large_binary()).to_pylist()[0].decode("utf-8", "backslashreplace") if is_plain else f"{cell.type}"
+            shown[name] = (
+                cell.cast(pa.large_binary()).to_pylist()[0].decode("utf-8", "backslashreplace")
+                if is_plain
+                else f"{cell.type}"
+            )
     return shown
 
 

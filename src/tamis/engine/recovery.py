@@ -65,7 +65,9 @@ def decide(unit: Unit, report: dict[str, Any]) -> Verdict:
     if kind == "memory":
         return _decide_memory(unit)
     unit.n_failures += 1
-    own = unit.extra["own_failures"] = unit.extra.get("own_failures", 0) + 1  # n_failures counts those of the whole it was cut from too
+    own = unit.extra["own_failures"] = (
+        unit.extra.get("own_failures", 0) + 1
+    )  # n_failures counts those of the whole it was cut from too
     stage = report.get("stage", "")
     where = f"stage {stage!r} " if stage else ""
     if unit.mode is Mode.QUARANTINE:
@@ -123,7 +125,9 @@ def _decide_feed(unit: Unit, kind: str, error: str) -> Verdict:
         return Verdict("fail")
     if kind == "memory":
         unit.block_bytes = max(1 << 16, unit.block_bytes // 2)
-    return Verdict("retry", f"the feeder of {unit.pieces[0].path if unit.pieces else 'a file'} failed and starts again: {error}")
+    return Verdict(
+        "retry", f"the feeder of {unit.pieces[0].path if unit.pieces else 'a file'} failed and starts again: {error}"
+    )
 
 
 def can_split(unit: Unit) -> bool:

@@ -37,7 +37,18 @@ class StoredBatch(DocumentBatch):
         return f"StoredBatch({self.path!r}, {self.num_items} documents)"
 
 
-_NEED_DATA = {"data", "get_columns", "column", "to_pyarrow", "to_pandas", "with_column", "drop_columns", "select", "take", "filter"}
+_NEED_DATA = {
+    "data",
+    "get_columns",
+    "column",
+    "to_pyarrow",
+    "to_pandas",
+    "with_column",
+    "drop_columns",
+    "select",
+    "take",
+    "filter",
+}
 
 
 def load_results(result: RunResult, name: str) -> list[Task[Any]]:

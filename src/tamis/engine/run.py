@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from tamis.engine.budgeting import Shares, share_budget
 from tamis.engine.commit import Committer
+from tamis.engine.coverage import Coverage
 from tamis.engine.cursor import Cursor
 from tamis.engine.drive import Crew, Driver
 from tamis.engine.identity import describe_job, differences
@@ -22,7 +23,8 @@ from tamis.engine.place import OutputSpec, Workplace
 from tamis.engine.rundb import RunDatabase
 from tamis.engine.rundir import Past, RunDir, changed_inputs, describe_inputs, new_run_id
 from tamis.engine.settings import Record, RunSettings
-from tamis.engine.supervisor import Config, Supervisor
+from tamis.engine.state import Config
+from tamis.engine.supervisor import Supervisor
 from tamis.engine.units import Kind
 from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError
 from tamis.memory import profiles
@@ -77,7 +79,15 @@ class RunResult:
 class Run:
     """Call `execute` once."""
 
-    def __init__(self, job: Job, inputs: Inputs, settings: RunSettings, make_crew: CrewMaker, output: str, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        inputs: Inputs,
+        settings: RunSettings,
+        make_crew: CrewMaker,
+        output: str,
+        progress: Progress | None = None,
+    ) -> None:
         self.job, self.inputs, self.settings, self.make_crew = job, inputs, settings, make_crew
         self.progress = progress or (lambda _: None)
         self.dir = RunDir(output, settings.scratch)
@@ -132,7 +142,9 @@ class Run:
                     f"{self.dir.output} holds a run of something else: {'; '.join(changed[:3])}{more}. "
                     "Give another output, or start over with --fresh"
                 )
-            earlier = [float(s) for s in (self.dir.read_json("steps.json") or {}).get("steps", self.settings.targets[:1])]
+            earlier = [
+                float(s) for s in (self.dir.read_json("steps.json") or {}).get("steps", self.settings.targets[:1])
+            ]
         del plan["inputs"]  # a hundred thousand paths, not needed again
         plan["steps"] = self._steps(earlier)
         self.dir.write_json("steps.json", {"steps": plan["steps"]})
@@ -140,7 +152,11 @@ class Run:
 
     def _steps(self, earlier: list[float]) -> list[float]:
         """Sampling steps (upper ends of hash windows): those of earlier runs, then those still wanted."""
-        targets = [0.01, 0.1, 1.0] if self.settings.on_infeasible == "sample" and self.settings.sample is None else self.settings.targets
+        targets = (
+            [0.01, 0.1, 1.0]
+            if self.settings.on_infeasible == "sample" and self.settings.sample is None
+            else self.settings.targets
+        )
         wanted = targets[-1]
         if wanted < earlier[-1]:
             raise RunConflict(
@@ -157,14 +173,24 @@ class Run:
     # -- working --------------------------------------------------------------------------------------------------------
     def _work(self, budget: Budget, plan: dict[str, Any], past: Past) -> RunResult:
         windows = list(zip([0.0, *plan["steps"][:-1]], plan["steps"], strict=True))
-        place = Workplace(self.dir.staged, self.dir.scratch, self.settings.max_record_bytes, windows, self._output_spec())
+        place = Workplace(
+            self.dir.staged, self.dir.scratch, self.settings.max_record_bytes, windows, self._output_spec()
+        )
         workplace = {"workplace": place.to_dict(), "plan": os.path.join(self.dir.path, "plan.json")}
         self.progress({"phase": "starting"})
-        crew = self.make_crew(self.job, workplace, os.path.join(self.dir.path, "worker.log"), self.settings.count_caller)
+        crew = self.make_crew(
+            self.job, workplace, os.path.join(self.dir.path, "worker.log"), self.settings.count_caller
+        )
         try:
             crew.open()
             shares = share_budget(
-                budget.bytes, crew.server_pss_bytes, crew.server_anon_bytes, crew.server_peak_bytes, self.settings, self.record, self.job
+                budget.bytes,
+                crew.server_pss_bytes,
+                crew.server_anon_bytes,
+                crew.server_peak_bytes,
+                self.settings,
+                self.record,
+                self.job,
             )
             return self._steps_of_work(crew, budget, shares, plan, past)
         finally:
@@ -183,7 +209,9 @@ class Run:
             compression=(writer.write_kwargs or {}).get("compression", "zstd"),
         )
 
-    def _steps_of_work(self, crew: OpenCrew, budget: Budget, shares: Shares, plan: dict[str, Any], past: Past) -> RunResult:
+    def _steps_of_work(
+        self, crew: OpenCrew, budget: Budget, shares: Shares, plan: dict[str, Any], past: Past
+    ) -> RunResult:
         config = self._config(budget, shares)
         key = _profile_key(plan)
         predictors = self._predictors(key, config)
@@ -195,7 +223,9 @@ class Run:
             for step, target in enumerate(plan["steps"]):
                 if step and not self._fits_disk(total, plan["steps"][step - 1], target):
                     break
-                cursor = Cursor(self.inputs.files, self.inputs.kinds, past.done.get(step), self.inputs.files_per_partition)
+                cursor = Cursor(
+                    self.inputs.files, self.inputs.kinds, past.done.get(step), self.inputs.files_per_partition
+                )
                 supervisor = Supervisor(config, cursor, predictors, step)
                 self._drive(supervisor, crew, committer, total, target)
                 total.merge(supervisor.ledger)
@@ -214,7 +244,9 @@ class Run:
         if self.inputs.files_per_partition:
             block = 1 << 40
         by = "user" if self.inputs.block_bytes else "default"
-        self.record.note("blocksize", block, by, "upper bound of a partition's decoded bytes; the measured peak may demand less")
+        self.record.note(
+            "blocksize", block, by, "upper bound of a partition's decoded bytes; the measured peak may demand less"
+        )
         from tamis.sizes import parse_size
 
         return Config(
@@ -239,12 +271,19 @@ class Run:
         for i in range(len(self.job.segments)):
             try:
                 made.append(Predictor.from_dict(kept[i], config.max_block_bytes))
-                self.record.note(f"partition model {i}", kept[i]["coefficients"], "machine profile", "fitted by earlier runs of this pipeline here")
+                self.record.note(
+                    f"partition model {i}",
+                    kept[i]["coefficients"],
+                    "machine profile",
+                    "fitted by earlier runs of this pipeline here",
+                )
             except (IndexError, KeyError, TypeError, TamisError):
                 made.append(Predictor(config.max_block_bytes))
         return made
 
-    def _drive(self, supervisor: Supervisor, crew: OpenCrew, committer: Committer, before: Ledger, target: float) -> None:
+    def _drive(
+        self, supervisor: Supervisor, crew: OpenCrew, committer: Committer, before: Ledger, target: float
+    ) -> None:
         assert self._db is not None
         driver = Driver(supervisor, crew, committer, self._db.event)
         try:
@@ -283,7 +322,9 @@ class Run:
                 )
             raise TamisError(f"{supervisor.fatal}. Everything committed so far is kept; see {self.dir.path}/worker.log")
         if supervisor.stopping:
-            raise Incomplete(f"{supervisor.stopping}. {total.written.n} documents are committed; run the same command again to go on")
+            raise Incomplete(
+                f"{supervisor.stopping}. {total.written.n} documents are committed; run the same command again to go on"
+            )
         if supervisor.infeasible:
             raise Incomplete(supervisor.infeasible[0])
 
@@ -300,7 +341,9 @@ class Run:
             )  # fmt: skip
         return needed <= free
 
-    def _reconcile_schemas(self, config: Config, predictors: list[Predictor], crew: OpenCrew, committer: Committer) -> None:
+    def _reconcile_schemas(
+        self, config: Config, predictors: list[Predictor], crew: OpenCrew, committer: Committer
+    ) -> None:
         """JSONL -> Parquet: one schema for all files of the run, the union of what partitions found."""
         if self._output_spec().format != "parquet":
             return
@@ -326,17 +369,34 @@ class Run:
         return [f for f in self.dir.recover().files.values() if f["kind"] == "output"]
 
     # -- closing --------------------------------------------------------------------------------------------------------
-    def _finish(self, plan: dict[str, Any], share: float, total: Ledger, counters: dict[str, int], supervisor: Supervisor | None, budget: Budget) -> RunResult:
+    def _finish(
+        self,
+        plan: dict[str, Any],
+        share: float,
+        total: Ledger,
+        counters: dict[str, int],
+        supervisor: Supervisor | None,
+        budget: Budget,
+    ) -> RunResult:
         past = self.dir.recover(self._plain_size)
         problems = total.problems()
         if past.ledger.to_dict()["written"] != total.to_dict()["written"]:
             problems.append(f"the commit log holds {past.ledger.written.n} documents, {total.written.n} were written")
+        for step in range(len([s for s in plan["steps"] if s <= share])):
+            gap = past.done.get(step, Coverage()).first_gap(
+                len(self.inputs.files), lambda i: self.inputs.files.sizes[i] == 0
+            )
+            if gap is not None:
+                problems.append(f"{self.inputs.files.paths[gap[0]]} was not processed from {gap[1]} on")
         status = "finished" if share == plan["steps"][-1] else "sampled"
         result = self._result(status, past, share)
         result.counters, result.budget_bytes, result.peak_bytes = counters, budget.bytes, self.peak_bytes
         result.exit_code, result.message = self._verdict(past.ledger, supervisor)
         if problems:
-            result.exit_code, result.message = ConservationError.exit_code, "the books do not balance: " + "; ".join(problems)
+            result.exit_code, result.message = (
+                ConservationError.exit_code,
+                "the books do not balance: " + "; ".join(problems),
+            )
         plan["steps"] = [s for s in plan["steps"] if s <= share]
         self.dir.write_json("steps.json", {"steps": plan["steps"]})
         self.dir.write_json("settings.json", {"settings": self.record.entries})
@@ -369,7 +429,13 @@ class Run:
     def _result(self, status: str, past: Past, share: float) -> RunResult:
         seconds = time.monotonic() - self.began_s
         return RunResult(
-            status, self.dir.path, self.dir.output, past.ledger, share, seconds=seconds, has_writer=self.job.writer is not None
+            status,
+            self.dir.path,
+            self.dir.output,
+            past.ledger,
+            share,
+            seconds=seconds,
+            has_writer=self.job.writer is not None,
         )
 
     def _plain_size(self, file: int) -> int:

@@ -38,7 +38,17 @@ class RunDatabase:
 
     def event(self, kind: str, data: dict[str, Any]) -> None:
         if kind == "unit":
-            columns = ("worker", "unit", "n_records", "decoded_bytes", "largest_record", "peak_bytes", "floor_bytes", "seconds", "cpu_s")
+            columns = (
+                "worker",
+                "unit",
+                "n_records",
+                "decoded_bytes",
+                "largest_record",
+                "peak_bytes",
+                "floor_bytes",
+                "seconds",
+                "cpu_s",
+            )
             self._put("INSERT INTO units VALUES (?,?,?,?,?,?,?,?,?,?)", (time.time(), *(data.get(c) for c in columns)))
         elif kind != "commit":
             self._put("INSERT INTO events VALUES (?,?,?)", (time.time(), kind, json.dumps(data)))
@@ -48,7 +58,17 @@ class RunDatabase:
         if now - self._sampled_s < _SAMPLE_S:
             return
         self._sampled_s = now
-        columns = ("used_bytes", "budget_bytes", "documents", "written", "dropped", "quarantined", "read_bytes", "left_bytes", "level")
+        columns = (
+            "used_bytes",
+            "budget_bytes",
+            "documents",
+            "written",
+            "dropped",
+            "quarantined",
+            "read_bytes",
+            "left_bytes",
+            "level",
+        )
         values = (time.time(), *(state[c] for c in columns), json.dumps(workers))
         self._put("INSERT INTO samples VALUES (?,?,?,?,?,?,?,?,?,?,?)", values)
         self._n_samples += 1

@@ -1,12 +1,12 @@
 """The run directory `<output>/_tamis/`: plan, lock, commit log, quarantine, and what an earlier run left there.
 
-    plan.json       what this run is: inputs and pipeline      steps.json      sampling steps
-    commit.log      what is done (commitlog.py)
-    lock            held while a run works here
-    staged/         files being written          scratch/   blocks between processes (may lie elsewhere)
-    quarantine/     input set aside, with reasons
-    run.sqlite      events, samples, attempts    settings.json  every setting with its reason
-    manifest.json   at the end: all files, totals, hashes
+plan.json       what this run is: inputs and pipeline      steps.json      sampling steps
+commit.log      what is done (commitlog.py)
+lock            held while a run works here
+staged/         files being written          scratch/   blocks between processes (may lie elsewhere)
+quarantine/     input set aside, with reasons
+run.sqlite      events, samples, attempts    settings.json  every setting with its reason
+manifest.json   at the end: all files, totals, hashes
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class RunDir:
     def make_scratch(self) -> str:
         """An empty folder for blocks. Scratch is never needed for recovery, so what an earlier run left is removed."""
         if self._scratch_parent is not None:
-            key = hashlib.blake2b(os.path.abspath(self.output).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+            key = hashlib.blake2b(
+                os.path.abspath(self.output).encode("utf-8", "surrogateescape"), digest_size=8
+            ).hexdigest()
             self.scratch = os.path.join(self._scratch_parent, f"tamis-{key}")
         shutil.rmtree(self.scratch, ignore_errors=True)
         os.makedirs(self.scratch, mode=0o700, exist_ok=True)
@@ -253,7 +255,11 @@ def _unlink(path: str) -> None:
 
 def describe_inputs(files: FileList) -> dict[str, Any]:
     """Inputs as the plan keeps them: enough to notice a change."""
-    prints = [fingerprint(p, s) for p, s in zip(files.paths, files.sizes, strict=True)] if len(files) <= _FINGERPRINTED_FILES else []
+    prints = (
+        [fingerprint(p, s) for p, s in zip(files.paths, files.sizes, strict=True)]
+        if len(files) <= _FINGERPRINTED_FILES
+        else []
+    )
     return {"paths": files.paths, "sizes": list(files.sizes), "mtimes_ns": list(files.mtimes_ns), "prints": prints}
 
 

@@ -39,7 +39,9 @@ class RunSettings:
     def __post_init__(self) -> None:
         if self.memory is not None:
             parse_size(self.memory, "memory")
-        if self.workers is not None and (isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 1):
+        if self.workers is not None and (
+            isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 1
+        ):
             raise UsageError(f"workers: expected a whole number of at least 1, got {self.workers!r}")
         if self.mode not in ("streaming", "batch"):
             raise UsageError(f"mode: expected 'streaming' or 'batch', got {self.mode!r}")

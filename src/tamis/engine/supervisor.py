@@ -10,84 +10,38 @@ a unit. One rule for failures: every retry changes something (recovery.py).
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.engine import recovery
 from tamis.engine.actions import (
-    Action, Assign, Commit, Discard, Kill, More, Note, Replace, Start, Stop, Trim,
+    Action,
+    Assign,
+    Commit,
+    Discard,
+    Kill,
+    More,
+    Note,
+    Replace,
+    Start,
+    Stop,
+    Trim,
 )  # fmt: skip
-from tamis.engine.balance import share_workers
 from tamis.engine.cursor import Cursor
+from tamis.engine.grants import Grants
 from tamis.engine.ledger import Ledger
+from tamis.engine.scratch import Scratch
+from tamis.engine.state import FEEDER, Config, Root, Worker
 from tamis.engine.units import Kind, Mode, Piece, Unit
-from tamis.memory.leaks import FloorTrend
 from tamis.memory.predictor import Predictor
 from tamis.memory.pressure import Decision, Pressure, WorkerUse, decide
 from tamis.sizes import format_size
 
-FEEDER = -1
-MIN_CAP_BYTES = 24_000_000
-FEEDER_OWN_BYTES = 16_000_000
 MAX_STILLBORN = 20
-
-
-@dataclass
-class Config:
-    """What the supervisor may use. `pool_bytes` is the budget without everything that is not a worker."""
-
-    budget_bytes: int
-    pool_bytes: int
-    worker_bytes: int  # what a worker holds before it does anything
-    n_slots: int
-    fixed_workers: list[int | None] = field(default_factory=lambda: [None])
-    cpus: list[float] | None = None  # what one worker of each segment asks for
-    mode: str = "streaming"
-    max_block_bytes: int = 32 << 20
-    queue_bytes: int = 256 << 20
-    timeout_s: float = 1800.0
-    rate_limit: float = 0.001
-    rate_floor: int = 100
-    unsynced_bytes: int = 512 << 20
-
-
-@dataclass
-class Worker:
-    id: int
-    segment: int
-    ready: bool = False
-    unit: Unit | None = None
-    fence: int = 0
-    cap_bytes: int = 0
-    since_s: float = 0.0
-    used_bytes: int = 0
-    why_killed: str = ""
-    held: bool = False  # a feeder that waits for room in the queue
-    n_units: int = 0
-    first_floor: int = 0
-    trend: FloorTrend = field(default_factory=FloorTrend)
-
-    @property
-    def dying(self) -> bool:
-        return bool(self.why_killed)
-
-
-@dataclass
-class Root:
-    """Everything that comes from one unit of the first segment; committed as one."""
-
-    first: Piece
-    step: int
-    open_units: int = 1
-    covered: list[tuple[int, int, int, bool]] = field(default_factory=list)
-    files: list[dict[str, Any]] = field(default_factory=list)
-    parts: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # (segment, ledger)
-    scratch: list[str] = field(default_factory=list)
 
 
 class Supervisor:
     def __init__(self, config: Config, cursor: Cursor, predictors: list[Predictor], step: int = 0) -> None:
-        self.config, self.cursor, self.predictors, self.step = config, cursor, predictors, step
+        self.config, self.cursor, self.step = config, cursor, step
         self.workers: dict[int, Worker] = {}
         self.queues: list[deque[Unit]] = [deque() for _ in config.fixed_workers]
         self.feeds: deque[Unit] = deque()
@@ -103,10 +57,18 @@ class Supervisor:
         self.n_stage_failures = 0
         self.n_committing = 0
         self.unsynced_bytes = 0
-        self.counters = {"splits": 0, "retries": 0, "kills": 0, "crashes": 0, "memory_failures": 0, "recycled": 0, "committed": 0, "late": 0}
-        self._block_bytes: dict[str, int] = {}  # scratch blocks waiting or being worked on
-        self._scratch_users: dict[str, int] = {}
-        self._work_s = [0.0 for _ in config.fixed_workers]
+        self.counters = {
+            "splits": 0,
+            "retries": 0,
+            "kills": 0,
+            "crashes": 0,
+            "memory_failures": 0,
+            "recycled": 0,
+            "committed": 0,
+            "late": 0,
+        }
+        self.scratch = Scratch()  # blocks waiting or being worked on
+        self.grants = Grants(config, predictors, self.workers)
         self._next_worker = self._next_unit = self._next_fence = 1
         self._n_stillborn = 0  # workers in a row that died before they were ready
 
@@ -115,7 +77,12 @@ class Supervisor:
         """Time passes: deadlines, then whatever can be started."""
         actions: list[Action] = []
         for worker in self.workers.values():
-            if worker.unit is not None and not worker.dying and not worker.held and now_s - worker.since_s > self.config.timeout_s:
+            if (
+                worker.unit is not None
+                and not worker.dying
+                and not worker.held
+                and now_s - worker.since_s > self.config.timeout_s
+            ):
                 actions += self._kill(worker, "timeout")
         return actions + self._dispatch(now_s)
 
@@ -135,7 +102,9 @@ class Supervisor:
         if worker is not None and worker.unit is not None and worker.fence == fence:
             worker.unit.n_records, worker.unit.cut = n_records, cut
 
-    def block(self, worker_id: int, fence: int, piece: Piece, n_bytes: int, compressed: int, now_s: float) -> list[Action]:
+    def block(
+        self, worker_id: int, fence: int, piece: Piece, n_bytes: int, compressed: int, now_s: float
+    ) -> list[Action]:
         """A feeder has written a block, having read `compressed` bytes of its file so far."""
         worker = self.workers.get(worker_id)
         if worker is None or worker.unit is None or worker.fence != fence:
@@ -143,8 +112,7 @@ class Supervisor:
         worker.since_s = now_s
         worker.unit.extra["compressed"] = compressed
         worker.unit.pieces = recovery.without(worker.unit.pieces, piece)
-        self._block_bytes[piece.path] = n_bytes
-        self._scratch_users[piece.path] = 1
+        self.scratch.add(piece.path, n_bytes)
         self.queues[0].append(self._unit([piece]))
         worker.held = True
         return self._dispatch(now_s)
@@ -156,7 +124,7 @@ class Supervisor:
             return self._discard_report(report)
         unit, worker.unit = worker.unit, None
         worker.n_units += 1
-        self._learn(worker, unit, report)
+        self.grants.learn(unit, report)
         actions: list[Action] = self._recycle(worker, report)
         if unit.mode is Mode.RECAST:
             return actions + self._recast_done(unit, report, now_s)
@@ -171,8 +139,7 @@ class Supervisor:
             actions.append(Discard([report["handover"]["path"]]))
         elif "handover" in report:
             made = report["handover"]
-            self._block_bytes[made["path"]] = made["bytes"]
-            self._scratch_users[made["path"]] = 1
+            self.scratch.add(made["path"], made["bytes"])
             root.open_units += 1
             nxt = self._unit(unit.pieces, segment=unit.segment + 1, root=unit.root)
             nxt.handover, nxt.handover_rows, nxt.n_records = made["path"], (0, made["rows"]), made["rows"]
@@ -186,6 +153,7 @@ class Supervisor:
         if worker is None or worker.unit is None or worker.fence != fence:
             return []
         unit, worker.unit = worker.unit, None
+        actions: list[Action] = []
         file = info.get("feed", info.get("rows", -1))
         rest = [p for p in unit.pieces if p.file != file]
         if rest:
@@ -197,9 +165,17 @@ class Supervisor:
         else:
             groups = [(int(a), int(b), int(c)) for a, b, c in info["groups"]]
             first = next(p.start for p in unit.pieces if p.file == file)
-            self.cursor.expand_rows(file, groups, int(info["n_rows"]), max(unit.block_bytes, 1 << 20), first)
+            n_rows = int(info["n_rows"])
+            self.cursor.expand_rows(file, groups, n_rows, max(unit.block_bytes, 1 << 20), first)
+            actions.append(self._commit_size(file, n_rows))
         self.roots.pop(unit.root, None)
-        return self._dispatch(now_s)
+        return actions + self._dispatch(now_s)
+
+    def _commit_size(self, file: int, n_rows: int) -> Commit:
+        """Let the log know where the file ends, so that the end of the run can tell whether all of it was done."""
+        self.n_committing += 1
+        piece = Piece(file, Kind.ROWS, self.cursor.files.paths[file], n_rows, n_rows)
+        return Commit(-1, piece, self.step, [(file, n_rows, n_rows, True)], [], Ledger().to_dict())
 
     def failed(self, worker_id: int, fence: int, report: dict[str, Any], now_s: float) -> list[Action]:
         worker = self.workers.get(worker_id)
@@ -219,7 +195,9 @@ class Supervisor:
             if worker is not None and not worker.ready and not worker.dying:
                 self._n_stillborn += 1
                 if self._n_stillborn >= MAX_STILLBORN:
-                    return self._stop_fatal("worker", f"{self._n_stillborn} workers in a row died while starting, the last one with {how}")
+                    return self._stop_fatal(
+                        "worker", f"{self._n_stillborn} workers in a row died while starting, the last one with {how}"
+                    )
             return self._dispatch(now_s)
         unit = worker.unit
         self.counters["crashes"] += 0 if worker.why_killed else 1
@@ -235,8 +213,16 @@ class Supervisor:
             worker.used_bytes = per_worker.get(worker.id, worker.used_bytes)
             busy = worker.unit is not None
             last = worker.segment == len(self.queues) - 1
-            uses.append(WorkerUse(worker.id, worker.used_bytes, busy, now_s - worker.since_s if busy else 0.0, last, worker.dying))
-            if busy and not worker.dying and worker.used_bytes > worker.cap_bytes * 1.02 + self.config.worker_bytes + 8_000_000:
+            uses.append(
+                WorkerUse(
+                    worker.id, worker.used_bytes, busy, now_s - worker.since_s if busy else 0.0, last, worker.dying
+                )
+            )
+            if (
+                busy
+                and not worker.dying
+                and worker.used_bytes > worker.cap_bytes * 1.02 + self.config.worker_bytes + 8_000_000
+            ):
                 actions += self._kill(worker, "over its cap")
         before = self.pressure.level
         self.pressure = self.pressure.after(used_bytes, self.config.budget_bytes)
@@ -257,7 +243,9 @@ class Supervisor:
                 actions += self._kill(self.workers[i], "memory pressure")
         return actions
 
-    def committed(self, root_id: int, covered: list[tuple[int, int, int, bool]], n_bytes: int, now_s: float) -> list[Action]:
+    def committed(
+        self, root_id: int, covered: list[tuple[int, int, int, bool]], n_bytes: int, now_s: float
+    ) -> list[Action]:
         self.n_committing -= 1
         self.unsynced_bytes -= n_bytes
         self.counters["committed"] += 1
@@ -270,7 +258,9 @@ class Supervisor:
     def stop(self, why: str) -> list[Action]:
         """Finish what is committed, start nothing new."""
         self.stopping = self.stopping or why
-        return [Note("stop", why)] + [a for w in self.workers.values() if not w.dying for a in self._kill(w, "stopping")]
+        return [Note("stop", why)] + [
+            a for w in self.workers.values() if not w.dying for a in self._kill(w, "stopping")
+        ]
 
     # -- state ----------------------------------------------------------------------------------------------------------
     @property
@@ -294,7 +284,9 @@ class Supervisor:
     @property
     def bytes_left(self) -> int:
         """Input bytes that are not done yet (compressed bytes where the input is compressed)."""
-        feeds = [w.unit for w in self.workers.values() if w.unit is not None and w.unit.mode is Mode.FEED] + list(self.feeds)
+        feeds = [w.unit for w in self.workers.values() if w.unit is not None and w.unit.mode is Mode.FEED] + list(
+            self.feeds
+        )
         left = self.cursor.bytes_left
         for unit in feeds:
             if unit.pieces:
@@ -328,7 +320,7 @@ class Supervisor:
         for worker in list(self.workers.values()):
             if worker.held and not worker.dying and self._queue_has_room():
                 worker.held, worker.since_s = False, now_s
-                actions.append(More(worker.id, self._feed_size(worker.cap_bytes)))
+                actions.append(More(worker.id, self.grants.feed_size(worker.cap_bytes, self.decision.allow_growth)))
         for segment in reversed(range(len(self.queues))):
             if self._may_start(segment):
                 actions += self._give_work(segment, now_s)
@@ -347,7 +339,7 @@ class Supervisor:
         if len(self.workers) > 1 or not idle or not idle[0].ready:
             return []
         self.queues[unit.segment].remove(unit)
-        return [self._assign(idle[0], unit, self._pool(1), now_s)]
+        return [self._assign(idle[0], unit, self.grants.pool(1), now_s)]
 
     def _may_start(self, segment: int) -> bool:
         last = len(self.queues) - 1
@@ -356,10 +348,12 @@ class Supervisor:
         if self.unsynced_bytes > self.config.unsynced_bytes:
             return False
         if self.config.mode == "batch":
-            return not any(self.queues[:segment]) and not any(
-                w.unit is not None and w.segment < segment for w in self.workers.values()
-            ) and (segment == 0 or self.cursor.exhausted)
-        waiting = sum(self._block_bytes.get(u.handover, 0) for q in self.queues[segment + 1 :] for u in q)
+            return (
+                not any(self.queues[:segment])
+                and not any(w.unit is not None and w.segment < segment for w in self.workers.values())
+                and (segment == 0 or self.cursor.exhausted)
+            )
+        waiting = sum(self.scratch.bytes_of(u.handover) for q in self.queues[segment + 1 :] for u in q)
         return segment == last or waiting < self.config.queue_bytes
 
     def _give_work(self, segment: int, now_s: float) -> list[Action]:
@@ -369,10 +363,8 @@ class Supervisor:
                 continue
             if self.decision.serial and self.progressing:
                 break
-            cap = self._next_cap()
-            if cap < min(MIN_CAP_BYTES, self._pool(1)):
-                break
-            unit = self._next_unit_of(segment, cap)
+            cap = self.grants.next_cap(bool(self.feeds))
+            unit = self._next_unit_of(segment, cap) if cap else None
             if unit is None:
                 break
             actions.append(self._assign(worker, unit, cap, now_s))
@@ -381,17 +373,19 @@ class Supervisor:
     def _next_unit_of(self, segment: int, cap_bytes: int) -> Unit | None:
         if self.queues[segment]:
             unit = self.queues[segment].popleft()
-            unit.block_bytes = unit.block_bytes or self._block_size(segment, cap_bytes)
+            unit.block_bytes = unit.block_bytes or self.grants.block_size(
+                segment, cap_bytes, self.decision.allow_growth
+            )
             return unit
         if segment > 0:
             return None
-        size = self._block_size(0, cap_bytes)
+        size = self.grants.block_size(0, cap_bytes, self.decision.allow_growth)
         while (work := self.cursor.next(size)) is not None:
             unit = self._unit(work.pieces)
             unit.block_bytes = size
             if work.mode is Mode.FEED:
                 unit.mode = Mode.FEED
-                unit.block_bytes = self._feed_size(cap_bytes)
+                unit.block_bytes = self.grants.feed_size(cap_bytes, self.decision.allow_growth)
                 self.feeds.append(unit)
                 if len(self.feeds) > 1:
                     return None
@@ -403,14 +397,14 @@ class Supervisor:
 
     def _queue_has_room(self) -> bool:
         # In batch mode a block stays until all stages are through, which is after all feeding: nothing to wait for.
-        return self.config.mode == "batch" or sum(self._block_bytes.values()) < self.config.queue_bytes
+        return self.config.mode == "batch" or self.scratch.total_bytes < self.config.queue_bytes
 
     def _give_feeds(self, now_s: float) -> list[Action]:
         actions: list[Action] = []
         for worker in self.workers.values() if self._queue_has_room() else ():
             if self.feeds and worker.segment == FEEDER and worker.ready and worker.unit is None and not worker.dying:
-                cap = self._next_cap()
-                if cap >= min(MIN_CAP_BYTES, self._pool(1)):
+                cap = self.grants.next_cap(feeding=True)
+                if cap:
                     actions.append(self._assign(worker, self.feeds.popleft(), cap, now_s))
         return actions
 
@@ -418,8 +412,7 @@ class Supervisor:
         """Workers for segments that have work, as far as there are seats; where none is left, one that idles makes room."""
         actions: list[Action] = []
         grow = self.decision.allow_new_workers or not self.progressing
-        wanted = share_workers(self.config.n_slots, self._work_s, self.config.fixed_workers, self.config.cpus)
-        for segment, n in [*reversed(list(enumerate(wanted))), (FEEDER, 1)]:
+        for segment, n in [*reversed(list(enumerate(self.grants.wanted_workers()))), (FEEDER, 1)]:
             living = [w for w in self.workers.values() if w.segment == segment and not w.dying]
             idle = [w for w in living if w.unit is None]
             if segment == FEEDER:
@@ -427,7 +420,7 @@ class Supervisor:
             else:
                 more = bool(self.queues[segment]) or (segment == 0 and not self.cursor.exhausted)
             if more and not idle and len(living) < n and grow and self._may_start(segment):
-                if self._has_seat():
+                if self.grants.has_seat(bool(self.feeds)):
                     actions.append(self._start(segment))
                 elif not living:
                     actions += self._make_room(segment)
@@ -435,16 +428,11 @@ class Supervisor:
                 actions += self._retire(idle[0])
         return actions
 
-    def _has_seat(self) -> bool:
-        n = len(self.workers) + 1
-        granted = sum(w.cap_bytes for w in self.workers.values() if w.unit is not None)
-        return n <= self._n_seats() and granted <= self._pool(n)
-
     def _make_room(self, segment: int) -> list[Action]:
         """End a worker that cannot go on: an idle one of another segment, or a feeder that waits for room in the queue."""
         if any(w.dying for w in self.workers.values()):
             return []
-        spare = [w for w in self.workers.values() if w.segment != segment and (w.unit is None and w.ready or w.held)]
+        spare = [w for w in self.workers.values() if w.segment != segment and ((w.unit is None and w.ready) or w.held)]
         return self._retire(spare[0]) if spare else []
 
     def _start(self, segment: int) -> Start:
@@ -459,53 +447,17 @@ class Supervisor:
         self._next_fence += 1
         return Assign(worker.id, unit, worker.fence, cap_bytes)
 
-    # -- memory ---------------------------------------------------------------------------------------------------------
-    def _pool(self, n_workers: int) -> int:
-        """What caps may add up to when n workers live."""
-        return self.config.pool_bytes - n_workers * self.config.worker_bytes
-
-    def _n_seats(self) -> int:
-        """How many workers may live at once: those wanted, as far as each gets a cap it can work with."""
-        wanted = sum(share_workers(self.config.n_slots, self._work_s, self.config.fixed_workers, self.config.cpus))
-        feeding = bool(self.feeds) or any(w.segment == FEEDER for w in self.workers.values())
-        return max(1, min(wanted + feeding, self.config.pool_bytes // (self.config.worker_bytes + MIN_CAP_BYTES)))
-
-    def _next_cap(self) -> int:
-        """An equal share of the pool, and never more than what busy workers leave."""
-        n = max(self._n_seats(), len(self.workers))
-        granted = sum(w.cap_bytes for w in self.workers.values() if w.unit is not None)
-        return min(self._pool(n) // n, self._pool(len(self.workers)) - granted)
-
-    def _block_size(self, segment: int, cap_bytes: int) -> int:
-        size = self.predictors[segment].next_size(cap_bytes, may_grow=self.decision.allow_growth)
-        return max(1 << 16, min(size, self.config.max_block_bytes))
-
-    def _feed_size(self, cap_bytes: int) -> int:
-        """Blocks as large as partitions are now, as far as the feeder can hold one, a copy of it and the decoder's window."""
-        size = min(self._block_size(0, cap_bytes), (cap_bytes - FEEDER_OWN_BYTES) // 4, self.config.queue_bytes // 4)
-        return max(1 << 16, size)
-
-    def _learn(self, worker: Worker, unit: Unit, report: dict[str, Any]) -> None:
-        if unit.mode is not Mode.RUN:
-            return
-        decoded = int(report.get("decoded_bytes", 0))
-        if decoded:
-            self.predictors[unit.segment].observe(decoded, int(report["largest_record"]), int(report.get("peak_bytes", 0)))
-            rate = float(report.get("seconds", 0.0)) / decoded
-            old = self._work_s[unit.segment]
-            self._work_s[unit.segment] = rate if old == 0 else 0.8 * old + 0.2 * rate
-
+    # -- workers come and go --------------------------------------------------------------------------------------------
     def _recycle(self, worker: Worker, report: dict[str, Any]) -> list[Action]:
         """Replace a worker whose floor rises, or whose address space has grown far beyond what it uses."""
-        floor, data = int(report.get("floor_bytes", 0)), int(report.get("data_bytes", 0))
-        worker.trend.add(floor)
-        worker.first_floor = worker.first_floor or floor
-        risen = floor - worker.first_floor
-        slack = data - floor - self.config.worker_bytes
-        if worker.trend.should_recycle(worker.cap_bytes) or risen > max(worker.cap_bytes // 4, 16_000_000) or (worker.cap_bytes and slack > worker.cap_bytes // 2 + 200_000_000):
-            self.counters["recycled"] += 1
-            return [Note("recycle", f"worker {worker.id} is replaced: its memory floor rose to {format_size(floor)}"), *self._retire(worker)]
-        return []
+        floor = int(report.get("floor_bytes", 0))
+        if not worker.is_worn(floor, int(report.get("data_bytes", 0)) - self.config.worker_bytes):
+            return []
+        self.counters["recycled"] += 1
+        return [
+            Note("recycle", f"worker {worker.id} is replaced: its memory floor rose to {format_size(floor)}"),
+            *self._retire(worker),
+        ]
 
     def _retire(self, worker: Worker) -> list[Action]:
         worker.why_killed = "replaced"
@@ -535,7 +487,11 @@ class Supervisor:
         """One unit of a root is over; commit the root when it was the last."""
         root = self.roots[unit.root]
         root.open_units -= 1
-        root.scratch += [p.path for p in unit.pieces if p.kind in (Kind.BLOCK, Kind.ROW_BLOCK)] if unit.segment == 0 else [unit.handover]
+        root.scratch += (
+            [p.path for p in unit.pieces if p.kind in (Kind.BLOCK, Kind.ROW_BLOCK)]
+            if unit.segment == 0
+            else [unit.handover]
+        )
         if root.open_units:
             return []
         del self.roots[unit.root]
@@ -550,19 +506,13 @@ class Supervisor:
         return actions + self._check_rate()
 
     def _free_scratch(self, paths: list[str]) -> list[Action]:
-        gone = []
-        for path in paths:
-            users = self._scratch_users.get(path, 1) - 1
-            self._scratch_users[path] = users
-            if users <= 0:
-                self._scratch_users.pop(path, None)
-                self._block_bytes.pop(path, None)
-                gone.append(path)
+        gone = self.scratch.free(paths)
         return [Discard(gone)] if gone else []
 
     def _check_rate(self) -> list[Action]:
         """A stage that fails on (nearly) everything is a mistake in the stage, not in the data: stop early."""
-        n, seen = self.n_stage_failures, self.ledger.records.n
+        n = self.n_stage_failures
+        seen = max(self.ledger.records.n, n)
         if n >= 20 and n > max(self.config.rate_limit * 10, 0.01) * seen and not self.stopping:
             return self.stop(f"a stage fails on {n} of {seen} documents so far: see `tamis quarantine`")
         return []
@@ -573,13 +523,13 @@ class Supervisor:
             return self._stop_fatal("disk", report["error"])
         if kind == "memory":
             self.counters["memory_failures"] += 1
-            if unit.mode is Mode.RUN:
-                size = unit.known_bytes or unit.block_bytes
-                self.predictors[unit.segment].observe_failure(max(size, 1), max(worker.cap_bytes, 1))
+            self.grants.learn_failure(unit, worker.cap_bytes)
         verdict = recovery.decide(unit, report)
         actions: list[Action] = []
         if verdict.note:
-            actions.append(Note("recovery", verdict.note, {"unit": unit.id, "kind": kind, "error": report.get("error", "")}))
+            actions.append(
+                Note("recovery", verdict.note, {"unit": unit.id, "kind": kind, "error": report.get("error", "")})
+            )
         if verdict.what == "fail":
             return actions + self._stop_fatal("worker", report.get("error", "a worker failed"))
         if verdict.what == "infeasible":
@@ -604,7 +554,10 @@ class Supervisor:
         paths = [u.handover for u in gone if u.handover]
         paths += [p.path for p in unit.pieces if p.kind in (Kind.BLOCK, Kind.ROW_BLOCK)]
         made = [f["path"] for f in root.files if f.get("kind") != "listed"] if root is not None else []
-        return [*self._free_scratch(paths + (root.scratch if root is not None else [])), *([Discard(made)] if made else [])]
+        return [
+            *self._free_scratch(paths + (root.scratch if root is not None else [])),
+            *([Discard(made)] if made else []),
+        ]
 
     def _requeue(self, unit: Unit, verdict: recovery.Verdict) -> list[Action]:
         if verdict.what != "split":
@@ -617,8 +570,8 @@ class Supervisor:
                 self.queues[unit.segment].appendleft(unit)
             return []
         halves = recovery.halves(unit)
-        for path in [unit.handover] if unit.segment else {p.path for p in unit.pieces if p.path in self._scratch_users}:
-            self._scratch_users[path] = self._scratch_users.get(path, 1) + 1
+        for path in [unit.handover] if unit.segment else {p.path for p in unit.pieces}:
+            self.scratch.share(path)
         root = self.roots.pop(unit.root) if unit.segment == 0 else self.roots[unit.root]
         for half in halves:
             child = self._unit(half.pieces, segment=unit.segment, root=-1 if unit.segment == 0 else unit.root)

@@ -55,7 +55,7 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: dict[str, Any]) -> 
     report = runner.run(unit, fence, say, wait)
     report["peak_bytes"] = max(0, watch.stop() - floor)
     report["cpu_s"] = round(time.process_time() - cpu, 6)
-    failed = report["type"] == "failed" and report["kind"] == "memory"
+    failed: bool = report["type"] == "failed" and report["kind"] == "memory"
     if not failed:
         release()
         report.update(_vitals())

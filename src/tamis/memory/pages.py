@@ -32,8 +32,11 @@ def drop_clean_pages() -> int:
     dropped = 0
     for m in mappings:
         # Pages that were written to (relocations) would come back as they are in the file: never drop those.
-        if m.droppable and m.resident_kb and not m.dirty_kb and not madvise(
-            ctypes.c_void_p(m.start), ctypes.c_size_t(m.end - m.start), _MADV_DONTNEED
+        if (
+            m.droppable
+            and m.resident_kb
+            and not m.dirty_kb
+            and not madvise(ctypes.c_void_p(m.start), ctypes.c_size_t(m.end - m.start), _MADV_DONTNEED)
         ):
             dropped += m.resident_kb * 1024
     return dropped

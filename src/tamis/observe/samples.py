@@ -56,7 +56,9 @@ def last_failure(path: Path, since_s: float) -> Failure | None:
         for (data,) in rows:
             facts = json.loads(data)
             if facts.get("kind") == "error":
-                return Failure(str(facts.get("stage") or ""), str(facts.get("error", "")), str(facts.get("trace") or ""))
+                return Failure(
+                    str(facts.get("stage") or ""), str(facts.get("error", "")), str(facts.get("trace") or "")
+                )
     except (sqlite3.Error, ValueError, TypeError, AttributeError):
         pass
     return None

@@ -158,19 +158,27 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     ) -> Any:
         """A copy with these settings changed; the original stays as it is."""
         changed = copy.deepcopy(self)
-        if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1):
+        if batch_size is not None and (
+            isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1
+        ):
             raise UsageError(f"with_(batch_size=...): expected a whole number of at least 1, got {batch_size!r}")
-        if num_workers is not _UNSET and num_workers_per_node is not _UNSET and None not in (num_workers, num_workers_per_node):
+        if (
+            num_workers is not _UNSET
+            and num_workers_per_node is not _UNSET
+            and None not in (num_workers, num_workers_per_node)
+        ):
             raise UsageError("with_(): give num_workers or num_workers_per_node, not both")
-        for attribute, value in (("name", name), ("resources", resources), ("batch_size", batch_size), ("runtime_env", runtime_env)):
+        plain = {"name": name, "resources": resources, "batch_size": batch_size, "runtime_env": runtime_env}
+        specs = {"ray_stage_spec": ray_stage_spec, "xenna_stage_spec": xenna_stage_spec}
+        numbers = {"num_workers": num_workers, "num_workers_per_node": num_workers_per_node}
+        methods = {k: v for k, v in specs.items() if v is not None} | {
+            k: v for k, v in numbers.items() if v is not _UNSET
+        }
+        for attribute, value in plain.items():
             if value is not None:
                 object.__setattr__(changed, attribute, value)
-        for method, value in (("ray_stage_spec", ray_stage_spec), ("xenna_stage_spec", xenna_stage_spec)):
-            if value is not None:
-                object.__setattr__(changed, method, _Constant(value))
-        for method, value in (("num_workers", num_workers), ("num_workers_per_node", num_workers_per_node)):
-            if value is not _UNSET:
-                object.__setattr__(changed, method, _Constant(value))
+        for method, result in methods.items():
+            object.__setattr__(changed, method, _Constant(result))
         return changed
 
     # -- metrics of one's own -----------------------------------------------------------------------------------------
@@ -240,9 +248,15 @@ class CompositeStage(ProcessingStage[X, Y]):
         for settings in self.__dict__.get("_with", []):
             unknown = set(settings) - {s.name for s in stages} - {"*"}
             if unknown:
-                raise UsageError(f"{self.name}.with_(): no stage named {sorted(unknown)}; it has {[s.name for s in stages]}")
+                raise UsageError(
+                    f"{self.name}.with_(): no stage named {sorted(unknown)}; it has {[s.name for s in stages]}"
+                )
             stages = [
-                s.with_(**settings[s.name]) if s.name in settings else s.with_(**settings["*"]) if "*" in settings else s
+                s.with_(**settings[s.name])
+                if s.name in settings
+                else s.with_(**settings["*"])
+                if "*" in settings
+                else s
                 for s in stages
             ]
         return stages

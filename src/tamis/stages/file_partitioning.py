@@ -65,4 +65,6 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
         return 1
 
     def process(self, task: EmptyTask) -> list[FileGroupTask]:
-        raise PipelineError(f"{self.name}: the engine lists and partitions files itself; this stage is only a description")
+        raise PipelineError(
+            f"{self.name}: the engine lists and partitions files itself; this stage is only a description"
+        )

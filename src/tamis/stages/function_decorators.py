@@ -13,9 +13,7 @@ from tamis.stages.resources import Resources
 class FunctionStage(ProcessingStage[Any, Any]):
     """A stage whose `process` is a function of the user's."""
 
-    def __init__(
-        self, function: Callable[[Any], Any], name: str, resources: Resources, batch_size: int
-    ) -> None:
+    def __init__(self, function: Callable[[Any], Any], name: str, resources: Resources, batch_size: int) -> None:
         self.function, self.name, self.resources, self.batch_size = function, name, resources, batch_size
         self.__doc__ = function.__doc__
 

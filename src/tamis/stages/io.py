@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
@@ -14,7 +14,7 @@ class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
     """Turns files into documents. The engine reads ranges of files itself, guided by these attributes."""
 
     name = "reader"
-    formats: tuple[str, ...] = ("jsonl", "parquet")
+    formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet")
     fields: Sequence[str] | None = None
 
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from tamis.errors import UsageError
 from tamis.stages.base import CompositeStage, ProcessingStage
@@ -20,7 +20,7 @@ class JsonlReaderStage(Reader):
     fields: Sequence[str] | None = None
     read_kwargs: dict[str, Any] | None = None
     name: str = "jsonl_reader"
-    formats = ("jsonl",)
+    formats: ClassVar[tuple[str, ...]] = ("jsonl",)
 
     def __post_init__(self) -> None:
         self.fields = check_fields(self.name, self.fields)
@@ -32,7 +32,7 @@ class ParquetReaderStage(JsonlReaderStage):
     """Rows of Parquet files."""
 
     name: str = "parquet_reader"
-    formats = ("parquet",)
+    formats: ClassVar[tuple[str, ...]] = ("parquet",)
 
 
 @dataclass(repr=False)
@@ -40,7 +40,7 @@ class DocumentReaderStage(JsonlReaderStage):
     """Any mix of JSONL and Parquet files."""
 
     name: str = "document_reader"
-    formats = ("jsonl", "parquet")
+    formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet")
 
 
 @dataclass(repr=False)

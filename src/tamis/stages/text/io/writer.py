@@ -69,7 +69,9 @@ class ParquetWriter(JsonlWriter):
         if self.file_extension != "parquet":
             raise UsageError(f"{self.name}: file_extension must be parquet, got {self.file_extension!r}")
         if self.schema is not None and not all(isinstance(t, str) for t in self.schema.values()):
-            raise UsageError(f"{self.name}: schema maps column names to type names, e.g. {{'text': 'string', 'n': 'int64'}}")
+            raise UsageError(
+                f"{self.name}: schema maps column names to type names, e.g. {{'text': 'string', 'n': 'int64'}}"
+            )
 
 
 def _local(stage: str, path: Any) -> str:

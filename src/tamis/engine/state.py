@@ -1,0 +1,82 @@
+"""What the supervisor keeps in mind: its configuration, its workers, and the roots of work under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.engine.units import Piece, Unit
+from tamis.memory.leaks import FloorTrend
+
+FEEDER = -1
+MIN_CAP_BYTES = 24_000_000
+FEEDER_OWN_BYTES = 16_000_000
+
+
+@dataclass
+class Config:
+    """What the supervisor may use. `pool_bytes` is the budget without everything that is not a worker."""
+
+    budget_bytes: int
+    pool_bytes: int
+    worker_bytes: int  # what a worker holds before it does anything
+    n_slots: int
+    fixed_workers: list[int | None] = field(default_factory=lambda: [None])
+    cpus: list[float] | None = None  # what one worker of each segment asks for
+    mode: str = "streaming"
+    max_block_bytes: int = 32 << 20
+    queue_bytes: int = 256 << 20
+    timeout_s: float = 1800.0
+    rate_limit: float = 0.001
+    rate_floor: int = 100
+    unsynced_bytes: int = 512 << 20
+
+
+@dataclass
+class Worker:
+    id: int
+    segment: int
+    ready: bool = False
+    unit: Unit | None = None
+    fence: int = 0
+    cap_bytes: int = 0
+    since_s: float = 0.0
+    used_bytes: int = 0
+    why_killed: str = ""
+    held: bool = False  # a feeder that waits for room in the queue
+    n_units: int = 0
+    first_floor: int = 0
+    trend: FloorTrend = field(default_factory=FloorTrend)
+
+    @property
+    def dying(self) -> bool:
+        return bool(self.why_killed)
+
+    def is_worn(self, floor_bytes: int, data_bytes: int) -> bool:
+        """Note what is left after a unit's release; true when the worker should be replaced.
+
+        Its floor rises slowly and steadily, or has risen by a quarter of its cap, or its address space has grown so far
+        beyond what it uses that it would meet its limit (which counts address space) for nothing.
+        """
+        self.trend.add(floor_bytes)
+        self.first_floor = self.first_floor or floor_bytes
+        risen = floor_bytes - self.first_floor
+        slack = data_bytes - floor_bytes
+        return (
+            self.trend.should_recycle(self.cap_bytes)
+            or risen > max(self.cap_bytes // 4, 16_000_000)
+            or slack > self.cap_bytes // 2 + 200_000_000
+        )
+
+
+@dataclass
+class Root:
+    """Everything that comes from one unit of the first segment; committed as one."""
+
+    first: Piece
+    step: int
+    open_units: int = 1
+    covered: list[tuple[int, int, int, bool]] = field(default_factory=list)
+    files: list[dict[str, Any]] = field(default_factory=list)
+    parts: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # (segment, ledger)
+    scratch: list[str] = field(default_factory=list)

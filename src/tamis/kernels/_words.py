@@ -1,0 +1,116 @@
+"""Words as str.split() gives them, their hashes and lengths. Helpers shared by the kernels that look at words.
+
+First the places where words begin and end are taken from whitespace masks, 64 bytes at a time; then each word is read
+in steps of 8 bytes, the first 16 without a branch. A hash is 64 bits; words of up to 8 bytes and equal length never collide.
+"""
+# Compiled functions carry their types in the signatures of the kernels.
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import numpy as np
+
+from tamis.kernels._blocks import ONE, ZERO, ascii_spaces, block_at, valid_mask, wide_spaces
+from tamis.kernels._intrinsics import at, count_bits, load_u64, lowest_bit, mask_ge, put, rotl64
+from tamis.kernels._jit import helper
+
+K1 = np.uint64(0x9E3779B97F4A7C15)
+K2 = np.uint64(0xD6E8FEB86659FD93)
+K3 = np.uint64(0xA0761D6478BD642F)
+_29, _32 = np.uint64(29), np.uint64(32)
+_HIGH_BITS = np.uint64(0x8080808080808080)
+
+
+@helper
+def split_words(source, size, s, e, origin, limit, pad, pages, flags, marks):
+    """Write begin and end (minus `origin`) of each word of buf[s:e) to marks, alternately; the number of words.
+
+    -1 when there are more than `limit`, for whom marks has two items each and 64 to spare.
+    """
+    n_marks = 0
+    inside = ZERO
+    overflow = ZERO
+    p = s
+    while p < e:
+        if n_marks > 2 * limit:
+            return -1
+        block, i = block_at(source, size, p, e, pad)
+        valid = valid_mask(p, e)
+        spaces = ascii_spaces(block, i) | overflow
+        overflow = ZERO
+        high = mask_ge(block, i, 128) & valid
+        if high != ZERO:
+            wide, overflow = wide_spaces(source, p, e, high & mask_ge(block, i, 192), pages, flags)
+            spaces |= wide
+        words = ~spaces & valid
+        changes = words ^ ((words << ONE) | inside)
+        changes &= valid
+        inside = words >> np.uint64(63)
+        while changes != ZERO:
+            put(marks, n_marks, np.int32(p + lowest_bit(changes) - origin))
+            changes &= changes - ONE
+            n_marks += 1
+        p += 64
+    if n_marks & 1:
+        put(marks, n_marks, np.int32(e - origin))
+        n_marks += 1
+    return n_marks // 2 if n_marks <= 2 * limit else -1
+
+
+@helper
+def _kept(word, n_bytes):
+    """The first 0 <= n_bytes of an 8-byte word, without a branch: a branch on the length costs more than the rest."""
+    n = min(n_bytes, 8)
+    return word & ((ONE << np.uint64((8 * n) & 63)) - ONE - np.uint64(n >> 3))
+
+
+@helper
+def _n_following(word):
+    """UTF-8 continuation bytes among eight."""
+    return count_bits(word & ~(word << ONE) & _HIGH_BITS)
+
+
+@helper
+def _load(source, size, p, n_bytes):
+    """Up to 8 bytes at p, zero-padded, never reading beyond `size`."""
+    if p + 8 <= size:
+        return _kept(load_u64(source, p), n_bytes)
+    word = ZERO
+    for k in range(min(n_bytes, 8)):
+        word |= np.uint64(at(source, p + k)) << np.uint64(8 * k)
+    return word
+
+
+@helper
+def _finish(h, n_bytes):
+    h = (h ^ (h >> _29) ^ np.uint64(n_bytes)) * K3
+    return h ^ (h >> _32)
+
+
+@helper
+def _read_long(source, size, p, n_bytes):
+    """read_word for words of more than 16 bytes, and near the end of the buffer. Apart, to keep the other one small."""
+    first = _load(source, size, p, n_bytes)
+    second = _load(source, size, p + 8, n_bytes - 8) if n_bytes > 8 else ZERO
+    n_follow = _n_following(first) + _n_following(second)
+    h = first * K1
+    h = ((h ^ (h >> _32)) + second) * K2
+    k = 16
+    while k < n_bytes:
+        word = _load(source, size, p + k, n_bytes - k)
+        n_follow += _n_following(word)
+        h = ((rotl64(h, np.uint64(23)) ^ (h >> _29)) + word) * K1
+        k += 8
+    return _finish(h, n_bytes), n_bytes - n_follow, first
+
+
+@helper
+def read_word(source, size, p, n_bytes):
+    """(hash, characters, first eight bytes) of a word."""
+    if n_bytes > 16 or p + 16 > size:
+        return _read_long(source, size, p, n_bytes)
+    first = _kept(load_u64(source, p), n_bytes)
+    second = _kept(load_u64(source, p + 8), max(n_bytes - 8, 0))
+    h = first * K1
+    h = ((h ^ (h >> _32)) + second) * K2
+    return _finish(h, n_bytes), n_bytes - _n_following(first) - _n_following(second), first

@@ -1,0 +1,319 @@
+"""Words of each document: longest, common and symbol words, repeated n-grams; and the word hashes for sketches.
+
+One pass splits, hashes and looks up every word; n-grams grow from there (`_ngrams`). Memory: about 100 bytes per word of the
+document with the most words, up to MAX_WORDS; documents with more are split in pieces, and their n-grams are counted by
+`long_repetition`.
+"""
+# Compiled functions carry their types in the signatures of the kernels.
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from tamis.kernels._blocks import ONE, PAD
+from tamis.kernels._intrinsics import at, count_bits, pointer, put
+from tamis.kernels._jit import I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U64_IN, U64_OUT, helper, kernel
+from tamis.kernels._ngrams import (
+    DUPLICATE,
+    GOPHER_DUPLICATE,
+    GOPHER_TOP,
+    MAX_N,
+    TOP,
+    WIDTH,
+    enter,
+    joined,
+    levels,
+)
+from tamis.kernels._unicode import FLAGS, PAGE_OF, SPACE, SYMBOL, TERMINAL, U16_IN, back, decode, flags_of
+from tamis.kernels._words import read_word, split_words
+from tamis.kernels.buffers import StringBuffers
+
+COUNTS = (
+    *("longest_word", "symbol_words", "common_words", "distinct_common_words"),
+    *("non_symbol_words", "non_symbol_word_chars"),
+)
+_N = len(COUNTS)
+COMMON_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
+PIECE = 1 << 18  # bytes of a document that are split at once; a longer word is a piece of its own
+N_MARKS = PIECE + 128
+
+
+SYMBOL_WORDS = ("...", "[...]", "…", "(...)", "[…]", "-»")  # the original's ellipsis marks that can be words
+MAX_WORDS = 1 << 19
+MAX_BYTES = 1 << 24
+F64_OUT = types.Array(types.float64, 1, "C")
+_COMMON_BITS, _SYMBOL_BIT = 255, 256
+_BUCKETS = 256
+
+
+@helper
+def _is_hash_symbol(source, p, e, n_chars):
+    """More runs of # than half the characters, which means: #, #a#, #a#b#, ..."""
+    odd = n_chars % 2 == 0
+    if odd:
+        return False
+    while p < e:
+        code, p = decode(source, p, e)
+        if (code == 35) == odd:
+            return False
+        odd = not odd
+    return True
+
+
+@helper
+def _has_other(source, p, e, pages, flags):
+    """Whether a character of the word is none of datatrove's punctuation."""
+    while p < e:
+        code, p = decode(source, p, e)
+        if flags_of(pages, flags, code) & (SYMBOL | TERMINAL) == 0:
+            return True
+    return False
+
+
+@helper
+def piece_end(source, p, e, pages, flags):
+    """Where to cut a text from p on, so that words stay whole: after whitespace, or e."""
+    if e - p <= PIECE:
+        return e
+    q = p + PIECE
+    while q > p:
+        begin = back(source, p, q)
+        code, after = decode(source, begin, e)
+        if flags_of(pages, flags, code) & SPACE:
+            return after
+        q = begin
+    q = p + PIECE  # inside one long word: its end
+    while q < e and at(source, q) & 0xC0 == 0x80:
+        q += 1
+    while q < e:
+        code, after = decode(source, q, e)
+        if flags_of(pages, flags, code) & SPACE:
+            return after
+        q = after
+    return e
+
+
+@kernel(types.void(*(U8_IN, I64_IN, I64_IN, I64_IN, U8_IN, U16_IN), *(U8_OUT, I32_OUT, U64_OUT, I64_OUT, I64_OUT)))
+def _hashes(data, starts, ends, doc_ptr, pages_in, flags_in, pad_out, marks_out, hashes, begins, lens):
+    source, pad, pages, flags = pointer(data), pointer(pad_out), pointer(pages_in), pointer(flags_in)
+    marks = pointer(marks_out)
+    size = data.size
+    for row in range(starts.size):
+        p = at(starts, row)
+        e = at(ends, row)
+        to = at(doc_ptr, row)
+        while p < e:
+            end = piece_end(source, p, e, pages, flags)
+            n_words = split_words(source, size, p, end, p, PIECE, pad, pages, flags, marks)
+            for k in range(n_words):
+                begin = p + at(marks, 2 * k)
+                n_bytes = p + at(marks, 2 * k + 1) - begin
+                h, _, _ = read_word(source, size, begin, n_bytes)
+                put(hashes, to + k, h)
+                put(begins, to + k, begin)
+                put(lens, to + k, n_bytes)
+            to += n_words
+            p = end
+
+
+def _hash_list(words: tuple[str, ...]) -> NDArray[np.uint64]:
+    data = np.frombuffer(" ".join(words).encode(), np.uint8)
+    hashes, begins, lens = np.empty(len(words), np.uint64), np.empty(len(words), np.int64), np.empty(len(words), np.int64)
+    scratch = np.zeros(PAD, np.uint8), np.empty(N_MARKS, np.int32)
+    whole = np.array([0]), np.array([data.size]), np.array([0, len(words)])
+    _hashes(data, *whole, PAGE_OF, FLAGS, *scratch, hashes, begins, lens)
+    return hashes
+
+
+def _lists() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """(hash, meaning) of the words looked for, each in the bucket of its low bits; no two share one."""
+    hashes = _hash_list(COMMON_WORDS + SYMBOL_WORDS)
+    meanings = [1 << k for k in range(len(COMMON_WORDS))] + [_SYMBOL_BIT] * len(SYMBOL_WORDS)
+    buckets = (hashes & np.uint64(_BUCKETS - 1)).astype(np.int64)
+    listed, bits = np.zeros(_BUCKETS, np.uint64), np.zeros(_BUCKETS, np.uint64)
+    listed[buckets], bits[buckets] = hashes, np.array(meanings, np.uint64)
+    if np.count_nonzero(bits) != hashes.size:
+        raise AssertionError("word_stats: two listed words share a bucket; change _BUCKETS")
+    return listed, bits
+
+
+_LISTED, _BITS = _lists()
+
+
+@kernel(
+    types.void(
+        *(U8_IN, I64_IN, I64_IN, I64_IN, I64_IN, U8_IN, U16_IN, U64_IN, U64_IN),
+        *(types.boolean, types.int64, types.int64, types.int64, types.int64, types.int64, U8_OUT, I32_OUT, I32_OUT),
+        *(I32_OUT, I32_OUT, I32_OUT, I32_OUT, U64_OUT, U8_OUT, I64_OUT, F64_OUT),
+    )
+)
+def _words(
+    data,
+    starts,
+    ends,
+    n_words_in,
+    n_chars_in,
+    pages_in,
+    flags_in,
+    listed_in,
+    bits_in,
+    want_symbols,
+    last_n,
+    duplicates,
+    tops,
+    joins,
+    max_words,
+    pad_out,
+    marks_out,
+    totals_out,
+    ids_out,
+    counts_out,
+    firsts_out,
+    places_out,
+    table_out,
+    text_out,
+    out,
+    fractions_out,
+):
+    source, pad, pages, flags = pointer(data), pointer(pad_out), pointer(pages_in), pointer(flags_in)
+    listed, bits_of, marks, totals = pointer(listed_in), pointer(bits_in), pointer(marks_out), pointer(totals_out)
+    ids, counts, firsts, places = pointer(ids_out), pointer(counts_out), pointer(firsts_out), pointer(places_out)
+    table, text = pointer(table_out), pointer(text_out)
+    size = data.size
+    epoch = np.uint64(0)
+    for row in range(starts.size):
+        p = s = at(starts, row)
+        e = at(ends, row)
+        longest = n_symbols = n_common = seen = n_other = n_other_chars = 0
+        whole = (last_n > 0 or joins > 0) and 0 < at(n_words_in, row) <= max_words and e - s <= MAX_BYTES
+        n_slots = 16
+        while whole and n_slots < 2 * at(n_words_in, row):
+            n_slots *= 2
+        epoch += ONE
+        n_ids = 0
+        total = 0
+        n_words = 0
+        while p < e:
+            end = e if whole else piece_end(source, p, e, pages, flags)
+            n_words = split_words(source, size, p, end, p, marks_out.size // 2 - 64, pad, pages, flags, marks)
+            for k in range(n_words):
+                begin = p + at(marks, 2 * k)
+                n_bytes = p + at(marks, 2 * k + 1) - begin
+                h, n_chars, first = read_word(source, size, begin, n_bytes)
+                longest = max(longest, n_chars)
+                # A word of the lists sits where its hash says; no branch, for every sixth word is one.
+                bucket = np.int64(h & np.uint64(_BUCKETS - 1))
+                bits = np.int64(at(bits_of, bucket) if at(listed, bucket) == h else np.uint64(0))
+                seen |= bits
+                n_common += bits & _COMMON_BITS != 0
+                n_symbols += bits >> 8
+                c = np.int64(first & np.uint64(255))
+                if c == 35:
+                    n_symbols += _is_hash_symbol(source, begin, begin + n_bytes, n_chars)
+                if whole:
+                    put(totals, k, np.int32(total))
+                    total += n_chars
+                    found = enter(table, n_slots, epoch, h, h, np.int64(n_ids))
+                    put(ids, k, np.int32(found))
+                    put(counts, found, np.int32(1 if found == n_ids else at(counts, found) + 1))
+                    n_ids += found == n_ids
+                if want_symbols:
+                    letter = (97 <= c | 32 <= 122) or (48 <= c <= 57)
+                    if letter or _has_other(source, begin, begin + n_bytes, pages, flags):
+                        n_other += 1
+                        n_other_chars += n_chars
+            p = end
+        put(out, _N * row, longest)
+        put(out, _N * row + 1, n_symbols)
+        put(out, _N * row + 2, n_common)
+        put(out, _N * row + 3, count_bits(np.uint64(seen & _COMMON_BITS)))
+        put(out, _N * row + 4, n_other)
+        put(out, _N * row + 5, n_other_chars)
+        if last_n == 0 and joins == 0:
+            continue
+        for n in range(MAX_N + 1):
+            put(fractions_out, row * WIDTH + TOP + n, 1.0)
+            put(fractions_out, row * WIDTH + DUPLICATE + n, 1.0)
+            put(fractions_out, row * WIDTH + GOPHER_TOP + n, 0.0)
+            put(fractions_out, row * WIDTH + GOPHER_DUPLICATE + n, 0.0)
+        if not whole:
+            continue
+        put(totals, n_words, np.int32(total))
+        n_chars = at(n_chars_in, row)
+        base = row * WIDTH
+        if last_n > 0:
+            work = (table, n_slots, epoch, marks, totals, ids, counts, firsts, places)
+            epoch = levels(source, size, s, e, n_words, n_chars, last_n, duplicates, tops, work, pad, fractions_out, base)
+        if joins > 0:
+            work = (table, n_slots, epoch, marks, totals, ids, counts, firsts, places)
+            epoch = joined(source, s, n_words, n_chars, joins, work, text, fractions_out, base)
+
+
+class WordHashes(NamedTuple):
+    """Word k of document i, doc_ptr[i] <= k < doc_ptr[i + 1], is data[starts[k]:starts[k] + lens[k])."""
+
+    doc_ptr: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+    starts: NDArray[np.int64]
+    lens: NDArray[np.int64]
+
+
+class Wanted(NamedTuple):
+    """What `word_counts` computes beside the counts; `duplicates`, `tops`, `joins` have bit n for n-grams of n words."""
+
+    symbols: bool = False
+    last_n: int = 0  # Gopher's top n-grams, n from 2 to last_n
+    duplicates: int = 0  # the original's duplicate n-grams, n <= last_n
+    tops: int = 0  # the original's top n-grams, n <= last_n
+    joins: int = 0  # Gopher's duplicate n-grams
+
+
+def word_counts(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    n_words: NDArray[np.int64],
+    n_chars: NDArray[np.int64],
+    wanted: Wanted,
+    max_words: int = MAX_WORDS,
+) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.float64]]:
+    """One array per name of COUNTS (the last two are zeros unless wanted), and fractions[row, kind + n] (see `_ngrams`).
+
+    `n_words` and `n_chars` are those of each document. Documents of more than `max_words` words or MAX_BYTES bytes have
+    no fractions.
+    """
+    out = np.empty(starts.size * _N, np.int64)
+    grams = wanted.last_n > 0 or wanted.joins > 0
+    most = int(n_words[n_words <= max_words].max(initial=0)) if grams else 0
+    longest = int((ends - starts).max(initial=0)) if wanted.joins else 0
+    marks = np.empty(max(N_MARKS, 2 * most + 128), np.int32)
+    arrays = [np.empty(most + 2, np.int32) for _ in range(5)]
+    table = np.zeros(2 * max(16, 1 << (2 * most).bit_length()), np.uint64)
+    text = np.empty(min(longest, MAX_BYTES) + 64, np.uint8)
+    fractions = np.empty(starts.size * WIDTH if grams else 0, np.float64)
+    _words(
+        *(data, starts, ends, n_words, n_chars, PAGE_OF, FLAGS, _LISTED, _BITS, wanted.symbols, wanted.last_n),
+        *(wanted.duplicates, wanted.tops, wanted.joins, max_words, np.zeros(PAD, np.uint8), marks, *arrays, table, text, out, fractions),
+    )
+    counts = {name: np.ascontiguousarray(column) for name, column in zip(COUNTS, out.reshape(-1, _N).T, strict=True)}
+    return counts, fractions.reshape(-1, WIDTH)
+
+
+def word_hashes(parts: StringBuffers) -> WordHashes:
+    """The words of every document of a column: 24 bytes per word, so for a batch at a time. Null has no words."""
+    from tamis.kernels.char_counts import char_counts
+    from tamis.kernels.text_stats import spans
+
+    starts, ends = spans(parts)
+    doc_ptr = np.zeros(starts.size + 1, np.int64)
+    np.cumsum(char_counts(parts.data, starts, ends)["words"], out=doc_ptr[1:])
+    n_words = int(doc_ptr[-1])
+    found = WordHashes(doc_ptr, np.empty(n_words, np.uint64), np.empty(n_words, np.int64), np.empty(n_words, np.int64))
+    scratch = np.zeros(PAD, np.uint8), np.empty(N_MARKS, np.int32)
+    _hashes(parts.data, starts, ends, doc_ptr, PAGE_OF, FLAGS, *scratch, found.hashes, found.starts, found.lens)
+    return found
