@@ -31,6 +31,7 @@ class Origin(Protocol):
     """Decoded-on-demand records that rows of a batch point into."""
 
     n_rows: int
+    places: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None
 
     def field_names(self) -> list[str]: ...
 
@@ -190,6 +191,17 @@ class DocumentBatch(Task["pa.Table"]):
         array = self.column(name)
         is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
         return np.where(np.asarray(array.is_valid()), TEXT if is_text else OTHER, NULL).astype(np.uint8)
+
+    def places(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Where each document lies in the input: number of the file and offset (or row number) in it; -1 where unknown."""
+        import numpy as np
+
+        n = self.num_items
+        known = self._origin.places if self._origin is not None else None
+        if known is None or self._rows is None:
+            return np.full(n, -1, np.int32), np.full(n, -1, np.int64)
+        at, new = np.maximum(self._rows, 0), self._rows < 0
+        return np.where(new, -1, known[0][at]).astype(np.int32), np.where(new, -1, known[1][at])
 
     def to_pyarrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All columns (or those named) as a table, plus the hidden row id."""

@@ -44,7 +44,7 @@ def test_two_processes_compile_at_once(tmp_path: Path) -> None:
 def test_no_usable_folder_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     code = (
-        "import tamis.kernels.compile as c; c.import_all = lambda: []\n"
+        "import tamis.kernels.compile as c; c.import_all = lambda group: []\n"
         "import sys; sys.exit(c.main())"
     )  # fmt: skip
     settings = environment(TAMIS_CACHE_DIR=str(tmp_path / "file"))

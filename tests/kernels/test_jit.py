@@ -16,7 +16,7 @@ from tamis.kernels import _jit
 
 
 def test_kernels_are_compiled_when_decorated_and_only_for_their_signatures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_jit, "_FOLDER", None)
+    monkeypatch.setattr(_jit, "cache_dir", lambda group: None)
 
     @_jit.kernel(types.int64(_jit.I64_IN))
     def first(values):  # type: ignore[no-untyped-def]

@@ -81,17 +81,32 @@ def test_base_that_cannot_be_made_gives_none(tmp_path: Path, monkeypatch: pytest
 
 def test_old_folders_are_pruned_when_a_new_one_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAMIS_CACHE_DIR", str(tmp_path))
-    for age in range(5):
+    for age in range(8):
         old = tmp_path / f"kernels-old{age}"
         old.mkdir(mode=0o700)
         os.utime(old, (1_000_000 - age, 1_000_000 - age))
     (tmp_path / "other").mkdir()
     assert cache.cache_dir() is not None
     assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(
-        [f"kernels-{cache.cache_key()}", "kernels-old0", "kernels-old1", "other"]
+        [f"kernels-{cache.cache_key()}", *(f"kernels-old{age}" for age in range(5)), "other"]
     )
 
 
 def test_cache_module_does_not_import_numba() -> None:
     code = "import sys, tamis.kernels.cache as c; c.kernels_are_cached(); print('numba' in sys.modules, 'numpy' in sys.modules)"
     assert python(code) == "False False\n"
+
+
+def test_each_group_has_a_folder_of_its_own_and_its_own_readiness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAMIS_CACHE_DIR", str(tmp_path))
+    engine, text = cache.cache_dir(), cache.cache_dir("text")
+    assert engine is not None
+    assert text is not None
+    assert engine != text
+    cache.mark_ready(engine)
+    assert cache.kernels_are_cached([""])
+    assert not cache.kernels_are_cached(["", "text"])
+    cache.mark_ready(text)
+    assert cache.kernels_are_cached(["", "text"])

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -280,9 +281,10 @@ class LocalExecutor(BaseExecutor):
     def make_crew(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> ForkCrew:
         import cloudpickle
 
-        if not kernels_are_cached():
+        groups = job.kernel_groups()
+        if not kernels_are_cached(groups):
             (self.progress or (lambda _: None))({"phase": "compiling"})
-            compile_kernels()
+            compile_kernels(groups)
         return ForkCrew(cloudpickle.dumps(job), place, log, count_caller)
 
 
@@ -293,14 +295,14 @@ class InProcessExecutor(BaseExecutor):
         return InlineCrew(job, place, log, count_caller)
 
 
-def compile_kernels() -> bool:
-    """Compile the kernels in a throwaway process, if that has not been done on this machine. True if it was needed."""
-    if kernels_are_cached():
+def compile_kernels(groups: Sequence[str] = ("",)) -> bool:
+    """Compile kernels in a throwaway process, if that has not been done on this machine. True if it was needed."""
+    if kernels_are_cached(groups):
         return False
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     env = hygiene_env(os.environ)
     env["PYTHONPATH"] = os.pathsep.join(p for p in (source, env.get("PYTHONPATH", "")) if p)
-    subprocess.run([sys.executable, "-m", "tamis.kernels.compile"], env=env, stdout=subprocess.DEVNULL, check=False)
+    subprocess.run([sys.executable, "-m", "tamis.kernels.compile", *groups], env=env, stdout=subprocess.DEVNULL, check=False)
     return True
 
 

@@ -18,6 +18,7 @@ from tamis.engine.place import Workplace
 from tamis.engine.process import UnitRunner
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
+from tamis.kernels.compile import import_all
 from tamis.tasks import DocumentBatch
 
 
@@ -30,6 +31,8 @@ def load(payload: bytes, place: dict[str, Any]) -> UnitRunner:
     for stage in job.stages:
         stage.setup_on_node(None, None)
     _warm_up()
+    for group in job.kernel_groups():
+        import_all(group)
     return UnitRunner(job, Workplace.from_dict(place["workplace"], expected_inputs(place["plan"])))
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -86,6 +87,20 @@ def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
     return execute_pipeline(pipeline, settings, request.save, quiet)
 
 
+@contextlib.contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """A scheduler's SIGTERM ends a run as Ctrl-C does: nothing half-written, exit code 130."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def execute_pipeline(
     pipeline: Pipeline, settings: dict[str, Any], on_start: Callable[[str], None], quiet: bool
 ) -> dict[str, Any]:
@@ -104,7 +119,7 @@ def execute_pipeline(
         shown.show(state)
 
     try:
-        with shown:
+        with shown, _sigterm_interrupts():
             result = pipeline.execute(LocalExecutor(progress=observe), count_caller=True, **settings)
     except KeyboardInterrupt:
         _report(run_dir)

@@ -66,7 +66,7 @@ class Driver:
         for worker in left:
             self.crew.send(worker, {"type": "exit"})
         deadline = time.monotonic() + STOP_S
-        while left:
+        while left and time.monotonic() < deadline + STOP_S:
             left -= {event.worker for event in self.crew.poll(TICK_S) if event.kind == "died"}
             if time.monotonic() > deadline:
                 for worker in left:

@@ -63,6 +63,8 @@ def _table_of(batch: DocumentBatch) -> pa.Table:
     assert identity is not None
     meta: dict[str, Any] = {"dataset": batch.dataset_name, "hidden": sorted(batch._hidden), "only": batch._only}
     columns: dict[str, pa.Array] = {"_hi": pa.array(identity[0]), "_lo": pa.array(identity[1])}
+    files, offsets = batch.places()
+    columns["_file"], columns["_offset"] = pa.array(files), pa.array(offsets)
     if isinstance(origin, JsonlBlock):
         meta["kind"] = "jsonl"
         columns.update(_raw_columns(origin, rows))
@@ -105,6 +107,7 @@ def _batch_of(table: pa.Table) -> DocumentBatch:
     else:
         kept = [c for c in table.column_names if c.startswith("o.")]
         origin = TableBlock(table.select(kept).rename_columns([c[2:] for c in kept]))
+    origin.places = (table["_file"].to_numpy(), table["_offset"].to_numpy())
     batch = DocumentBatch.over(origin, rows, meta["dataset"])
     batch._identity = (table["_hi"].to_numpy(), table["_lo"].to_numpy())
     batch._hidden = frozenset(meta["hidden"])

@@ -37,6 +37,10 @@ class Job:
     def partitioning(self) -> FilePartitioningStage | None:
         return self.source if isinstance(self.source, FilePartitioningStage) else None
 
+    def kernel_groups(self) -> list[str]:
+        """Compiled kernels that the job needs: the engine's own, and those its stages name."""
+        return ["", *dict.fromkeys(g for s in self.stages for g in s.kernel_groups)]
+
     def keys(self) -> list[str]:
         """Fields that stages ask for by name, worth finding while records are scanned."""
         wanted = dict.fromkeys(c for s in self.stages for c in s.input_columns())

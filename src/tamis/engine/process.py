@@ -223,7 +223,7 @@ class UnitRunner:
             chosen = self._sampled(batch, unit.step, ledger)
             assert chosen._identity is not None
             ledger.quarantined.add(chosen.num_items, hash128.sum128(*chosen._identity))
-            quarantine += _raw_entries(chosen, unit, contents.place)
+            quarantine += _raw_entries(chosen, unit)
         return {
             "type": "done", "n_records": contents.n_records, "decoded_bytes": contents.decoded_bytes,
             "largest_record": contents.largest_record, "covered": contents.covered, "changed": False,
@@ -241,7 +241,7 @@ class UnitRunner:
             n, identity = batch.num_items, hash128.sum128(*batch._identity)
             ledger.stages[0].into.add(n, identity)
             ledger.stages[0].drop(f"quarantined: {unit.reason}"[:200], n, identity)
-            quarantine += _raw_entries(batch, unit, unit.pieces[0].start)
+            quarantine += _raw_entries(batch, unit)
         return {
             "type": "done", "n_records": contents.n_records, "decoded_bytes": contents.decoded_bytes,
             "largest_record": contents.largest_record, "covered": [], "changed": False,
@@ -285,31 +285,24 @@ def _documents(tasks: list[Task[Any]], job: Job) -> list[DocumentBatch]:
     return documents
 
 
-def _raw_entries(batch: DocumentBatch, unit: Unit, place: int) -> list[Bad]:
-    """Quarantine entries for whole documents: their place (`place`: that of the buffer's first byte) and bytes."""
-    piece, origin = unit.pieces[0], batch._origin
+def _raw_entries(batch: DocumentBatch, unit: Unit) -> list[Bad]:
+    """Quarantine entries for whole documents: their place and their bytes."""
+    origin, by_file = batch._origin, {p.file: p for p in unit.pieces}
     assert batch._rows is not None
-    if isinstance(origin, JsonlBlock) and (batch._rows >= 0).all():
-        kind = "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
-        return [
-            Bad(piece.file, piece.input_path, place + int(origin.start[r]), int(origin.end[r] - origin.start[r]),
-                unit.reason, unit.stage, kind, raw=origin.buf[origin.start[r] : origin.end[r]].tobytes())
-            for r in batch._rows
-        ]  # fmt: skip
-    rows = batch.to_pyarrow().drop_columns([ROW_ID]).to_pylist()
-    return [
-        Bad(
-            piece.file,
-            piece.input_path,
-            piece.start + i,
-            1,
-            unit.reason,
-            unit.stage,
-            "rows",
-            raw=json.dumps(row, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass"),
-        )
-        for i, row in enumerate(rows)
-    ]
+    entries = []
+    for i, (row, file, offset) in enumerate(
+        zip(batch._rows.tolist(), *(p.tolist() for p in batch.places()), strict=True)
+    ):
+        piece = by_file.get(file, unit.pieces[0])
+        if isinstance(origin, JsonlBlock) and row >= 0:
+            raw = origin.buf[origin.start[row] : origin.end[row]].tobytes()
+            length, counted = len(raw), "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
+        else:
+            document = batch.take(np.array([i])).to_pyarrow().drop_columns([ROW_ID]).to_pylist()[0]
+            raw = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
+            length, counted = 1, "rows"
+        entries.append(Bad(piece.file, piece.input_path, offset, length, unit.reason, unit.stage, counted, raw=raw))
+    return entries
 
 
 def _in_window(hi: np.ndarray[Any, Any], low: float, high: float) -> np.ndarray[Any, Any]:

@@ -41,7 +41,6 @@ class Contents:
     covered: list[tuple[int, int, int, bool]] = field(
         default_factory=list
     )  # file, start, end, whether end is the file's
-    place: int = 0  # place of the first byte that was parsed, in the coordinate of the (first) file
     cut: int = -1  # where to cut a unit of one piece in two: the place of its middle record
 
     @property
@@ -121,7 +120,6 @@ def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
         return
     buf, at = _joined([d for _, d, _ in parts])
     places = [place for _, _, place in parts]
-    contents.place = places[0]
     block = JsonlBlock.parse(buf, keys, limits.max_record_bytes)
     contents.decoded_bytes = len(buf)
     contents.n_blank = block.n_blank
@@ -143,6 +141,9 @@ def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
     starts = block.start
     if block.n_rows:
         contents.largest_record = int((block.end - starts).max())
+        part = np.searchsorted(at, starts, side="right") - 1
+        shift = np.array(places, np.int64) - at
+        block.places = (np.array([p.file for p, _, _ in parts], np.int32)[part], starts + shift[part])
         contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
     everything = np.sort(np.concatenate([starts, [s for s, _, _ in block.bad]])) if block.bad else starts
     if len(parts) == 1 and len(everything) > 1:
@@ -200,8 +201,17 @@ def _joined(parts: list[np.ndarray[Any, Any]]) -> tuple[np.ndarray[Any, Any], np
 
 
 # -- Parquet ------------------------------------------------------------------------------------------------------------
+@dataclass
+class _Rows:
+    """Rows of a Parquet file, with their numbers in it."""
+
+    file: int
+    numbers: np.ndarray[Any, Any]
+    table: pa.Table
+
+
 def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, describe: bool) -> None:
-    tables: list[pa.Table] = []
+    tables: list[_Rows] = []
     for piece in pieces:
         file = open_input(piece, limits, contents)
         if file is None:
@@ -212,18 +222,21 @@ def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, descri
         except FormatError as exc:
             contents.bad.append(Bad(piece.file, piece.path, 0, 0, str(exc), unit="rows", n=0, whole_file=True))
             contents.covered.append((piece.file, 0, 0, True))
-    for table in _same_schema(tables):
+    for group in _same_schema(tables):
+        table = pa.concat_tables([t.table for t in group]).combine_chunks()
         contents.decoded_bytes += table.nbytes
         if len(table):
             contents.largest_record = max(contents.largest_record, table.nbytes // len(table))
             block = TableBlock(table)
+            files = np.concatenate([np.full(len(t.table), t.file, np.int32) for t in group])
+            block.places = (files, np.concatenate([t.numbers for t in group]))
             contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
     if len(pieces) == 1 and contents.n_records > 1:
         start = contents.covered[-1][1]
         contents.cut = start + (contents.covered[-1][2] - start) // 2
 
 
-def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: bool) -> list[pa.Table]:
+def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: bool) -> list[_Rows]:
     if piece.kind is Kind.ROW_BLOCK:
         with pa.OSFile(piece.path) as source:
             table = pa.ipc.open_file(source).read_all()
@@ -264,11 +277,13 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
     return tables
 
 
-def _valid_text(table: pa.Table, piece: Piece, first_row: int, contents: Contents) -> pa.Table:
+def _valid_text(table: pa.Table, piece: Piece, first_row: int, contents: Contents) -> _Rows:
     """The rows whose text is UTF-8; the others are set aside."""
     rows, reasons = bad_text_rows(table)
+    table = table.replace_schema_metadata(None)
+    numbers = np.arange(first_row, first_row + len(table), dtype=np.int64)
     if not len(rows):
-        return table
+        return _Rows(piece.file, numbers, table)
     for row, reason in zip(rows.tolist(), reasons, strict=True):
         raw = json.dumps(_readable(table.slice(row, 1)), ensure_ascii=False, default=str).encode(
             "utf-8", "surrogatepass"
@@ -276,7 +291,7 @@ def _valid_text(table: pa.Table, piece: Piece, first_row: int, contents: Content
         contents.bad.append(Bad(piece.file, piece.input_path, first_row + row, 1, reason, unit="rows", raw=raw))
     keep = np.ones(len(table), bool)
     keep[rows] = False
-    return table.filter(pa.array(keep))
+    return _Rows(piece.file, numbers[keep], table.filter(pa.array(keep)))
 
 
 def _readable(row: pa.Table) -> dict[str, Any]:
@@ -296,13 +311,13 @@ def _readable(row: pa.Table) -> dict[str, Any]:
     return shown
 
 
-def _same_schema(tables: list[pa.Table]) -> Iterator[pa.Table]:
-    """Neighbouring tables of one schema as one (as a user who groups files expects); others apart."""
-    group: list[pa.Table] = []
-    for table in tables:
-        if group and not table.schema.equals(group[0].schema):
-            yield pa.concat_tables(group).combine_chunks()
+def _same_schema(tables: list[_Rows]) -> Iterator[list[_Rows]]:
+    """Neighbouring tables of one schema together (as a user who groups files expects); others apart."""
+    group: list[_Rows] = []
+    for rows in tables:
+        if group and not rows.table.schema.equals(group[0].table.schema):
+            yield group
             group = []
-        group.append(table.replace_schema_metadata(None))
+        group.append(rows)
     if group:
-        yield pa.concat_tables(group).combine_chunks()
+        yield group

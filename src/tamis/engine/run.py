@@ -152,11 +152,7 @@ class Run:
 
     def _steps(self, earlier: list[float]) -> list[float]:
         """Sampling steps (upper ends of hash windows): those of earlier runs, then those still wanted."""
-        targets = (
-            [0.01, 0.1, 1.0]
-            if self.settings.on_infeasible == "sample" and self.settings.sample is None
-            else self.settings.targets
-        )
+        targets = self.settings.targets
         wanted = targets[-1]
         if wanted < earlier[-1]:
             raise RunConflict(
@@ -314,7 +310,7 @@ class Run:
     def _check_stopped(self, supervisor: Supervisor, total: Ledger) -> None:
         """Turn a supervisor that stopped early into the error that says why."""
         if supervisor.fatal:
-            if supervisor.fatal_kind == "disk":
+            if supervisor.fatal_kind == "disk" and ("No space left" in supervisor.fatal or "quota" in supervisor.fatal):
                 free = shutil.disk_usage(self.dir.output).free
                 raise BudgetError(
                     f"{supervisor.fatal}. {format_size(free)} are free there. Everything committed so far is kept: "

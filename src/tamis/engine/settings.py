@@ -81,9 +81,9 @@ class RunSettings:
     @property
     def targets(self) -> list[float]:
         """The shares of documents to deliver, one after the other."""
-        if self.progressive:
-            return [0.01, 0.1, 1.0]
-        return [parse_fraction(self.sample)] if self.sample is not None else [1.0]
+        if self.sample is not None:
+            return [parse_fraction(self.sample)]
+        return [0.01, 0.1, 1.0] if self.progressive or self.on_infeasible == "sample" else [1.0]
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunSettings:

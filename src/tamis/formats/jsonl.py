@@ -47,6 +47,7 @@ class JsonlBlock:
         self._scan = scan if not self.bad else _only(scan, np.flatnonzero(ok))
         self.n_rows = self._scan.n_records
         self._names: list[str] | None = None
+        self.places: tuple[Array, Array] | None = None  # number of the input file and offset in it, by row
 
     @classmethod
     def parse(cls, buf: Array, keys: Sequence[str] = (), max_record_bytes: int = 1 << 62) -> JsonlBlock:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import numba
 from numba import types
 
-from tamis.kernels.cache import cache_dir
+from tamis.kernels.cache import cache_dir, group_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,7 +29,6 @@ U64_OUT = types.Array(types.uint64, 1, "C")
 
 # Wrappers that nobody calls are left out: they were a third of the compile time.
 _POLICY: dict[str, Any] = {"nogil": True, "boundscheck": False, "error_model": "numpy", "no_cfunc_wrapper": True}
-_FOLDER = cache_dir()
 uncached: list[str] = []  # kernels of this process whose machine code could not be kept
 settings: Any = numba.config
 _njit: Any = numba.njit
@@ -39,11 +38,12 @@ def kernel(*signatures: Any) -> Callable[[F], F]:
     """Compile now for `signatures`; a cache that cannot be used costs time, never correctness."""
 
     def decorate(function: F) -> F:
-        if _FOLDER is not None:
+        folder = cache_dir(group_of(function.__module__))
+        if folder is not None:
             # Only while decorating: numba reads it then, and other numba code of this process keeps its own setting.
-            before, settings.CACHE_DIR = settings.CACHE_DIR, str(_FOLDER)
+            before, settings.CACHE_DIR = settings.CACHE_DIR, str(folder)
             try:
-                return _cached(function, list(signatures), _FOLDER)
+                return _cached(function, list(signatures), folder)
             except OSError:  # disk full, folder gone
                 pass
             finally:

@@ -4,6 +4,9 @@ One private folder `kernels-<key>` per combination of kernel sources, numba, llv
 edited file but not an edited callee in another file, so the key covers every source of this package; and because
 numba names and stamps its entries by path and modification time, the key covers those too. A folder holds a `READY`
 file once everything in it has been compiled.
+
+Kernels come in groups: the engine's own (group "", the files right here) and one per subfolder ("text"), so that a run
+compiles and loads only what its stages need. A group's key covers its own files and the engine's, which it may call.
 """
 
 from __future__ import annotations
@@ -15,24 +18,35 @@ import shutil
 import stat
 import sys
 import tempfile
+from collections.abc import Iterable
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 READY = "READY"
-N_FOLDERS_KEPT = 3
+N_FOLDERS_KEPT = 6
 
 
-def kernels_are_cached() -> bool:
+def kernels_are_cached(groups: Iterable[str] = ("",)) -> bool:
     """True when a process of this machine has compiled every kernel, so that importing them compiles nothing."""
-    folder = cache_dir()
-    return folder is not None and (folder / READY).is_file()
+    folders = [cache_dir(group) for group in groups]
+    return all(folder is not None and (folder / READY).is_file() for folder in folders)
 
 
-def cache_dir() -> Path | None:
-    """The private folder for this build of the kernels, created when absent; None where no folder is usable."""
+def group_of(module: str) -> str:
+    """The group that a kernel module belongs to.
+
+    >>> group_of("tamis.kernels.hash128"), group_of("tamis.kernels.text.words")
+    ('', 'text')
+    """
+    inside = module.removeprefix("tamis.kernels.").split(".")
+    return inside[0] if len(inside) > 1 else ""
+
+
+def cache_dir(group: str = "") -> Path | None:
+    """The private folder for this build of a group, created when absent; None where no folder is usable."""
     for base in _candidates():
-        folder = base / f"kernels-{cache_key()}"
+        folder = base / f"kernels-{cache_key(group)}"
         if _usable(folder):
             return folder
         try:
@@ -58,14 +72,14 @@ def mark_ready(folder: Path) -> None:
     os.replace(temporary, folder / READY)
 
 
-@lru_cache(maxsize=1)
-def cache_key() -> str:
-    """Hash of everything that decides the machine code."""
+@lru_cache(maxsize=16)
+def cache_key(group: str = "") -> str:
+    """Hash of everything that decides the machine code of a group."""
     here = Path(__file__).resolve().parent
     digest = hashlib.sha256()
     for text in (str(here), sys.version, platform.machine(), _cpu(), _version("numba"), _version("llvmlite")):
         digest.update(text.encode("utf-8", "surrogateescape") + b"\0")
-    for source in sorted(here.glob("*.py")):
+    for source in [*sorted(here.glob("*.py")), *(sorted((here / group).glob("*.py")) if group else ())]:
         digest.update(f"{source.name}\0{source.stat().st_mtime_ns}\0".encode())
         digest.update(source.read_bytes() + b"\0")
     return digest.hexdigest()[:16]

@@ -12,7 +12,7 @@ import time
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.resources import Resources
@@ -60,6 +60,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     is_source_stage: bool = False
     is_sink_stage: bool = False
     is_resumable: bool = True
+    kernel_groups: ClassVar[tuple[str, ...]] = ()  # folders of tamis.kernels that it uses, loaded before any memory cap
 
     @abstractmethod
     def process(self, task: X) -> Y | list[Y] | None:

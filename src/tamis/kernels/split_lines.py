@@ -1,0 +1,289 @@
+"""Lines as str.splitlines() gives them, for the rules of Gopher and C4; and a table of lines for cleaning line by line.
+
+C4's rules per line, in their order: no word of more than 1000 characters; citations such as [1] or [edit] do not count at
+the line's end, which must be one of . ? ! " ' but not "..."; at least 3 words; "lorem ipsum" drops the document; no
+"javascript"; a curly bracket drops the document; no policy phrase. Differences from datatrove: phrases are looked for in the line
+with its citations; sentences are counted by their end marks, not by a trained tokeniser.
+"""
+# Compiled functions carry their types in the signatures of the kernels.
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from tamis.kernels._blocks import ONE, PAD, ZERO, block_at, valid_mask
+from tamis.kernels._intrinsics import at, lowest_bit, mask_eq, mask_ge, mask_lt, pointer, put
+from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, helper, kernel
+from tamis.kernels._phrases import C4_POLICY, JAVASCRIPT, LOREM, phrase_flags
+from tamis.kernels._unicode import (
+    DECIMAL,
+    FLAGS,
+    PAGE_OF,
+    SPACE,
+    U16_IN,
+    after_last_word_byte,
+    back,
+    decode,
+    first_word_byte,
+    flags_of,
+)
+from tamis.kernels.buffers import StringBuffers
+from tamis.kernels.line_stats import ends_in_dots, ends_in_ellipsis
+
+COUNTS = (
+    *("split_lines", "gopher_bullet_lines", "gopher_ellipsis_lines"),
+    *("c4_lines", "c4_sentences", "c4_lorem_ipsum", "c4_curly_bracket"),
+)
+_N = len(COUNTS)
+MIN_WORDS, MAX_WORD = 3, 1000
+# Flags of a line in a LineTable; C4_POLICY, LOREM and JAVASCRIPT of _phrases are among them.
+LINE_POLICY, LINE_LOREM, LINE_JAVASCRIPT, LINE_TERMINAL, LINE_CURLY = C4_POLICY, LOREM, JAVASCRIPT, 16, 32
+_EDIT = np.frombuffer(b"[edit]", np.uint8)
+_NEEDED = np.frombuffer(b"[citation needed]", np.uint8)
+
+
+@helper
+def next_line(source, size, p, e, pad):
+    """(end, begin of the next) of the line at p < e."""
+    while p < e:
+        block, i = block_at(source, size, p, e, pad)
+        stops = (mask_ge(block, i, 10) & mask_lt(block, i, 14)) | (mask_ge(block, i, 28) & mask_lt(block, i, 31))
+        stops = (stops | mask_eq(block, i, 0xC2) | mask_eq(block, i, 0xE2)) & valid_mask(p, e)
+        while stops != ZERO:
+            q = p + lowest_bit(stops)
+            stops &= stops - ONE
+            c = at(source, q)
+            if c < 128:
+                return q, q + 2 if c == 13 and q + 1 < e and at(source, q + 1) == 10 else q + 1
+            if c == 0xC2 and q + 1 < e and at(source, q + 1) == 0x85:
+                return q, q + 2
+            if c == 0xE2 and q + 2 < e and at(source, q + 1) == 0x80 and at(source, q + 2) | np.uint8(1) == 0xA9:
+                return q, q + 3
+        p += 64
+    return e, e
+
+
+@helper
+def _without(source, a, b, text, n_text):
+    """b less the length of `text` if buf[a:b) ends in it, else b."""
+    if b - a < n_text:
+        return b
+    for k in range(n_text):
+        if at(source, b - n_text + k) != at(text, k):
+            return b
+    return b - n_text
+
+
+@helper
+def _before_citation(source, a, b, pages, flags):
+    """Where the citations at the end of buf[a:b) begin: [12], [], [edit], [citation needed]."""
+    while b > a and at(source, b - 1) == 93:
+        q = b - 1
+        while q > a:
+            begin = back(source, a, q)
+            code, _ = decode(source, begin, q)
+            if flags_of(pages, flags, code) & DECIMAL == 0:
+                break
+            q = begin
+        if q > a and at(source, q - 1) == 91:
+            b = q - 1
+            continue
+        q = _without(source, a, b, pointer(_EDIT), 6)
+        if q == b:
+            q = _without(source, a, b, pointer(_NEEDED), 17)
+        if q == b:
+            break
+        b = q
+    return b
+
+
+@helper
+def _is_terminal(source, a, b, pages, flags):
+    """Whether the line ends in an end mark that is no ellipsis, citations left out."""
+    b = _before_citation(source, a, b, pages, flags)
+    if b <= a:
+        return False
+    c = at(source, b - 1)
+    if c != 46:
+        return c == 63 or c == 33 or c == 34 or c == 39
+    for _ in range(2):
+        b = _before_citation(source, a, b - 1, pages, flags)
+        if b <= a or at(source, b - 1) != 46:
+            return True
+    return False
+
+
+@helper
+def _count_words(source, a, b, pages, flags):
+    """(words, characters of the longest)."""
+    n_words = longest = length = 0
+    while a < b:
+        c = np.int64(at(source, a))
+        if 32 < c < 128:
+            space = False
+            a += 1
+        else:
+            code, a = decode(source, a, b)
+            space = flags_of(pages, flags, code) & SPACE != 0
+        if space:
+            length = 0
+        else:
+            n_words += length == 0
+            length += 1
+            longest = max(longest, length)
+    return n_words, longest
+
+
+@helper
+def _count_sentences(source, a, b, pages, flags):
+    """End marks, with closing quotes or brackets, before whitespace or the end; and what is left after the last."""
+    n = 0
+    marked = left = False
+    while a < b:
+        c, a = decode(source, a, b)
+        if c == 46 or c == 63 or c == 33:
+            marked = left = True
+        elif flags_of(pages, flags, c) & SPACE:
+            if marked:
+                n += 1
+                left = False
+            marked = False
+        else:
+            marked = marked and (c == 34 or c == 39 or c == 41 or c == 93)
+            left = True
+    return n + np.int64(left)
+
+
+@helper
+def _has_curly(source, a, b):
+    for k in range(a, b):
+        if at(source, k) == 123:
+            return True
+    return False
+
+
+@kernel(types.void(U8_IN, I64_IN, I64_IN, U8_IN, U16_IN, U8_OUT, I64_OUT))
+def _split_lines(data, starts, ends, pages_in, flags_in, pad_out, out):
+    source, pad, pages, flags = pointer(data), pointer(pad_out), pointer(pages_in), pointer(flags_in)
+    size = data.size
+    for row in range(starts.size):
+        p = at(starts, row)
+        e = at(ends, row)
+        n_lines = n_bullets = n_ellipses = n_kept = n_sentences = n_lorem = n_curly = 0
+        while p < e:
+            end, following = next_line(source, size, p, e, pad)
+            n_lines += 1
+            a = first_word_byte(source, p, end, pages, flags)
+            b = after_last_word_byte(source, a, end, pages, flags)
+            p = following
+            if a >= b:
+                continue
+            bullet = at(source, a) == 0xE2 and at(source, a + 1) == 0x80 and at(source, a + 2) == 0xA2
+            n_bullets += bullet or at(source, a) == 45
+            n_ellipses += ends_in_dots(source, a, b) or ends_in_ellipsis(source, a, b)
+            if n_lorem > 0 or n_curly > 0 or not _is_terminal(source, a, b, pages, flags):
+                continue
+            n_words, longest = _count_words(source, a, b, pages, flags)
+            if longest > MAX_WORD or n_words < MIN_WORDS:
+                continue
+            found = phrase_flags(source, size, a, b, pad)
+            if found & LOREM:
+                n_lorem = 1
+            elif found & JAVASCRIPT:
+                continue
+            elif _has_curly(source, a, b):
+                n_curly = 1
+            elif found & C4_POLICY == 0:
+                n_kept += 1
+                n_sentences += _count_sentences(source, a, b, pages, flags)
+        put(out, _N * row, n_lines)
+        put(out, _N * row + 1, n_bullets)
+        put(out, _N * row + 2, n_ellipses)
+        put(out, _N * row + 3, n_kept)
+        put(out, _N * row + 4, n_sentences)
+        put(out, _N * row + 5, n_lorem)
+        put(out, _N * row + 6, n_curly)
+
+
+@kernel(
+    types.void(
+        *(U8_IN, I64_IN, I64_IN, I64_IN, U8_IN, U16_IN, U8_OUT),
+        *(I64_OUT, I64_OUT, I64_OUT, I64_OUT, I64_OUT, I64_OUT),
+    )
+)
+def _tabulate(
+    data,
+    starts,
+    ends,
+    doc_ptr,
+    pages_in,
+    flags_in,
+    pad_out,
+    line_starts,
+    line_ends,
+    n_words_out,
+    longest_out,
+    n_sentences_out,
+    flags_out,
+):
+    source, pad, pages, flags = pointer(data), pointer(pad_out), pointer(pages_in), pointer(flags_in)
+    size = data.size
+    for row in range(starts.size):
+        p = at(starts, row)
+        e = at(ends, row)
+        to = at(doc_ptr, row)
+        while p < e:
+            end, following = next_line(source, size, p, e, pad)
+            a = first_word_byte(source, p, end, pages, flags)
+            b = after_last_word_byte(source, a, end, pages, flags)
+            n_words, longest = _count_words(source, a, b, pages, flags)
+            found = phrase_flags(source, size, a, b, pad) & (C4_POLICY | LOREM | JAVASCRIPT)
+            found |= LINE_TERMINAL if _is_terminal(source, a, b, pages, flags) else 0
+            found |= LINE_CURLY if _has_curly(source, a, b) else 0
+            put(line_starts, to, a)
+            put(line_ends, to, b)
+            put(n_words_out, to, n_words)
+            put(longest_out, to, longest)
+            put(n_sentences_out, to, _count_sentences(source, a, b, pages, flags))
+            put(flags_out, to, found)
+            to += 1
+            p = following
+
+
+class LineTable(NamedTuple):
+    """Line k of document i, doc_ptr[i] <= k < doc_ptr[i + 1], is data[starts[k]:ends[k]), whitespace around it left out."""
+
+    doc_ptr: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    n_words: NDArray[np.int64]
+    longest_word: NDArray[np.int64]
+    n_sentences: NDArray[np.int64]
+    flags: NDArray[np.int64]  # LINE_TERMINAL, LINE_CURLY, LINE_POLICY, LINE_LOREM, LINE_JAVASCRIPT
+
+
+def split_line_counts(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> dict[str, NDArray[np.int64]]:
+    """One array per name of COUNTS."""
+    out = np.empty(starts.size * _N, np.int64)
+    _split_lines(data, starts, ends, PAGE_OF, FLAGS, np.zeros(PAD, np.uint8), out)
+    return {name: np.ascontiguousarray(column) for name, column in zip(COUNTS, out.reshape(-1, _N).T, strict=True)}
+
+
+def line_table(parts: StringBuffers) -> LineTable:
+    """Every line of every document with what C4's rules ask of it: 48 bytes per line. Null has no lines."""
+    starts = parts.offsets[:-1].astype(np.int64)
+    ends = parts.offsets[1:].astype(np.int64)
+    if parts.validity is not None:
+        ends = np.where(parts.validity, ends, starts)
+    doc_ptr = np.zeros(starts.size + 1, np.int64)
+    np.cumsum(split_line_counts(parts.data, starts, ends)["split_lines"], out=doc_ptr[1:])
+    columns = [np.empty(int(doc_ptr[-1]), np.int64) for _ in range(6)]
+    _tabulate(parts.data, starts, ends, doc_ptr, PAGE_OF, FLAGS, np.zeros(PAD, np.uint8), *columns)
+    return LineTable(doc_ptr, *columns)

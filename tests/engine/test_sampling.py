@@ -1,0 +1,103 @@
+"""Sampling: documents chosen by content hash, each step reusing the one before."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from tamis.backends.local import InProcessExecutor
+from tamis.errors import RunConflict, UsageError
+from tamis.pipeline import Pipeline
+from tamis.stages.text.io.reader import JsonlReader
+from tamis.stages.text.io.writer import JsonlWriter
+
+N = 4000
+
+
+@pytest.fixture
+def source(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for k in range(4):
+        lines = [json.dumps({"id": k * 1000 + i, "text": f"document {k} {i}"}) for i in range(N // 4)]
+        (folder / f"{k}.jsonl").write_text("\n".join([*lines, "not json"]) + "\n")
+    return folder
+
+
+def run(source, target, **settings):
+    pipeline = Pipeline("sampling", stages=[JsonlReader(str(source)), JsonlWriter(str(target))])
+    return pipeline.execute(InProcessExecutor(), quarantine_limit="50%", **settings)
+
+
+def ids(target):
+    return sorted(json.loads(line)["id"] for p in target.glob("*.jsonl") for line in p.read_text().splitlines())
+
+
+def test_a_sample_is_about_its_share_and_always_the_same(source, tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    result = run(source, first, sample="10%")
+    run(source, second, sample=0.1, blocksize="64KiB", workers=1)
+    assert ids(first) == ids(second)
+    assert 0.07 * N < len(ids(first)) < 0.13 * N
+    ledger = result.ledger
+    assert (result.status, result.share) == ("finished", 0.1)
+    assert ledger.records.n == N + 4
+    assert ledger.written.n + ledger.not_sampled.n + ledger.quarantined.n == N + 4
+    assert ledger.problems() == []
+
+
+def test_a_larger_sample_holds_the_smaller_one_and_keeps_its_files(source, tmp_path):
+    target = tmp_path / "out"
+    run(source, target, sample="1%")
+    small = {p.name: p.stat().st_ino for p in target.glob("*.jsonl")}
+    few = ids(target)
+    run(source, target, sample="10%")
+    assert set(few) < set(ids(target))
+    assert {name: (target / name).stat().st_ino for name in small} == small
+    result = run(source, target)
+    assert ids(target) == list(range(N))
+    assert result.ledger.quarantined.n == 4  # bad lines belong to the first step and are not reported again
+    assert run(source, target).status == "already"
+
+
+def test_progressive_delivers_everything_in_three_steps(source, tmp_path):
+    target, plain = tmp_path / "out", tmp_path / "plain"
+    result = run(source, target, progressive=True)
+    assert json.loads((target / "_tamis" / "manifest.json").read_text())["steps"] == [0.01, 0.1, 1.0]
+    assert ids(target) == list(range(N))
+    assert result.ledger.content == run(source, plain).ledger.content
+    steps = {p.name.split("-s")[1][0] if "-s" in p.name else "0" for p in target.glob("*.jsonl")}
+    assert steps == {"0", "1", "2"}
+
+
+def test_a_smaller_sample_than_what_is_there_is_refused(source, tmp_path):
+    run(source, tmp_path / "out", sample="10%")
+    with pytest.raises(RunConflict, match="already holds"):
+        run(source, tmp_path / "out", sample="1%")
+
+
+def test_sample_and_progressive_exclude_each_other(source, tmp_path):
+    with pytest.raises(UsageError, match="not both"):
+        run(source, tmp_path / "out", sample="1%", progressive=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
+def test_what_does_not_fit_the_disk_is_sampled(tmp_path):
+    source, disk = tmp_path / "in", tmp_path / "disk"
+    source.mkdir()
+    disk.mkdir()
+    with open(source / "a.jsonl", "w") as out:
+        for i in range(20_000):
+            out.write(json.dumps({"id": i, "text": f"{i} " + "x" * 1000}) + "\n")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=10m", "tmpfs", str(disk)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("mount refused: " + mounted.stderr.decode())
+    try:
+        result = run(source, disk / "out", on_infeasible="sample")
+        assert (result.status, result.share, result.exit_code) == ("sampled", 0.1, 0)
+        assert 0.07 * 20_000 < result.ledger.written.n < 0.13 * 20_000
+        why = json.loads((disk / "out" / "_tamis" / "settings.json").read_text())["settings"]
+        assert any(e["name"] == "sample" and "free" in e["why"] for e in why)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
