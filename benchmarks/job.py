@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
+from tamis.backends.local import LocalExecutor
 from tamis.errors import TamisError
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
@@ -42,8 +44,14 @@ def main() -> int:
     middle = [EveryWord()] if kind == "words" else []
     writer = ParquetWriter(target) if kind == "parquet" else JsonlWriter(target)
     pipeline = Pipeline("bench", stages=[DocumentReader(source, files_per_partition=1 if kind == "each" else None), *middle, writer])
+    began, started = time.monotonic(), []
+
+    def progress(state: dict) -> None:
+        if state["phase"] == "working" and not started:
+            started.append(time.monotonic() - began)
+
     try:
-        r = pipeline.execute(count_caller=True, **settings)
+        r = pipeline.execute(LocalExecutor(progress=progress), count_caller=True, **settings)
     except TamisError as exc:
         print(json.dumps({"error": str(exc), "exit_code": exc.exit_code}))
         return exc.exit_code
@@ -53,7 +61,7 @@ def main() -> int:
             {
                 "seconds": round(r.seconds, 3), "records": ledger.records.n, "written": ledger.written.n, "files": len(r.files),
                 "quarantined": ledger.quarantined.n, "read_bytes": ledger.read_bytes, "own_peak_mb": round(r.peak_bytes / 1e6, 1),
-                "content": f"{ledger.content.identity:032x}", "counters": r.counters, "exit_code": r.exit_code,
+                "started_s": round(started[0] if started else 0.0, 3), "content": f"{ledger.content.identity:032x}", "counters": r.counters, "exit_code": r.exit_code,
             }
         )
     )  # fmt: skip

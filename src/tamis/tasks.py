@@ -108,6 +108,8 @@ class DocumentBatch(Task["pa.Table"]):
         self._only: tuple[str, ...] | None = None
         self._serial: np.ndarray[Any, Any] | None = None
         self._cache: dict[str, pa.Array] = {}
+        # What stages measured of a column, (column, what) -> one value per row: later stages need not measure again.
+        self._shared: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
         # The 128-bit identity of each row belongs to the engine; see engine/ledger.py.
         self._identity: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
         if data is not None and not _is_table(data) and not _is_frame(data):
@@ -233,6 +235,7 @@ class DocumentBatch(Task["pa.Table"]):
         if len(array) != self.num_items:
             raise UsageError(f"with_column({name!r}): {len(array)} values for {self.num_items} documents")
         child = self._child()
+        child._forget([name])
         if child._rows is None:
             table = _to_table(self._table)
             at = table.schema.get_field_index(name)
@@ -246,6 +249,7 @@ class DocumentBatch(Task["pa.Table"]):
     def drop_columns(self, names: Iterable[str]) -> DocumentBatch:
         child = self._child()
         gone = set(names)
+        child._forget(gone)
         if child._rows is None:
             table = _to_table(self._table)
             child._table = table.drop_columns([n for n in table.column_names if n in gone])
@@ -267,6 +271,7 @@ class DocumentBatch(Task["pa.Table"]):
     def take(self, indices: np.ndarray[Any, Any]) -> DocumentBatch:
         """The documents at these positions, in this order. A position may repeat (the copies are derived documents)."""
         child = self._child()
+        child._shared = {k: v[indices] for k, v in self._shared.items()}
         if child._rows is None:
             child._table = _to_table(self._table).take(_indices(indices))
             return child
@@ -288,8 +293,13 @@ class DocumentBatch(Task["pa.Table"]):
     def _child(self) -> DocumentBatch:
         child = DocumentBatch(self.dataset_name, None, self._stage_perf, self._metadata)
         child.__dict__.update(self.__dict__)
-        child._columns, child._cache = dict(self._columns), dict(self._cache)
+        child._columns, child._cache, child._shared = dict(self._columns), dict(self._cache), dict(self._shared)
         return child
+
+    def _forget(self, names: Iterable[str]) -> None:
+        """What was measured of columns that change now is no longer true."""
+        gone = set(names)
+        self._shared = {k: v for k, v in self._shared.items() if k[0] not in gone}
 
     @classmethod
     def over(cls, origin: Origin, rows: np.ndarray[Any, Any], dataset_name: str = "") -> DocumentBatch:

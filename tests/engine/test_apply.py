@@ -152,3 +152,25 @@ def test_running_out_of_memory_is_no_fault_of_the_stage() -> None:
 
     with pytest.raises(MemoryError):
         run(fail)
+
+
+class Noting(ProcessingStage[Any, Any]):
+    """Drops documents 0 to 2 and says why of some; document 3 is noted and kept all the same."""
+
+    name = "noting"
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        serials = task.serial
+        self._note_drops(serials[[0, 3]], "short", np.array([1.0, 9.0]), {"min_chars": 5})
+        self._note_drops(serials[[0, 1]], "noting", np.array([0, 0]), "never")
+        self._note_drops(serials[:0], "nobody", np.array([]), {})
+        return task.filter(np.arange(task.num_items) > 2)
+
+
+def test_drops_are_counted_under_the_first_reason_that_the_stage_gave() -> None:
+    book, stage = StageBook("noting#2"), Noting()
+    results = run_stage(stage, "noting#2", [batch(5), batch(5)], book)
+    assert {reason: tally.n for reason, tally in book.dropped.items()} == {"short": 2, "noting#2": 4}
+    assert (counts(book), book.imbalance()) == ((10, 4, 6, 0, 0), None)
+    assert len(lines(results)) == 4
+    assert stage._consume_drops() == []

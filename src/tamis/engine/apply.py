@@ -12,7 +12,7 @@ from tamis.engine.ledger import StageBook
 from tamis.errors import PipelineError
 from tamis.formats.tables import TableBlock
 from tamis.kernels import hash128
-from tamis.stages.base import ProcessingStage
+from tamis.stages.base import DropNote, ProcessingStage
 from tamis.tasks import DocumentBatch, Task, adopt
 
 Identity = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
@@ -53,6 +53,7 @@ def _run_chunk(
     _number(parents)
     before = _identities(parents)
     book.into.add(len(before[0]), hash128.sum128(*before))
+    stage._consume_drops()  # what a failed attempt left behind
     try:
         results = stage.process_batch(tasks)
     except MemoryError:
@@ -73,7 +74,8 @@ def _run_chunk(
             else:
                 _root(result)
                 result._serial = np.full(result.num_items, -1, dtype=np.int64)
-    _account(book, label, before, [r for r in results or () if isinstance(r, DocumentBatch)])
+    notes = [n if n.reason != stage.name else n._replace(reason=label) for n in stage._consume_drops()]
+    _account(book, label, before, [r for r in results or () if isinstance(r, DocumentBatch)], notes)
     return list(results or ())
 
 
@@ -98,7 +100,9 @@ def _identities(batches: Sequence[DocumentBatch]) -> Identity:
     return np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
 
 
-def _account(book: StageBook, label: str, before: Identity, results: list[DocumentBatch]) -> None:
+def _account(
+    book: StageBook, label: str, before: Identity, results: list[DocumentBatch], notes: Sequence[DropNote] = ()
+) -> None:
     """Where did each document go? By serial: kept once, copied, or gone; rows without one are new."""
     n = len(before[0])
     serials = np.concatenate([b.serial for b in results]) if results else np.empty(0, np.int64)
@@ -110,6 +114,12 @@ def _account(book: StageBook, label: str, before: Identity, results: list[Docume
     replaced = copied | gone if n_new else copied
     book.consumed.add(int(replaced.sum()), hash128.sum128(*before, np.flatnonzero(replaced)))
     if not n_new:
+        for note in notes:  # a document goes once, for the first reason given, and only if it is really gone
+            noted = np.zeros(n, bool)
+            noted[np.asarray(note.serials, np.int64)] = True
+            noted &= gone
+            book.drop(note.reason, int(noted.sum()), hash128.sum128(*before, np.flatnonzero(noted)))
+            gone &= ~noted
         book.drop(label, int(gone.sum()), hash128.sum128(*before, np.flatnonzero(gone)))
     ordinal = 0
     for batch in results:

@@ -77,7 +77,7 @@ def cache_key(group: str = "") -> str:
     """Hash of everything that decides the machine code of a group."""
     here = Path(__file__).resolve().parent
     digest = hashlib.sha256()
-    for text in (str(here), sys.version, platform.machine(), _cpu(), _version("numba"), _version("llvmlite")):
+    for text in (str(here), group, sys.version, platform.machine(), _cpu(), _version("numba"), _version("llvmlite")):
         digest.update(text.encode("utf-8", "surrogateescape") + b"\0")
     for source in [*sorted(here.glob("*.py")), *(sorted((here / group).glob("*.py")) if group else ())]:
         digest.update(f"{source.name}\0{source.stat().st_mtime_ns}\0".encode())

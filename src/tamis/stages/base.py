@@ -12,7 +12,7 @@ import time
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.resources import Resources
@@ -22,7 +22,17 @@ X = TypeVar("X", bound=Task[Any])
 Y = TypeVar("Y", bound=Task[Any])
 
 _UNSET: Any = object()
+
 _REGISTRY: dict[str, type] = {}
+
+
+class DropNote(NamedTuple):
+    """Documents that one rule dropped. `threshold`: parameters of the rule with their values, or a sentence."""
+
+    serials: Any
+    reason: str
+    values: Any
+    threshold: Mapping[str, Any] | str
 
 
 class StageMeta(ABCMeta):
@@ -181,6 +191,18 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         for method, result in methods.items():
             object.__setattr__(changed, method, _Constant(result))
         return changed
+
+    # -- why documents went -------------------------------------------------------------------------------------------
+    def _note_drops(self, serials: Any, reason: str, values: Any, threshold: Mapping[str, Any] | str) -> None:
+        """Say why documents do not come out of this call: `batch.serial` of each, the rule, what was measured, the limit.
+
+        Optional: documents that go without a note are counted under the name of the stage.
+        """
+        if len(serials):
+            self.__dict__.setdefault("_drops", []).append(DropNote(serials, reason, values, threshold))
+
+    def _consume_drops(self) -> list[DropNote]:
+        return list(self.__dict__.pop("_drops", ()))
 
     # -- metrics of one's own -----------------------------------------------------------------------------------------
     def _log_metrics(self, metrics: Mapping[str, float]) -> None:

@@ -1,0 +1,497 @@
+"""fastText inference straight from the bytes of a model file: words, character n-grams, hidden layer, labels.
+
+Covers the hot loops only; `stages/text/models/fasttext_file` proves every offset and id before a kernel sees them.
+Algorithm: Joulin et al., "Bag of Tricks for Efficient Text Classification" (2016), with the rules of fastText 0.9.2 for
+splitting, hashing and ties. Linear in the text: each character starts at most `maxn` n-grams.
+
+A word's vectors are summed first and the sums of words of up to KEY_BYTES are kept in a direct-mapped table, since few
+words make up most of a text. A hit and a miss give the same bits, so results do not depend on what was read before.
+Memory: the table, (KEY_BYTES + 4 * dim + 4) per slot, and a few vectors.
+"""
+# Compiled functions carry their types in the signatures of the kernels.
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from tamis.kernels._intrinsics import _pointer, at, intrinsic, pointer, put
+from tamis.kernels._jit import I32_OUT, I64_IN, I64_OUT, U8_IN, U64_OUT, helper, kernel
+
+KEY_BYTES = 32
+HIERARCHICAL, NEGATIVE_SAMPLING, SOFTMAX, ONE_VS_ALL = 1, 2, 3, 4  # fastText's loss numbers
+# Places in `shape`.
+DIM, N_WORDS, N_LABELS, BUCKET, MINN, MAXN, WORD_NGRAMS, LOSS, N_PRUNED = range(9)
+# Places in a matrix: where its parts begin in the file (byte offsets) and how rows are coded.
+QUANTISED, ROWS, DATA, CENTROIDS, N_SUB, SUB_DIM, LAST_DIM, NORMED, NORM_CODES, NORM_CENTROIDS = range(10)
+N_MATRIX = 10
+
+_I32_IN = types.Array(types.int32, 1, "C", readonly=True)
+_U32_IN = types.Array(types.uint32, 1, "C", readonly=True)
+_U32_OUT = types.Array(types.uint32, 1, "C")
+_F32_OUT = types.Array(types.float32, 1, "C")
+_F64_OUT = types.Array(types.float64, 1, "C")
+_FNV_START, _FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
+_EOS_KEY = np.uint64(int.from_bytes(b"</s>", "little"))
+_LABEL_KEY = np.uint64(int.from_bytes(b"__label_", "little"))
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_MAX_SIGMOID, _SIGMOID_CELLS = 8, 512
+_CENTROIDS_PER_SUB = 256
+
+
+@intrinsic
+def load_f32(typingctx, array, index):
+    """A float32 from a uint8 array at a byte offset: matrices follow the dictionary at any alignment."""
+
+    def codegen(context, builder, sig, args):
+        place = _pointer(context, builder, sig.args[0], args[0], args[1])
+        return builder.load(builder.bitcast(place, ir.FloatType().as_pointer()), align=1)
+
+    return types.float32(array, types.int64), codegen
+
+
+@helper
+def _fnv(h, byte):
+    """One step of fastText's FNV-1a, which sign-extends bytes."""
+    return np.uint32(np.uint32(h ^ np.uint32(np.int32(np.int8(byte)))) * _FNV_PRIME)
+
+
+@helper
+def _is_space(c):
+    return c == 32 or 9 <= c <= 13 or c == 0
+
+
+@kernel(types.int64(U8_IN, types.int64, types.int64, I64_OUT, I32_OUT, I64_OUT, I32_OUT, _U32_OUT))
+def scan_dictionary(file, begin, n_entries, begins, lengths, counts, kinds, hashes):
+    """Read `n_entries` of (name, NUL, int64 count, int8 kind) from `begin` on; where they end, or -1 past the file."""
+    p = begin
+    size = file.size
+    for entry in range(n_entries):
+        first = p
+        h = _FNV_START
+        while p < size and at(file, p) != 0:
+            h = _fnv(h, at(file, p))
+            p += 1
+        if p + 10 > size:
+            return -1
+        count = np.uint64(0)
+        for k in range(8):
+            count |= np.uint64(at(file, p + 1 + k)) << np.uint64(8 * k)
+        put(begins, entry, first)
+        put(lengths, entry, np.int32(min(p - first, 2147483647)))
+        put(counts, entry, np.int64(count))
+        put(kinds, entry, np.int32(at(file, p + 9)))
+        put(hashes, entry, h)
+        p += 10
+    return p
+
+
+@helper
+def _same(a, i, b, j, n):
+    for k in range(n):
+        if at(a, i + k) != at(b, j + k):
+            return False
+    return True
+
+
+@kernel(types.boolean(U8_IN, I64_IN, _I32_IN, _U32_IN, I32_OUT))
+def fill_words(file, begins, lengths, hashes, slots):
+    """Open addressing by hash, -1 for free; a repeated word gets the later id. False if the hashes are rigged."""
+    mask = np.int64(slots.size - 1)
+    n_left = np.int64(1000) + 64 * np.int64(begins.size)
+    for entry in range(begins.size):
+        slot = np.int64(at(hashes, entry)) & mask
+        while at(slots, slot) >= 0:
+            other = np.int64(at(slots, slot))
+            if at(hashes, other) == at(hashes, entry) and at(lengths, other) == at(lengths, entry):
+                n_left -= np.int64(at(lengths, entry)) >> 6
+                if _same(file, at(begins, other), file, at(begins, entry), np.int64(at(lengths, entry))):
+                    break
+            n_left -= 1
+            if n_left < 0:
+                return False
+            slot = (slot + 1) & mask
+        put(slots, slot, np.int32(entry))
+    return True
+
+
+@helper
+def _pruned_slot(bucket_id, mask):
+    return np.int64(((np.uint64(bucket_id) * _MIX) >> np.uint64(32)) & np.uint64(mask))
+
+
+@kernel(types.boolean(_I32_IN, I32_OUT))
+def fill_pruned(pairs, slots):
+    """(kept bucket, row) pairs into a table of such pairs, -1 for free. False if the buckets are rigged."""
+    mask = np.int64(slots.size // 2 - 1)
+    n_left = np.int64(1000) + 32 * np.int64(pairs.size)
+    for k in range(pairs.size // 2):
+        key = at(pairs, 2 * k)
+        slot = _pruned_slot(key, mask)
+        while at(slots, 2 * slot) >= 0 and at(slots, 2 * slot) != key:
+            n_left -= 1
+            if n_left < 0:
+                return False
+            slot = (slot + 1) & mask
+        put(slots, 2 * slot, key)
+        put(slots, 2 * slot + 1, at(pairs, 2 * k + 1))
+    return True
+
+
+@helper
+def _norm(file, matrix, row):
+    if at(matrix, NORMED):
+        return load_f32(file, at(matrix, NORM_CENTROIDS) + 4 * np.int64(at(file, at(matrix, NORM_CODES) + row)))
+    return np.float32(1.0)
+
+
+@helper
+def _sub_vector(file, matrix, row, sub):
+    """Where the centroid of one part of a quantised row begins, and its length."""
+    code = np.int64(at(file, at(matrix, DATA) + row * at(matrix, N_SUB) + sub))
+    n = at(matrix, LAST_DIM) if sub == at(matrix, N_SUB) - 1 else at(matrix, SUB_DIM)
+    return at(matrix, CENTROIDS) + 4 * (sub * _CENTROIDS_PER_SUB * at(matrix, SUB_DIM) + code * n), n
+
+
+@helper
+def _add_row(file, matrix, dim, row, sums, first):
+    """sums[first:first + dim] += the row."""
+    if at(matrix, QUANTISED) == 0:
+        place = at(matrix, DATA) + 4 * dim * row
+        for d in range(dim):
+            put(sums, first + d, at(sums, first + d) + load_f32(file, place + 4 * d))
+        return
+    norm = _norm(file, matrix, row)
+    for sub in range(at(matrix, N_SUB)):
+        place, n = _sub_vector(file, matrix, row, sub)
+        to = first + sub * at(matrix, SUB_DIM)
+        for d in range(n):
+            put(sums, to + d, at(sums, to + d) + norm * load_f32(file, place + 4 * d))
+
+
+@helper
+def _dot_row(file, matrix, dim, row, hidden):
+    total = np.float32(0.0)
+    if at(matrix, QUANTISED) == 0:
+        place = at(matrix, DATA) + 4 * dim * row
+        for d in range(dim):
+            total += at(hidden, d) * load_f32(file, place + 4 * d)
+        return total
+    for sub in range(at(matrix, N_SUB)):
+        place, n = _sub_vector(file, matrix, row, sub)
+        for d in range(n):
+            total += at(hidden, sub * at(matrix, SUB_DIM) + d) * load_f32(file, place + 4 * d)
+    return _norm(file, matrix, row) * total
+
+
+@helper
+def _bucket_row(shape, pruned, pruned_mask, bucket_id):
+    """The input row of a hash bucket, or -1 where pruning left none."""
+    if at(shape, N_PRUNED) < 0:
+        return at(shape, N_WORDS) + bucket_id
+    if at(shape, N_PRUNED) == 0:
+        return np.int64(-1)
+    slot = _pruned_slot(bucket_id, pruned_mask)
+    while at(pruned, 2 * slot) >= 0:
+        if at(pruned, 2 * slot) == bucket_id:
+            return at(shape, N_WORDS) + np.int64(at(pruned, 2 * slot + 1))
+        slot = (slot + 1) & pruned_mask
+    return np.int64(-1)
+
+
+@helper
+def _wrapped(text, p, e, j):
+    """Byte j of "<" + word + ">"."""
+    if j == 0:
+        return np.uint8(60)
+    return at(text, p + j - 1) if j <= e - p else np.uint8(62)
+
+
+@helper
+def _add_ngrams(text, p, e, file, shape, pruned, pruned_mask, matrix, sums, first):
+    """Add the rows of the character n-grams of "<word>"; how many there were."""
+    dim, minn, maxn = at(shape, DIM), at(shape, MINN), at(shape, MAXN)
+    bucket = np.uint32(at(shape, BUCKET))
+    size = e - p + 2
+    n_rows = 0
+    for i in range(size):
+        if _wrapped(text, p, e, i) & 0xC0 == 0x80:
+            continue
+        h = _FNV_START
+        j = i
+        n = 1
+        while j < size and n <= maxn:
+            h = _fnv(h, _wrapped(text, p, e, j))
+            j += 1
+            while j < size and _wrapped(text, p, e, j) & 0xC0 == 0x80:
+                h = _fnv(h, _wrapped(text, p, e, j))
+                j += 1
+            if n >= minn and not (n == 1 and (i == 0 or j == size)):
+                row = _bucket_row(shape, pruned, pruned_mask, np.int64(np.uint32(h % bucket)))
+                if row >= 0:
+                    _add_row(file, matrix, dim, row, sums, first)
+                    n_rows += 1
+            n += 1
+    return n_rows
+
+
+@helper
+def _word_id(text, p, e, h, file, begins, lengths, hashes, slots, mask):
+    slot = np.int64(h) & mask
+    while at(slots, slot) >= 0:
+        entry = np.int64(at(slots, slot))
+        same = at(hashes, entry) == h and np.int64(at(lengths, entry)) == e - p
+        if same and _same(text, p, file, at(begins, entry), e - p):
+            return entry
+        slot = (slot + 1) & mask
+    return np.int64(-1)
+
+
+@helper
+def _is_label(text, p, e, key):
+    return e - p >= 9 and key == _LABEL_KEY and at(text, p + 8) == 95
+
+
+@helper
+def _sigmoid(x):
+    """fastText's table: 512 steps between -8 and 8, not the exact function."""
+    if x != x:
+        return x
+    if x < -_MAX_SIGMOID:
+        return np.float32(0.0)
+    if x > _MAX_SIGMOID:
+        return np.float32(1.0)
+    cell = np.int64((x + np.float32(_MAX_SIGMOID)) * np.float32(_SIGMOID_CELLS) / 8.0 / 2.0)
+    return np.float32(1.0 / (1.0 + math.exp(-(cell * 2.0 * _MAX_SIGMOID / _SIGMOID_CELLS - _MAX_SIGMOID))))
+
+
+@helper
+def _log(x):
+    return np.float32(math.log(np.float64(x) + 1e-5))
+
+
+@helper
+def _offer(ids, scores, first, k, n_kept, label, score):
+    """Keep the k best, best first; of equals the later one, as fastText's heap does for k = 1."""
+    if n_kept == k:
+        if score < at(scores, first + k - 1):
+            return n_kept
+        n_kept -= 1
+    to = first + n_kept
+    while to > first and not at(scores, to - 1) > score:
+        put(ids, to, at(ids, to - 1))
+        put(scores, to, at(scores, to - 1))
+        to -= 1
+    put(ids, to, np.int32(label))
+    put(scores, to, np.float32(score))
+    return n_kept + 1
+
+
+@helper
+def _walk(file, shape, matrix, tree, hidden, threshold, stack, stack_scores, ids, scores, first, k):
+    """Depth first through the Huffman tree, leaving out branches that cannot reach the threshold or the k best."""
+    n_labels = at(shape, N_LABELS)
+    lowest = _log(np.float32(threshold))
+    n_kept = 0
+    put(stack, 0, np.int32(2 * n_labels - 2))
+    put(stack_scores, 0, np.float32(0.0))
+    n_stacked = 1
+    while n_stacked > 0:
+        n_stacked -= 1
+        node = np.int64(at(stack, n_stacked))
+        score = at(stack_scores, n_stacked)
+        if score < lowest or (n_kept == k and score < at(scores, first + k - 1)):
+            continue
+        if node < n_labels:
+            n_kept = _offer(ids, scores, first, k, n_kept, node, score)
+            continue
+        f = _dot_row(file, matrix, at(shape, DIM), node - n_labels, hidden)
+        f = np.float32(1.0 / (1.0 + np.float64(np.float32(math.exp(-f)))))
+        put(stack, n_stacked, at(tree, 2 * (node - n_labels) + 1))
+        put(stack_scores, n_stacked, np.float32(score + _log(f)))
+        put(stack, n_stacked + 1, at(tree, 2 * (node - n_labels)))
+        put(stack_scores, n_stacked + 1, np.float32(score + _log(np.float32(1.0 - f))))
+        n_stacked += 2
+    return n_kept
+
+
+@helper
+def _flat(file, shape, matrix, hidden, threshold, output, ids, scores, first, k):
+    """Every label's own score: softmax, or independent sigmoids."""
+    n_labels = at(shape, N_LABELS)
+    best = np.float32(-np.inf)
+    for label in range(n_labels):
+        x = _dot_row(file, matrix, at(shape, DIM), label, hidden)
+        put(output, label, x if at(shape, LOSS) == SOFTMAX else _sigmoid(x))
+        best = max(best, x)
+    if at(shape, LOSS) == SOFTMAX:
+        total = np.float32(0.0)
+        for label in range(n_labels):
+            put(output, label, np.float32(math.exp(at(output, label) - best)))
+            total += at(output, label)
+        for label in range(n_labels):
+            put(output, label, at(output, label) / total)
+    n_kept = 0
+    for label in range(n_labels):
+        if not at(output, label) < threshold:
+            n_kept = _offer(ids, scores, first, k, n_kept, label, _log(at(output, label)))
+    return n_kept
+
+
+@kernel(
+    types.void(
+        *(U8_IN, I64_IN, I64_IN, types.int64, types.float32),
+        *(U8_IN, I64_IN, I64_IN, I64_IN, I64_IN, _I32_IN, _U32_IN, _I32_IN, _I32_IN, _I32_IN),
+        *(U64_OUT, I32_OUT, _F32_OUT, _F64_OUT, _F32_OUT, U64_OUT, I32_OUT, _F32_OUT),
+        *(I32_OUT, _F32_OUT),
+    )
+)
+def predict(
+    data,
+    starts,
+    ends,
+    k,
+    threshold,
+    file_in,
+    shape_in,
+    inputs_in,
+    outputs_in,
+    begins_in,
+    lengths_in,
+    hashes_in,
+    slots_in,
+    pruned_in,
+    tree_in,
+    keys_out,
+    n_rows_out,
+    sums_out,
+    total_out,
+    hidden_out,
+    open_out,
+    stack_out,
+    scratch_out,
+    ids_out,
+    scores_out,
+):
+    """The k best labels of each text data[starts[i]:ends[i]); ids are -1 and scores 0 where there are fewer."""
+    file, shape, inputs, outputs = pointer(file_in), pointer(shape_in), pointer(inputs_in), pointer(outputs_in)
+    begins, lengths, hashes = pointer(begins_in), pointer(lengths_in), pointer(hashes_in)
+    slots, pruned, tree = pointer(slots_in), pointer(pruned_in), pointer(tree_in)
+    keys, n_rows_of, sums = pointer(keys_out), pointer(n_rows_out), pointer(sums_out)
+    total, hidden, open_hashes = pointer(total_out), pointer(hidden_out), pointer(open_out)
+    stack, scratch, ids, scores = pointer(stack_out), pointer(scratch_out), pointer(ids_out), pointer(scores_out)
+    eos_in = np.array([60, 47, 115, 62], np.uint8)
+    text, eos = pointer(data), pointer(eos_in)
+    dim, n_words, bucket = at(shape, DIM), at(shape, N_WORDS), at(shape, BUCKET)
+    n_joined = at(shape, WORD_NGRAMS) - 1
+    word_mask, pruned_mask = np.int64(slots_in.size - 1), np.int64(pruned_in.size // 2 - 1)
+    n_cached = np.int64(n_rows_out.size - 1)  # the last place is for words that are not kept
+    cache_mask = np.uint64(n_cached - 1)
+    for row in range(starts.size):
+        p = at(starts, row)
+        end = at(ends, row)
+        n_rows = 0
+        n_seen = 0
+        for d in range(dim):
+            put(total, d, 0.0)
+        last = False
+        while not last:
+            while p < end and _is_space(at(text, p)):
+                p += 1
+            source = text if p < end else eos
+            begin = p if p < end else np.int64(0)
+            stop = end if p < end else np.int64(4)
+            q = begin
+            h = _FNV_START
+            key0 = key1 = key2 = key3 = np.uint64(0)
+            while q < stop:
+                c = at(source, q)
+                if _is_space(c):
+                    break
+                n = q - begin
+                if n < KEY_BYTES:
+                    part = np.uint64(c) << np.uint64(8 * (n & 7))
+                    if n < 8:
+                        key0 |= part
+                    elif n < 16:
+                        key1 |= part
+                    elif n < 24:
+                        key2 |= part
+                    else:
+                        key3 |= part
+                h = _fnv(h, c)
+                q += 1
+            p = q if p < end else p
+            last = q - begin == 4 and key0 == _EOS_KEY
+            mixed = key0 * _MIX ^ key1 ^ (key2 << np.uint64(1)) ^ (key3 << np.uint64(2)) ^ np.uint64(h)
+            slot = np.int64((mixed * _MIX >> np.uint64(40)) & cache_mask)
+            known = False
+            if q - begin > KEY_BYTES:
+                slot = n_cached
+            else:
+                known = at(keys, 4 * slot) == key0 and at(keys, 4 * slot + 1) == key1
+                known = known and at(keys, 4 * slot + 2) == key2 and at(keys, 4 * slot + 3) == key3
+            first = slot * dim
+            if not known:
+                put(keys, 4 * slot, key0)
+                put(keys, 4 * slot + 1, key1)
+                put(keys, 4 * slot + 2, key2)
+                put(keys, 4 * slot + 3, key3)
+                for d in range(dim):
+                    put(sums, first + d, np.float32(0.0))
+                n_own = 0
+                entry = _word_id(source, begin, q, h, file, begins, lengths, hashes, slots, word_mask)
+                if entry >= n_words or (entry < 0 and _is_label(source, begin, q, key0)):
+                    n_own = -1  # a label is no word
+                else:
+                    if entry >= 0:
+                        _add_row(file, inputs, dim, entry, sums, first)
+                        n_own = 1
+                    if not last and at(shape, MAXN) > 0:
+                        n_own += _add_ngrams(
+                            source, begin, q, file, shape, pruned, pruned_mask, inputs, sums, first
+                        )
+                put(n_rows_of, slot, np.int32(n_own))
+            n_own = np.int64(at(n_rows_of, slot))
+            if n_own < 0:
+                continue
+            for d in range(dim):
+                put(total, d, at(total, d) + np.float64(at(sums, first + d)))
+            n_rows += n_own
+            if n_joined > 0:
+                # Every word lengthens the n-grams that began up to n_joined words before it.
+                own = np.uint64(np.int64(np.int32(h)))
+                for back in range(min(n_joined, n_seen)):
+                    place = (n_seen - 1 - back) % n_joined
+                    joined = at(open_hashes, place) * np.uint64(116049371) + own
+                    put(open_hashes, place, joined)
+                    to = _bucket_row(shape, pruned, pruned_mask, np.int64(joined % np.uint64(bucket)))
+                    if to >= 0:
+                        spare = n_cached * dim
+                        for d in range(dim):
+                            put(sums, spare + d, np.float32(0.0))
+                        _add_row(file, inputs, dim, to, sums, spare)
+                        for d in range(dim):
+                            put(total, d, at(total, d) + np.float64(at(sums, spare + d)))
+                        n_rows += 1
+                put(open_hashes, n_seen % n_joined, own)
+                n_seen += 1
+        n_kept = 0
+        if n_rows > 0:
+            for d in range(dim):
+                put(hidden, d, np.float32(at(total, d) / n_rows))
+            if at(shape, LOSS) == HIERARCHICAL:
+                n_kept = _walk(
+                    file, shape, outputs, tree, hidden, threshold, stack, scratch, ids, scores, row * k, k
+                )
+            else:
+                n_kept = _flat(file, shape, outputs, hidden, threshold, scratch, ids, scores, row * k, k)
+        for place in range(row * k, row * k + n_kept):
+            put(scores, place, np.float32(math.exp(at(scores, place))))
+        for place in range(row * k + n_kept, (row + 1) * k):
+            put(ids, place, np.int32(-1))
+            put(scores, place, np.float32(0.0))

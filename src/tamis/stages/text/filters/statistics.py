@@ -1,0 +1,107 @@
+"""Text statistics of a batch: computed once, kept beside the batch, shared by all filters. The only importer of the kernels.
+
+What one pass over the text gives at no extra cost is kept too, so that neighbouring stages find it (`DocumentBatch._shared`
+follows the rows through filters and forgets a column that is changed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+from tamis.tasks import OTHER, DocumentBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    Numbers = dict[str, np.ndarray[Any, Any]]
+
+# Counted together in one fast pass over the text; whoever needs one may have all.
+TOGETHER = (
+    "chars", "words", "whitespace_chars", "basic_whitespace_chars", "digits", "alpha_chars", "alnum_punct_chars",
+    "bracket_chars", "newlines",
+)  # fmt: skip
+
+
+def is_dear(statistic: str) -> bool:
+    """Takes as long as all others together: worth waiting until cheaper filters have dropped what they drop."""
+    return statistic.endswith("_gram_fraction")
+
+
+def measure(texts: pa.Array, wanted: Collection[str], rows: np.ndarray[Any, Any] | None = None) -> Numbers:
+    """One array per statistic, for all texts or the chosen rows. A null counts as the empty text."""
+    from tamis.kernels.buffers import string_buffers
+    from tamis.kernels.text_stats import statistics
+
+    return dict(statistics(string_buffers(texts), sorted(wanted), rows))
+
+
+def known_statistics() -> dict[str, str]:
+    """Every statistic with the sentence that explains it."""
+    from tamis.kernels.text_stats import STATISTICS
+
+    return dict(STATISTICS)
+
+
+def texts_of(batch: DocumentBatch, field: str) -> pa.Array:
+    """The texts of a column; null where the value is absent or is no text, whatever other documents of the batch hold."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if field not in batch.get_columns():
+        return pa.nulls(batch.num_items, pa.large_string())
+    column = batch.column(field)
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        is_view = pa.types.is_string_view(kind)
+        return column.cast(pa.large_string()) if is_view else pa.nulls(len(column), pa.large_string())
+    other = batch.kinds(field) == OTHER
+    return pc.if_else(pa.array(~other), column, pa.scalar(None, kind)) if np.any(other) else column
+
+
+class Measured:
+    """The statistics of one text column of a batch, measured when asked for and remembered with the batch."""
+
+    def __init__(self, batch: DocumentBatch, field: str) -> None:
+        self.batch, self.field = batch, field
+        self.texts = texts_of(batch, field)
+        self._partly: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = {}
+
+    def get(self, wanted: Iterable[str], rows: np.ndarray[Any, Any], also: Iterable[str] = ()) -> Numbers:
+        """The wanted statistics of `rows` (ascending). `also`: what later filters will ask of the same rows or fewer."""
+        import numpy as np
+
+        wanted = list(wanted)
+        missing = {name for name in wanted if not self._has(name)}
+        if missing:
+            missing |= {name for name in also if not self._has(name)}
+            if missing & set(TOGETHER):
+                missing |= {name for name in TOGETHER if not self._has(name)}
+            whole = len(rows) == self.batch.num_items
+            for name, values in measure(self.texts, missing, None if whole else rows).items():
+                if whole:
+                    self.batch._shared[self.field, name] = values
+                else:
+                    self._partly[name] = rows, values
+        found: Numbers = {}
+        for name in wanted:
+            if (self.field, name) in self.batch._shared:
+                found[name] = self.batch._shared[self.field, name][rows]
+            else:
+                known, values = self._partly[name]
+                found[name] = values if len(known) == len(rows) else values[np.searchsorted(known, rows)]
+        return found
+
+    def hand_on(self, child: DocumentBatch, rows: np.ndarray[Any, Any]) -> None:
+        """What was measured of some rows only goes along with the batch of those that are left."""
+        import numpy as np
+
+        for name, (known, values) in self._partly.items():
+            child._shared[self.field, name] = values[np.searchsorted(known, rows)]
+
+    def _has(self, name: str) -> bool:
+        return (self.field, name) in self.batch._shared or name in self._partly
