@@ -35,7 +35,7 @@ def test_the_demo(tmp_path: Path) -> None:
     about = json.loads(again.stdout)
     assert (again.returncode, about["demo"]) == (0, "passed")
     assert all(c["planted"] == c["found"] for c in about["checks"])
-    assert len(about["checks"]) == 9
+    assert len(about["checks"]) == 10
     other = demo("--size", "4MB", cwd=tmp_path)
     assert (other.returncode, "holds a demo of 3 MB" in other.stderr) == (5, True)
     planted = load(tmp_path / "demo-output")

@@ -35,7 +35,8 @@ def demo(
     began = time.monotonic()
     planted = _corpus(output, size, as_json)
     made_s = time.monotonic() - began
-    changes = {"input": str(output / "corpus"), "output": str(output / "result")}
+    listing, hashed_s = _duplicates(output, memory, as_json)
+    changes = {"input": str(output / "corpus"), "output": str(output / "result"), "duplicates": str(listing)}
     about = execute(Request("demo", changes, settings={"memory": memory, "fresh": True}), quiet=as_json)
     rows = compare(planted, about)
     about["checks"] = [{"what": what, "planted": a, "found": b} for what, a, b in rows]
@@ -43,14 +44,14 @@ def demo(
     if as_json:
         print_json({**about, "demo": "passed" if same else "failed"})
     else:
-        _print(planted, about, rows, same, made_s)
+        _print(planted, about, rows, same, made_s, hashed_s)
     raise typer.Exit(0 if same else 1)
 
 
 def compare(planted: Planted, about: dict[str, Any]) -> list[tuple[str, int, int]]:
     """(what, number planted, number found) for everything whose number is known."""
     dropped = {stage["name"]: stage["n_in"] - stage["n_out"] for stage in about["stages"]}
-    bad_text = ("missing_text", "null_text", "non_string_text", "junk")
+    bad_text = ("missing_text", "null_text", "non_string_text", "junk", "duplicate")
     n_good = planted.n_documents - sum(planted.totals[kind] for kind in bad_text)
     return [
         ("records in all", planted.n_documents + planted.n_bad_lines, about["n_records"]),
@@ -61,6 +62,7 @@ def compare(planted: Planted, about: dict[str, Any]) -> list[tuple[str, int, int
         ("text null: dropped", planted.totals["null_text"], dropped.get("text is null", 0)),
         ("text not a string: dropped", planted.totals["non_string_text"], dropped.get("text is no string", 0)),
         ("junk: dropped", planted.totals["junk"], dropped.get("text is junk", 0)),
+        ("duplicates: dropped", planted.totals["duplicate"], dropped.get("text is a duplicate", 0)),
         ("good documents: written", n_good, about["n_written"]),
     ]
 
@@ -85,6 +87,26 @@ def _corpus(output: Path, size: str, quiet: bool) -> Planted:
     return _gather_apart(output, target_bytes) or gather(output, target_bytes)
 
 
+def _duplicates(output: Path, memory: str, quiet: bool) -> tuple[Path, float]:
+    """First pass: hash every text, list all but the first copy of each; returns the listing and the seconds it took."""
+    import shutil
+    import subprocess
+    import sys
+
+    from tamis.cli.request import Request
+    from tamis.cli.run import execute
+
+    began = time.monotonic()
+    hashes, listing = output / "fingerprints", output / "duplicates.parquet"
+    changes = {"input": str(output / "corpus"), "output": str(hashes)}
+    execute(Request("demo_fingerprints", changes, settings={"memory": memory, "fresh": True}), quiet=quiet)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-m", "tamis.demo.duplicates", str(hashes), str(listing)]
+    subprocess.run(command, env=env, stdout=subprocess.DEVNULL, check=True)
+    shutil.rmtree(hashes)
+    return listing, time.monotonic() - began
+
+
 def _gather_apart(output: Path, target_bytes: int) -> Planted | None:
     """Gather in a process of its own: what it imports (pyarrow) must not stay in this one, which is part of the budget."""
     import subprocess
@@ -101,7 +123,12 @@ def _gather_apart(output: Path, target_bytes: int) -> Planted | None:
 
 
 def _print(
-    planted: Planted, about: dict[str, Any], rows: list[tuple[str, int, int]], same: bool, made_s: float
+    planted: Planted,
+    about: dict[str, Any],
+    rows: list[tuple[str, int, int]],
+    same: bool,
+    made_s: float,
+    hashed_s: float,
 ) -> None:
     from tamis.cli.show import print_lines, print_table
     from tamis.sizes import format_size
@@ -114,8 +141,7 @@ def _print(
     percent = 100 * about["peak_bytes"] / about["budget_bytes"]
     print_lines(
         [
-            f"{planted.totals.get('duplicate', 0):,} duplicates were planted too; this recipe does not look for them",
-            f"curated in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory {format_size(about['peak_bytes'])} "
+            f"duplicates listed in {hashed_s:.1f} s, curated in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory {format_size(about['peak_bytes'])} "
             f"of {format_size(about['budget_bytes'])} ({percent:.0f} %)",
             f"output: {result} ({about['n_files']} files)",
             f"quarantine: tamis quarantine {result}",

@@ -69,3 +69,49 @@ class DropJunk(_TextStage):
         if pa.types.is_null(text.type):
             return np.zeros(task.num_items, bool)
         return np.asarray(pc.fill_null(pc.match_substring_regex(text, r"[\pL\pN]"), False))
+
+
+@dataclass(repr=False)
+class Fingerprint(_TextStage):
+    """The 128-bit hash of each text and the place of its document, instead of the document."""
+
+    name: str = "fingerprint"
+
+    def outputs(self) -> Any:
+        return [], ["hi", "lo", "file", "offset"]
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        import pyarrow as pa
+
+        from tamis.kernels.buffers import string_buffers
+        from tamis.kernels.hash128 import hash_arrow_strings
+
+        parts = string_buffers(task.column(self.text_field).cast(pa.large_string()))
+        hi, lo = hash_arrow_strings(parts.offsets, parts.data, parts.validity)
+        file, offset = task.places()
+        columns = {"hi": hi.view("int64"), "lo": lo.view("int64"), "file": file.astype("int64"), "offset": offset}
+        for name, values in columns.items():
+            task = task.with_column(name, pa.array(values))
+        return task.select(list(columns))
+
+
+@dataclass(repr=False)
+class DropListed(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Documents whose place (file, offset) is in a listing that `tamis.demo.duplicates` made."""
+
+    listing: str
+    name: str = "text is a duplicate"
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        import numpy as np
+        import pyarrow.parquet as pq
+
+        table = pq.ParquetFile(self.listing).read(use_threads=False)
+        self._listed = np.rec.fromarrays([table[c].to_numpy() for c in ("file", "offset")], names="file,offset")
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+
+        file, offset = task.places()
+        here = np.rec.fromarrays([file.astype(np.int64), offset], names="file,offset")
+        return task.filter(~np.isin(here, self._listed))

@@ -66,7 +66,7 @@ def _set(bits, k):
 
 
 @kernel(
-    types.void(
+    types.boolean(
         *(U8_IN, types.int64, types.int64, types.int64, types.boolean, types.int64, types.int64, types.boolean),
         *(U8_IN, U16_IN, U64_IN, U8_OUT, I32_OUT, U64_OUT, U64_OUT, U64_OUT, U64_OUT, I64_OUT),
     )
@@ -91,13 +91,17 @@ def _mark(
     again_out,
     best,
 ):
-    """Bits of the n-grams that occur more than once, and of those that occurred before; best = (count, first place)."""
+    """Bits of the n-grams that occur more than once, and of those that occurred before; best = (count, first place).
+
+    False when the table is full.
+    """
     source, pages, flags, before = pointer(data), pointer(pages_in), pointer(flags_in), pointer(before_in)
     pad, marks, values, table = pointer(pad_out), pointer(marks_out), pointer(ring_out), pointer(table_out)
     factors = pointer(ring_out[RING:])
     repeated, again = pointer(repeated_out), pointer(again_out)
     size = data.size
     slots = table_out.size // 2 - 1
+    n_free = slots
     p = s
     last = np.int64(-1)
     while p < e:
@@ -121,6 +125,9 @@ def _mark(
             if at(table, 2 * slot) == ZERO:
                 put(table, 2 * slot, g)
                 put(table, 2 * slot + 1, ONE << _32 | np.uint64(k))
+                n_free -= 1
+                if n_free == 0:
+                    return False
                 continue
             state = at(table, 2 * slot + 1) + (ONE << _32)
             put(table, 2 * slot + 1, state)
@@ -133,6 +140,7 @@ def _mark(
                 best[0] = count
                 best[1] = first
         p = end
+    return True
 
 
 @kernel(
@@ -229,14 +237,21 @@ def _marked(
     best = np.array([1, n_words], np.int64)
     n_places = int(np.bitwise_count(before).sum()) if before.size else n_words
     n_slots = min(max_slots, 1 << max(4, (n_places * 4 // 3).bit_length()))
-    n_rounds = -(-n_places * 4 // (3 * n_slots))
+    n_rounds = max(1, -(-n_places * 4 // (3 * n_slots)))
     pruned = before.size > 0
     table, scratch = np.zeros(2 * n_slots, np.uint64), (np.zeros(PAD, np.uint8), np.empty(N_MARKS, np.int32))
     ring = np.zeros(3 * RING, np.uint64)
-    for turn in range(n_rounds):
+    turn = 0
+    while turn < n_rounds:
         table.fill(0)
         tables = PAGE_OF, FLAGS, before if pruned else repeated
-        _mark(*text, n, joined, turn, n_rounds, pruned, *tables, *scratch, ring, table, repeated, again, best)
+        if _mark(*text, n, joined, turn, n_rounds, pruned, *tables, *scratch, ring, table, repeated, again, best):
+            turn += 1
+            continue
+        turn, n_rounds = 0, 2 * n_rounds  # the hashes were unevenly spread: again, in smaller parts
+        repeated.fill(0)
+        again.fill(0)
+        best[:] = 1, n_words
     return repeated, again, best
 
 

@@ -36,6 +36,7 @@ _U32_OUT = types.Array(types.uint32, 1, "C")
 _F32_OUT = types.Array(types.float32, 1, "C")
 _F64_OUT = types.Array(types.float64, 1, "C")
 _FNV_START, _FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
+END_OF_LINE = np.frombuffer(b"</s>", np.uint8)  # the word that ends a text, for `eos_in`
 _EOS_KEY = np.uint64(int.from_bytes(b"</s>", "little"))
 _LABEL_KEY = np.uint64(int.from_bytes(b"__label_", "little"))
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -344,7 +345,7 @@ def _flat(file, shape, matrix, hidden, threshold, output, ids, scores, first, k)
 
 @kernel(
     types.void(
-        *(U8_IN, I64_IN, I64_IN, types.int64, types.float32),
+        *(U8_IN, I64_IN, I64_IN, U8_IN, types.int64, types.float32),
         *(U8_IN, I64_IN, I64_IN, I64_IN, I64_IN, _I32_IN, _U32_IN, _I32_IN, _I32_IN, _I32_IN),
         *(U64_OUT, I32_OUT, _F32_OUT, _F64_OUT, _F32_OUT, U64_OUT, I32_OUT, _F32_OUT),
         *(I32_OUT, _F32_OUT),
@@ -354,6 +355,7 @@ def predict(
     data,
     starts,
     ends,
+    eos_in,
     k,
     threshold,
     file_in,
@@ -384,7 +386,6 @@ def predict(
     keys, n_rows_of, sums = pointer(keys_out), pointer(n_rows_out), pointer(sums_out)
     total, hidden, open_hashes = pointer(total_out), pointer(hidden_out), pointer(open_out)
     stack, scratch, ids, scores = pointer(stack_out), pointer(scratch_out), pointer(ids_out), pointer(scores_out)
-    eos_in = np.array([60, 47, 115, 62], np.uint8)
     text, eos = pointer(data), pointer(eos_in)
     dim, n_words, bucket = at(shape, DIM), at(shape, N_WORDS), at(shape, BUCKET)
     n_joined = at(shape, WORD_NGRAMS) - 1
@@ -443,18 +444,16 @@ def predict(
                 put(keys, 4 * slot + 3, key3)
                 for d in range(dim):
                     put(sums, first + d, np.float32(0.0))
-                n_own = 0
+                n_own = np.int64(0)
                 entry = _word_id(source, begin, q, h, file, begins, lengths, hashes, slots, word_mask)
                 if entry >= n_words or (entry < 0 and _is_label(source, begin, q, key0)):
-                    n_own = -1  # a label is no word
+                    n_own = np.int64(-1)  # a label is no word
                 else:
                     if entry >= 0:
                         _add_row(file, inputs, dim, entry, sums, first)
-                        n_own = 1
+                        n_own = np.int64(1)
                     if not last and at(shape, MAXN) > 0:
-                        n_own += _add_ngrams(
-                            source, begin, q, file, shape, pruned, pruned_mask, inputs, sums, first
-                        )
+                        n_own += _add_ngrams(source, begin, q, file, shape, pruned, pruned_mask, inputs, sums, first)
                 put(n_rows_of, slot, np.int32(n_own))
             n_own = np.int64(at(n_rows_of, slot))
             if n_own < 0:
@@ -485,9 +484,7 @@ def predict(
             for d in range(dim):
                 put(hidden, d, np.float32(at(total, d) / n_rows))
             if at(shape, LOSS) == HIERARCHICAL:
-                n_kept = _walk(
-                    file, shape, outputs, tree, hidden, threshold, stack, scratch, ids, scores, row * k, k
-                )
+                n_kept = _walk(file, shape, outputs, tree, hidden, threshold, stack, scratch, ids, scores, row * k, k)
             else:
                 n_kept = _flat(file, shape, outputs, hidden, threshold, scratch, ids, scores, row * k, k)
         for place in range(row * k, row * k + n_kept):

@@ -1,0 +1,33 @@
+"""The base of filters that count words: by compiled statistics, or by a segmenter where words are not set apart by spaces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tamis.stages.text.filters.base import StatisticsFilter
+from tamis.stages.text.filters.words import is_segmented, word_splitter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class WordsFilter(StatisticsFilter):
+    """Subclasses have a parameter `lang` and say in `score_words` what the statistics mean, word by word."""
+
+    lang: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if is_segmented(self.lang):
+            word_splitter(self.lang)  # a missing segmenter is said now, not in a worker
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        return () if is_segmented(self.lang) else self.compares
+
+    def score_words(self, text: str, words: list[str]) -> float:
+        raise NotImplementedError(f"{type(self).__name__} has no score for words of a segmented language")
+
+    def score_batch(self, texts: pa.Array) -> Any:
+        split = word_splitter(self.lang)
+        return [self.score_words(text or "", split(text or "")) for text in texts.to_pylist()]

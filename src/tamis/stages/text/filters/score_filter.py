@@ -1,0 +1,336 @@
+"""Score, Filter and ScoreFilter: filters as stages. Each takes one filter or a chain of them.
+
+A chain is applied in order, and a document goes with the first filter that drops it: later filters do not see it any more.
+Statistics that the filters compare are computed once per batch for the whole chain (in two steps: the dear ones, n-grams,
+only for documents that are left when the first filter asks for them).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tamis.errors import PipelineError, UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.text.filters.base import DocumentFilter
+from tamis.stages.text.filters.statistics import Measured, is_dear
+from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+_log = logging.getLogger("tamis.filters")
+_Function = Callable[[Any], Any]
+_One = DocumentFilter | _Function
+
+
+class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """What the three stages share: the life cycle of their filters, and what a changed pipeline is recognised by."""
+
+    kernel_groups: ClassVar[tuple[str, ...]] = ("text",)
+
+    def _adopt(self, filters: list[Any], default_name: str, kind: str) -> None:
+        if self.name == default_name:
+            names = [_name_of(f) for f in filters]
+            self.name = names[0] if len(names) == 1 else f"{kind}_chain_of_" + "_".join(names)
+        # The engine compares public settings when a run is resumed; filters often keep theirs in private attributes.
+        self.filter_settings = [
+            {k: v for k, v in vars(f).items() if isinstance(v, (bool, int, float, str, type(None), list, tuple, dict))}
+            for f in filters
+            if isinstance(f, DocumentFilter)
+        ]
+
+    def _objects(self) -> list[DocumentFilter]:
+        raise NotImplementedError
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        for one in self._objects():
+            _call(one, "model_check_or_download")
+        _warm_up({name for one in self._objects() for name in one.statistics})
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        for one in self._objects():
+            _call(one, "load_model")
+            _call(one, "load_tokenizer")
+
+    def ray_stage_spec(self) -> dict[str, Any]:
+        loads = [o for o in self._objects() if hasattr(o, "load_model") or hasattr(o, "load_tokenizer")]
+        return {"is_actor_stage": bool(loads)}
+
+
+@dataclass(repr=False)
+class Score(_Filters):
+    """Add scores as columns; nothing is dropped. `score_fn` is a function of the text, a DocumentFilter, or a list of these.
+
+    With a list, `score_field` is a list of as many names; `text_field` is one name for all, or a list. A function gets "" for
+    a null text.
+    """
+
+    score_fn: _One | list[_One]
+    score_field: str | list[str]
+    text_field: str | list[str] = "text"
+    name: str = "score_fn"
+
+    def __post_init__(self) -> None:
+        self.score_fn = _as_list(self.score_fn, "score_fn", "Score")
+        n = len(self.score_fn)
+        self.score_field = _spread(self.score_field, n, str, "score_field", "Score", repeat=False)
+        self.text_field = _spread(self.text_field, n, str, "text_field", "Score")
+        self._adopt(self.score_fn, "score_fn", "score")
+
+    def inputs(self) -> Any:
+        return ["data"], _distinct(self.text_field)
+
+    def outputs(self) -> Any:
+        return ["data"], _distinct(self.score_field)
+
+    def _objects(self) -> list[DocumentFilter]:
+        return [f for f in self.score_fn if isinstance(f, DocumentFilter)]  # type: ignore[union-attr]
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+
+        batch, everything = task, np.arange(task.num_items)
+        for fn, text_field, score_field in zip(self.score_fn, self.text_field, self.score_field, strict=True):  # type: ignore[arg-type]
+            measured = Measured(batch, text_field)
+            together = zip(self.score_fn, self.text_field, strict=True)  # type: ignore[arg-type]
+            same = [f for f, field in together if field == text_field and isinstance(f, DocumentFilter)]
+            scores = _scores(fn, measured, everything, same)
+            batch = batch.with_column(score_field, _column(scores, score_field))
+        return batch
+
+
+@dataclass(repr=False)
+class Filter(_Filters):
+    """Keep documents by a column that is there already. `filter_fn`: a function of the value, a DocumentFilter, or a list.
+
+    Values are passed as they are, null as None. With a list, `filter_field` is a list of as many names; `invert` is one
+    value for all, or a list. `verbose` logs how many documents of each batch stay.
+    """
+
+    filter_fn: _One | list[_One]
+    filter_field: str | list[str]
+    invert: bool | list[bool] = False
+    name: str = "filter_fn"
+    verbose: bool = False
+
+    def __post_init__(self) -> None:
+        self.filter_fn = _as_list(self.filter_fn, "filter_fn", "Filter")
+        n = len(self.filter_fn)
+        self.filter_field = _spread(self.filter_field, n, str, "filter_field", "Filter", repeat=False)
+        self.invert = _spread(self.invert, n, bool, "invert", "Filter")
+        self._adopt(self.filter_fn, "filter_fn", "filter")
+
+    def inputs(self) -> Any:
+        return ["data"], _distinct(self.filter_field)
+
+    def _objects(self) -> list[DocumentFilter]:
+        return [f for f in self.filter_fn if isinstance(f, DocumentFilter)]  # type: ignore[union-attr]
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+
+        left = np.arange(task.num_items)
+        reasons = _reasons(self.filter_fn)  # type: ignore[arg-type]
+        for fn, field, invert, reason in zip(self.filter_fn, self.filter_field, self.invert, reasons, strict=True):  # type: ignore[arg-type]
+            values = task.column(field).take(_positions(left)).to_pylist()
+            keep = fn.keep_document if isinstance(fn, DocumentFilter) else fn
+            mask = np.fromiter((bool(keep(v)) for v in values), bool, len(values)) ^ invert
+            limits = fn.thresholds() if isinstance(fn, DocumentFilter) else {}
+            gone = [v for v, stays in zip(values, mask, strict=True) if not stays]
+            self._note_drops(task.serial[left[~mask]], _inverted(reason, invert), gone, limits)
+            left = left[mask]
+        return _result(self, task, left)
+
+
+@dataclass(repr=False)
+class ScoreFilter(_Filters):
+    """Score documents and keep those that the filter keeps. `filter_obj`: a DocumentFilter, or a list applied in order.
+
+    `score_field` keeps scores as columns (a name per filter, None for those not wanted); `invert` keeps what would be
+    dropped; with a list each may be a list. `verbose` logs how many documents of each batch stay.
+    """
+
+    filter_obj: DocumentFilter | list[DocumentFilter]
+    text_field: str | list[str] = "text"
+    score_field: str | list[str | None] | None = None
+    invert: bool | list[bool] = False
+    name: str = "score_filter"
+    verbose: bool = False
+
+    def __post_init__(self) -> None:
+        self.filter_obj = _as_list(self.filter_obj, "filter_obj", "ScoreFilter")
+        for one in self.filter_obj:
+            if not isinstance(one, DocumentFilter):
+                raise UsageError(
+                    f"ScoreFilter: filter_obj must be a DocumentFilter, got {type(one).__name__}; a function goes into Score"
+                )
+        n = len(self.filter_obj)
+        self.text_field = _spread(self.text_field, n, str, "text_field", "ScoreFilter")
+        self.invert = _spread(self.invert, n, bool, "invert", "ScoreFilter")
+        if self.score_field is None:
+            self.score_field = [None] * n
+        self.score_field = _spread(self.score_field, n, (str, type(None)), "score_field", "ScoreFilter", repeat=False)
+        self._adopt(self.filter_obj, "score_filter", "score_filter")
+
+    def inputs(self) -> Any:
+        return ["data"], _distinct(self.text_field)
+
+    def outputs(self) -> Any:
+        return ["data"], _distinct(f for f in self.score_field if f is not None)  # type: ignore[union-attr]
+
+    def _objects(self) -> list[DocumentFilter]:
+        return self.filter_obj  # type: ignore[return-value]
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+
+        filters: list[Any] = self.filter_obj  # type: ignore[assignment]
+        rules = zip(filters, self.text_field, self.score_field, self.invert, _reasons(filters), strict=True)  # type: ignore[arg-type]
+        measured: dict[str, Measured] = {}
+        left = np.arange(task.num_items)
+        kept_scores: list[tuple[str, np.ndarray[Any, Any], Any]] = []
+        for i, (one, text_field, score_field, invert, reason) in enumerate(rules):
+            column = measured.setdefault(text_field, Measured(task, text_field))
+            later = [f for f, field in zip(filters[i:], self.text_field[i:], strict=True) if field == text_field]
+            scores = _scores(one, column, left, later)
+            mask = np.asarray(one.keep_texts(_chosen(column.texts, left), scores), bool) ^ invert
+            if score_field is not None:
+                kept_scores.append((score_field, left, scores))
+            gone = np.flatnonzero(~mask)
+            self._note_drops(task.serial[left[gone]], _inverted(reason, invert), _at(scores, gone), one.thresholds())
+            left = left[mask]
+        result = _result(self, task, left)
+        for column in measured.values():
+            column.hand_on(result, left)
+        for score_field, known, scores in kept_scores:
+            values = _at(scores, np.searchsorted(known, left))
+            result = result.with_column(score_field, _column(values, score_field))
+        return result
+
+
+# -- scoring ----------------------------------------------------------------------------------------------------------
+def _scores(fn: Any, measured: Measured, rows: np.ndarray[Any, Any], chain: Sequence[Any]) -> Any:
+    """One score per row, by statistics where the filter names them. `chain`: filters that will look at the same texts."""
+    if not isinstance(fn, DocumentFilter):
+        return [fn("" if text is None else text) for text in _chosen(measured.texts, rows).to_pylist()]
+    wanted = fn.statistics
+    if wanted:
+        dear = any(map(is_dear, wanted))
+        also = {s for f in chain for s in f.statistics if is_dear(s) == dear}
+        return fn.score_from(measured.get(wanted, rows, also))
+    scores = fn.score_batch(_chosen(measured.texts, rows))
+    if len(scores) != len(rows):
+        raise PipelineError(f"{fn.name}: score_batch gave {len(scores)} scores for {len(rows)} texts")
+    return scores
+
+
+def _chosen(texts: pa.Array, rows: np.ndarray[Any, Any]) -> pa.Array:
+    return texts if len(rows) == len(texts) else texts.take(_positions(rows))
+
+
+def _positions(rows: np.ndarray[Any, Any]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(rows)
+
+
+def _at(scores: Any, where: np.ndarray[Any, Any]) -> Any:
+    """Some of the scores, which are an array of numpy or Arrow, or a list."""
+    import numpy as np
+    import pyarrow as pa
+
+    if isinstance(scores, np.ndarray):
+        return scores[where]
+    if isinstance(scores, (pa.Array, pa.ChunkedArray)):
+        return scores.take(_positions(where))
+    return [scores[i] for i in where]
+
+
+def _column(scores: Any, field: str) -> pa.Array:
+    import pyarrow as pa
+
+    if isinstance(scores, pa.ChunkedArray):
+        return pa.concat_arrays(scores.chunks) if scores.num_chunks else pa.array([], scores.type)
+    try:
+        return scores if isinstance(scores, pa.Array) else pa.array(scores)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
+        raise PipelineError(
+            f"score_field {field!r}: the scores of one batch must be of one kind (numbers, or texts): {exc}"
+        ) from None
+
+
+def _result(stage: Filter | ScoreFilter, task: DocumentBatch, left: np.ndarray[Any, Any]) -> DocumentBatch:
+    if stage.verbose and task.num_items:
+        _log.info("%s: kept %d of %d documents", stage.name, len(left), task.num_items)
+    return task if len(left) == task.num_items else task.take(left)
+
+
+def _warm_up(statistics: set[str]) -> None:
+    """Load the compiled code before any memory cap is set."""
+    if statistics:
+        import pyarrow as pa
+
+        from tamis.stages.text.filters.statistics import measure
+
+        measure(pa.array(["one two three", None], pa.large_string()), statistics)
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+def _call(one: DocumentFilter, hook: str) -> None:
+    found = getattr(one, hook, None)
+    if found is not None:
+        found()
+
+
+def _name_of(one: Any) -> str:
+    if isinstance(one, DocumentFilter):
+        return one.name
+    return str(getattr(one, "__name__", type(one).__name__))
+
+
+def _reasons(filters: Sequence[Any]) -> list[str]:
+    """Names of the filters, numbered where one appears twice."""
+    seen: dict[str, int] = {}
+    reasons = []
+    for name in map(_name_of, filters):
+        seen[name] = seen.get(name, 0) + 1
+        reasons.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return reasons
+
+
+def _inverted(reason: str, invert: bool) -> str:
+    return f"{reason} (inverted)" if invert else reason
+
+
+def _distinct(names: Any) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+def _as_list(given: Any, parameter: str, stage: str) -> list[Any]:
+    found = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not found:
+        raise UsageError(f"{stage}: {parameter} is an empty list; give at least one filter")
+    for one in found:
+        if not isinstance(one, DocumentFilter) and not callable(one):
+            raise UsageError(
+                f"{stage}: {parameter} must be a DocumentFilter or a function, got {type(one).__name__} ({one!r})"
+            )
+        if isinstance(one, type):
+            raise UsageError(
+                f"{stage}: {parameter} must be a filter, not the class {one.__name__}; write {one.__name__}(...)"
+            )
+    return found
+
+
+def _spread(given: Any, n: int, kind: Any, parameter: str, stage: str, repeat: bool = True) -> list[Any]:
+    """One value per filter: a list of as many, or (if it makes sense) one value for all."""
+    values = list(given) if isinstance(given, (list, tuple)) else [given] * (n if repeat else 1)
+    if len(values) != n or not all(isinstance(v, kind) for v in values):
+        raise UsageError(
+            f"{stage}: {parameter} must be {'one value or ' if repeat else ''}a list of one per filter ({n}), got {given!r}"
+        )
+    return values

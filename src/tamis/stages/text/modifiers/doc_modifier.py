@@ -1,0 +1,72 @@
+"""What a modifier is: one method that turns a text into a text, and two optional ones that make it fast."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class DocumentModifier(ABC):
+    """Changes texts. Write `modify_document`; `modify_batch` and `candidates` have working defaults.
+
+    A modifier is never given a null. Its public attributes are its parameters: a run that is resumed compares them.
+    """
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    @abstractmethod
+    def modify_document(self, text: str) -> Any:
+        """The new text; None makes it null."""
+
+    def candidates(self, texts: pa.Array) -> pa.Array | None:
+        """Booleans: which texts may change at all; None: any of them. The others are not even looked at in Python."""
+        return None
+
+    def modify_batch(self, texts: pa.Array) -> pa.Array:
+        """All texts of a batch at once: a new array of the same length, or the same array if nothing changed."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        maybe = self.candidates(texts)
+        mask = texts.is_valid() if maybe is None else pc.fill_null(maybe, False)
+        at, results = [], []
+        for i in np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist():
+            before = texts[i].as_py()  # one by one: a list of all texts would double the memory of the batch
+            after = self.modify_document(before)
+            if after is not before and after != before:
+                at.append(i)
+                results.append(after)
+        if not at:
+            return texts
+        if any(r is not None and not isinstance(r, str) for r in results):
+            made = dict(zip(at, results, strict=True))
+            return pa.array([made.get(i, t.as_py()) for i, t in enumerate(texts)])
+        changed = np.zeros(len(texts), bool)
+        changed[at] = True
+        return pc.replace_with_mask(texts, pa.array(changed), pa.array(results, texts.type))
+
+    def take_metrics(self) -> dict[str, float]:
+        """Counts of what was done since the last call; `Modify` logs them as its own."""
+        return {}
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_"))
+        return f"{type(self).__name__}({shown})"
+
+
+class ColumnModifier(DocumentModifier):
+    """A modifier that works on whole columns (`modify_batch`); one document is a column of one."""
+
+    def modify_document(self, text: str) -> Any:
+        import pyarrow as pa
+
+        return self.modify_batch(pa.array([text], pa.large_string()))[0].as_py()
+
+    @abstractmethod
+    def modify_batch(self, texts: pa.Array) -> pa.Array: ...

@@ -1,0 +1,28 @@
+"""Texts as fastText wants them for training: one line with a label in front."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tamis.errors import UsageError
+from tamis.stages.text.modifiers.doc_modifier import ColumnModifier
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class FastTextLabelModifier(ColumnModifier):
+    """`label text`, with line feeds and any `__label__` inside the text made spaces."""
+
+    def __init__(self, label: str) -> None:
+        if not isinstance(label, str) or not label:
+            raise UsageError(f"FastTextLabelModifier(label=...): expected a label such as '__label__hq', got {label!r}")
+        self.label = label
+
+    def modify_batch(self, texts: pa.Array) -> pa.Array:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for pattern in ("\n", "__label__"):
+            texts = pc.replace_substring(texts, pattern=pattern, replacement=" ")
+        return pc.binary_join_element_wise(pa.scalar(self.label, texts.type), texts, pa.scalar(" ", texts.type))

@@ -1,0 +1,72 @@
+"""Markdown marks: bold, italic, underline and links.
+
+Emphasis by stars and links are found by RE2, in linear time. Emphasis by underscores needs to look around (snake_case is no
+emphasis), which RE2 cannot: a scanner does that, in documents that have an underscore.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from tamis.stages.text.modifiers.doc_modifier import ColumnModifier, DocumentModifier
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BOLD, _ITALIC, _LINK = r"\*\*(.*?)\*\*", r"\*(.*?)\*", r"\[.*?\]\((.*?)\)"
+
+
+class MarkdownRemover(ColumnModifier):
+    """`**bold**`, `*italic*`, `_underline_` and `__underline__` lose their marks; of `[text](url)` the url stays."""
+
+    def modify_batch(self, texts: pa.Array) -> pa.Array:
+        import pyarrow.compute as pc
+
+        for pattern in (_BOLD, _ITALIC):
+            texts = pc.replace_substring_regex(texts, pattern=pattern, replacement=r"\1")
+        texts = _Underscores().modify_batch(texts)
+        return pc.replace_substring_regex(texts, pattern=_LINK, replacement=r"\1")
+
+
+class _Underscores(DocumentModifier):
+    def candidates(self, texts: pa.Array) -> pa.Array:
+        import pyarrow.compute as pc
+
+        return pc.match_substring(texts, pattern="_")
+
+    def modify_document(self, text: str) -> str:
+        return "\n".join([_without_underscores(line) if "_" in line else line for line in text.split("\n")])
+
+
+def _without_underscores(line: str) -> str:
+    """As in CommonMark, marks open after what is no word character and close before it, and hug what they enclose."""
+    closers: dict[int, list[int]] = {1: [], 2: []}  # width of the mark -> where it can close
+    n, at = len(line), line.find("_")
+    while at >= 0:
+        if at > 0 and not line[at - 1].isspace():
+            if at + 1 == n or not _is_word(line[at + 1]):
+                closers[1].append(at)
+            elif line[at + 1] == "_" and (at + 2 == n or not _is_word(line[at + 2])):
+                closers[2].append(at)
+        at = line.find("_", at + 1)
+    parts, done, at = [], 0, line.find("_")
+    while at >= 0:
+        following = at + 1
+        if at == 0 or not _is_word(line[at - 1]):
+            for width in (2, 1) if line.startswith("__", at) else (1,):
+                begin = at + width
+                if begin >= n or line[begin].isspace():
+                    continue
+                k = bisect_left(closers[width], begin + 1)
+                if k < len(closers[width]):
+                    end = closers[width][k]
+                    parts += [line[done:at], line[begin:end]]
+                    done = following = end + width
+                    break
+        at = line.find("_", following)
+    return "".join([*parts, line[done:]])
+
+
+def _is_word(c: str) -> bool:
+    return c == "_" or c.isalnum()

@@ -1,0 +1,62 @@
+"""Broken encodings and stray characters, repaired by ftfy (extra `text`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import MissingExtra, UsageError
+from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class UnicodeReformatter(DocumentModifier):
+    """`ftfy.fix_text` with these settings (ftfy's documentation says what each does); `explain` changes nothing here."""
+
+    def __init__(
+        self,
+        unescape_html: bool | str = "auto",
+        remove_terminal_escapes: bool = True,
+        fix_encoding: bool = True,
+        restore_byte_a0: bool = True,
+        replace_lossy_sequences: bool = True,
+        decode_inconsistent_utf8: bool = True,
+        fix_c1_controls: bool = True,
+        fix_latin_ligatures: bool = False,
+        fix_character_width: bool = False,
+        uncurl_quotes: bool = False,
+        fix_line_breaks: bool = False,
+        fix_surrogates: bool = True,
+        remove_control_chars: bool = True,
+        normalization: str | None = None,
+        max_decode_length: int = 1000000,
+        explain: bool = True,
+    ) -> None:
+        if normalization not in (None, "NFC", "NFD", "NFKC", "NFKD"):
+            raise UsageError(f"UnicodeReformatter(normalization=...): expected NFC, NFD, NFKC, NFKD or None, got {normalization!r}")  # fmt: skip
+        self.settings = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
+        _import_ftfy()
+        self._config: Any = None
+
+    def candidates(self, texts: pa.Array) -> pa.Array:
+        r"""ftfy changes printable ASCII only where there is an HTML entity (or `\r`, when it may fix line breaks)."""
+        import pyarrow.compute as pc
+
+        fine = r"\n\t -%'-~" + ("" if self.settings["fix_line_breaks"] else r"\r")
+        return pc.match_substring_regex(texts, pattern=f"[^{fine}]")
+
+    def modify_document(self, text: str) -> str:
+        ftfy = _import_ftfy()
+        if self._config is None:
+            self._config = ftfy.TextFixerConfig(**self.settings)
+        fixed: str = ftfy.fix_text(text, config=self._config)
+        return fixed
+
+
+def _import_ftfy() -> Any:
+    try:
+        import ftfy
+    except ImportError:
+        raise MissingExtra("UnicodeReformatter", "text") from None
+    return ftfy
