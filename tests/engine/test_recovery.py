@@ -143,3 +143,15 @@ def test_without_leaves_what_a_feeder_has_not_handed_out() -> None:
     assert left([(0, 50), (80, TO_END)], 0, 60) == [(80, TO_END)]
     assert left([(0, 50), (80, TO_END)], 0, 90) == [(90, TO_END)]
     assert left([(5, 9)], 5, 9) == []
+
+
+def test_a_stage_that_cannot_be_set_up_ends_the_run_at_once():
+    unit = Unit(1, [Piece(0, Kind.BYTES, "a.jsonl", 0, 100)])
+    assert decide(unit, {"kind": "setup", "error": "RuntimeError: no model", "in_setup": True}).what == "fail"
+
+
+def test_a_setup_that_needs_more_memory_is_tried_alone_and_never_split():
+    unit = Unit(1, [Piece(0, Kind.BYTES, "a.jsonl", 0, 100)], n_records=10, cut=50)
+    report = {"kind": "memory", "error": "MemoryError", "in_setup": True}
+    assert decide(unit, report).what == "alone"
+    assert decide(unit, report).what == "infeasible"

@@ -24,17 +24,112 @@ from tamis.kernels.text_stats import STATISTICS, statistics
 PIECES = [
     *(" ", "  ", "\n", "\n\n", "\n\n\n", "\t", "\r\n", "\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x1f", "\x85"),
     *("\xa0", "\u1680", "\u2003", "\u2028", "\u2029", "\u202f", "\u3000", "\u200b", "\u0301", "\x00", "\x08", "\x7f"),
-    *(".", "..", "...", "…", "[...]", "(...)", "[…]", "-»", "»", "!", "?", '"', "'", "”", "。", "।", "𑁇", "!?", ".)", '."'),
+    *(
+        ".",
+        "..",
+        "...",
+        "…",
+        "[...]",
+        "(...)",
+        "[…]",
+        "-»",
+        "»",
+        "!",
+        "?",
+        '"',
+        "'",
+        "”",
+        "。",
+        "।",
+        "𑁇",
+        "!?",
+        ".)",
+        '."',
+    ),
     *("•", "‣", "⦿", "-", "*", "- ", "• ", "#", "##", "#a#", "#é#", "#a#b", "(", ")", "[", "]", "{", "}", "⟨", "⟩"),
-    *("a", "b", "ab", "A", "é", "ß", "漢", "字", "😀", "\U00020000", "K", "İ", "1", "٣", "²", "Ⅷ", "the", "The", "be", "to"),
-    *("of", "and", "that", "have", "with", "the\x00", "read more", "Read MORE..", "read  more", "x" * 15, "x" * 16, "y" * 17),
-    *("word", "and so on", "a b a b", "lorem ipsum", "Lorem Ipsum", "lorem", "ipsum", "javascript", "JavaScript", "java"),
+    *(
+        "a",
+        "b",
+        "ab",
+        "A",
+        "é",
+        "ß",
+        "漢",
+        "字",
+        "😀",
+        "\U00020000",
+        "K",
+        "İ",
+        "1",
+        "٣",
+        "²",
+        "Ⅷ",
+        "the",
+        "The",
+        "be",
+        "to",
+    ),
+    *(
+        "of",
+        "and",
+        "that",
+        "have",
+        "with",
+        "the\x00",
+        "read more",
+        "Read MORE..",
+        "read  more",
+        "x" * 15,
+        "x" * 16,
+        "y" * 17,
+    ),
+    *(
+        "word",
+        "and so on",
+        "a b a b",
+        "lorem ipsum",
+        "Lorem Ipsum",
+        "lorem",
+        "ipsum",
+        "javascript",
+        "JavaScript",
+        "java",
+    ),
     *("privacy policy", "Privacy Policy", "PRIVACY & COOKIES POLICY", "privacy and cookies policy", "privacy overview"),
-    *("cookie policy", "cooKie policy", "uses cookies", "use of cookies", "use cookies", "terms of use", "Terms Of Use"),
+    *(
+        "cookie policy",
+        "cooKie policy",
+        "uses cookies",
+        "use of cookies",
+        "use cookies",
+        "terms of use",
+        "Terms Of Use",
+    ),
     *("necessary cookies are absolutely essential", "any cookies that may not be particularly necessary", "cookies"),
     *("if you continue to browse this site without changing your cookie settings", "prİvacy policy", "policy"),
-    *("http://", "https://", "httpss://", "http://a", "https://porn.x/%41%4", "http://a%zz<b>;c[d]^e", "HTTP://x", "://"),
-    *("http://http://x", "hhttps://é", "porn", "[1]", "[12]", "[]", "[edit]", "[citation needed]", "[٣]", ".[1]", "[1]."),
+    *(
+        "http://",
+        "https://",
+        "httpss://",
+        "http://a",
+        "https://porn.x/%41%4",
+        "http://a%zz<b>;c[d]^e",
+        "HTTP://x",
+        "://",
+    ),
+    *(
+        "http://http://x",
+        "hhttps://é",
+        "porn",
+        "[1]",
+        "[12]",
+        "[]",
+        "[edit]",
+        "[citation needed]",
+        "[٣]",
+        ".[1]",
+        "[1].",
+    ),
 ]
 texts = st.one_of(
     st.lists(st.sampled_from(PIECES), max_size=60).map("".join),
@@ -91,7 +186,7 @@ def test_one_document_by_hand() -> None:
     assert {name: int(found[name][0]) for name in expected} == expected
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(st.lists(st.one_of(st.none(), texts), min_size=1, max_size=4))
 def test_text_made_of_pieces(documents: list[str | None]) -> None:
     check(documents)
@@ -129,13 +224,22 @@ CHEAP = sorted(STATISTICS.keys() - {name for name in STATISTICS if "gram" in nam
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_every_code_point(context: str) -> None:
     """Documents of one code point each; n-grams do not depend on what a character is."""
-    step = 3 if context == CONTEXTS[0] else 17
+    step = 1 if context == CONTEXTS[0] else 5
     points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
     points = [c for c in points if c < 0x3100 or c % step == 0]
     documents = [context.replace("{}", chr(c)) for c in points]
     found = statistics(string_buffers(pa.array(documents)), CHEAP)
     columns = {name: found[name].tolist() for name in CHEAP}
-    simple = ("chars", "whitespace_chars", "alpha_chars", "digits", "words", "words_with_alpha", "split_lines", "sentences")
+    simple = (
+        "chars",
+        "whitespace_chars",
+        "alpha_chars",
+        "digits",
+        "words",
+        "words_with_alpha",
+        "split_lines",
+        "sentences",
+    )
     for row, document in enumerate(documents):
         words = document.split()
         assert (
@@ -147,13 +251,13 @@ def test_every_code_point(context: str) -> None:
             columns["split_lines"][row],
         ) == (
             len(document),
-            sum([c.isspace() for c in document]),
-            sum([c.isalpha() for c in document]),
+            sum(c.isspace() for c in document),
+            sum(c.isalpha() for c in document),
             len(words),
-            sum([any([c.isalpha() for c in word]) for word in words]),
+            sum(any(c.isalpha() for c in word) for word in words),
             len(document.splitlines()),
         ), (simple, points[row])
-    for row in [row for row, point in enumerate(points) if point < 0x3100 and point % 5 == 0 or point < 0x300]:
+    for row in [row for row, point in enumerate(points) if (point < 0x3100 and point % 5 == 0) or point < 0x300]:
         for name, value in text_twin.statistics(documents[row]).items():
             assert name not in columns or columns[name][row] == value, (name, documents[row])
 
@@ -173,7 +277,7 @@ def corpus() -> Iterator[str]:
 
 @pytest.mark.corpus
 def test_sample_of_the_corpus() -> None:
-    documents = [text for text in corpus() if len(text) < 20_000]
+    documents = [text for text in corpus() if len(text) < 10_000]
     check(random.Random(1).sample(documents, 2000))
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tamis.cli import demo, doctor, inspect, plan, quarantine, resume, run, split
+from tamis.cli import demo, doctor, filter, inspect, plan, quarantine, resume, run, split
 from tamis.errors import TamisError
 
 
@@ -45,6 +45,7 @@ app = typer.Typer(
 
 # One line per command, in the order of `tamis --help`.
 app.command("run")(run.run)
+app.command("filter")(filter.filter_)
 app.command("plan")(plan.plan)
 app.command("resume")(resume.resume)
 app.command("quarantine")(quarantine.quarantine)

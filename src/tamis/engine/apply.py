@@ -26,6 +26,10 @@ class StageFailure(Exception):
         self.stage, self.cause = stage, cause
 
 
+class SetupFailure(StageFailure):
+    """A stage's setup() raised: no document is to blame."""
+
+
 def identify(batch: DocumentBatch) -> None:
     """Give a fresh batch its identities: the content hash of each record."""
     if batch._rows is None:

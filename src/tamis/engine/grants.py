@@ -65,6 +65,12 @@ class Grants:
         )
         return max(MIN_BLOCK_BYTES, size)
 
+    def budget_for(self, unit: Unit, failed_cap_bytes: int) -> int:
+        """An estimate of the budget that a unit needs which failed alone: what the model says, at least half as much again."""
+        size = unit.known_bytes or unit.block_bytes
+        need = max(self.predictors[unit.segment].reserve(size, size), failed_cap_bytes * 3 // 2)
+        return self.config.budget_bytes - self.pool(1) + need
+
     # -- learning -------------------------------------------------------------------------------------------------------
     def learn(self, unit: Unit, report: Mapping[str, Any]) -> None:
         decoded = int(report.get("decoded_bytes", 0))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tamis.engine import handover, output
-from tamis.engine.apply import StageFailure, identify, run_stage
+from tamis.engine.apply import SetupFailure, StageFailure, identify, run_stage
 from tamis.engine.feeding import feed
 from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger, StageBook
@@ -65,6 +65,9 @@ class UnitRunner:
                 report = self._process(unit, base, say)
         except TooLarge as exc:
             report = {"type": "too_large", "info": exc.info}
+        except SetupFailure as exc:
+            report = _failure("memory" if is_memory_failure(exc.cause) else "setup", exc.cause, exc.stage)
+            report["in_setup"] = True
         except StageFailure as exc:
             report = _failure("memory" if is_memory_failure(exc.cause) else "error", exc.cause, exc.stage)
         except OSError as exc:
@@ -86,7 +89,7 @@ class UnitRunner:
             try:
                 stage.setup(None)
             except Exception as exc:
-                raise StageFailure(f"{label} (its setup)", exc) from exc
+                raise SetupFailure(f"{label} (its setup)", exc) from exc
         self._ready.add(segment)
 
     def teardown(self) -> None:

@@ -1,6 +1,7 @@
 """What to do with a unit that failed. Pure: every answer changes something, so nothing is retried for ever.
 
 memory failure   split in two; one record: alone with the whole budget; still too much: infeasible, the run ends incomplete
+in setup()       alone with the whole budget, then infeasible; any other error there ends the run: no document is to blame
 stage error,     once more on a fresh worker; then split until one record is left; that record goes to quarantine
 crash, timeout
 killed for       again, unchanged: it was not its fault (five times, then as a crash)
@@ -62,8 +63,10 @@ def decide(unit: Unit, report: dict[str, Any]) -> Verdict:
         return Verdict("retry") if unit.n_failures < 3 else Verdict("fail")
     if unit.mode is Mode.FEED:
         return _decide_feed(unit, kind, error)
+    if kind == "setup":
+        return Verdict("fail")
     if kind == "memory":
-        return _decide_memory(unit)
+        return _decide_memory(unit, bool(report.get("in_setup")))
     unit.n_failures += 1
     own = unit.extra["own_failures"] = (
         unit.extra.get("own_failures", 0) + 1
@@ -88,7 +91,12 @@ def decide(unit: Unit, report: dict[str, Any]) -> Verdict:
     return Verdict("quarantine", f"{where}failed twice on one record, which goes to quarantine: {error}")
 
 
-def _decide_memory(unit: Unit) -> Verdict:
+def _decide_memory(unit: Unit, in_setup: bool) -> Verdict:
+    if in_setup:  # smaller partitions would not help
+        if unit.alone:
+            return Verdict("infeasible", f"a stage cannot be set up inside the memory budget, even alone: {unit.last_error}")
+        unit.alone = True
+        return Verdict("alone", "a stage could not be set up inside its cap, trying again with the whole budget")
     if can_split(unit) and not unit.alone:
         return Verdict("split", n_failures=unit.n_failures)
     if (other := _cut_otherwise(unit)) is not None:
@@ -101,7 +109,7 @@ def _decide_memory(unit: Unit) -> Verdict:
     return Verdict(
         "infeasible",
         f"one record of {piece.input_path} (at {piece.start}, {size} bytes or less) does not fit the memory budget even alone; "
-        "run again with a larger --memory, or set max_record below its size to quarantine it",
+        "set max_record below its size to quarantine it",
     )
 
 

@@ -531,9 +531,11 @@ class Supervisor:
                 Note("recovery", verdict.note, {"unit": unit.id, "kind": kind, "error": report.get("error", "")})
             )
         if verdict.what == "fail":
-            return actions + self._stop_fatal("worker", report.get("error", "a worker failed"))
+            stage = f"stage {report['stage']!r}: " if report.get("stage") else ""
+            return actions + self._stop_fatal("worker", stage + report.get("error", "a worker failed"))
         if verdict.what == "infeasible":
-            self.infeasible.append(verdict.note)
+            needed = self.grants.budget_for(unit, worker.cap_bytes)
+            self.infeasible.append(f"{verdict.note}, or run again with --memory {-(-needed // 10**6)}MB or more")
             return actions + self._give_up(unit)
         if verdict.what == "feed":
             self.roots.pop(unit.root, None)

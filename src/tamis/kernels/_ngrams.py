@@ -1,18 +1,18 @@
 """Repeated n-grams of the words of one document. Helpers for the repetition kernel.
 
-Every word has an id (equal words, equal ids, in the order of first appearance). An n-gram is repeated only where the
-(n-1)-grams at its place and the next are, so each level looks at fewer places than the one before, and the pair of their
-ids is an exact key. The table is emptied by counting up an epoch.
+An n-gram is repeated only where the (n-1)-grams at its place and the next are, so each level looks at fewer places than the
+one before. Words and pairs of words, by 64-bit hashes, first go through a filter of bytes; repeated pairs get an id in
+the order of first appearance, and from there on the two ids of neighbours are an exact key. The table is emptied by counting up an epoch.
 """
-# Compiled functions carry their types in the signatures of the kernels.
-# mypy: disable-error-code="no-untyped-def"
+# Compiled functions carry their types in the signatures of the kernels; numbers there change from int to int64.
+# mypy: disable-error-code="no-untyped-def, assignment"
 
 from __future__ import annotations
 
 import numpy as np
 
 from tamis.kernels._blocks import ONE, ZERO, block_at, valid_mask
-from tamis.kernels._intrinsics import at, copy_bytes, load_u64, lowest_bit, mask_eq, put
+from tamis.kernels._intrinsics import at, copy_bytes, load_u64, lowest_bit, mask_eq, put, rotl64, store_u64
 from tamis.kernels._jit import helper
 from tamis.kernels._words import K1
 from tamis.kernels.hash128 import hash_bytes
@@ -21,6 +21,7 @@ MAX_N = 10
 WIDTH = 4 * MAX_N + 4  # fractions per document: kind * (MAX_N + 1) + n
 TOP, DUPLICATE, GOPHER_TOP, GOPHER_DUPLICATE = 0, 11, 22, 33
 PREFIX = 16  # bytes by which repeated runs of joined words are first guessed
+FILTER = 4  # bytes of filter per slot of the table
 _32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
@@ -64,6 +65,59 @@ def _mix(key):
 
 
 @helper
+def _key(ids, k):
+    return np.uint64(at(ids, k)) << _32 | np.uint64(at(ids, k + 1))
+
+
+@helper
+def _pair(h, following):
+    return _mix(h + rotl64(following, np.uint64(29)))
+
+
+@helper
+def empty_filter(filter_, n_bytes):
+    for k in range(0, n_bytes, 8):
+        store_u64(filter_, k, ZERO)
+
+
+@helper
+def note(filter_, n_bytes, key):
+    """Count in one byte, without a branch: 0, 1, 3, 7, ... 255. Above 1: perhaps more than once; else surely not."""
+    k = np.int64(key & np.uint64(n_bytes - 1))
+    put(filter_, k, np.uint8(at(filter_, k) << 1 | 1))
+
+
+@helper
+def _noted(filter_, n_bytes, key):
+    return np.int64(at(filter_, np.int64(key & np.uint64(n_bytes - 1))) > 1)
+
+
+@helper
+def _pairs(n_words, hashes, filter_, n_bytes, places):
+    """Places of pairs of words that may be repeated; the filter holds the words. The number of places.
+
+    Two rounds of the filter leave a third of all places to the table, which costs five times as much for each.
+    """
+    n_places = 0
+    repeated = _noted(filter_, n_bytes, at(hashes, 0))
+    for k in range(n_words - 1):
+        following = _noted(filter_, n_bytes, at(hashes, k + 1))
+        put(places, n_places, np.int32(k))
+        n_places += repeated & following
+        repeated = following
+    empty_filter(filter_, n_bytes)
+    for j in range(n_places):
+        k = np.int64(at(places, j))
+        note(filter_, n_bytes, _pair(at(hashes, k), at(hashes, k + 1)))
+    n_left = 0
+    for j in range(n_places):
+        k = np.int64(at(places, j))
+        put(places, n_left, np.int32(k))
+        n_left += _noted(filter_, n_bytes, _pair(at(hashes, k), at(hashes, k + 1)))
+    return n_left
+
+
+@helper
 def _same_bytes(source, size, p, q, n_bytes):
     while n_bytes >= 8 and p + 8 <= size and q + 8 <= size:
         if load_u64(source, p) != load_u64(source, q):
@@ -71,10 +125,9 @@ def _same_bytes(source, size, p, q, n_bytes):
         p += 8
         q += 8
         n_bytes -= 8
-    for k in range(n_bytes):
-        if at(source, p + k) != at(source, q + k):
-            return False
-    return True
+    while n_bytes > 0 and at(source, p + n_bytes - 1) == at(source, q + n_bytes - 1):
+        n_bytes -= 1
+    return n_bytes <= 0
 
 
 @helper
@@ -126,18 +179,13 @@ def n_removed(source, size, s, e, marks, t, n, pad):
 
 @helper
 def levels(source, size, s, e, n_words, n_chars, last_n, duplicates, tops, work, pad, fractions, base):
-    """Levels 2 to last_n; ids and counts hold level 1. `duplicates` and `tops` have bit n where these are wanted.
+    """Levels 2 to last_n; the filter holds all words. `duplicates` and `tops` have bit n where these are wanted.
 
-    `work` = (table, slots, marks, total characters before each word, ids, counts, first places, places). Returns the epoch.
+    `work` = (table, slots, epoch, marks, total characters before each word, ids, counts, first places, places, hashes,
+    filter). Returns the epoch.
     """
-    table, n_slots, epoch, marks, totals, ids, counts, firsts, places = work
-    n_places = 0
-    repeated = np.int64(at(counts, at(ids, 0)) > 1)
-    for k in range(n_words - 1):
-        following = np.int64(at(counts, at(ids, k + 1)) > 1)
-        put(places, n_places, np.int32(k))
-        n_places += repeated & following
-        repeated = following
+    table, n_slots, epoch, marks, totals, ids, counts, firsts, places, hashes, filter_ = work
+    n_places = _pairs(n_words, hashes, filter_, FILTER * n_slots, places)
     for n in range(2, min(last_n, n_words) + 1):
         epoch += ONE
         n_ids = 0
@@ -146,7 +194,7 @@ def levels(source, size, s, e, n_words, n_chars, last_n, duplicates, tops, work,
             covered = np.int64(0)  # words before this one are counted already
             for j in range(n_places):
                 k = np.int64(at(places, j))
-                key = np.uint64(at(ids, k)) << _32 | np.uint64(at(ids, k + 1))
+                key = _pair(at(hashes, k), at(hashes, k + 1)) if n == 2 else _key(ids, k)
                 found = enter(table, n_slots, epoch, key, _mix(key), np.int64(n_ids))
                 put(ids, k, np.int32(found))
                 put(firsts, n_ids, np.int32(k))
@@ -160,7 +208,7 @@ def levels(source, size, s, e, n_words, n_chars, last_n, duplicates, tops, work,
         else:
             for j in range(n_places):
                 k = np.int64(at(places, j))
-                key = np.uint64(at(ids, k)) << _32 | np.uint64(at(ids, k + 1))
+                key = _pair(at(hashes, k), at(hashes, k + 1)) if n == 2 else _key(ids, k)
                 found = enter(table, n_slots, epoch, key, _mix(key), np.int64(n_ids))
                 put(ids, k, np.int32(found))
                 put(firsts, n_ids, np.int32(k))
@@ -182,27 +230,31 @@ def levels(source, size, s, e, n_words, n_chars, last_n, duplicates, tops, work,
         n_left = 0
         for j in range(n_places - 1):
             k = at(places, j)
-            both = np.int64(at(counts, at(ids, k)) > 1) & np.int64(at(counts, at(ids, k + 1)) > 1)
-            both &= np.int64(at(places, j + 1) == k + 1)
+            near = np.int64(at(places, j + 1) == k + 1)
             put(places, n_left, k)
-            n_left += both
+            n_left += near & np.int64(at(counts, at(ids, k)) > 1) & np.int64(at(counts, at(ids, k + near)) > 1)
         n_places = n_left
     return epoch
 
 
 @helper
-def joined(source, s, n_words, n_chars, wanted, work, text, fractions, base):
+def joined(source, size, s, n_words, n_chars, wanted, work, text, fractions, base):
     """Gopher's duplicate n-grams: words joined without spaces, and after a duplicate its n words are left out.
 
     `text` takes the words joined; ids, counts and firsts are overwritten. Returns the epoch.
     """
-    table, n_slots, epoch, marks, totals, ids, counts, firsts, places = work
+    table, n_slots, epoch, marks, totals, ids, counts, firsts, places, _, _ = work
     epoch += ONE
     n_text = 0
     for k in range(n_words):
         n_bytes = np.int64(at(marks, 2 * k + 1) - at(marks, 2 * k))
         put(firsts, k, np.int32(n_text))
-        copy_bytes(text, n_text, source, s + at(marks, 2 * k), n_bytes)
+        begin = s + at(marks, 2 * k)
+        if n_bytes <= 16 and begin + 16 <= size:  # most words; what is too much is overwritten by the next
+            store_u64(text, n_text, load_u64(source, begin))
+            store_u64(text, n_text + 8, load_u64(source, begin + 8))
+        else:
+            copy_bytes(text, n_text, source, begin, n_bytes)
         n_text += n_bytes
     put(firsts, n_words, np.int32(n_text))
     # Places whose first bytes occur elsewhere too, or whose shortest n-gram is too short to tell.

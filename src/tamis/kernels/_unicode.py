@@ -43,7 +43,7 @@ _SYMBOL_RANGES = (
 
 def ranges(text: str) -> list[int]:
     """Code points of "21 2e-30": hexadecimal numbers and inclusive ranges."""
-    points = []
+    points: list[int] = []
     for part in text.split():
         first, _, last = part.partition("-")
         points += range(int(first, 16), int(last or first, 16) + 1)

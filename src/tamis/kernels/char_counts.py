@@ -4,8 +4,8 @@ Per 64 bytes: some 40 vector comparisons, no branch for ASCII; every non-ASCII c
 and words without letters are counted without visiting words: a word is a run of bits, and adding the runs that begin
 without a letter carries each to its first letter or to its end. O(bytes), no memory beyond the output.
 """
-# Compiled functions carry their types in the signatures of the kernels.
-# mypy: disable-error-code="no-untyped-def"
+# Compiled functions carry their types in the signatures of the kernels; numbers there change from int to int64.
+# mypy: disable-error-code="no-untyped-def, assignment"
 
 from __future__ import annotations
 

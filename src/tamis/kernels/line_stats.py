@@ -4,8 +4,8 @@ One pass finds line feeds by bit masks; everything else happens once per line. R
 128-bit hashes. Memory: 48 bytes per line of the document with the most lines, at most 24 MB; a document with more lines
 than that holds is gone through several times, each time for a part of the hashes.
 """
-# Compiled functions carry their types in the signatures of the kernels.
-# mypy: disable-error-code="no-untyped-def"
+# Compiled functions carry their types in the signatures of the kernels; numbers there change from int to int64.
+# mypy: disable-error-code="no-untyped-def, assignment"
 
 from __future__ import annotations
 

@@ -206,7 +206,13 @@ def _total(
 
 
 def long_fractions(
-    data: NDArray[np.uint8], start: int, end: int, n_words: int, n_chars: int, wanted: Wanted, max_slots: int = MAX_SLOTS
+    data: NDArray[np.uint8],
+    start: int,
+    end: int,
+    n_words: int,
+    n_chars: int,
+    wanted: Wanted,
+    max_slots: int = MAX_SLOTS,
 ) -> NDArray[np.float64]:
     """fractions[kind + n] (see `_ngrams`) of data[start:end), which has `n_words` words and `n_chars` characters."""
     found = np.zeros(WIDTH)
@@ -231,7 +237,12 @@ def long_fractions(
 
 
 def _marked(
-    text: tuple[NDArray[np.uint8], int, int], n: int, n_words: int, before: NDArray[np.uint64], joined: bool, max_slots: int
+    text: tuple[NDArray[np.uint8], int, int],
+    n: int,
+    n_words: int,
+    before: NDArray[np.uint64],
+    joined: bool,
+    max_slots: int,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]]:
     repeated, again = np.zeros(n_words // 64 + 1, np.uint64), np.zeros(n_words // 64 + 1, np.uint64)
     best = np.array([1, n_words], np.int64)

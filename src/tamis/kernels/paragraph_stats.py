@@ -154,4 +154,6 @@ def phrase_counts(
     """One array per name of PHRASE_COUNTS; the last two are 0 or 1."""
     out = np.empty(starts.size * 3, np.int64)
     _phrases(data, starts, ends, np.zeros(PAD, np.uint8), out)
-    return {name: np.ascontiguousarray(column) for name, column in zip(PHRASE_COUNTS, out.reshape(-1, 3).T, strict=True)}
+    return {
+        name: np.ascontiguousarray(column) for name, column in zip(PHRASE_COUNTS, out.reshape(-1, 3).T, strict=True)
+    }

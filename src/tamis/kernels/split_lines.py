@@ -161,10 +161,9 @@ def _count_sentences(source, a, b, pages, flags):
 
 @helper
 def _has_curly(source, a, b):
-    for k in range(a, b):
-        if at(source, k) == 123:
-            return True
-    return False
+    while a < b and at(source, a) != 123:
+        a += 1
+    return a < b
 
 
 @kernel(types.void(U8_IN, I64_IN, I64_IN, U8_IN, U16_IN, U8_OUT, I64_OUT))

@@ -136,7 +136,9 @@ def spans(parts: StringBuffers, rows: NDArray[np.int64] | None = None) -> tuple[
         ends = np.where(parts.validity, ends, starts)
     if rows is not None:
         starts, ends = starts[rows], ends[rows]
-    if starts.size and not (0 <= int(starts.min()) and bool((starts <= ends).all()) and int(ends.max()) <= parts.data.size):
+    if starts.size and not (
+        int(starts.min()) >= 0 and bool((starts <= ends).all()) and int(ends.max()) <= parts.data.size
+    ):
         raise ValueError(f"text statistics: the offsets of a document are outside the {parts.data.size} bytes of data")
     return np.ascontiguousarray(starts), np.ascontiguousarray(ends)
 
@@ -161,9 +163,13 @@ def statistics(
     if grams or needed & {*CHAR_COUNTS, *line_names}:
         counts = char_counts(parts.data, starts, ends)
     passes: list[tuple[Collection[str], str, Callable[..., dict[str, NDArray[np.int64]]]]] = [
-        (LINE_COUNTS, "", lambda *args: line_counts(*args, counts["newlines"])),
-        (PARAGRAPH_COUNTS, "", lambda *args: paragraph_counts(*args, counts["newlines"])),
-        (PARAGRAPH_COUNTS, "gopher_", lambda *args: paragraph_counts(*args, counts["newlines"], stripped=True)),
+        (LINE_COUNTS, "", lambda data, begin, end: line_counts(data, begin, end, counts["newlines"])),
+        (PARAGRAPH_COUNTS, "", lambda data, begin, end: paragraph_counts(data, begin, end, counts["newlines"])),
+        (
+            PARAGRAPH_COUNTS,
+            "gopher_",
+            lambda data, begin, end: paragraph_counts(data, begin, end, counts["newlines"], True),
+        ),
         (PHRASE_COUNTS, "", phrase_counts),
         (URL_COUNTS, "", url_counts),
         (URL_COUNTS, "wide_", partial(url_counts, wide=True)),

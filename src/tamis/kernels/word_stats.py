@@ -4,8 +4,8 @@ One pass splits, hashes and looks up every word; n-grams grow from there (`_ngra
 document with the most words, up to MAX_WORDS; documents with more are split in pieces, and their n-grams are counted by
 `long_repetition`.
 """
-# Compiled functions carry their types in the signatures of the kernels.
-# mypy: disable-error-code="no-untyped-def"
+# Compiled functions carry their types in the signatures of the kernels; numbers there change from int to int64.
+# mypy: disable-error-code="no-untyped-def, assignment"
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from tamis.kernels._blocks import ONE, PAD
+from tamis.kernels._blocks import PAD
 from tamis.kernels._intrinsics import at, count_bits, pointer, put
 from tamis.kernels._jit import I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U64_IN, U64_OUT, helper, kernel
 from tamis.kernels._ngrams import (
     DUPLICATE,
+    FILTER,
     GOPHER_DUPLICATE,
     GOPHER_TOP,
     MAX_N,
     TOP,
     WIDTH,
-    enter,
+    empty_filter,
     joined,
     levels,
+    note,
 )
 from tamis.kernels._unicode import FLAGS, PAGE_OF, SPACE, SYMBOL, TERMINAL, U16_IN, back, decode, flags_of
 from tamis.kernels._words import read_word, split_words
@@ -123,7 +125,11 @@ def _hashes(data, starts, ends, doc_ptr, pages_in, flags_in, pad_out, marks_out,
 
 def _hash_list(words: tuple[str, ...]) -> NDArray[np.uint64]:
     data = np.frombuffer(" ".join(words).encode(), np.uint8)
-    hashes, begins, lens = np.empty(len(words), np.uint64), np.empty(len(words), np.int64), np.empty(len(words), np.int64)
+    hashes, begins, lens = (
+        np.empty(len(words), np.uint64),
+        np.empty(len(words), np.int64),
+        np.empty(len(words), np.int64),
+    )
     scratch = np.zeros(PAD, np.uint8), np.empty(N_MARKS, np.int32)
     whole = np.array([0]), np.array([data.size]), np.array([0, len(words)])
     _hashes(data, *whole, PAGE_OF, FLAGS, *scratch, hashes, begins, lens)
@@ -149,7 +155,7 @@ _LISTED, _BITS = _lists()
     types.void(
         *(U8_IN, I64_IN, I64_IN, I64_IN, I64_IN, U8_IN, U16_IN, U64_IN, U64_IN),
         *(types.boolean, types.int64, types.int64, types.int64, types.int64, types.int64, U8_OUT, I32_OUT, I32_OUT),
-        *(I32_OUT, I32_OUT, I32_OUT, I32_OUT, U64_OUT, U8_OUT, I64_OUT, F64_OUT),
+        *(I32_OUT, I32_OUT, I32_OUT, I32_OUT, U64_OUT, U64_OUT, U8_OUT, U8_OUT, I64_OUT, F64_OUT),
     )
 )
 def _words(
@@ -176,6 +182,8 @@ def _words(
     firsts_out,
     places_out,
     table_out,
+    hashes_out,
+    filter_out,
     text_out,
     out,
     fractions_out,
@@ -183,7 +191,7 @@ def _words(
     source, pad, pages, flags = pointer(data), pointer(pad_out), pointer(pages_in), pointer(flags_in)
     listed, bits_of, marks, totals = pointer(listed_in), pointer(bits_in), pointer(marks_out), pointer(totals_out)
     ids, counts, firsts, places = pointer(ids_out), pointer(counts_out), pointer(firsts_out), pointer(places_out)
-    table, text = pointer(table_out), pointer(text_out)
+    table, text, hashes, filter_ = pointer(table_out), pointer(text_out), pointer(hashes_out), pointer(filter_out)
     size = data.size
     epoch = np.uint64(0)
     for row in range(starts.size):
@@ -194,8 +202,8 @@ def _words(
         n_slots = 16
         while whole and n_slots < 2 * at(n_words_in, row):
             n_slots *= 2
-        epoch += ONE
-        n_ids = 0
+        if whole:
+            empty_filter(filter_, FILTER * n_slots)
         total = 0
         n_words = 0
         while p < e:
@@ -218,10 +226,8 @@ def _words(
                 if whole:
                     put(totals, k, np.int32(total))
                     total += n_chars
-                    found = enter(table, n_slots, epoch, h, h, np.int64(n_ids))
-                    put(ids, k, np.int32(found))
-                    put(counts, found, np.int32(1 if found == n_ids else at(counts, found) + 1))
-                    n_ids += found == n_ids
+                    put(hashes, k, h)
+                    note(filter_, FILTER * n_slots, h)
                 if want_symbols:
                     letter = (97 <= c | 32 <= 122) or (48 <= c <= 57)
                     if letter or _has_other(source, begin, begin + n_bytes, pages, flags):
@@ -247,11 +253,13 @@ def _words(
         n_chars = at(n_chars_in, row)
         base = row * WIDTH
         if last_n > 0:
-            work = (table, n_slots, epoch, marks, totals, ids, counts, firsts, places)
-            epoch = levels(source, size, s, e, n_words, n_chars, last_n, duplicates, tops, work, pad, fractions_out, base)
+            work = (table, n_slots, epoch, marks, totals, ids, counts, firsts, places, hashes, filter_)
+            epoch = levels(
+                source, size, s, e, n_words, n_chars, last_n, duplicates, tops, work, pad, fractions_out, base
+            )
         if joins > 0:
-            work = (table, n_slots, epoch, marks, totals, ids, counts, firsts, places)
-            epoch = joined(source, s, n_words, n_chars, joins, work, text, fractions_out, base)
+            work = (table, n_slots, epoch, marks, totals, ids, counts, firsts, places, hashes, filter_)
+            epoch = joined(source, size, s, n_words, n_chars, joins, work, text, fractions_out, base)
 
 
 class WordHashes(NamedTuple):
@@ -294,11 +302,26 @@ def word_counts(
     marks = np.empty(max(N_MARKS, 2 * most + 128), np.int32)
     arrays = [np.empty(most + 2, np.int32) for _ in range(5)]
     table = np.zeros(2 * max(16, 1 << (2 * most).bit_length()), np.uint64)
+    hashes, filter_ = np.empty(most, np.uint64), np.empty(FILTER * table.size // 2, np.uint8)
     text = np.empty(min(longest, MAX_BYTES) + 64, np.uint8)
     fractions = np.empty(starts.size * WIDTH if grams else 0, np.float64)
     _words(
         *(data, starts, ends, n_words, n_chars, PAGE_OF, FLAGS, _LISTED, _BITS, wanted.symbols, wanted.last_n),
-        *(wanted.duplicates, wanted.tops, wanted.joins, max_words, np.zeros(PAD, np.uint8), marks, *arrays, table, text, out, fractions),
+        *(
+            wanted.duplicates,
+            wanted.tops,
+            wanted.joins,
+            max_words,
+            np.zeros(PAD, np.uint8),
+            marks,
+            *arrays,
+            table,
+            hashes,
+            filter_,
+            text,
+            out,
+            fractions,
+        ),
     )
     counts = {name: np.ascontiguousarray(column) for name, column in zip(COUNTS, out.reshape(-1, _N).T, strict=True)}
     return counts, fractions.reshape(-1, WIDTH)

@@ -84,9 +84,7 @@ DEFINITIONS: dict[str, tuple[Any, Callable[[str], float]]] = {
     "urls_ratio": (UrlsFilter(), lambda t: share(in_urls(t), len(t), 1.0)),
     "bullet_ratio": (
         BulletsFilter(),
-        lambda t: share(
-            sum(s.strip().startswith(tuple("•‣⁃⁌⁍∙○●◘◦⦾⦿")) for s in sentences(t)), len(sentences(t)), 1.0
-        ),
+        lambda t: share(sum(s.strip().startswith(tuple("•‣⁃⁌⁍∙○●◘◦⦾⦿")) for s in sentences(t)), len(sentences(t)), 1.0),
     ),
     "white_space": (WhiteSpaceFilter(), lambda t: share(sum(c in "\t\n\r\b " for c in t), len(t), 1.0)),
     "parentheses_ratio": (ParenthesesFilter(), lambda t: share(sum(c in "()[]{}⟨⟩" for c in t), len(t), 1.0)),
@@ -146,9 +144,9 @@ def test_scores_are_what_the_definition_says(name: str) -> None:
             st.none(),
             st.text(),
             st.text(alphabet="a1 .\n#…•()the-…?!\"'\u2028\x1c"),
-            st.lists(st.sampled_from([*COMMON, *ELLIPSES, *POLICY, "\n", "\n\n", "http://porn.a/?b", "##", "x1", "•"])).map(
-                " ".join
-            ),
+            st.lists(
+                st.sampled_from([*COMMON, *ELLIPSES, *POLICY, "\n", "\n\n", "http://porn.a/?b", "##", "x1", "•"])
+            ).map(" ".join),
         ),
         max_size=5,
     )

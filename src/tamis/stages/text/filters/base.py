@@ -68,7 +68,8 @@ class DocumentFilter(ABC):
         """`keep_document` of every score."""
         import numpy as np
 
-        values = scores.tolist() if isinstance(scores, np.ndarray) else scores
+        # pure Python values: neither numpy's nor Arrow's scalars behave like them in every comparison
+        values = getattr(scores, "to_pylist", getattr(scores, "tolist", lambda: list(scores)))()
         return np.fromiter((bool(self.keep_document(s)) for s in values), bool, len(values))
 
     def keep_texts(self, texts: pa.Array, scores: Any) -> np.ndarray[Any, Any]:

@@ -54,13 +54,19 @@ def texts_of(batch: DocumentBatch, field: str) -> pa.Array:
         return pa.nulls(batch.num_items, pa.large_string())
     column = batch.column(field)
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        is_view = pa.types.is_string_view(kind)
-        return column.cast(pa.large_string()) if is_view else pa.nulls(len(column), pa.large_string())
+    is_encoded = pa.types.is_dictionary(kind) and _is_string(kind.value_type)
+    if is_encoded or pa.types.is_string_view(kind):
+        return column.cast(pa.large_string())
+    if not _is_string(kind):
+        return pa.nulls(len(column), pa.large_string())
     other = batch.kinds(field) == OTHER
     return pc.if_else(pa.array(~other), column, pa.scalar(None, kind)) if np.any(other) else column
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 class Measured:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tamis.errors import FormatError, UsageError
 from tamis.kernels.buffers import StringBuffers, chunk_buffers
-from tamis.kernels.text.fasttext_kernels import DIM, END_OF_LINE, KEY_BYTES, N_LABELS, WORD_NGRAMS, predict
+from tamis.kernels.text.fasttext_kernels import DIM, END_OF_LINE, KEY_BYTES, N_LABELS, N_WAITING, WORD_NGRAMS, predict
 from tamis.stages.text.models.fasttext_file import FastTextFile, read_fasttext
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class FastTextModel:
             np.zeros(dim, np.float64),
             np.zeros(dim, np.float32),
             np.zeros(int(file.shape[WORD_NGRAMS]), np.uint64),
+            np.zeros(N_WAITING, np.int64),
             np.zeros(n_labels + 2, np.int32),
             np.zeros(n_labels + 2, np.float32),
         )
@@ -87,7 +88,7 @@ class FastTextModel:
         """`predict_ids` for the bytes starts[i]:ends[i] of each row instead of whole rows."""
         file = self._file
         ids, scores = np.empty(starts.size * k, np.int32), np.empty(starts.size * k, np.float32)
-        model = (file.data, file.shape, file.inputs, file.outputs, file.begins, file.lengths, file.hashes)
+        model = (file.data, file.vectors, file.shape, file.inputs, file.outputs, file.begins, file.lengths, file.hashes)
         tables = (file.slots, file.pruned, file.tree)
         with self._lock:
             predict(part.data, starts, ends, END_OF_LINE, k, threshold, *model, *tables, *self._scratch, ids, scores)

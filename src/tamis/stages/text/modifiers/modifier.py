@@ -144,7 +144,9 @@ def _inputs(given: Any, n: int) -> list[list[str]]:
 
 def _outputs(given: Any, inputs: list[list[str]]) -> list[str]:
     n = len(inputs)
-    names = [given] if given is None or isinstance(given, str) else list(given) if isinstance(given, (list, tuple)) else [0]
+    names = (
+        [given] if given is None or isinstance(given, str) else list(given) if isinstance(given, (list, tuple)) else [0]
+    )
     if not all(name is None or isinstance(name, str) for name in names) or len(names) not in (1, n):
         raise UsageError(f"Modify(output_fields=...): expected None, a field or {n} of them, got {given!r}")
     outputs = []

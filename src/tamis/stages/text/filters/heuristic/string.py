@@ -283,7 +283,7 @@ class PornographicUrlsFilter(StatisticsFilter, _UrlPattern):
     def keep_scores(self, scores: Any) -> np.ndarray[Any, Any]:
         import numpy as np
 
-        return np.not_equal(scores, 1)
+        return np.asarray(np.not_equal(scores, 1))
 
     def thresholds(self) -> Mapping[str, Any]:
         return {"score below": 1}
@@ -321,7 +321,7 @@ class SubstringFilter(BoundedFilter):
     def keep_scores(self, scores: Any) -> np.ndarray[Any, Any]:
         import numpy as np
 
-        return np.equal(scores, 1)
+        return np.asarray(np.equal(scores, 1))
 
     def thresholds(self) -> Mapping[str, Any]:
         return {"substring": self.substring, "position": self.position}

@@ -6,18 +6,21 @@ with more than 30 in a row (the limit of Unicode's stream-safe format) get them 
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tamis.errors import UsageError
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
-_MANY = 30
+_MANY, _END = 30, 0x20000
+_BEYOND_LATIN = re.compile(f"[\u0300-\U0010ffff]{{{_MANY + 1}}}")
 
 
 class UnicodeNormalizer(DocumentModifier):
@@ -36,17 +39,31 @@ class UnicodeNormalizer(DocumentModifier):
     def modify_document(self, text: str) -> str:
         if text.isascii():
             return text
-        if _longest_run_of_marks(text) > _MANY:
+        if _has_many_marks(text):
             text = _in_order(text, "NFD" if self.form in ("NFC", "NFD") else "NFKD")
         return unicodedata.normalize(self.form, text)
 
 
-def _longest_run_of_marks(text: str) -> int:
-    longest = run = 0
-    for c in text:
-        run = run + 1 if c > "\u02ff" and unicodedata.combining(c) else 0
-        longest = max(longest, run)
-    return longest
+def _has_many_marks(text: str) -> bool:
+    """More marks in a row than any language writes; also characters that only decompose into marks."""
+    import numpy as np
+
+    if _BEYOND_LATIN.search(text) is None:
+        return False
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    others = np.flatnonzero(~_marks()[np.minimum(codes, _END)])
+    return int(np.diff(others, prepend=-1, append=len(codes)).max()) > _MANY + 1
+
+
+@lru_cache(maxsize=1)
+def _marks() -> np.ndarray[Any, Any]:
+    """By code point: whether it is a mark in any form."""
+    import numpy as np
+
+    table = np.zeros(_END + 1, bool)
+    for code in range(0x300, _END):
+        table[code] = unicodedata.combining(unicodedata.normalize("NFKD", chr(code))[0]) != 0
+    return table
 
 
 def _in_order(text: str, form: Form) -> str:

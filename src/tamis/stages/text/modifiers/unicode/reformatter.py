@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tamis.errors import MissingExtra, UsageError
+from tamis.errors import MissingExtra
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
+from tamis.stages.text.modifiers.unicode.normalizer import Form, UnicodeNormalizer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,15 +30,14 @@ class UnicodeReformatter(DocumentModifier):
         fix_line_breaks: bool = False,
         fix_surrogates: bool = True,
         remove_control_chars: bool = True,
-        normalization: str | None = None,
+        normalization: Form | None = None,
         max_decode_length: int = 1000000,
         explain: bool = True,
     ) -> None:
-        if normalization not in (None, "NFC", "NFD", "NFKC", "NFKD"):
-            raise UsageError(f"UnicodeReformatter(normalization=...): expected NFC, NFD, NFKC, NFKD or None, got {normalization!r}")  # fmt: skip
         self.settings = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
         _import_ftfy()
         self._config: Any = None
+        self._normalizer = UnicodeNormalizer(normalization) if normalization is not None else None
 
     def candidates(self, texts: pa.Array) -> pa.Array:
         r"""ftfy changes printable ASCII only where there is an HTML entity (or `\r`, when it may fix line breaks)."""
@@ -49,9 +49,15 @@ class UnicodeReformatter(DocumentModifier):
     def modify_document(self, text: str) -> str:
         ftfy = _import_ftfy()
         if self._config is None:
-            self._config = ftfy.TextFixerConfig(**self.settings)
-        fixed: str = ftfy.fix_text(text, config=self._config)
-        return fixed
+            # ftfy would normalise in quadratic time; done here, and ftfy asked again, as it does itself until nothing changes.
+            self._config = ftfy.TextFixerConfig(**{**self.settings, "normalization": None})
+        if self._normalizer is None:
+            return str(ftfy.fix_text(text, config=self._config))
+        while True:
+            fixed = self._normalizer.modify_document(ftfy.fix_text(text, config=self._config))
+            if fixed == text:
+                return fixed
+            text = fixed
 
 
 def _import_ftfy() -> Any:

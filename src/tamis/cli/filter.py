@@ -1,0 +1,166 @@
+"""`tamis filter`: published rule sets over files, without writing a recipe. `--list` shows every set, filter and default.
+
+The command writes a recipe for itself and runs that, so that resuming, reports and settings are those of `tamis run`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tamis.cli import options
+from tamis.cli.request import Request
+from tamis.errors import UsageError
+
+if TYPE_CHECKING:
+    from tamis.stages.text.filters.base import DocumentFilter
+
+_RECIPE = "filter.yaml"
+
+
+def filter_(
+    sets: Annotated[
+        str | None, typer.Argument(metavar="SET", help="A set of rules, or several joined by +, e.g. gopher+c4.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")
+    ] = None,
+    target: Annotated[str | None, typer.Argument(metavar="OUT", help="The folder for what is kept.")] = None,
+    text_field: Annotated[str, typer.Option(help="The field that holds the text.")] = "text",
+    list_: Annotated[bool, typer.Option("--list", help="Show every set, filter and default, and stop.")] = False,
+    memory: options.Memory = None,
+    workers: options.Workers = None,
+    scratch: options.Scratch = None,
+    blocksize: options.Blocksize = None,
+    max_record: options.MaxRecord = None,
+    timeout: options.Timeout = None,
+    quarantine_limit: options.QuarantineLimit = None,
+    sample: Annotated[str | None, typer.Option(help="Only this share of the documents, e.g. 1%.")] = None,
+    progressive: Annotated[bool, typer.Option("--progressive", help="1 %, then 10 %, then all documents.")] = False,
+    on_infeasible: Annotated[
+        Literal["stop", "sample"] | None, typer.Option(help="When disk cannot hold it all: stop, or deliver a sample.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over; removes only what Tamis wrote.")] = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Keep the documents that pass a published set of rules.
+
+    The output has the format of the input. The same command again goes on where it stopped.
+
+    Example: tamis filter gopher data/ clean/ --memory 1GB
+    """
+    if list_:
+        _print_list()
+        return
+    if sets is None or source is None or target is None:
+        raise UsageError("expected SET IN OUT, e.g. tamis filter gopher data/ clean/; tamis filter --list shows the sets")
+    from tamis.cli.run import perform
+
+    settings = options.given(
+        memory=memory, workers=workers, scratch=scratch, blocksize=blocksize, max_record=max_record, timeout=timeout,
+        quarantine_limit=quarantine_limit, sample=sample, progressive=progressive, on_infeasible=on_infeasible, fresh=fresh,
+    )  # fmt: skip
+    recipe = make_recipe(sets, source, target, text_field)
+    with tempfile.TemporaryDirectory(prefix="tamis-filter-") as folder:
+        path = os.path.join(folder, _RECIPE)
+        Path(path).write_text(recipe, encoding="utf-8")
+        raise typer.Exit(perform(_FilterRequest(path, settings=settings, text=recipe), as_json, quiet))
+
+
+@dataclass(frozen=True)
+class _FilterRequest(Request):
+    """A request whose recipe is kept in the run directory, for `tamis resume`."""
+
+    text: str = ""
+
+    def save(self, run_dir: str) -> None:
+        path = os.path.join(run_dir, _RECIPE)
+        with open(path + ".tmp", "w", encoding="utf-8") as file:
+            file.write(self.text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path + ".tmp", path)
+        Request(path, settings=self.settings).save(run_dir)
+
+
+def make_recipe(sets: str, source: str, target: str, text_field: str) -> str:
+    """The recipe of the command. Strings are written as JSON, which YAML reads as it is."""
+    from tamis.stages.text.filters.sets import find_sets
+
+    source, target = (path if "://" in path else os.path.abspath(os.path.expanduser(path)) for path in (source, target))
+    for value in (source, target, text_field):
+        if "${" in value:
+            raise UsageError(f"{value}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
+    writer, extension = output_format(source)
+    lines = [
+        f"name: {json.dumps(sets)}",
+        "stages:",
+        "  - _target_: tamis.stages.text.io.reader.DocumentReader",
+        f"    file_paths: {json.dumps(source)}",
+    ]
+    for made in find_sets(sets):
+        lines += [f"  - _target_: {made.__module__}.{made.__name__}", f"    text_field: {json.dumps(text_field)}"]
+    lines += [
+        f"  - _target_: tamis.stages.text.io.writer.{writer}",
+        f"    path: {json.dumps(target)}",
+        f"    file_extension: {extension}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def output_format(source: str) -> tuple[str, str]:
+    """(writer, extension): that of the input files where they agree; JSONL for a mix of formats, plain for one of codecs."""
+    from tamis.formats.listing import list_files
+    from tamis.stages.file_partitioning import FilePartitioningStage
+
+    stage = FilePartitioningStage(source)
+    files = list_files(source, stage.suffixes())
+    suffixes = {_suffix(os.fsdecode(path), stage.suffixes()) for path in files.paths}
+    if suffixes == {".parquet"}:
+        return "ParquetWriter", "parquet"
+    codecs = {suffix.rpartition(".")[2] for suffix in suffixes if suffix.count(".") == 2}
+    same = len(codecs) == 1 and all(suffix.count(".") == 2 for suffix in suffixes)
+    return "JsonlWriter", f"jsonl.{codecs.pop()}" if same else "jsonl"
+
+
+def _suffix(path: str, suffixes: Sequence[str]) -> str:
+    return max((s for s in suffixes if path.endswith(s)), key=len, default="")
+
+
+def _print_list() -> None:
+    from tamis.cli.show import print_table
+    from tamis.stages.text.filters import catalogue
+    from tamis.stages.text.filters.sets import SETS
+
+    for name, made in SETS.items():
+        rows = [(one.name, _limits(one), _about(one)) for part in made for one in part().filters()]
+        print_table(f"{name} ({len(rows)} rules)", ["rule", "keeps", "of"], rows)
+    rows = [(c.name, c.parameters, c.about) for c in catalogue.filters()]
+    print_table("Filters", ["filter", "defaults", "score"], rows)
+
+
+def _limits(one: DocumentFilter) -> str:
+    """What a rule keeps, as a person writes it.
+
+    >>> from tamis.stages.text.filters.heuristic import NumbersFilter, WordCountFilter
+    >>> _limits(NumbersFilter()), _limits(WordCountFilter(2, 5))
+    ('<= 0.15', '>= 2, <= 5')
+    """
+    limits = one.thresholds()
+    low, high = (getattr(one, side, None) for side in ("at_least", "at_most"))
+    shown = [(">=", low), ("<=", high)]
+    return ", ".join(f"{sign} {limits[name]:g}" for sign, name in shown if name in limits)
+
+
+def _about(one: Any) -> str:
+    if hasattr(one, "statistic") and hasattr(one, "per"):
+        return str(one.statistic) + (f" / {one.per}" if one.per else "")
+    return (type(one).__doc__ or "").strip().splitlines()[0]

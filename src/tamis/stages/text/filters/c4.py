@@ -1,0 +1,31 @@
+"""C4's rules for whole documents: "Exploring the Limits of Transfer Learning ..." (Raffel et al., 2020), section 2.2.
+
+A document goes when "lorem ipsum" or a curly bracket occurs, or when the lines that C4 keeps hold fewer than five sentences.
+The text itself is not changed: taking out the lines that C4 does not keep is a modifier's work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tamis.stages.text.filters.base import DocumentFilter
+from tamis.stages.text.filters.gopher import rule
+from tamis.stages.text.filters.rule_set import RuleSet
+
+
+@dataclass(repr=False)
+class C4Quality(RuleSet):
+    """ "lorem ipsum", curly brackets, and too few sentences in lines that end in punctuation and have three words or more."""
+
+    min_num_sentences: int | None = 5
+    filter_lorem_ipsum: bool = True
+    filter_curly_bracket: bool = True
+    text_field: str = "text"
+    name: str = "c4_quality"
+
+    def filters(self) -> list[DocumentFilter]:
+        return [
+            *rule("lorem_ipsum", "c4_lorem_ipsum", high=0 if self.filter_lorem_ipsum else None),
+            *rule("curly_bracket", "c4_curly_bracket", high=0 if self.filter_curly_bracket else None),
+            *rule("too_few_sentences", "c4_sentences", low=self.min_num_sentences),
+        ]

@@ -1,0 +1,40 @@
+"""Every filter that ships with Tamis, with its defaults and the first sentence about it: what `tamis filter --list` shows."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import NamedTuple
+
+from tamis.stages.text.filters.base import DocumentFilter
+
+MODULES = ("heuristic.string", "heuristic.repetition", "heuristic.code", "token", "fasttext", "histogram")
+
+
+class Entry(NamedTuple):
+    name: str
+    module: str
+    parameters: str
+    about: str
+
+
+def filters() -> list[Entry]:
+    """The filters in the order of their modules."""
+    found = []
+    for short in MODULES:
+        module = importlib.import_module(f"tamis.stages.text.filters.{short}")
+        for name, thing in vars(module).items():
+            own = isinstance(thing, type) and thing.__module__ == module.__name__ and not name.startswith("_")
+            if own and issubclass(thing, DocumentFilter):
+                about = inspect.cleandoc(thing.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+                found.append(Entry(name, module.__name__, _parameters(thing), about))
+    return found
+
+
+def _parameters(filter_class: type[DocumentFilter]) -> str:
+    """Parameters as they are written in a call, without their types."""
+    shown = []
+    for parameter in inspect.signature(filter_class).parameters.values():
+        default = parameter.default
+        shown.append(parameter.name if default is inspect.Parameter.empty else f"{parameter.name}={default!r}")
+    return ", ".join(shown)

@@ -1,0 +1,96 @@
+"""Gopher's rules: "Scaling Language Models: Methods, Analysis & Insights from Training Gopher" (Rae et al., 2021), A1.1.
+
+The paper leaves details open; these follow datatrove's reading, with words split at whitespace instead of by a tokeniser.
+docs/filters.md says what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from tamis.stages.text.filters.base import DocumentFilter, StatisticFilter
+from tamis.stages.text.filters.rule_set import RuleSet
+
+
+def rule(
+    label: str, statistic: str, per: str | None = None, *, low: Any = None, high: Any = None, when_nothing: float = 0.0
+) -> list[DocumentFilter]:
+    """One rule, or none where both limits are None."""
+    if low is None and high is None:
+        return []
+    bounds = -inf if low is None else low, inf if high is None else high
+    return [StatisticFilter(label, statistic, per, *bounds, when_nothing)]
+
+
+@dataclass(repr=False)
+class GopherQuality(RuleSet):
+    """Number and length of words, symbols, bullets, ellipses, letters and stop words. A limit of None leaves a rule out."""
+
+    min_doc_words: int | None = 50
+    max_doc_words: int | None = 100000
+    min_avg_word_length: float | None = 3
+    max_avg_word_length: float | None = 10
+    max_symbol_word_ratio: float | None = 0.1
+    max_bullet_lines_ratio: float | None = 0.9
+    max_ellipsis_lines_ratio: float | None = 0.3
+    max_non_alpha_words_ratio: float | None = (
+        0.8  # named as in datatrove; it is the smallest share of words with a letter
+    )
+    min_stop_words: int | None = 2
+    text_field: str = "text"
+    name: str = "gopher_quality"
+
+    def filters(self) -> list[DocumentFilter]:
+        words = "non_symbol_words"
+        return [
+            *rule("gopher_short_doc", words, low=self.min_doc_words),
+            *rule("gopher_long_doc", words, high=self.max_doc_words),
+            *rule("gopher_below_avg_threshold", "non_symbol_word_chars", words, low=self.min_avg_word_length),
+            *rule("gopher_above_avg_threshold", "non_symbol_word_chars", words, high=self.max_avg_word_length),
+            *rule("gopher_too_many_hashes", "hash_chars", "words", high=self.max_symbol_word_ratio),
+            *rule("gopher_too_many_ellipsis", "ellipses", "words", high=self.max_symbol_word_ratio),
+            *rule("gopher_too_many_bullets", "gopher_bullet_lines", "split_lines", high=self.max_bullet_lines_ratio),
+            *rule(
+                "gopher_too_many_end_ellipsis",
+                "gopher_ellipsis_lines",
+                "split_lines",
+                high=self.max_ellipsis_lines_ratio,
+            ),
+            *rule("gopher_below_alpha_threshold", "words_with_alpha", "words", low=self.max_non_alpha_words_ratio),
+            *rule("gopher_enough_stop_words", "distinct_common_words", low=self.min_stop_words),
+        ]
+
+
+@dataclass(repr=False)
+class GopherRepetition(RuleSet):
+    """Repeated lines, paragraphs and n-grams. `top_n_grams`, `dup_n_grams`: pairs of n and the largest share of characters.
+
+    An empty text is dropped. A limit of None leaves a rule out.
+    """
+
+    dup_line_frac: float | None = 0.3
+    dup_para_frac: float | None = 0.3
+    dup_line_char_frac: float | None = 0.2
+    dup_para_char_frac: float | None = 0.2
+    top_n_grams: Sequence[Sequence[float]] = ((2, 0.2), (3, 0.18), (4, 0.16))
+    dup_n_grams: Sequence[Sequence[float]] = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
+    text_field: str = "text"
+    name: str = "gopher_repetition"
+
+    def filters(self) -> list[DocumentFilter]:
+        paragraphs, lines = "gopher_duplicate_paragraph", "duplicate_line_run"
+        found = [
+            *rule("empty", "chars", low=1),
+            *rule("dup_para_frac", f"{paragraphs}s", "gopher_paragraphs", high=self.dup_para_frac),
+            *rule("dup_para_char_frac", f"{paragraphs}_chars", "chars", high=self.dup_para_char_frac),
+            *rule("dup_line_frac", f"{lines}s", "line_runs", high=self.dup_line_frac),
+            *rule("dup_line_char_frac", f"{lines}_chars", "chars", high=self.dup_line_char_frac),
+        ]
+        for n, limit in self.top_n_grams:
+            found += rule(f"top_{int(n)}_gram", f"gopher_top_{int(n)}_gram_fraction", high=limit)
+        for n, limit in self.dup_n_grams:
+            found += rule(f"duplicated_{int(n)}_n_grams", f"gopher_duplicate_{int(n)}_gram_fraction", high=limit)
+        return found

@@ -1,0 +1,110 @@
+"""Ways to reach somebody: email addresses and telephone numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+Span = tuple[int, int]
+
+_LETTERS = "".join(c for c in map(chr, range(0x250)) if c.isalpha())  # ASCII and Latin with accents
+_DIGITS = "0123456789"
+_LOCAL = _LETTERS + _DIGITS + "._%+-"
+_DOMAIN = _LETTERS + _DIGITS + ".-"
+# logo@2x.png is a file
+_FILES = (
+    "png",
+    "jpg",
+    "jpeg",
+    "gif",
+    "svg",
+    "webp",
+    "avif",
+    "ico",
+    "bmp",
+    "css",
+    "js",
+    "json",
+    "html",
+    "pdf",
+    "mp4",
+    "webm",
+)
+_MAX_LOCAL, _MAX_DOMAIN, _MAX_LABEL = 64, 253, 63
+
+# Separators between groups of an international number, and how many of its digits make one (E.164: at most 15).
+_GAP = re.compile(r" ?\(|\)[ -]?| - |[ .\-/\u00a0]")
+_RUN = re.compile("[0-9]{1,16}")
+_MIN_DIGITS, _MAX_DIGITS = 9, 15
+_NORTH_AMERICAN = re.compile(
+    r"(?<![0-9A-Za-z.+\-/])(?:1[ .-])?"
+    r"(?:\([2-9][0-9]{2}\)[ -]?[2-9][0-9]{2}[ .-][0-9]{4}"
+    r"|[2-9][0-9]{2}([.-])[2-9][0-9]{2}\1[0-9]{4}"
+    r"|[2-9][0-9]{2} [2-9][0-9]{2}-[0-9]{4})"
+    r"(?![0-9A-Za-z]|[.\-/][0-9])"
+)
+
+
+def find_emails(text: str) -> Iterator[Span]:
+    """From every @ to both sides, as far as an address may reach."""
+    done, at = 0, text.find("@")
+    while at >= 0:
+        before = text[max(done, at - _MAX_LOCAL - 1) : at]
+        local = before[len(before.rstrip(_LOCAL)) :]
+        if local and len(local) <= _MAX_LOCAL and local[-1] != ".":
+            local = local[local.rfind("..") + 2 if ".." in local else 0 :].lstrip(".-%+")
+            end = at + 1 + _domain_length(text[at + 1 : at + 2 + _MAX_DOMAIN])
+            if local and end > at + 1:
+                yield at - len(local), end
+                done = end
+        at = text.find("@", at + 1)
+
+
+def _domain_length(text: str) -> int:
+    """How much of the beginning of `text` is a domain name with a plausible top-level domain; 0: none is."""
+    run = text[: len(text) - len(text.lstrip(_DOMAIN))]
+    if len(run) > _MAX_DOMAIN:
+        return 0
+    length = at = 0
+    for i, label in enumerate(run.split(".")):
+        name = label.partition("-")[0] if i and label[:4].lower() != "xn--" else label
+        if i and len(name) >= 2 and (name.isalpha() or name[:4].lower() == "xn--"):
+            length = 0 if name.lower() in _FILES else at + len(name)
+        if not 0 < len(label) <= _MAX_LABEL or label[0] == "-" or label[-1] == "-":
+            break
+        at += len(label) + 1
+    return length
+
+
+def find_phones(text: str) -> Iterator[Span]:
+    """International numbers that begin with +, and North American ones written in groups."""
+    at = text.find("+")
+    while at >= 0:
+        end = _international_end(text, at)
+        if end:
+            yield at, end
+        at = text.find("+", max(at + 1, end))
+    for found in _NORTH_AMERICAN.finditer(text):
+        yield found.span()
+
+
+def _international_end(text: str, plus: int) -> int:
+    """Where the number ends that begins at this +; 0 if there is none."""
+    if plus and (text[plus - 1].isalnum() or text[plus - 1] == "+"):
+        return 0
+    run = _RUN.match(text, plus + 1)
+    if run is None or run[0][0] == "0":
+        return 0
+    n_digits, end, is_open = 0, plus, False
+    while run is not None and n_digits + len(run[0]) <= _MAX_DIGITS:
+        n_digits, end = n_digits + len(run[0]), run.end()
+        gap = _GAP.match(text, end)
+        if gap is None or (")" in gap[0] and not is_open):
+            break
+        if "(" in gap[0] and (is_open or n_digits > 3):  # brackets stand after the country's code only
+            break
+        is_open = "(" in gap[0] or (is_open and ")" not in gap[0])
+        run = _RUN.match(text, gap.end())
+    if n_digits < _MIN_DIGITS or text[end : end + 1].isalnum():
+        return 0
+    return end

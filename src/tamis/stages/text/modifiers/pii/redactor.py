@@ -1,0 +1,119 @@
+"""Personal data in texts: found by pattern and check digits, replaced by a tag or a keyed hash.
+
+Every finder takes time linear in the text. Patterns find what is written in the usual ways; names, postal addresses and
+anything that needs understanding are not found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from tamis.errors import UsageError
+from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
+from tamis.stages.text.modifiers.pii.addresses import find_ipv4, find_ipv6, parse_ipv6
+from tamis.stages.text.modifiers.pii.contacts import find_emails, find_phones
+from tamis.stages.text.modifiers.pii.numbers import find_cards, find_ibans
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# kind -> how it is found, and what RE2 finds in every text that holds one; where two overlap the first kind wins
+_KINDS: dict[str, tuple[Callable[[str], Iterator[tuple[int, int]]], str]] = {
+    "email": (find_emails, "@"),
+    "iban": (find_ibans, "[A-Za-z]{2}[0-9]{2}[ -]?[0-9A-Za-z]{4}"),
+    "credit_card": (find_cards, "[0-9]{4}[ -]?[0-9]{4}[0-9 -]{5}"),
+    "ipv6": (find_ipv6, ":[0-9A-Fa-f]{0,4}:"),
+    "ipv4": (find_ipv4, r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]"),
+    "phone": (find_phones, r"\+[1-9]|[0-9]{3}\)?[ .-]?[0-9]{3}[ .-][0-9]{4}"),
+}
+KINDS = ("email", "ipv4", "ipv6", "phone", "credit_card", "iban")
+_TAG, _HASH_TAG = "<{KIND}>", "<{KIND}:{HASH}>"
+_DIGEST_BYTES = 8
+
+
+class PiiRedactor(DocumentModifier):
+    """Replaces email and IP addresses, telephone, payment card (Luhn) and bank account numbers (IBAN checksum).
+
+    `mode="replace"`: by `replacement`, where {KIND} is EMAIL, IPV4, ... `mode="hash"`: the same, and {HASH} is a keyed
+    blake2b of the value (spelling evened out), so that equal values can still be recognised as equal; `hash_key` is needed,
+    since a plain hash of a telephone number is found by trying all of them.
+    """
+
+    def __init__(
+        self,
+        kinds: Sequence[str] = KINDS,
+        mode: Literal["replace", "hash"] = "replace",
+        replacement: str = _TAG,
+        hash_key: str | bytes | None = None,
+    ) -> None:
+        unknown = [kinds] if isinstance(kinds, str) else sorted(set(kinds) - set(KINDS))
+        if unknown or not kinds:
+            raise UsageError(f"PiiRedactor(kinds=...): expected some of {list(KINDS)}, got {kinds!r}")
+        if mode not in ("replace", "hash"):
+            raise UsageError(f"PiiRedactor(mode=...): expected 'replace' or 'hash', got {mode!r}")
+        if mode == "replace" and (hash_key is not None or "{HASH}" in replacement):
+            raise UsageError("PiiRedactor: hash_key and {HASH} belong to mode='hash'")
+        if mode == "hash" and replacement != _TAG and "{HASH}" not in replacement:
+            raise UsageError(f"PiiRedactor(mode='hash'): replacement must hold {{HASH}}, got {replacement!r}")
+        self.kinds, self.mode = list(kinds), mode
+        self.replacement = _HASH_TAG if mode == "hash" and replacement == _TAG else replacement
+        # Private: parameters of a run are written into its folder, and a key must not be. Its fingerprint tells keys apart.
+        self._key = _checked_key(hash_key) if mode == "hash" else b""
+        self.key_fingerprint = hashlib.blake2b(self._key, digest_size=8).hexdigest() if self._key else ""
+        self._order = [k for k in _KINDS if k in self.kinds]
+        self._counts: dict[str, float] = {}
+
+    def candidates(self, texts: pa.Array) -> pa.Array:
+        import pyarrow.compute as pc
+
+        return pc.match_substring_regex(texts, pattern="|".join(_KINDS[k][1] for k in self._order))
+
+    def modify_document(self, text: str) -> str:
+        parts, done = [], 0
+        for start, end, kind in self.find(text):
+            parts += [text[done:start], self._instead(kind, text[start:end])]
+            done = end
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+        return "".join([*parts, text[done:]]) if parts else text
+
+    def find(self, text: str) -> list[tuple[int, int, str]]:
+        """(start, end, kind) of everything found, in order, without overlaps."""
+        spans = sorted((s, i, e) for i, kind in enumerate(self._order) for s, e in _KINDS[kind][0](text))
+        found, done = [], 0
+        for start, i, end in spans:
+            if start >= done:
+                found.append((start, end, self._order[i]))
+                done = end
+        return found
+
+    def take_metrics(self) -> dict[str, float]:
+        counts, self._counts = self._counts, {}
+        return {f"pii_{kind}": n for kind, n in counts.items()}
+
+    def _instead(self, kind: str, value: str) -> str:
+        tag = self.replacement.replace("{KIND}", kind.upper())
+        if self.mode == "replace":
+            return tag
+        plain = f"{kind}:{_even(kind, value)}".encode("utf-8", "surrogatepass")
+        return tag.replace("{HASH}", hashlib.blake2b(plain, digest_size=_DIGEST_BYTES, key=self._key).hexdigest())
+
+
+def _even(kind: str, value: str) -> str:
+    """One spelling of the same thing."""
+    if kind == "email":
+        return value.lower()
+    if kind == "ipv6":
+        address = parse_ipv6(value)
+        return value if address is None else address.compressed
+    if kind == "ipv4":
+        return value
+    return "".join(c for c in value if c.isalnum()).upper()
+
+
+def _checked_key(key: str | bytes | None) -> bytes:
+    raw = key.encode() if isinstance(key, str) else key
+    if not isinstance(raw, bytes) or not 1 <= len(raw) <= 64:
+        raise UsageError("PiiRedactor(mode='hash'): hash_key must be a secret of 1 to 64 bytes, the same for all runs")
+    return raw

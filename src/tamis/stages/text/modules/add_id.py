@@ -1,0 +1,90 @@
+"""Ids that are a function of where a document lies in the input, whatever the partitions, workers and block size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import PipelineError, UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+
+@dataclass(repr=False)
+class AddId(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Writes an id into `id_field`: `{prefix_}{number of the file}_{offset in it}`.
+
+    The offset is that of the record's first byte (decoded, for compressed files), or the row number of a Parquet file.
+    Documents that come from one record (a splitter made them) are numbered: `..._0`, `..._1`. A document that no record stands
+    behind gets the 128-bit hash that the engine knows it by. A document that has an id already is an error unless `overwrite`.
+    """
+
+    id_field: str
+    id_prefix: str | None = None
+    overwrite: bool = False
+    name: str = "add_id"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id_field, str) or not self.id_field:
+            raise UsageError(f"AddId(id_field=...): expected the name of a field, got {self.id_field!r}")
+
+    def outputs(self) -> Any:
+        return ["data"], [self.id_field]
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        if not self.overwrite and self.id_field in batch.get_columns():
+            n = batch.num_items - batch.column(self.id_field).null_count
+            if n:
+                raise PipelineError(
+                    f"{self.name}: {n} of {batch.num_items} documents have a field {self.id_field!r} already; choose another "
+                    "id_field, or replace it with overwrite=True"
+                )
+        return batch.with_column(self.id_field, self._ids(batch))
+
+    def _ids(self, batch: DocumentBatch) -> pa.Array:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        files, offsets = batch.places()
+        number = pc.utf8_lpad(pa.array(np.maximum(files, 0)).cast(pa.large_string()), width=6, padding="0")
+        ids = _joined(number, pa.array(offsets).cast(pa.large_string()))
+        unknown = files < 0
+        if unknown.any():
+            ids = pc.if_else(pa.array(unknown), pa.array(_identities(batch), pa.large_string()), ids)
+        group, rank = _ranks(ids)
+        shared = np.bincount(group, minlength=1)[group] > 1
+        if shared.any():
+            ids = pc.if_else(pa.array(shared), _joined(ids, pa.array(rank).cast(pa.large_string())), ids)
+        return ids if not self.id_prefix else _joined(pa.scalar(self.id_prefix, pa.large_string()), ids)
+
+
+def _joined(left: Any, right: pa.Array) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.binary_join_element_wise(left, right, pa.scalar("_", pa.large_string()))
+
+
+def _identities(batch: DocumentBatch) -> list[str]:
+    """Of every document, as hexadecimal text; by position in a batch that no run has seen."""
+    if batch._identity is None:
+        return [f"{i:032x}" for i in range(batch.num_items)]
+    return [f"{hi:016x}{lo:016x}" for hi, lo in zip(*(half.tolist() for half in batch._identity), strict=True)]
+
+
+def _ranks(ids: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """For each id: the number of its group of equal ids, and its place in that group."""
+    import numpy as np
+
+    group = ids.dictionary_encode().indices.to_numpy()
+    order = np.argsort(group, kind="stable")
+    sorted_group = group[order]
+    first = np.flatnonzero(np.diff(sorted_group, prepend=-1))
+    rank = np.empty(len(group), np.int64)
+    rank[order] = np.arange(len(group)) - np.repeat(first, np.diff(np.append(first, len(group))))
+    return group, rank

@@ -1,0 +1,57 @@
+"""One document into its segments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.text.modifiers.fields import plain_column, text_column
+from tamis.tasks import DocumentBatch
+
+
+@dataclass(repr=False)
+class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Every piece of the text between separators becomes a document; all other fields are those of the whole.
+
+    `segment_id_field` numbers the segments from 0. A text without the separator is one segment; so is an empty one, and a
+    value that is null or no text.
+    """
+
+    separator: str
+    text_field: str = "text"
+    segment_id_field: str = "segment_id"
+    name: str = "document_splitter"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.separator, str) or not self.separator:
+            raise UsageError(f"DocumentSplitter(separator=...): expected a string to split at, got {self.separator!r}")
+
+    def inputs(self) -> Any:
+        return ["data"], [self.text_field]
+
+    def outputs(self) -> Any:
+        return ["data"], [self.segment_id_field]
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        texts = text_column(batch, self.text_field)
+        pieces = pc.split_pattern(texts.fill_null(""), pattern=self.separator)
+        n_pieces = pieces.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
+        at = np.repeat(np.arange(len(texts)), n_pieces)
+        first = np.cumsum(n_pieces) - n_pieces
+        numbers = np.arange(len(at)) - np.repeat(first, n_pieces)
+        split = batch
+        if len(at) > len(texts):
+            split = batch.take(at)
+            column = plain_column(split, self.text_field)
+            whole = np.repeat(np.asarray(texts.is_null().to_numpy(zero_copy_only=False), bool), n_pieces)
+            segments = pieces.flatten()
+            if whole.any():  # null, or no text: left as it is
+                segments = pc.if_else(pa.array(whole), column, segments.cast(column.type))
+            split = split.with_column(self.text_field, segments)
+        return split.with_column(self.segment_id_field, pa.array(numbers, pa.int64()))
