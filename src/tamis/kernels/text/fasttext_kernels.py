@@ -32,132 +32,23 @@ DIM, N_WORDS, N_LABELS, BUCKET, MINN, MAXN, WORD_NGRAMS, LOSS, N_PRUNED = range(
 QUANTISED, ROWS, DATA, CENTROIDS, N_SUB, SUB_DIM, LAST_DIM, NORMED, NORM_CODES, NORM_CENTROIDS = range(10)
 N_MATRIX = 10
 
-_I32_IN = types.Array(types.int32, 1, "C", readonly=True)
-_U32_IN = types.Array(types.uint32, 1, "C", readonly=True)
+I32_IN = types.Array(types.int32, 1, "C", readonly=True)
+U32_IN = types.Array(types.uint32, 1, "C", readonly=True)
 _U32_OUT = types.Array(types.uint32, 1, "C")
 _F32_OUT = types.Array(types.float32, 1, "C")
 _F64_OUT = types.Array(types.float64, 1, "C")
-_FNV_START, _FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
+FNV_START, _FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
 END_OF_LINE = np.frombuffer(b"</s>", np.uint8)  # the word that ends a text, for `eos_in`
 _EOS_KEY = np.uint64(int.from_bytes(b"</s>", "little"))
 _LABEL_KEY = np.uint64(int.from_bytes(b"__label_", "little"))
-_MIX = np.uint64(0x9E3779B97F4A7C15)
+MIX = np.uint64(0x9E3779B97F4A7C15)
 _MAX_SIGMOID, _SIGMOID_CELLS = 8, 512
 _CENTROIDS_PER_SUB = 256
-
-
-@intrinsic
-def load_f32(typingctx, array, index):
-    """A float32 from a uint8 array at a byte offset: matrices follow the dictionary at any alignment."""
-
-    def codegen(context, builder, sig, args):
-        place = _pointer(context, builder, sig.args[0], args[0], args[1])
-        return builder.load(builder.bitcast(place, ir.FloatType().as_pointer()), align=1)
-
-    return types.float32(array, types.int64), codegen
-
-
-@intrinsic
-def prefetch(typingctx, array, index):
-    """Ask for the cache line of a byte that will be read soon."""
-
-    def codegen(context, builder, sig, args):
-        place = _pointer(context, builder, sig.args[0], args[0], args[1])
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
-        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        builder.call(ask, [place, ir.Constant(number, 0), ir.Constant(number, 3), ir.Constant(number, 1)])
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64), codegen
-
-
-@helper
-def _fnv(h, byte):
-    """One step of fastText's FNV-1a, which sign-extends bytes."""
-    return np.uint32(np.uint32(h ^ np.uint32(np.int32(np.int8(byte)))) * _FNV_PRIME)
 
 
 @helper
 def _is_space(c):
     return c == 32 or 9 <= c <= 13 or c == 0
-
-
-@kernel(types.int64(U8_IN, types.int64, types.int64, I64_OUT, I32_OUT, I64_OUT, I32_OUT, _U32_OUT))
-def scan_dictionary(file, begin, n_entries, begins, lengths, counts, kinds, hashes):
-    """Read `n_entries` of (name, NUL, int64 count, int8 kind) from `begin` on; where they end, or -1 past the file."""
-    p = begin
-    size = file.size
-    for entry in range(n_entries):
-        first = p
-        h = _FNV_START
-        while p < size and at(file, p) != 0:
-            h = _fnv(h, at(file, p))
-            p += 1
-        if p + 10 > size:
-            return -1
-        count = np.uint64(0)
-        for k in range(8):
-            count |= np.uint64(at(file, p + 1 + k)) << np.uint64(8 * k)
-        put(begins, entry, first)
-        put(lengths, entry, np.int32(min(p - first, 2147483647)))
-        put(counts, entry, np.int64(count))
-        put(kinds, entry, np.int32(at(file, p + 9)))
-        put(hashes, entry, h)
-        p += 10
-    return p
-
-
-@helper
-def _same(a, i, b, j, n):
-    k = 0
-    while k < n and at(a, i + k) == at(b, j + k):
-        k += 1
-    return k == n
-
-
-@kernel(types.boolean(U8_IN, I64_IN, _I32_IN, _U32_IN, I32_OUT))
-def fill_words(file, begins, lengths, hashes, slots):
-    """Open addressing by hash, -1 for free; a repeated word gets the later id. False if the hashes are rigged."""
-    mask = np.int64(slots.size - 1)
-    n_left = np.int64(1000) + 64 * np.int64(begins.size)
-    for entry in range(begins.size):
-        slot = np.int64(at(hashes, entry)) & mask
-        while at(slots, slot) >= 0:
-            other = np.int64(at(slots, slot))
-            if at(hashes, other) == at(hashes, entry) and at(lengths, other) == at(lengths, entry):
-                n_left -= np.int64(at(lengths, entry)) >> 6
-                if _same(file, at(begins, other), file, at(begins, entry), np.int64(at(lengths, entry))):
-                    break
-            n_left -= 1
-            if n_left < 0:
-                return False
-            slot = (slot + 1) & mask
-        put(slots, slot, np.int32(entry))
-    return True
-
-
-@helper
-def _pruned_slot(bucket_id, mask):
-    return np.int64(((np.uint64(bucket_id) * _MIX) >> np.uint64(32)) & np.uint64(mask))
-
-
-@kernel(types.boolean(_I32_IN, I32_OUT))
-def fill_pruned(pairs, slots):
-    """(kept bucket, row) pairs into a table of such pairs, -1 for free. False if the buckets are rigged."""
-    mask = np.int64(slots.size // 2 - 1)
-    n_left = np.int64(1000) + 32 * np.int64(pairs.size)
-    for k in range(pairs.size // 2):
-        key = at(pairs, 2 * k)
-        slot = _pruned_slot(key, mask)
-        while at(slots, 2 * slot) >= 0 and at(slots, 2 * slot) != key:
-            n_left -= 1
-            if n_left < 0:
-                return False
-            slot = (slot + 1) & mask
-        put(slots, 2 * slot, key)
-        put(slots, 2 * slot + 1, at(pairs, 2 * k + 1))
-    return True
 
 
 @kernel(types.void(U8_IN, I64_IN, I64_IN, types.int64, I64_OUT, I64_OUT))
@@ -176,59 +67,13 @@ def windows(data, starts, ends, max_bytes, begins_out, ends_out):
 
 
 @helper
-def _norm(file, matrix, row):
-    if at(matrix, NORMED):
-        return load_f32(file, at(matrix, NORM_CENTROIDS) + 4 * np.int64(at(file, at(matrix, NORM_CODES) + row)))
-    return np.float32(1.0)
-
-
-@helper
-def _sub_vector(file, matrix, row, sub):
-    """Where the centroid of one part of a quantised row begins, and its length."""
-    code = np.int64(at(file, at(matrix, DATA) + row * at(matrix, N_SUB) + sub))
-    n = at(matrix, LAST_DIM) if sub == at(matrix, N_SUB) - 1 else at(matrix, SUB_DIM)
-    return at(matrix, CENTROIDS) + 4 * (sub * _CENTROIDS_PER_SUB * at(matrix, SUB_DIM) + code * n), n
-
-
-@helper
-def _add_row(file, matrix, dim, row, sums, first):
-    """sums[first:first + dim] += the row."""
-    if at(matrix, QUANTISED) == 0:
-        place = at(matrix, DATA) + 4 * dim * row
-        for d in range(dim):
-            put(sums, first + d, at(sums, first + d) + load_f32(file, place + 4 * d))
-        return
-    norm = _norm(file, matrix, row)
-    for sub in range(at(matrix, N_SUB)):
-        place, n = _sub_vector(file, matrix, row, sub)
-        to = first + sub * at(matrix, SUB_DIM)
-        for d in range(n):
-            put(sums, to + d, at(sums, to + d) + norm * load_f32(file, place + 4 * d))
-
-
-@helper
-def _dot_row(file, matrix, dim, row, hidden):
-    total = np.float32(0.0)
-    if at(matrix, QUANTISED) == 0:
-        place = at(matrix, DATA) + 4 * dim * row
-        for d in range(dim):
-            total += at(hidden, d) * load_f32(file, place + 4 * d)
-        return total
-    for sub in range(at(matrix, N_SUB)):
-        place, n = _sub_vector(file, matrix, row, sub)
-        for d in range(n):
-            total += at(hidden, sub * at(matrix, SUB_DIM) + d) * load_f32(file, place + 4 * d)
-    return _norm(file, matrix, row) * total
-
-
-@helper
 def _bucket_row(shape, pruned, pruned_mask, bucket_id):
     """The input row of a hash bucket, or -1 where pruning left none."""
     if at(shape, N_PRUNED) < 0:
         return at(shape, N_WORDS) + bucket_id
     if at(shape, N_PRUNED) == 0:
         return np.int64(-1)
-    slot = _pruned_slot(bucket_id, pruned_mask)
+    slot = pruned_slot(bucket_id, pruned_mask)
     while at(pruned, 2 * slot) >= 0:
         if at(pruned, 2 * slot) == bucket_id:
             return at(shape, N_WORDS) + np.int64(at(pruned, 2 * slot + 1))
@@ -247,7 +92,7 @@ def _wrapped(text, p, e, j):
 @helper
 def _add_waiting(file, matrix, dim, waiting, n_waiting, sums, first):
     for k in range(n_waiting):
-        _add_row(file, matrix, dim, at(waiting, k), sums, first)
+        add_row(file, matrix, dim, at(waiting, k), sums, first)
 
 
 @helper
@@ -266,14 +111,14 @@ def _add_ngrams(text, p, e, file, shape, pruned, pruned_mask, matrix, waiting, s
     for i in range(size):
         if _wrapped(text, p, e, i) & 0xC0 == 0x80:
             continue
-        h = _FNV_START
+        h = FNV_START
         j = i
         n = 1
         while j < size and n <= maxn:
-            h = _fnv(h, _wrapped(text, p, e, j))
+            h = fnv(h, _wrapped(text, p, e, j))
             j += 1
             while j < size and _wrapped(text, p, e, j) & 0xC0 == 0x80:
-                h = _fnv(h, _wrapped(text, p, e, j))
+                h = fnv(h, _wrapped(text, p, e, j))
                 j += 1
             if n >= minn and not (n == 1 and (i == 0 or j == size)):
                 row = _bucket_row(shape, pruned, pruned_mask, np.int64(np.uint32(h % bucket)))
@@ -290,18 +135,6 @@ def _add_ngrams(text, p, e, file, shape, pruned, pruned_mask, matrix, waiting, s
             n += 1
     _add_waiting(file, matrix, dim, waiting, n_waiting, sums, first)
     return n_rows
-
-
-@helper
-def _word_id(text, p, e, h, file, begins, lengths, hashes, slots, mask):
-    slot = np.int64(h) & mask
-    while at(slots, slot) >= 0:
-        entry = np.int64(at(slots, slot))
-        same = at(hashes, entry) == h and np.int64(at(lengths, entry)) == e - p
-        if same and _same(text, p, file, at(begins, entry), e - p):
-            return entry
-        slot = (slot + 1) & mask
-    return np.int64(-1)
 
 
 @helper
@@ -362,7 +195,7 @@ def _walk(file, shape, matrix, tree, hidden, threshold, stack, stack_scores, ids
         if node < n_labels:
             n_kept = _offer(ids, scores, first, k, n_kept, node, score)
             continue
-        f = _dot_row(file, matrix, at(shape, DIM), node - n_labels, hidden)
+        f = dot_row(file, matrix, at(shape, DIM), node - n_labels, hidden)
         f = np.float32(1.0 / (1.0 + np.float64(np.float32(math.exp(-f)))))
         put(stack, n_stacked, at(tree, 2 * (node - n_labels) + 1))
         put(stack_scores, n_stacked, np.float32(score + _log(f)))
@@ -378,7 +211,7 @@ def _flat(file, shape, matrix, hidden, threshold, output, ids, scores, first, k)
     n_labels = at(shape, N_LABELS)
     best = np.float32(-np.inf)
     for label in range(n_labels):
-        x = _dot_row(file, matrix, at(shape, DIM), label, hidden)
+        x = dot_row(file, matrix, at(shape, DIM), label, hidden)
         put(output, label, x if at(shape, LOSS) == SOFTMAX else _sigmoid(x))
         best = max(best, x)
     if at(shape, LOSS) == SOFTMAX:
@@ -398,7 +231,7 @@ def _flat(file, shape, matrix, hidden, threshold, output, ids, scores, first, k)
 @kernel(
     types.void(
         *(U8_IN, I64_IN, I64_IN, U8_IN, types.int64, types.float32),
-        *(U8_IN, U8_IN, I64_IN, I64_IN, I64_IN, I64_IN, _I32_IN, _U32_IN, _I32_IN, _I32_IN, _I32_IN),
+        *(U8_IN, U8_IN, I64_IN, I64_IN, I64_IN, I64_IN, I32_IN, U32_IN, I32_IN, I32_IN, I32_IN),
         *(U64_OUT, I32_OUT, _F32_OUT, _F64_OUT, _F32_OUT, U64_OUT, I64_OUT, I32_OUT, _F32_OUT),
         *(I32_OUT, _F32_OUT),
     )
@@ -463,7 +296,7 @@ def predict(
             begin = p if p < end else np.int64(0)
             stop = end if p < end else np.int64(4)
             q = begin
-            h = _FNV_START
+            h = FNV_START
             key0 = key1 = key2 = key3 = np.uint64(0)
             while q < stop:
                 c = at(source, q)
@@ -480,12 +313,12 @@ def predict(
                         key2 |= part
                     else:
                         key3 |= part
-                h = _fnv(h, c)
+                h = fnv(h, c)
                 q += 1
             p = q if p < end else p
             last = q - begin == 4 and key0 == _EOS_KEY
-            mixed = key0 * _MIX ^ key1 ^ (key2 << np.uint64(1)) ^ (key3 << np.uint64(2)) ^ np.uint64(h)
-            slot = np.int64((mixed * _MIX >> np.uint64(40)) & cache_mask)
+            mixed = key0 * MIX ^ key1 ^ (key2 << np.uint64(1)) ^ (key3 << np.uint64(2)) ^ np.uint64(h)
+            slot = np.int64((mixed * MIX >> np.uint64(40)) & cache_mask)
             known = False
             if q - begin > KEY_BYTES:
                 slot = n_cached
@@ -501,12 +334,12 @@ def predict(
                 for d in range(dim):
                     put(sums, first + d, np.float32(0.0))
                 n_own = np.int64(0)
-                entry = _word_id(source, begin, q, h, file, begins, lengths, hashes, slots, word_mask)
+                entry = word_id(source, begin, q, h, file, begins, lengths, hashes, slots, word_mask)
                 if entry >= n_words or (entry < 0 and _is_label(source, begin, q, key0)):
                     n_own = np.int64(-1)  # a label is no word
                 else:
                     if entry >= 0:
-                        _add_row(vectors, inputs, dim, entry, sums, first)
+                        add_row(vectors, inputs, dim, entry, sums, first)
                         n_own = np.int64(1)
                     if not last and at(shape, MAXN) > 0:
                         n_own += _add_ngrams(
@@ -531,7 +364,7 @@ def predict(
                         spare = n_cached * dim
                         for d in range(dim):
                             put(sums, spare + d, np.float32(0.0))
-                        _add_row(vectors, inputs, dim, to, sums, spare)
+                        add_row(vectors, inputs, dim, to, sums, spare)
                         for d in range(dim):
                             put(total, d, at(total, d) + np.float64(at(sums, spare + d)))
                         n_rows += 1

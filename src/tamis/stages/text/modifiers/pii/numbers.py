@@ -53,7 +53,7 @@ _IBAN_COUNTRIES = {
     32: "LC",
     33: "RU",
 }
-_IBAN_LENGTHS = {country: n for n, countries in _IBAN_COUNTRIES.items() for country in countries.split()}
+IBAN_LENGTHS = {country: n for n, countries in _IBAN_COUNTRIES.items() for country in countries.split()}
 
 
 def find_cards(text: str) -> Iterator[Span]:
@@ -89,7 +89,7 @@ def find_ibans(text: str) -> Iterator[Span]:
     """A country's length and the check digits; in one run, or in groups of four with spaces or hyphens between."""
     done = 0
     for start in _IBAN_START.finditer(text):
-        length = _IBAN_LENGTHS.get(start[0][:2].upper())
+        length = IBAN_LENGTHS.get(start[0][:2].upper())
         if length is None or start.start() < done:
             continue
         end, account = start.end(), start[0]

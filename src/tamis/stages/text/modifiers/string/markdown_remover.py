@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from tamis.stages.text.modifiers.doc_modifier import ColumnModifier, DocumentModifier
+from tamis.stages.text.modifiers.doc_modifier import ColumnModifier, DocumentModifier, replace_regex
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,12 +21,9 @@ class MarkdownRemover(ColumnModifier):
     """`**bold**`, `*italic*`, `_underline_` and `__underline__` lose their marks; of `[text](url)` the url stays."""
 
     def modify_batch(self, texts: pa.Array) -> pa.Array:
-        import pyarrow.compute as pc
-
-        for pattern in (_BOLD, _ITALIC):
-            texts = pc.replace_substring_regex(texts, pattern=pattern, replacement=r"\1")
-        texts = _Underscores().modify_batch(texts)
-        return pc.replace_substring_regex(texts, pattern=_LINK, replacement=r"\1")
+        texts = replace_regex(texts, _BOLD, r"\1", needs="**")
+        texts = replace_regex(texts, _ITALIC, r"\1", needs="*")
+        return replace_regex(_Underscores().modify_batch(texts), _LINK, r"\1", needs="](")
 
 
 class _Underscores(DocumentModifier):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tamis.stages.text.modifiers.doc_modifier import ColumnModifier
+from tamis.stages.text.modifiers.doc_modifier import ColumnModifier, replace_regex
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -14,7 +14,5 @@ class NewlineNormalizer(ColumnModifier):
     r"""Three or more `\n` become two, then three or more `\r\n` become two of those."""
 
     def modify_batch(self, texts: pa.Array) -> pa.Array:
-        import pyarrow.compute as pc
-
-        texts = pc.replace_substring_regex(texts, pattern="\n{3,}", replacement="\n\n")
-        return pc.replace_substring_regex(texts, pattern="(?:\r\n){3,}", replacement="\r\n\r\n")
+        texts = replace_regex(texts, "\n{3,}", "\n\n", needs="\n\n\n")
+        return replace_regex(texts, "(?:\r\n){3,}", "\r\n\r\n", needs="\r\n\r\n\r\n")

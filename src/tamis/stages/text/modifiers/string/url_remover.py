@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tamis.stages.text.modifiers.doc_modifier import ColumnModifier
+from tamis.stages.text.modifiers.doc_modifier import ColumnModifier, replace_regex
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +18,4 @@ class UrlRemover(ColumnModifier):
     """Removes all URLs."""
 
     def modify_batch(self, texts: pa.Array) -> pa.Array:
-        import pyarrow.compute as pc
-
-        return pc.replace_substring_regex(texts, pattern=_URL, replacement="")
+        return replace_regex(texts, _URL, "")

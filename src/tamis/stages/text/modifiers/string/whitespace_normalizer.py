@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tamis.errors import UsageError
-from tamis.stages.text.modifiers.doc_modifier import ColumnModifier
+from tamis.stages.text.modifiers.doc_modifier import ColumnModifier, replace_regex
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What str.splitlines() breaks at, and what else str.isspace() is true for.
+# What str.splitlines() breaks at, and what else str.isspace() is true for. Patterns match only what has to change.
 _BREAK = r"\r\n|[\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}]"
-_SPACES = r"[\t\x1f \x{a0}\x{1680}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000}]+"
+_ODD = r"\t\x1f\x{a0}\x{1680}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000}"
+_SPACES = rf" *[{_ODD}][ {_ODD}]*| {{2,}}"
 
 
 class WhitespaceNormalizer(ColumnModifier):
@@ -31,9 +32,9 @@ class WhitespaceNormalizer(ColumnModifier):
     def modify_batch(self, texts: pa.Array) -> pa.Array:
         import pyarrow.compute as pc
 
-        steps = [(_BREAK, "\n"), (_SPACES, " "), (" ?\n ?", "\n")]
+        steps = [(_BREAK, "\n"), (_SPACES, " "), (" \n ?|\n ", "\n")]
         if self.max_newlines is not None:
             steps.append((f"\n{{{self.max_newlines + 1},}}", "\n" * self.max_newlines))
         for pattern, replacement in steps:
-            texts = pc.replace_substring_regex(texts, pattern=pattern, replacement=replacement)
+            texts = replace_regex(texts, pattern, replacement)
         return pc.utf8_trim(texts, characters=" \n")

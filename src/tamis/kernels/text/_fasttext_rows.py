@@ -1,0 +1,94 @@
+"""Rows of fastText's matrices, dense or product-quantised, read where they lie in the file.
+
+A matrix is an array of N_MATRIX places: byte offsets of its parts and how rows are coded. Product quantisation: Jegou et
+al. (2011), as fastText stores it: a code per part of a row, 256 centroids per part, and a code for the row's norm.
+"""
+# Compiled functions carry their types in the signatures of the kernels.
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from tamis.kernels._intrinsics import _pointer, at, intrinsic, put
+from tamis.kernels._jit import helper
+
+QUANTISED, ROWS, DATA, CENTROIDS, N_SUB, SUB_DIM, LAST_DIM, NORMED, NORM_CODES, NORM_CENTROIDS = range(10)
+N_CENTROIDS = 256
+
+
+@intrinsic
+def load_f32(typingctx, array, index):
+    """A float32 from a uint8 array at a byte offset: matrices follow the dictionary at any alignment."""
+
+    def codegen(context, builder, sig, args):
+        place = _pointer(context, builder, sig.args[0], args[0], args[1])
+        return builder.load(builder.bitcast(place, ir.FloatType().as_pointer()), align=1)
+
+    return types.float32(array, types.int64), codegen
+
+
+@intrinsic
+def prefetch(typingctx, array, index):
+    """Ask for the cache line of a byte that will be read soon."""
+
+    def codegen(context, builder, sig, args):
+        place = _pointer(context, builder, sig.args[0], args[0], args[1])
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(ask, [place, ir.Constant(number, 0), ir.Constant(number, 3), ir.Constant(number, 1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
+
+
+@helper
+def _norm(file, matrix, row):
+    if at(matrix, NORMED):
+        return load_f32(file, at(matrix, NORM_CENTROIDS) + 4 * np.int64(at(file, at(matrix, NORM_CODES) + row)))
+    return np.float32(1.0)
+
+
+@helper
+def _sub_vector(file, matrix, row, sub):
+    """Where the centroid of one part of a quantised row begins, and its length."""
+    code = np.int64(at(file, at(matrix, DATA) + row * at(matrix, N_SUB) + sub))
+    n = at(matrix, LAST_DIM) if sub == at(matrix, N_SUB) - 1 else at(matrix, SUB_DIM)
+    return at(matrix, CENTROIDS) + 4 * (sub * N_CENTROIDS * at(matrix, SUB_DIM) + code * n), n
+
+
+@helper
+def add_row(file, matrix, dim, row, sums, first):
+    """sums[first:first + dim] += the row."""
+    if at(matrix, QUANTISED) == 0:
+        place = at(matrix, DATA) + 4 * dim * row
+        for d in range(dim):
+            put(sums, first + d, at(sums, first + d) + load_f32(file, place + 4 * d))
+        return
+    norm = _norm(file, matrix, row)
+    for sub in range(at(matrix, N_SUB)):
+        place, n = _sub_vector(file, matrix, row, sub)
+        to = first + sub * at(matrix, SUB_DIM)
+        for d in range(n):
+            put(sums, to + d, at(sums, to + d) + norm * load_f32(file, place + 4 * d))
+
+
+@helper
+def dot_row(file, matrix, dim, row, hidden):
+    total = np.float32(0.0)
+    if at(matrix, QUANTISED) == 0:
+        place = at(matrix, DATA) + 4 * dim * row
+        for d in range(dim):
+            total += at(hidden, d) * load_f32(file, place + 4 * d)
+        return total
+    for sub in range(at(matrix, N_SUB)):
+        place, n = _sub_vector(file, matrix, row, sub)
+        for d in range(n):
+            total += at(hidden, sub * at(matrix, SUB_DIM) + d) * load_f32(file, place + 4 * d)
+    return _norm(file, matrix, row) * total
+
+
