@@ -1,6 +1,6 @@
 """Rows of fastText's matrices, dense or product-quantised, read where they lie in the file.
 
-A matrix is an array of N_MATRIX places: byte offsets of its parts and how rows are coded. Product quantisation: Jegou et
+A matrix is an array of places, QUANTISED and on: byte offsets of its parts and how rows are coded. Product quantisation: Jegou et
 al. (2011), as fastText stores it: a code per part of a row, 256 centroids per part, and a code for the row's norm.
 """
 # Compiled functions carry their types in the signatures of the kernels.
@@ -90,5 +90,3 @@ def dot_row(file, matrix, dim, row, hidden):
         for d in range(n):
             total += at(hidden, sub * at(matrix, SUB_DIM) + d) * load_f32(file, place + 4 * d)
     return _norm(file, matrix, row) * total
-
-

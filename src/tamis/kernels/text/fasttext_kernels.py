@@ -16,34 +16,25 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
-from tamis.kernels._intrinsics import _pointer, at, intrinsic, pointer, put
+from tamis.kernels._intrinsics import at, pointer, put
 from tamis.kernels._jit import I32_OUT, I64_IN, I64_OUT, U8_IN, U64_OUT, helper, kernel
+from tamis.kernels.text._fasttext_rows import DATA, QUANTISED, add_row, dot_row, prefetch
+from tamis.kernels.text.fasttext_tables import FNV_START, I32_IN, MIX, U32_IN, fnv, pruned_slot, word_id
 
 KEY_BYTES = 32
 N_WAITING = 64
 HIERARCHICAL, NEGATIVE_SAMPLING, SOFTMAX, ONE_VS_ALL = 1, 2, 3, 4  # fastText's loss numbers
 # Places in `shape`.
 DIM, N_WORDS, N_LABELS, BUCKET, MINN, MAXN, WORD_NGRAMS, LOSS, N_PRUNED = range(9)
-# Places in a matrix: where its parts begin in the file (byte offsets) and how rows are coded.
-QUANTISED, ROWS, DATA, CENTROIDS, N_SUB, SUB_DIM, LAST_DIM, NORMED, NORM_CODES, NORM_CENTROIDS = range(10)
-N_MATRIX = 10
+END_OF_LINE = np.frombuffer(b"</s>", np.uint8)  # the word that ends a text, for `eos_in`
 
-I32_IN = types.Array(types.int32, 1, "C", readonly=True)
-U32_IN = types.Array(types.uint32, 1, "C", readonly=True)
-_U32_OUT = types.Array(types.uint32, 1, "C")
 _F32_OUT = types.Array(types.float32, 1, "C")
 _F64_OUT = types.Array(types.float64, 1, "C")
-FNV_START, _FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
-END_OF_LINE = np.frombuffer(b"</s>", np.uint8)  # the word that ends a text, for `eos_in`
 _EOS_KEY = np.uint64(int.from_bytes(b"</s>", "little"))
 _LABEL_KEY = np.uint64(int.from_bytes(b"__label_", "little"))
-MIX = np.uint64(0x9E3779B97F4A7C15)
 _MAX_SIGMOID, _SIGMOID_CELLS = 8, 512
-_CENTROIDS_PER_SUB = 256
 
 
 @helper

@@ -114,5 +114,3 @@ def fill_pruned(pairs, slots):
         put(slots, 2 * slot, key)
         put(slots, 2 * slot + 1, at(pairs, 2 * k + 1))
     return True
-
-

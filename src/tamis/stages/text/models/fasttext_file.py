@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.errors import FormatError, UsageError
-from tamis.kernels.text.fasttext_kernels import HIERARCHICAL, ONE_VS_ALL, fill_pruned, fill_words, scan_dictionary
+from tamis.kernels.text._fasttext_rows import N_CENTROIDS
+from tamis.kernels.text.fasttext_kernels import HIERARCHICAL, ONE_VS_ALL
+from tamis.kernels.text.fasttext_tables import fill_pruned, fill_words, scan_dictionary
 
 _MAGIC, _SUPERVISED = 793712314, 3
 _MAX_NGRAM = 100  # characters or words; more would make the time per character a choice of the file
-_N_CENTROIDS = 256
 _MAX_UNPACKED_BYTES = 32 << 20
 _UNREACHED = 10**15  # the count fastText gives tree nodes that are not built yet
 
@@ -185,7 +186,7 @@ def _dictionary(cursor: _Cursor, bucket: int) -> _Dictionary:
 
 
 def _matrix(cursor: _Cursor, quantised: bool, dim: int, what: str) -> list[int]:
-    """The places of a matrix, in the order of `fasttext_kernels.QUANTISED` and on."""
+    """The places of a matrix, in the order of `_fasttext_rows.QUANTISED` and on."""
     normed = cursor.flag(f"{what}: norms") if quantised else False
     n_rows, width = cursor.read("qq", what)
     cursor.check(n_rows > 0 and width == dim, what, f"rows of {dim} numbers", f"{n_rows} rows of {width}")
@@ -209,7 +210,7 @@ def _quantiser(cursor: _Cursor, dim: int, what: str) -> tuple[int, int, int, int
         width == dim and 0 < sub_dim <= dim and n_sub == -(-dim // sub_dim) and last_dim == dim - (n_sub - 1) * sub_dim
     )
     cursor.check(good, f"{what}: quantiser", f"{dim} numbers in parts", f"{width} in {n_sub} of {sub_dim}, {last_dim}")
-    return n_sub, sub_dim, last_dim, cursor.skip(4 * _N_CENTROIDS * dim, f"{what}: centroids")
+    return n_sub, sub_dim, last_dim, cursor.skip(4 * N_CENTROIDS * dim, f"{what}: centroids")
 
 
 def _unpacked(data: NDArray[np.uint8], matrix: list[int], dim: int) -> tuple[NDArray[np.uint8], list[int]]:
@@ -221,11 +222,11 @@ def _unpacked(data: NDArray[np.uint8], matrix: list[int], dim: int) -> tuple[NDA
     dense = np.empty((n_rows, dim), np.float32)
     for sub in range(n_sub):
         width = last_dim if sub == n_sub - 1 else sub_dim
-        begin = centroids + 4 * _N_CENTROIDS * sub_dim * sub
-        parts = data[begin : begin + 4 * _N_CENTROIDS * width].copy().view(np.float32).reshape(_N_CENTROIDS, width)
+        begin = centroids + 4 * N_CENTROIDS * sub_dim * sub
+        parts = data[begin : begin + 4 * N_CENTROIDS * width].copy().view(np.float32).reshape(N_CENTROIDS, width)
         dense[:, sub * sub_dim : sub * sub_dim + width] = parts[table[:, sub]]
     if normed:
-        norms = data[norm_centroids : norm_centroids + 4 * _N_CENTROIDS].copy().view(np.float32)
+        norms = data[norm_centroids : norm_centroids + 4 * N_CENTROIDS].copy().view(np.float32)
         dense *= norms[data[norm_codes : norm_codes + n_rows]][:, None]
     return dense.reshape(-1).view(np.uint8), [0, n_rows, 0, 0, 0, 0, 0, 0, 0, 0]
 
