@@ -61,7 +61,9 @@ def filter_(
         _print_list()
         return
     if sets is None or source is None or target is None:
-        raise UsageError("expected SET IN OUT, e.g. tamis filter gopher data/ clean/; tamis filter --list shows the sets")
+        raise UsageError(
+            "expected SET IN OUT, e.g. tamis filter gopher data/ clean/; tamis filter --list shows the sets"
+        )
     from tamis.cli.run import perform
 
     settings = options.given(

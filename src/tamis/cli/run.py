@@ -159,12 +159,12 @@ def explained(exc: TamisError, run_dir: str, began_s: float) -> TamisError:
     if failure is not None and failure.error not in message:
         where = f"stage {failure.stage!r}: " if failure.stage else ""
         message += f"\nthe last failure: {where}{failure.error}"
-        trace += failure.trace
-    if trace:
-        path = os.path.join(run_dir, "worker.log")
+    path = os.path.join(run_dir, "worker.log")
+    if trace:  # the stages could not even be loaded
         with contextlib.suppress(OSError), open(path, "a", encoding="utf-8", errors="backslashreplace") as log:
             log.write(trace + "\n")
-            message += f"\nthe log: {path}"
+    if (trace or failure is not None) and path not in message:
+        message += f"\nthe log: {path}"
     return type(exc)(message)
 
 

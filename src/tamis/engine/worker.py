@@ -7,6 +7,7 @@ exits: after one, libraries may be in any state, and a fresh fork costs millisec
 from __future__ import annotations
 
 import os
+import sys
 import time
 from typing import Any
 
@@ -56,6 +57,8 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: dict[str, Any]) -> 
     report["peak_bytes"] = max(0, watch.stop() - floor)
     report["cpu_s"] = round(time.process_time() - cpu, 6)
     failed: bool = report["type"] == "failed" and report["kind"] == "memory"
+    if report["type"] == "failed" and not failed:
+        print(report["trace"], file=sys.stderr, flush=True)  # to the run's worker.log
     if not failed:
         release()
         report.update(_vitals())

@@ -2,7 +2,7 @@
 
 Nothing is kept per word but two bits. The text is gone through once for each n and part of the hashes, so that the table of a
 round never holds more than MAX_SLOTS entries; levels are pruned as in `_ngrams`. Memory: 64 MB and half a byte per word; only where more
-than three million n-grams are repeated, 32 bytes for each of those. Time: linear, about 0.1 us per word and round.
+than six million different n-grams are repeated, up to 22 bytes for each of those. Time: linear, about 0.1 us per word and round.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -160,7 +160,7 @@ def _total(
     pad, marks, spot, values = pointer(pad_out), pointer(marks_out), pointer(spot_out), pointer(ring_out)
     factors, totals, table = pointer(ring_out[RING:]), pointer(ring_out[2 * RING :]), pointer(table_out)
     size = data.size
-    slots = table_out.size // 2 - 1
+    slots = table_out.size - 1
     n_duplicate = n_top = 0
     total = 0
     free = np.int64(0)  # words before this one are counted (or skipped) already
@@ -192,10 +192,10 @@ def _total(
             elif k >= free:
                 g = _gram(values, factors, last, n)
                 slot = np.int64(g) & slots
-                while at(table, 2 * slot) != ZERO and at(table, 2 * slot) != g:
+                while at(table, slot) != ZERO and at(table, slot) != g:
                     slot = (slot + 1) & slots
-                if at(table, 2 * slot) == ZERO:
-                    put(table, 2 * slot, g)
+                if at(table, slot) == ZERO:
+                    put(table, slot, g)
                 else:
                     n_duplicate += total - np.int64(at(totals, k & (RING - 1)))
                     free = k + n
@@ -230,10 +230,14 @@ def long_fractions(
     for n in range(2, min(n_words, MAX_N) + 1):
         if wanted.joins >> n & 1:
             repeated, _, _ = _marked(text, n, n_words, np.empty(0, np.uint64), True, max_slots)
-            n_repeated = int(np.bitwise_count(repeated).sum())
-            table = np.zeros(2 << max(4, (n_repeated * 4 // 3).bit_length()), np.uint64)
+            n_different = _n_set(repeated) // 2  # each is at two places or more
+            table = np.zeros(1 << max(4, (n_different * 4 // 3).bit_length()), np.uint64)
             found[GOPHER_DUPLICATE + n] = _totals(text, n, -1, repeated, table, True)[0] / n_chars
     return found
+
+
+def _n_set(bits: NDArray[np.uint64]) -> int:
+    return int.from_bytes(bits.tobytes(), "little").bit_count()
 
 
 def _marked(
@@ -246,7 +250,7 @@ def _marked(
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]]:
     repeated, again = np.zeros(n_words // 64 + 1, np.uint64), np.zeros(n_words // 64 + 1, np.uint64)
     best = np.array([1, n_words], np.int64)
-    n_places = int(np.bitwise_count(before).sum()) if before.size else n_words
+    n_places = _n_set(before) if before.size else n_words
     n_slots = min(max_slots, 1 << max(4, (n_places * 4 // 3).bit_length()))
     n_rounds = max(1, -(-n_places * 4 // (3 * n_slots)))
     pruned = before.size > 0

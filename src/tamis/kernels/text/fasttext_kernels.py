@@ -275,7 +275,7 @@ def predict(
     for row in range(starts.size):
         p = at(starts, row)
         end = at(ends, row)
-        n_rows = 0
+        n_rows = np.int64(0)
         n_seen = 0
         for d in range(dim):
             put(total, d, 0.0)

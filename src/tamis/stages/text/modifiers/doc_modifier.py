@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 
@@ -69,7 +70,9 @@ class ColumnModifier(DocumentModifier):
     def modify_batch(self, texts: pa.Array) -> pa.Array: ...
 
 
-def with_texts(texts: pa.Array, at: Sequence[int], values: Sequence[str | None] | pa.Array) -> pa.Array:
+def with_texts(
+    texts: pa.Array, at: Sequence[int] | np.ndarray[Any, Any], values: Sequence[str | None] | pa.Array
+) -> pa.Array:
     """The texts with those at these positions (ascending) replaced."""
     import numpy as np
     import pyarrow as pa

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 _PYTHON = re.compile(r"""[#"'()\[\]{}\n\\]""")
 _CLOSE = {quote: re.compile(rf"\\.|{quote}", re.DOTALL) for quote in ("'''", '"""')}
 _CLOSE |= {quote: re.compile(rf"\\.|{quote}|\n", re.DOTALL) for quote in ("'", '"')}
+_DOUBLE = re.compile(r'\\.|"', re.DOTALL)
 _CLOSE["`"] = re.compile(r"\\.|`", re.DOTALL)
 _PREFIX = re.compile(r"[ \t\f]*(?:[rRuUbBfF]{0,2})\Z")
 
@@ -89,11 +90,7 @@ def _c_like(source: str, quotes: str = "\"'") -> Iterator[int]:
             at = _string_end(source, begin, found[0])[1]
 
 
-def _javascript(source: str) -> Iterator[int]:
-    return _c_like(source, "\"'`")
-
-
-def _go(source: str) -> Iterator[int]:
+def _with_backquotes(source: str) -> Iterator[int]:
     return _c_like(source, "\"'`")
 
 
@@ -108,8 +105,7 @@ def _shell(source: str) -> Iterator[int]:
             end = source.find("'", begin)
             at = len(source) if end < 0 else end + 1
         elif found[0] == '"':
-            at = next((m.end() for m in re.finditer(r'\\.|"', source[begin:], re.DOTALL) if m[0] == '"'), None) or 0
-            at = begin + at if at else len(source)
+            at = next((m.end() for m in _DOUBLE.finditer(source, begin) if m[0] == '"'), len(source))
         elif found[0] == "#" and (begin == 1 or source[begin - 2] in " \t\n;&|("):
             at = _line_end(source, begin)
             yield at - begin
@@ -117,20 +113,15 @@ def _shell(source: str) -> Iterator[int]:
 
 def _ruby(source: str) -> Iterator[int]:
     """As in a shell, and =begin ... =end blocks at line starts."""
-    at = 0
-    while True:
-        begin = 0 if at == 0 and source.startswith("=begin") else source.find("\n=begin", at) + 1
-        if begin == 0 and not (at == 0 and source.startswith("=begin")):
-            yield from _shell(source[at:])
-            return
-        yield from _shell(source[at:begin])
-        inner = begin + len("=begin")
-        end = source.find("\n=end", inner)
-        end = len(source) if end < 0 else end
+    text, at = "\n" + source, 0
+    while (begin := text.find("\n=begin", at)) >= 0:
+        yield from _shell(text[at:begin])
+        inner = begin + len("\n=begin")
+        end = text.find("\n=end", inner)
+        end = len(text) if end < 0 else end
         yield end - inner
-        at = min(end + len("\n=end"), len(source))
-        if at == 0 or at >= len(source):
-            return
+        at = min(end + len("\n=end"), len(text))
+    yield from _shell(text[at:])
 
 
 def _markup(source: str) -> Iterator[int]:
@@ -161,8 +152,7 @@ SCANNERS: dict[str, Callable[[str], Iterator[int]]] = {
          "text/x-rust", "text/x-kotlin", "text/x-scala", "text/x-swift", "text/x-php"),
         _c_like,
     ),
-    **dict.fromkeys(("application/javascript", "text/javascript", "text/x-javascript", "text/x-typescript"), _javascript),
-    "text/x-go": _go,
+    **dict.fromkeys(("application/javascript", "text/javascript", "text/x-javascript", "text/x-typescript", "text/x-go"), _with_backquotes),
     **dict.fromkeys(("text/x-shellscript", "application/x-sh", "text/x-perl", "text/x-yaml"), _shell),
     "text/x-ruby": _ruby,
     **dict.fromkeys(("text/x-python", "text/x-python3"), _python),

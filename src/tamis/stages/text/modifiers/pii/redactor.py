@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 # kind -> how it is found, and what RE2 finds in every text that holds one; where two overlap the first kind wins
 _KINDS: dict[str, tuple[Callable[[str], Iterator[tuple[int, int]]], str]] = {
     "email": (find_emails, "@"),
-    "iban": (find_ibans, rf"(?i)\b(?:{'|'.join(IBAN_LENGTHS)})[0-9]{{2}}(?:[ -]?[0-9a-z]{{4}}){{2}}[ -]?[0-9a-z]{{3}}"),
+    "iban": (
+        find_ibans,
+        f"(?i:(?:^|[^0-9A-Z])(?:{'|'.join(IBAN_LENGTHS)})[0-9]{{2}}(?:[ -]?[0-9A-Z]{{4}}){{2}}[ -]?[0-9A-Z]{{3}})",
+    ),
     "credit_card": (find_cards, "[0-9]{4}[ -]?[0-9]{4}[0-9 -]{5}"),
     "ipv6": (find_ipv6, ":[0-9A-Fa-f]{0,4}:"),
     "ipv4": (find_ipv4, r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]"),

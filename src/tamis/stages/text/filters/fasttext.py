@@ -1,0 +1,147 @@
+"""Filters that ask a fastText model: quality, and language."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+from tamis.stages.text.filters.base import DocumentFilter
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+_PREFIX = "__label__"
+
+
+class _ModelFilter(DocumentFilter):
+    """A filter with a fastText model, loaded once per worker (or at the first score, outside of a run)."""
+
+    model_path: str | None
+    _model: Any = None
+
+    def __post_init__(self) -> None:
+        if not self.model_path:
+            raise UsageError(f"{type(self).__name__}: model_path must be the path of a fastText model (.bin or .ftz)")
+
+    def model_check_or_download(self) -> None:
+        if not os.path.isfile(str(self.model_path)):
+            raise UsageError(
+                f"{type(self).__name__}: model_path {self.model_path} is not a file; nothing is downloaded"
+            )
+
+    def load_model(self) -> None:
+        from tamis.stages.text.models.fasttext_model import FastTextModel
+
+        self.model_check_or_download()
+        self._model = FastTextModel.load(str(self.model_path))
+
+    def best(self, texts: pa.Array) -> list[tuple[str, float]]:
+        """The best label of each text and its score; ("", 0) where the model knows nothing of a text.
+
+        A line feed would end the text for fastText; it counts as a space.
+        """
+        import pyarrow.compute as pc
+
+        if self._model is None:
+            self.load_model()
+        labels, scores = self._model.predict(pc.replace_substring(pc.coalesce(texts, ""), "\n", " "), k=1)
+        return [(row[0], min(float(s[0]), 1.0)) if row else ("", 0.0) for row, s in zip(labels, scores, strict=True)]
+
+    def score_document(self, text: str) -> Any:
+        import pyarrow as pa
+
+        return self.score_batch(pa.array([text], pa.large_string()))[0]
+
+
+@dataclass
+class FastTextQualityFilter(_ModelFilter):
+    """Probability of `label`. A document is kept at random, more often the higher its score (Brown et al., 2020).
+
+    The draw is a function of the text and `seed`: kept if it is above 1 - score, where draws follow a Pareto (Lomax)
+    distribution with shape `alpha`. `keep_document(score)` alone does not know the text and draws by the score.
+    """
+
+    model_path: str | None = None
+    label: str = "__label__hq"
+    alpha: float = 3
+    seed: int = 42
+    _name = "fasttext_quality_filter"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.alpha > 0:
+            raise UsageError(f"FastTextQualityFilter: alpha must be above 0, got {self.alpha!r}")
+
+    def score_batch(self, texts: pa.Array) -> list[float]:
+        found = self.best(texts)
+        return [score if label == self.label else 1 - score if label else 0.0 for label, score in found]
+
+    def keep_document(self, score: Any) -> bool:
+        import pyarrow as pa
+
+        return bool(self.keep_texts(pa.array([repr(float(score))], pa.large_string()), [score])[0])
+
+    def keep_texts(self, texts: pa.Array, scores: Any) -> np.ndarray[Any, Any]:
+        import numpy as np
+
+        return np.asarray(self.draws(texts) > 1 - np.asarray(scores, np.float64))
+
+    def draws(self, texts: pa.Array) -> np.ndarray[Any, Any]:
+        """One Pareto draw per text, from the hash of its content."""
+        import hashlib
+
+        import numpy as np
+
+        key = str(self.seed).encode()
+        raw = b"".join(hashlib.blake2b((t or "").encode(), digest_size=8, key=key).digest() for t in texts.to_pylist())
+        uniform = (np.frombuffer(raw, "<u8") >> np.uint64(11)).astype(np.float64) / 2.0**53
+        return np.asarray((1.0 - uniform) ** (-1.0 / self.alpha) - 1.0)
+
+    def thresholds(self) -> Mapping[str, Any]:
+        return {"alpha": self.alpha, "seed": self.seed}
+
+
+@dataclass
+class FastTextLangId(_ModelFilter):
+    """Language and its probability, as a text such as "[0.97, 'en']". Keeps scores of at least `min_langid_score`.
+
+    `lang` keeps one language only: "en" matches the labels en and en_Latn, "eng_Latn" that label alone, in any case. A text
+    that the model knows nothing of has "[0.0, 'unknown']".
+    """
+
+    model_path: str | None = None
+    min_langid_score: float = 0.3
+    lang: str | None = None
+    _name = "lang_id"
+
+    def score_batch(self, texts: pa.Array) -> list[str]:
+        return [str([score, label.removeprefix(_PREFIX) or "unknown"]) for label, score in self.best(texts)]
+
+    def keep_document(self, score: Any) -> bool:
+        value, label = self.parsed(score)
+        if self.lang:
+            wanted, found = self.lang.casefold(), label.casefold()
+            if found != wanted and ("_" in wanted or found.partition("_")[0] != wanted):
+                return False
+        return value >= self.min_langid_score
+
+    @staticmethod
+    def parsed(score: Any) -> tuple[float, str]:
+        """(probability, language) of a score, which may come from a file and is read as data, never run."""
+        try:
+            if not isinstance(score, str) or len(score) > 200:
+                raise ValueError
+            value, label = ast.literal_eval(score)
+            return float(value), str(label)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            raise UsageError(
+                f"FastTextLangId: expected a score such as \"[0.97, 'en']\", got {str(score)[:80]!r}"
+            ) from None
+
+    def thresholds(self) -> Mapping[str, Any]:
+        return {"min_langid_score": self.min_langid_score, "lang": self.lang}

@@ -1,0 +1,61 @@
+"""TokenCountFilter: documents by their number of tokens."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.errors import MissingExtra, UsageError
+from tamis.stages.text.filters.base import BoundedFilter
+
+
+@dataclass
+class TokenCountFilter(BoundedFilter):
+    """Number of tokens, by a tokenizer (anything with `encode(text)`) or by the name of a Hugging Face model.
+
+    A model's name is looked up in the local cache, and downloaded where it is not there: naming one is asking for it. Needs
+    the extra `models`.
+    """
+
+    tokenizer: Any = None
+    hf_model_name: str | None = None
+    hf_token: str | None = field(default=None, repr=False)
+    min_tokens: float = 0
+    max_tokens: float = math.inf
+    transformers_init_kwargs: dict[str, Any] | None = None
+    _name = "token_count"
+    at_least = "min_tokens"
+    at_most = "max_tokens"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.tokenizer is None) == (self.hf_model_name is None):
+            raise UsageError("TokenCountFilter: give either tokenizer or hf_model_name")
+        if self.tokenizer is not None and not callable(getattr(self.tokenizer, "encode", None)):
+            raise UsageError(f"TokenCountFilter: tokenizer has no encode method: {type(self.tokenizer).__name__}")
+        if "local_files_only" in (self.transformers_init_kwargs or {}):
+            raise UsageError("TokenCountFilter: local_files_only cannot be passed in transformers_init_kwargs")
+        self._loaded: Any = None
+
+    def model_check_or_download(self) -> None:
+        """Once per machine: the only place that may use the network."""
+        if self.hf_model_name is not None:
+            self._from_pretrained(local_files_only=False)
+
+    def load_tokenizer(self) -> None:
+        """Once per worker, from what is on this machine."""
+        self._loaded = self.tokenizer if self.tokenizer is not None else self._from_pretrained(local_files_only=True)
+
+    def _from_pretrained(self, local_files_only: bool) -> Any:
+        try:
+            from transformers import AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
+        except ImportError:
+            raise MissingExtra("TokenCountFilter(hf_model_name=...)", "models") from None
+        settings = {"token": self.hf_token, **(self.transformers_init_kwargs or {})}
+        return AutoTokenizer.from_pretrained(self.hf_model_name, local_files_only=local_files_only, **settings)
+
+    def score_document(self, text: str) -> int:
+        if self._loaded is None:
+            self.load_tokenizer()
+        return len(self._loaded.encode(text))
