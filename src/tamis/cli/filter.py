@@ -157,9 +157,8 @@ def _limits(one: DocumentFilter) -> str:
     ('<= 0.15', '>= 2, <= 5')
     """
     limits = one.thresholds()
-    low, high = (getattr(one, side, None) for side in ("at_least", "at_most"))
-    shown = [(">=", low), ("<=", high)]
-    return ", ".join(f"{sign} {limits[name]:g}" for sign, name in shown if name in limits)
+    sides = [(">=", getattr(one, "at_least", None)), ("<=", getattr(one, "at_most", None))]
+    return ", ".join(f"{sign} {limits[name]:g}" for sign, name in sides if name is not None and name in limits)
 
 
 def _about(one: Any) -> str:

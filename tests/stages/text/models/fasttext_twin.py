@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -138,7 +139,7 @@ class Twin:
                     found.append(b"".join(chars[i : i + n]))
         return found
 
-    def _kept(self, buckets) -> list[int]:  # type: ignore[no-untyped-def]
+    def _kept(self, buckets: Iterable[int]) -> list[int]:
         if self.pruned is None:
             return [len(self.words) + number for number in buckets]
         return [len(self.words) + self.pruned[number] for number in buckets if number in self.pruned]
@@ -165,9 +166,10 @@ class Twin:
 
     def _tree_scores(self, logits: NDArray[np.float64]) -> list[tuple[str, float]]:
         n = len(self.labels)
-        waiting: list[tuple[int, int]] = []
         counts = [count for _, count in self.labels]
-        leaf, built, children = n - 1, [], {}
+        leaf = n - 1
+        built: list[tuple[int, int]] = []
+        children: dict[int, tuple[int, int]] = {}
         for node in range(n, 2 * n - 1):
             pair = []
             for _ in range(2):
@@ -179,7 +181,7 @@ class Twin:
             children[node] = (pair[0][1], pair[1][1])
             built.append((pair[0][0] + pair[1][0], node))
         scores = [0.0] * n
-        waiting = [(2 * n - 2, 0.0)]  # type: ignore[list-item]
+        waiting = [(2 * n - 2, 0.0)]
         while waiting:
             node, log = waiting.pop()
             if node < n:
@@ -187,7 +189,7 @@ class Twin:
                 continue
             f = 1 / (1 + math.exp(-logits[node - n]))
             left, right = children[node]
-            waiting += [(left, log + math.log(1 - f + 1e-5)), (right, log + math.log(f + 1e-5))]  # type: ignore[list-item]
+            waiting += [(left, log + math.log(1 - f + 1e-5)), (right, log + math.log(f + 1e-5))]
         return [(name, score) for (name, _), score in zip(self.labels, scores, strict=True)]
 
 

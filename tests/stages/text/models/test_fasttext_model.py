@@ -185,7 +185,7 @@ def test_equals_the_library_on_trained_models(fasttext: Any, tmp_path: Path, los
     options = {"dim": 10, "minn": 2, "maxn": 3, "wordNgrams": 2, "bucket": 2000, "epoch": 10, "thread": 1, "verbose": 0}
     model = fasttext.train_supervised(str(tmp_path / "train.txt"), loss=loss, **options)
     if packed:
-        model.quantize(qnorm=True, cutoff=300, dsub=3, qout=len(SENTENCES) > 256)
+        model.quantize(qnorm=True, cutoff=300, dsub=3)
     model.save_model(str(tmp_path / "model"))
     texts = [text for group in SENTENCES.values() for text in group] + TEXTS
     assert_same_as_library(fasttext, tmp_path / "model", texts, 1)

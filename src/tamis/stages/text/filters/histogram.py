@@ -94,11 +94,11 @@ class HistogramFilter(DocumentFilter):
         import numpy as np
 
         table = np.zeros(0x110000, bool)
+        blocks = () if self.cache_dir else BLOCKS.get(self.lang, ())
         if self.cache_dir:
-            letters, blocks = self._read(self.cache_dir), ()
+            letters = self._read(self.cache_dir)
         else:
             latin = LATIN.get(self.lang)
-            blocks = BLOCKS.get(self.lang, ())
             own = "" if latin is None else "abcdefghijklmnopqrstuvwxyz" + latin
             letters = _EVERYWHERE + own + own.upper()
         table[[ord(c) for c in letters]] = True

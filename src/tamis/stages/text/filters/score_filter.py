@@ -7,6 +7,7 @@ only for documents that are left when the first filter asks for them).
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,11 +38,7 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
             names = [_name_of(f) for f in filters]
             self.name = names[0] if len(names) == 1 else f"{kind}_chain_of_" + "_".join(names)
         # The engine compares public settings when a run is resumed; filters often keep theirs in private attributes.
-        self.filter_settings = [
-            {k: v for k, v in vars(f).items() if isinstance(v, (bool, int, float, str, type(None), list, tuple, dict))}
-            for f in filters
-            if isinstance(f, DocumentFilter)
-        ]
+        self.filter_settings = [_settings_of(f) for f in filters if isinstance(f, DocumentFilter)]
 
     def _objects(self) -> list[DocumentFilter]:
         raise NotImplementedError
@@ -284,6 +281,25 @@ def _call(one: DocumentFilter, hook: str) -> None:
     found = getattr(one, hook, None)
     if found is not None:
         found()
+
+
+def _settings_of(one: DocumentFilter) -> dict[str, Any]:
+    """Plain values of a filter, private ones too; lists and dictionaries of plain values by a hash."""
+    plain = (bool, int, float, str, type(None))
+    found: dict[str, Any] = {}
+    for name, value in vars(one).items():
+        if isinstance(value, plain):
+            found[name] = value
+            continue
+        items = list(value.items()) if isinstance(value, dict) else [(0, v) for v in value] if _is_list(value) else None
+        if items is not None and all(isinstance(k, plain) and isinstance(v, plain) for k, v in items):
+            ordered = sorted(map(repr, items)) if isinstance(value, (set, frozenset)) else list(map(repr, items))
+            found[name] = hashlib.blake2b("\0".join(ordered).encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return found
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple, set, frozenset))
 
 
 def _name_of(one: Any) -> str:

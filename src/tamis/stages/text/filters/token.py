@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 from tamis.errors import MissingExtra, UsageError
 from tamis.stages.text.filters.base import BoundedFilter
+
+
+class _Secret:
+    """A value that no settings, reports or reprs show."""
+
+    def __init__(self, value: str | None) -> None:
+        self.value = value
 
 
 @dataclass
@@ -20,7 +27,7 @@ class TokenCountFilter(BoundedFilter):
 
     tokenizer: Any = None
     hf_model_name: str | None = None
-    hf_token: str | None = field(default=None, repr=False)
+    hf_token: InitVar[str | None] = None
     min_tokens: float = 0
     max_tokens: float = math.inf
     transformers_init_kwargs: dict[str, Any] | None = None
@@ -28,7 +35,7 @@ class TokenCountFilter(BoundedFilter):
     at_least = "min_tokens"
     at_most = "max_tokens"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, hf_token: str | None) -> None:  # type: ignore[override]
         super().__post_init__()
         if (self.tokenizer is None) == (self.hf_model_name is None):
             raise UsageError("TokenCountFilter: give either tokenizer or hf_model_name")
@@ -37,6 +44,7 @@ class TokenCountFilter(BoundedFilter):
         if "local_files_only" in (self.transformers_init_kwargs or {}):
             raise UsageError("TokenCountFilter: local_files_only cannot be passed in transformers_init_kwargs")
         self._loaded: Any = None
+        self._secret = _Secret(hf_token)
 
     def model_check_or_download(self) -> None:
         """Once per machine: the only place that may use the network."""
@@ -52,7 +60,7 @@ class TokenCountFilter(BoundedFilter):
             from transformers import AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
         except ImportError:
             raise MissingExtra("TokenCountFilter(hf_model_name=...)", "models") from None
-        settings = {"token": self.hf_token, **(self.transformers_init_kwargs or {})}
+        settings = {"token": self._secret.value, **(self.transformers_init_kwargs or {})}
         return AutoTokenizer.from_pretrained(self.hf_model_name, local_files_only=local_files_only, **settings)
 
     def score_document(self, text: str) -> int:
