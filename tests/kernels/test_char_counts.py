@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tamis.kernels.char_counts import COUNTS, char_counts
+from tamis.kernels.text.char_counts import COUNTS, char_counts
 
 
 def count(text: str, padding: int = 0) -> dict[str, int]:

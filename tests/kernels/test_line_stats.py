@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import text_twin
 
-from tamis.kernels import _seen
-from tamis.kernels.line_stats import line_counts
+from tamis.kernels.text import _seen
+from tamis.kernels.text.line_stats import line_counts
 
 
 def count(text: str) -> dict[str, int]:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import text_twin
 
-from tamis.kernels import _seen
-from tamis.kernels.paragraph_stats import paragraph_counts, phrase_counts
+from tamis.kernels.text import _seen
+from tamis.kernels.text.paragraph_stats import paragraph_counts, phrase_counts
 
 
 def count(text: str, stripped: bool = False) -> list[int]:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tamis.errors import UsageError
 from tamis.kernels.buffers import string_buffers
-from tamis.kernels.text_stats import STATISTICS, statistics
+from tamis.kernels.text.text_stats import STATISTICS, statistics
 
 # Pieces from which interesting texts are made: whitespace of all kinds, marks, bullets, phrases, wide characters.
 PIECES = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tamis.kernels import _unicode as u
+from tamis.kernels.text import _unicode as u
 
 
 def flags(code: int) -> int:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.kernels.url_stats import NARROW_PATTERN, WIDE_PATTERN, url_counts
+from tamis.kernels.text.url_stats import NARROW_PATTERN, WIDE_PATTERN, url_counts
 
 PARTS = [
     "http",

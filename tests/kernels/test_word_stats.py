@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.kernels.buffers import string_buffers
-from tamis.kernels.text_stats import statistics
-from tamis.kernels.word_stats import COUNTS, PIECE, Wanted, word_counts, word_hashes
+from tamis.kernels.text.text_stats import statistics
+from tamis.kernels.text.word_stats import COUNTS, PIECE, Wanted, word_counts, word_hashes
 
 
 @settings(max_examples=200, deadline=None)

@@ -105,7 +105,7 @@ def test_comments_by_mime_type(mime: str, source: str, expected: int) -> None:
 
 
 def test_an_unknown_mime_type_is_refused() -> None:
-    with pytest.raises(UsageError, match="language must be one of .*text/x-c.*; got 'text/x-cobol'"):
+    with pytest.raises(UsageError, match=r"language must be one of .*text/x-c.*; got 'text/x-cobol'"):
         GeneralCommentToCodeFilter("text/x-cobol")
 
 
@@ -184,7 +184,7 @@ def test_limits_by_extension() -> None:
     assert one.score_document("{}[]+-*/" * 5) == 0
     assert PerExtensionFilter("C++", "exe").score_document("int a;") == 0
     assert PerExtensionFilter("C#", "cs").score_document("class A;") == 1
-    with pytest.raises(UsageError, match="code_meta.csv has no language 'klingon'"):
+    with pytest.raises(UsageError, match=r"code_meta\.csv has no language 'klingon'"):
         PerExtensionFilter("Klingon", "k")
 
 

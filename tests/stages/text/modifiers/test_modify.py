@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,7 @@ def test_a_chain_and_one_field_per_modifier() -> None:
     batch = table(text=["  a www.x.y "], title=["t\n\n\n\nt"])
     assert Modify([UrlRemover(), Slicer()]).process(batch).column("text").to_pylist() == ["a"]
     out = Modify([UrlRemover(), NewlineNormalizer()], input_fields=["text", "title"]).process(batch)
-    assert out.data.drop_columns([]).to_pylist() == [{"text": "  a  ", "title": "t\n\nt"}]
+    assert out.data.to_pylist() == [{"text": "  a  ", "title": "t\n\nt"}]
     out = Modify([Shout(), len], output_fields=["loud", "length"]).process(batch)
     assert (out.column("loud").to_pylist(), out.column("length").to_pylist()) == (["  A WWW.X.Y "], [12])
 
@@ -174,7 +173,7 @@ def test_wrong_results_are_named() -> None:
         def modify_batch(self, texts: pa.Array) -> pa.Array:
             return texts[:1]
 
-    with pytest.raises(UsageError, match="Short.modify_batch returned 1 texts for 2"):
+    with pytest.raises(UsageError, match=r"Short\.modify_batch returned 1 texts for 2"):
         Modify(Short()).process(table(text=["a", "b"]))
     with pytest.raises(UsageError, match="several types"):
         Modify(lambda t: t if t == "a" else [1], output_fields="x").process(table(text=["a", "b"]))
@@ -200,4 +199,4 @@ def test_through_a_pipeline_of_parquet(tmp_path: Path) -> None:
     stages = [DocumentReader(str(tmp_path / "in")), Modify(UrlRemover()), ParquetWriter(str(tmp_path / "out"))]
     Pipeline("m", stages=stages).execute(InProcessExecutor())
     found = pq.read_table(next((tmp_path / "out").glob("*.parquet"))).to_pylist()
-    assert json.dumps(found) == '[{"text": "a ", "n": 1}, {"text": null, "n": 2}, {"text": "b", "n": 3}]'
+    assert found == [{"text": "a ", "n": 1}, {"text": None, "n": 2}, {"text": "b", "n": 3}]

@@ -32,14 +32,14 @@ def is_dear(statistic: str) -> bool:
 def measure(texts: pa.Array, wanted: Collection[str], rows: np.ndarray[Any, Any] | None = None) -> Numbers:
     """One array per statistic, for all texts or the chosen rows. A null counts as the empty text."""
     from tamis.kernels.buffers import string_buffers
-    from tamis.kernels.text_stats import statistics
+    from tamis.kernels.text.text_stats import statistics
 
     return dict(statistics(string_buffers(texts), sorted(wanted), rows))
 
 
 def known_statistics() -> dict[str, str]:
     """Every statistic with the sentence that explains it."""
-    from tamis.kernels.text_stats import STATISTICS
+    from tamis.kernels.text.text_stats import STATISTICS
 
     return dict(STATISTICS)
 

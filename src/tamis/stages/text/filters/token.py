@@ -35,7 +35,7 @@ class TokenCountFilter(BoundedFilter):
     at_least = "min_tokens"
     at_most = "max_tokens"
 
-    def __post_init__(self, hf_token: str | None) -> None:  # type: ignore[override]
+    def __post_init__(self, hf_token: str | None) -> None:
         super().__post_init__()
         if (self.tokenizer is None) == (self.hf_model_name is None):
             raise UsageError("TokenCountFilter: give either tokenizer or hf_model_name")

@@ -37,7 +37,8 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
         if not modifiers:
             raise UsageError("Modify(modifier_fn=...): the list is empty; give at least one modifier")
         for modifier in modifiers:
-            if isinstance(modifier, type) or not (isinstance(modifier, DocumentModifier) or callable(modifier)):
+            is_class = isinstance(modifier, type) and issubclass(modifier, DocumentModifier)  # its () was forgotten
+            if is_class or not (isinstance(modifier, DocumentModifier) or callable(modifier)):
                 raise UsageError(
                     f"Modify(modifier_fn=...): expected DocumentModifier objects or functions, got {modifier!r}"
                 )

@@ -60,13 +60,17 @@ def find_cards(text: str) -> Iterator[Span]:
     """Plausible issuer, length and Luhn check."""
     at = 0
     while (found := _CARD.search(text, at)) is not None:
-        digits = found[0].replace(" ", "").replace("-", "")
-        if is_card(digits):
-            yield found.span()
-            at = found.end()
-        else:  # the true number may begin at the next group
-            group = _BETWEEN.search(text, found.start(), found.end())
-            at = group.end() if group is not None else found.end()
+        start, end = found.span()
+        gaps = [gap.start() for gap in _BETWEEN.finditer(text, start, end)]
+        ends = [end, gaps[3]] if len(gaps) == 4 else [end]  # the fifth group may be another number
+        end = next((e for e in ends if is_card(_digits(text[start:e]))), 0)
+        if end:
+            yield start, end
+        at = end or (gaps[0] + 1 if gaps else found.end())  # the true number may begin at the next group
+
+
+def _digits(text: str) -> str:
+    return text.replace(" ", "").replace("-", "")
 
 
 def is_card(digits: str) -> bool:

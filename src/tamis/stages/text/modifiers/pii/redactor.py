@@ -19,17 +19,18 @@ from tamis.stages.text.modifiers.pii.numbers import IBAN_LENGTHS, find_cards, fi
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# kind -> how it is found, and what RE2 finds in every text that holds one; where two overlap the first kind wins
+# kind -> how it is found, and what RE2 finds in every text that holds one. In this order: a card may
+# seem to begin with the last digits of a telephone number
 _KINDS: dict[str, tuple[Callable[[str], Iterator[tuple[int, int]]], str]] = {
     "email": (find_emails, "@"),
     "iban": (
         find_ibans,
         f"(?i:(?:^|[^0-9A-Z])(?:{'|'.join(IBAN_LENGTHS)})[0-9]{{2}}(?:[ -]?[0-9A-Z]{{4}}){{2}}[ -]?[0-9A-Z]{{3}})",
     ),
-    "credit_card": (find_cards, "[0-9]{4}[ -]?[0-9]{4}[0-9 -]{5}"),
     "ipv6": (find_ipv6, ":[0-9A-Fa-f]{0,4}:"),
     "ipv4": (find_ipv4, r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]"),
     "phone": (find_phones, r"\+[1-9]|[0-9]{3}\)?[ .-]?[0-9]{3}[ .-][0-9]{4}"),
+    "credit_card": (find_cards, "[0-9]{4}[ -]?[0-9]{4}[0-9 -]{5}"),
 }
 KINDS = ("email", "ipv4", "ipv6", "phone", "credit_card", "iban")
 _TAG, _HASH_TAG = "<{KIND}>", "<{KIND}:{HASH}>"
@@ -110,14 +111,18 @@ class PiiRedactor(DocumentModifier):
 
 
 def _find(text: str, kinds: list[str]) -> list[tuple[int, int, str]]:
-    """(start, end, kind) of everything found, in order, without overlaps."""
-    spans = sorted((s, i, e) for i, kind in enumerate(kinds) for s, e in _KINDS[kind][0](text))
-    found, done = [], 0
-    for start, i, end in spans:
-        if start >= done:
-            found.append((start, end, kinds[i]))
-            done = end
-    return found
+    """(start, end, kind) of everything found, in order, without overlaps. What one kind found is blank for the next."""
+    found: list[tuple[int, int, str]] = []
+    for kind in kinds:
+        parts, done = [], 0
+        for start, end in sorted(_KINDS[kind][0](text)):
+            if start >= done:
+                found.append((start, end, kind))
+                parts += [text[done:start], "\0" * (end - start)]
+                done = end
+        if parts:
+            text = "".join([*parts, text[done:]])
+    return sorted(found)
 
 
 def _even(kind: str, value: str) -> str:

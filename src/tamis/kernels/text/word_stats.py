@@ -15,10 +15,10 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from tamis.kernels._blocks import PAD
+from tamis.kernels.text._blocks import PAD
 from tamis.kernels._intrinsics import at, count_bits, pointer, put
 from tamis.kernels._jit import I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U64_IN, U64_OUT, helper, kernel
-from tamis.kernels._ngrams import (
+from tamis.kernels.text._ngrams import (
     DUPLICATE,
     FILTER,
     GOPHER_DUPLICATE,
@@ -31,8 +31,8 @@ from tamis.kernels._ngrams import (
     levels,
     note,
 )
-from tamis.kernels._unicode import FLAGS, PAGE_OF, SPACE, SYMBOL, TERMINAL, U16_IN, back, decode, flags_of
-from tamis.kernels._words import read_word, split_words
+from tamis.kernels.text._unicode import FLAGS, PAGE_OF, SPACE, SYMBOL, TERMINAL, U16_IN, back, decode, flags_of
+from tamis.kernels.text._words import read_word, split_words
 from tamis.kernels.buffers import StringBuffers
 
 COUNTS = (
@@ -329,8 +329,8 @@ def word_counts(
 
 def word_hashes(parts: StringBuffers) -> WordHashes:
     """The words of every document of a column: 24 bytes per word, so for a batch at a time. Null has no words."""
-    from tamis.kernels.char_counts import char_counts
-    from tamis.kernels.text_stats import spans
+    from tamis.kernels.text.char_counts import char_counts
+    from tamis.kernels.text.text_stats import spans
 
     starts, ends = spans(parts)
     doc_ptr = np.zeros(starts.size + 1, np.int64)

@@ -2,7 +2,7 @@
 
 PAGE_OF[code point >> 8] is a page, FLAGS[page * 256 + (code point & 255)] the flags below: one byte per page number and
 two per entry of some 150 different pages, about 80 kB. The table is made at import from the `str` methods of the
-running Python (about 50 ms), so kernels and plain Python always agree, whatever Unicode version that Python has.
+running Python (about 150 ms), so kernels and plain Python always agree, whatever Unicode version that Python has.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"

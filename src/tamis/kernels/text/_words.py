@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels._blocks import ONE, ZERO, ascii_spaces, block_at, valid_mask, wide_spaces
+from tamis.kernels.text._blocks import ONE, ZERO, ascii_spaces, block_at, valid_mask, wide_spaces
 from tamis.kernels._intrinsics import at, count_bits, load_u64, lowest_bit, mask_ge, put, rotl64
 from tamis.kernels._jit import helper
 

@@ -13,11 +13,11 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from tamis.kernels._blocks import ONE, PAD, ZERO, block_at, valid_mask
+from tamis.kernels.text._blocks import ONE, PAD, ZERO, block_at, valid_mask
 from tamis.kernels._intrinsics import at, count_bits, lowest_bit, mask_eq, mask_ge, mask_lt, pointer, put
 from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, U64_OUT, helper, kernel
-from tamis.kernels._seen import SLOT, is_new, new_set, slots_for
-from tamis.kernels._unicode import (
+from tamis.kernels.text._seen import SLOT, is_new, new_set, slots_for
+from tamis.kernels.text._unicode import (
     BULLET,
     FLAGS,
     PAGE_OF,

@@ -11,7 +11,7 @@ import numpy as np
 
 from tamis.kernels._intrinsics import copy_bytes, lowest_bit, mask_ge, mask_lt
 from tamis.kernels._jit import helper
-from tamis.kernels._unicode import SPACE, decode, flags_of
+from tamis.kernels.text._unicode import SPACE, decode, flags_of
 
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 ONE = np.uint64(1)

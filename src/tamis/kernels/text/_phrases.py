@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels._blocks import ONE, ZERO, block_at, valid_mask
+from tamis.kernels.text._blocks import ONE, ZERO, block_at, valid_mask
 from tamis.kernels._intrinsics import at, lowest_bit, mask_eq, pointer
 from tamis.kernels._jit import helper
 

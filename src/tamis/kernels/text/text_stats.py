@@ -15,21 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.errors import UsageError
-from tamis.kernels._ngrams import DUPLICATE, GOPHER_DUPLICATE, GOPHER_TOP, MAX_N, TOP
+from tamis.kernels.text._ngrams import DUPLICATE, GOPHER_DUPLICATE, GOPHER_TOP, MAX_N, TOP
 from tamis.kernels.buffers import StringBuffers
-from tamis.kernels.char_counts import COUNTS as CHAR_COUNTS
-from tamis.kernels.char_counts import char_counts
-from tamis.kernels.line_stats import COUNTS as LINE_COUNTS
-from tamis.kernels.line_stats import line_counts
-from tamis.kernels.long_repetition import long_fractions
-from tamis.kernels.paragraph_stats import COUNTS as PARAGRAPH_COUNTS
-from tamis.kernels.paragraph_stats import PHRASE_COUNTS, paragraph_counts, phrase_counts
-from tamis.kernels.split_lines import COUNTS as SPLIT_LINE_COUNTS
-from tamis.kernels.split_lines import split_line_counts
-from tamis.kernels.url_stats import COUNTS as URL_COUNTS
-from tamis.kernels.url_stats import url_counts
-from tamis.kernels.word_stats import COUNTS as WORD_COUNTS
-from tamis.kernels.word_stats import MAX_BYTES, MAX_WORDS, Wanted, word_counts
+from tamis.kernels.text.char_counts import COUNTS as CHAR_COUNTS
+from tamis.kernels.text.char_counts import char_counts
+from tamis.kernels.text.line_stats import COUNTS as LINE_COUNTS
+from tamis.kernels.text.line_stats import line_counts
+from tamis.kernels.text.long_repetition import long_fractions
+from tamis.kernels.text.paragraph_stats import COUNTS as PARAGRAPH_COUNTS
+from tamis.kernels.text.paragraph_stats import PHRASE_COUNTS, paragraph_counts, phrase_counts
+from tamis.kernels.text.split_lines import COUNTS as SPLIT_LINE_COUNTS
+from tamis.kernels.text.split_lines import split_line_counts
+from tamis.kernels.text.url_stats import COUNTS as URL_COUNTS
+from tamis.kernels.text.url_stats import url_counts
+from tamis.kernels.text.word_stats import COUNTS as WORD_COUNTS
+from tamis.kernels.text.word_stats import MAX_BYTES, MAX_WORDS, Wanted, word_counts
 
 Numbers = NDArray[np.int64] | NDArray[np.float64]
 
@@ -227,5 +227,5 @@ def _check(names: set[str]) -> None:
         raise UsageError(
             f"statistics: expected names of text statistics, got {unknown[0]!r}; "
             + (f"did you mean {' or '.join(near)}? " if near else "")
-            + "tamis.kernels.text_stats.STATISTICS lists all"
+            + "tamis.kernels.text.text_stats.STATISTICS lists all"
         )

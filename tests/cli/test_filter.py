@@ -1,0 +1,116 @@
+"""`tamis filter`: sets by name, formats, the list."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tamis.cli.filter import make_recipe, output_format
+from tamis.errors import UsageError
+
+SRC = Path(__file__).parents[2] / "src"
+GOOD = " ".join(f"Sentence {i} of the text says that it has to be of some use with words." for i in range(8))
+BAD = "too short"
+
+
+def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(SRC)}
+    command = [sys.executable, "-m", "tamis.cli.main", *args]
+    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=100, check=False)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    with gzip.open(tmp_path / "in" / "a.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps({"n": i, "text": GOOD if i % 2 else BAD}) + "\n" for i in range(10))
+    return tmp_path
+
+
+def test_a_set_over_compressed_files_and_resuming(place: Path) -> None:
+    arguments = ["c4+fineweb", "in", "out", "--memory", "600MB"]
+    done = tamis("filter", *arguments, "--json", cwd=place)
+    assert done.returncode == 0, done.stderr
+    about = json.loads(done.stdout)
+    assert (about["n_records"], about["n_written"], about["n_dropped"]) == (10, 5, 5)
+    assert [s["dropped"] for s in about["stages"]] == [{"too_few_sentences": 5}, {}]
+    (written,) = (place / "out").glob("*.jsonl.gz")
+    with gzip.open(written, "rt") as file:
+        assert [json.loads(line)["n"] for line in file] == [1, 3, 5, 7, 9]
+    assert "finished earlier" in tamis("filter", *arguments, "--quiet", cwd=place).stdout
+    again = tamis("resume", "out", "--quiet", cwd=place)
+    assert (again.returncode, "finished earlier" in again.stdout) == (0, True), again.stderr
+
+
+def test_parquet_in_parquet_out_with_another_text_field(place: Path) -> None:
+    pq.write_table(pa.table({"n": [0, 1], "body": [BAD, GOOD]}), place / "p.parquet")
+    done = tamis("filter", "c4", "p.parquet", "out", "--text-field", "body", "--memory", "600MB", "--quiet", cwd=place)
+    assert done.returncode == 0, done.stderr
+    (written,) = (place / "out").glob("*.parquet")
+    assert pq.read_table(written).to_pydict() == {"n": [1], "body": [GOOD]}
+
+
+def test_the_format_of_the_output_is_that_of_the_input(tmp_path: Path) -> None:
+    def of(*names: str) -> tuple[str, str]:
+        folder = tmp_path / "+".join(names)
+        folder.mkdir()
+        for name in names:
+            (folder / name).write_text("")
+        return output_format(str(folder))
+
+    assert of("a.jsonl", "b.json") == ("JsonlWriter", "jsonl")
+    assert of("a.jsonl.zst", "b.ndjson.zst") == ("JsonlWriter", "jsonl.zst")
+    assert of("a.jsonl.zst", "b.jsonl.gz") == ("JsonlWriter", "jsonl")
+    assert of("a.jsonl.zst", "b.jsonl") == ("JsonlWriter", "jsonl")
+    assert of("a.parquet") == ("ParquetWriter", "parquet")
+    assert of("a.parquet", "b.jsonl") == ("JsonlWriter", "jsonl")
+    with pytest.raises(UsageError, match="no input files"):
+        output_format(str(tmp_path / "absent*.jsonl"))
+
+
+def test_the_recipe_names_absolute_places(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    text = make_recipe("gopher-quality", "in", "out", "text")
+    assert f'file_paths: "{place}/in"' in text
+    assert "_target_: tamis.stages.text.filters.gopher.GopherQuality" in text
+    assert text.endswith(f'path: "{place}/out"\n    file_extension: jsonl.gz\n')
+    with pytest.raises(UsageError, match="cannot be given here"):
+        make_recipe("c4", "in", "${out}", "text")
+
+
+def test_the_list_shows_sets_filters_and_defaults(tmp_path: Path) -> None:
+    done = tamis("filter", "--list", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for words in (
+        "heuristic-english (28 rules)",
+        "heuristic-non-english (25 rules)",
+        "gopher (24 rules)",
+        "too_few_sentences",
+    ):
+        assert words in done.stdout
+    for words in (
+        "WordCountFilter",
+        "min_words=50, max_words=100000, lang='en'",
+        "HistogramFilter",
+        ">= 50, <= 100000",
+    ):
+        assert words in done.stdout
+
+
+def test_mistakes_are_one_line(place: Path) -> None:
+    done = tamis("filter", cwd=place)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "expected SET IN OUT" in done.stderr
+    done = tamis("filter", "gohper", "in", "out", cwd=place)
+    assert (done.returncode, "did you mean gopher" in done.stderr) == (2, True)
+    done = tamis("filter", "c4", "absent", "out", cwd=place)
+    assert done.returncode == 2
+    assert not (place / "out").exists()
