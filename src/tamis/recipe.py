@@ -275,6 +275,7 @@ _SETTINGS: dict[str, Callable[[object, str], None]] = {
     "timeout": _seconds,
     "sample": _fraction,
     "progressive": _bool,
+    "keep_rejected": _bool,
     "mode": _one_of(*MODES),
     "on_infeasible": _one_of(*ON_INFEASIBLE),
 }

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tamis.cli import demo, doctor, filter, inspect, plan, quarantine, resume, run, split
+from tamis.cli import demo, doctor, filter, inspect, plan, quarantine, resume, run, split, why
 from tamis.errors import TamisError
 
 
@@ -49,6 +49,8 @@ app.command("filter")(filter.filter_)
 app.command("plan")(plan.plan)
 app.command("resume")(resume.resume)
 app.command("quarantine")(quarantine.quarantine)
+app.command("why")(why.why)
+app.command("rethreshold")(why.rethreshold)
 app.command("inspect")(inspect.inspect)
 app.command("split")(split.split)
 app.command("doctor")(doctor.doctor)

@@ -27,6 +27,12 @@ AllowModules = Annotated[
     typer.Option("--allow-module", metavar="MODULE", help="Let the recipe use this module; may be repeated."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout at the end.")]
+KeepRejected = Annotated[
+    bool,
+    typer.Option(
+        "--keep-rejected", help="Write dropped documents to the run directory, with the rule that dropped them."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the result.")]
 
 

@@ -33,6 +33,7 @@ _KEPT: dict[str, tuple[type, ...]] = {
     "quarantine_limit": (str, int, float),
     "sample": (str, float),
     "progressive": (bool,),
+    "keep_rejected": (bool,),
     "on_infeasible": (str,),
     "mode": (str,),
     "run_dir": (str,),

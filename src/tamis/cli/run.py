@@ -41,6 +41,7 @@ def run(
     mode: Annotated[
         Literal["streaming", "batch"] | None, typer.Option(help="Stages fused, or one after the other.")
     ] = None,
+    keep_rejected: options.KeepRejected = False,
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
     run_dir: Annotated[str | None, typer.Option(help="Where to keep results of a recipe without writer.")] = None,
@@ -56,7 +57,7 @@ def run(
     settings = options.given(
         memory=memory, workers=workers, scratch=scratch, blocksize=blocksize, max_record=max_record, timeout=timeout,
         quarantine_limit=quarantine_limit, sample=sample, progressive=progressive, on_infeasible=on_infeasible, fresh=fresh,
-        mode=mode, run_dir=run_dir,
+        mode=mode, run_dir=run_dir, keep_rejected=keep_rejected,
     )  # fmt: skip
     request = Request(recipe, options.parse_sets(set_), tuple(allow_module or ()), settings)
     raise typer.Exit(perform(request, as_json, quiet))

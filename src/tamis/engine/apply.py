@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tamis.engine.ledger import StageBook
+from tamis.engine.rejections import Rejections
 from tamis.errors import PipelineError
 from tamis.formats.tables import TableBlock
 from tamis.kernels import hash128
@@ -39,19 +40,25 @@ def identify(batch: DocumentBatch) -> None:
     batch._identity = (hi[batch._rows], lo[batch._rows])
 
 
-def run_stage(stage: ProcessingStage[Any, Any], label: str, tasks: list[Task[Any]], book: StageBook) -> list[Task[Any]]:
-    """One stage over all tasks of a unit, `batch_size` tasks at a time."""
+def run_stage(
+    stage: ProcessingStage[Any, Any],
+    label: str,
+    tasks: list[Task[Any]],
+    book: StageBook,
+    rejections: Rejections | None = None,
+) -> list[Task[Any]]:
+    """One stage over all tasks of a unit, `batch_size` tasks at a time. Dropped documents are named in `rejections`."""
     began = time.perf_counter()
     results: list[Task[Any]] = []
     size = max(1, stage.batch_size)
     for i in range(0, len(tasks), size):
-        results += _run_chunk(stage, label, tasks[i : i + size], book)
+        results += _run_chunk(stage, label, tasks[i : i + size], book, rejections)
     book.seconds += time.perf_counter() - began
     return results
 
 
 def _run_chunk(
-    stage: ProcessingStage[Any, Any], label: str, tasks: list[Task[Any]], book: StageBook
+    stage: ProcessingStage[Any, Any], label: str, tasks: list[Task[Any]], book: StageBook, rejections: Rejections | None
 ) -> list[Task[Any]]:
     parents = [t for t in tasks if isinstance(t, DocumentBatch)]
     _number(parents)
@@ -79,7 +86,10 @@ def _run_chunk(
                 _root(result)
                 result._serial = np.full(result.num_items, -1, dtype=np.int64)
     notes = [n if n.reason != stage.name else n._replace(reason=label) for n in stage._consume_drops()]
-    _account(book, label, before, [r for r in results or () if isinstance(r, DocumentBatch)], notes)
+    gone = _account(book, label, before, [r for r in results or () if isinstance(r, DocumentBatch)], notes)
+    if rejections is not None:
+        for serials, note in gone:
+            rejections.add(parents, serials, label, note.reason, note.values, note.threshold)
     return list(results or ())
 
 
@@ -106,8 +116,11 @@ def _identities(batches: Sequence[DocumentBatch]) -> Identity:
 
 def _account(
     book: StageBook, label: str, before: Identity, results: list[DocumentBatch], notes: Sequence[DropNote] = ()
-) -> None:
-    """Where did each document go? By serial: kept once, copied, or gone; rows without one are new."""
+) -> list[tuple[np.ndarray[Any, Any], DropNote]]:
+    """Where did each document go? By serial: kept once, copied, or gone; rows without one are new.
+
+    Returns the dropped documents with why they went.
+    """
     n = len(before[0])
     serials = np.concatenate([b.serial for b in results]) if results else np.empty(0, np.int64)
     times = np.bincount(serials[serials >= 0], minlength=n) if n else np.zeros(0, np.int64)
@@ -117,17 +130,21 @@ def _account(
     book.out.add(int(kept.sum()), hash128.sum128(*before, np.flatnonzero(kept)))
     replaced = copied | gone if n_new else copied
     book.consumed.add(int(replaced.sum()), hash128.sum128(*before, np.flatnonzero(replaced)))
+    dropped: list[tuple[np.ndarray[Any, Any], DropNote]] = []
     if not n_new:
         for note in notes:  # a document goes once, for the first reason given, and only if it is really gone
-            noted = np.zeros(n, bool)
-            noted[np.asarray(note.serials, np.int64)] = True
-            noted &= gone
-            book.drop(note.reason, int(noted.sum()), hash128.sum128(*before, np.flatnonzero(noted)))
-            gone &= ~noted
-        book.drop(label, int(gone.sum()), hash128.sum128(*before, np.flatnonzero(gone)))
+            serials = np.asarray(note.serials, np.int64)
+            chosen = np.flatnonzero(gone[serials])
+            values = None if note.values is None else [note.values[i] for i in chosen.tolist()]
+            dropped.append((serials[chosen], note._replace(values=values)))
+            gone[serials] = False
+        dropped.append((np.flatnonzero(gone), DropNote((), label, None, "")))
+        for serials, note in dropped:
+            book.drop(note.reason, len(serials), hash128.sum128(*before, serials))
     ordinal = 0
     for batch in results:
         ordinal = _identify_results(batch, kept, before, book, ordinal)
+    return [(serials, note) for serials, note in dropped if len(serials)]
 
 
 def _identify_results(

@@ -116,7 +116,7 @@ def _publish(file: dict[str, Any], name: str, output: str, quarantine: str, fold
     }
     if file["kind"] == "listed":
         return {**about, "name": file["path"]}
-    folder = output if file["kind"] == "output" else quarantine
+    folder = output if file["kind"] == "output" else folder_of(file["kind"], quarantine)
     fd = os.open(file["path"], os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -127,14 +127,19 @@ def _publish(file: dict[str, Any], name: str, output: str, quarantine: str, fold
     return {**about, "name": name}
 
 
+def folder_of(kind: str, quarantine: str) -> str:
+    """Where files that are not output go: quarantine/, verdicts/ and rejected/ lie side by side."""
+    return quarantine if kind == "quarantine" else os.path.join(os.path.dirname(quarantine), kind)
+
+
 def _outputs_first(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(files, key=lambda f: f["kind"] != "output")
 
 
 def name_of(job: Commit, file: dict[str, Any], index: int) -> str:
     """A name that sorts in input order and depends only on the range: file number, place, sampling step."""
-    # Quarantine files have names of their own: the table of committed files goes by name.
-    prefix = "quarantine" if file["kind"] == "quarantine" else "part"
+    # Other files have names of their own: the table of committed files goes by name.
+    prefix = "part" if file["kind"] == "output" else file["kind"]
     name = f"{prefix}-{job.first.file:06d}-{file.get('at', job.first.start):015d}"
     if job.step:
         name += f"-s{job.step}"
@@ -147,7 +152,8 @@ def remove_orphans(staged: str, output: str, quarantine: str, committed: Contain
     """Remove what a crash left between linking and logging, and all staged files. Returns how many outputs went."""
     n_removed = 0
     inodes = {(s.st_dev, s.st_ino) for e in _scan(staged) if (s := e.stat(follow_symlinks=False)).st_nlink > 1}
-    for folder in (output, quarantine) if inodes else ():
+    others = [folder_of(kind, quarantine) for kind in ("quarantine", "verdicts", "rejected")]
+    for folder in [output, *others] if inodes else []:
         for entry in _scan(folder):
             if entry.name not in committed and entry.is_file(follow_symlinks=False):
                 info = entry.stat(follow_symlinks=False)

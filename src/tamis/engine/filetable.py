@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterator
 from typing import Any
 
-_KINDS = ("output", "quarantine", "listed")
+_KINDS = ("output", "quarantine", "listed", "verdicts", "rejected")
 
 
 class FileTable:
@@ -72,4 +72,4 @@ class FileTable:
 
     def written(self) -> Iterator[dict[str, Any]]:
         """Output files and files that stages listed, in the order of their names."""
-        return (about for name in sorted(self._at) if (about := self[name])["kind"] != "quarantine")
+        return (about for name in sorted(self._at) if (about := self[name])["kind"] in ("output", "listed"))

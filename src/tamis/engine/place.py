@@ -29,6 +29,7 @@ class Workplace:
     windows: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 1.0)])  # sampling steps
     output: OutputSpec = field(default_factory=OutputSpec)
     expected: dict[str, tuple[int, int]] = field(default_factory=dict)
+    keep_rejected: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; `expected` is left out (it may name 100,000 files and is read from the plan)."""
@@ -47,4 +48,5 @@ class Workplace:
             windows=[(float(a), float(b)) for a, b in data["windows"]],
             output=OutputSpec(**spec),
             expected=expected,
+            keep_rejected=bool(data.get("keep_rejected", False)),
         )

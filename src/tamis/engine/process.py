@@ -22,6 +22,7 @@ from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.place import Workplace
 from tamis.engine.quarantine import Bad, account_bad, write_quarantine
+from tamis.engine.rejections import Rejections
 from tamis.engine.reading import Contents, Limits, TooLarge, read_pieces
 from tamis.engine.units import Kind, Mode, Unit
 from tamis.errors import FormatError, PipelineError
@@ -105,6 +106,7 @@ class UnitRunner:
         self.setup(unit.segment)
         ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first : part.last]])
         quarantine: list[Bad] = []
+        rejections = Rejections(self.place.keep_rejected)
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine)
         else:
@@ -117,7 +119,7 @@ class UnitRunner:
         )  # fmt: skip
         for i, book in enumerate(ledger.stages):
             index = part.first + i
-            tasks = run_stage(self.job.stages[index], self.job.labels[index], tasks, book)
+            tasks = run_stage(self.job.stages[index], self.job.labels[index], tasks, book, rejections)
         report: dict[str, Any] = {
             "type": "done",
             "n_records": contents.n_records,
@@ -130,7 +132,7 @@ class UnitRunner:
             report["files"], report["handover"] = [], handover.save(_documents(tasks, self.job), base + ".arrow")
         else:
             report["files"] = self._write(tasks, base, ledger)
-        report["files"] += write_quarantine(quarantine, base)
+        report["files"] += write_quarantine(quarantine, base) + rejections.write(base)
         report["ledger"] = ledger.to_dict()
         return report
 

@@ -94,7 +94,9 @@ def decide(unit: Unit, report: dict[str, Any]) -> Verdict:
 def _decide_memory(unit: Unit, in_setup: bool) -> Verdict:
     if in_setup:  # smaller partitions would not help
         if unit.alone:
-            return Verdict("infeasible", f"a stage cannot be set up inside the memory budget, even alone: {unit.last_error}")
+            return Verdict(
+                "infeasible", f"a stage cannot be set up inside the memory budget, even alone: {unit.last_error}"
+            )
         unit.alone = True
         return Verdict("alone", "a stage could not be set up inside its cap, trying again with the whole budget")
     if can_split(unit) and not unit.alone:

@@ -170,8 +170,9 @@ class Run:
     def _work(self, budget: Budget, plan: dict[str, Any], past: Past) -> RunResult:
         windows = list(zip([0.0, *plan["steps"][:-1]], plan["steps"], strict=True))
         place = Workplace(
-            self.dir.staged, self.dir.scratch, self.settings.max_record_bytes, windows, self._output_spec()
-        )
+            self.dir.staged, self.dir.scratch, self.settings.max_record_bytes, windows, self._output_spec(),
+            keep_rejected=self.settings.keep_rejected,
+        )  # fmt: skip
         workplace = {"workplace": place.to_dict(), "plan": os.path.join(self.dir.path, "plan.json")}
         self.progress({"phase": "starting"})
         crew = self.make_crew(

@@ -57,6 +57,8 @@ class RunDir:
         self.path = os.path.join(output, NAME)
         self.staged = os.path.join(self.path, "staged")
         self.quarantine = os.path.join(self.path, "quarantine")
+        self.verdicts = os.path.join(self.path, "verdicts")
+        self.rejected = os.path.join(self.path, "rejected")
         self._scratch_parent = scratch
         self.scratch = os.path.join(self.path, "scratch")
         self.log = CommitLog(os.path.join(self.path, "commit.log"))
@@ -94,7 +96,7 @@ class RunDir:
             os.close(self._lock)
             self._lock = -1
             raise RunConflict(f"another run is writing to {self.output}; wait for it, or give another output") from None
-        for folder in (self.staged, self.quarantine):
+        for folder in (self.staged, self.quarantine, self.verdicts, self.rejected):
             os.makedirs(folder, exist_ok=True)
 
     def make_scratch(self) -> str:
@@ -222,7 +224,7 @@ class RunDir:
                 shutil.rmtree(full, ignore_errors=True)
             else:
                 os.unlink(full)
-        for folder in (self.staged, self.quarantine):
+        for folder in (self.staged, self.quarantine, self.verdicts, self.rejected):
             os.makedirs(folder, exist_ok=True)
 
     def _committed_names(self) -> set[str]:

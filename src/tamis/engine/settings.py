@@ -34,6 +34,7 @@ class RunSettings:
     run_dir: str | None = None
     blocksize: str | int | None = None
     queue: str | int = "256MB"
+    keep_rejected: bool = False  # write dropped documents to the run directory, with the rule that dropped them
     count_caller: bool = False  # the calling process is part of the budget (the command line sets this)
 
     def __post_init__(self) -> None:

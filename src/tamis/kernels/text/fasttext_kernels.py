@@ -1,6 +1,6 @@
 """fastText inference straight from the bytes of a model file: words, character n-grams, hidden layer, labels.
 
-Covers the hot loops only; `stages/text/models/fasttext_file` proves every offset and id before a kernel sees them.
+Covers the hot loops only; `fasttext_file` proves every offset and id before a kernel sees them.
 Algorithm: Joulin et al., "Bag of Tricks for Efficient Text Classification" (2016), with the rules of fastText 0.9.2 for
 splitting, hashing and ties. Linear in the text: each character starts at most `maxn` n-grams.
 

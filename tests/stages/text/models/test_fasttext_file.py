@@ -11,7 +11,7 @@ import pytest
 from fasttext_twin import HS, LABELS, SOFTMAX, Twin, fnv, random_twin
 
 from tamis.errors import FormatError, UsageError
-from tamis.stages.text.models.fasttext_file import read_fasttext
+from tamis.kernels.text.fasttext_file import read_fasttext
 from tamis.stages.text.models.fasttext_model import FastTextModel
 
 TEXTS = ["the naïve cat", "日本 être </s>", "", "x" * 100]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tamis.errors import FormatError, UsageError
-from tamis.stages.text.models import fasttext_file
-from tamis.stages.text.models.fasttext_file import read_fasttext
+from tamis.kernels.text import fasttext_file
+from tamis.kernels.text.fasttext_file import read_fasttext
 from tamis.stages.text.models.fasttext_model import FastTextModel
 
 TEXTS = [
@@ -143,6 +145,13 @@ def test_one_long_word_is_read_in_one_pass(tmp_path: Path) -> None:
     model = FastTextModel.load(twin.save(tmp_path / "model.bin"))
     text = "日本é" * 20_000
     assert model.predict([text])[0][0] == [twin.predict(text)[0][0]]
+
+
+def test_pickles_as_its_path(tmp_path: Path) -> None:
+    model = FastTextModel.load(random_twin(1).save(tmp_path / "model.bin"))
+    data = pickle.dumps(model)
+    assert len(data) < 500
+    assert pickle.loads(data).predict(TEXTS) == copy.deepcopy(model).predict(TEXTS) == model.predict(TEXTS)
 
 
 # --- the library ---

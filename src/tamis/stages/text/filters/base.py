@@ -168,7 +168,7 @@ class StatisticsFilter(BoundedFilter):
 class StatisticFilter(StatisticsFilter):
     """Any text statistic, or the ratio of two, inside bounds (included): a rule of one's own without code.
 
-    `statistic` and `per` are names from the list that `tamis filter --list` shows; `when_nothing` is the score of documents
+    `statistic` and `per` are names of statistics (docs/filters.md lists them); `when_nothing` is the score of documents
     for which `per` is 0.
     """
 

@@ -1,8 +1,8 @@
 """Score, Filter and ScoreFilter: filters as stages. Each takes one filter or a chain of them.
 
 A chain is applied in order, and a document goes with the first filter that drops it: later filters do not see it any more.
-Statistics that the filters compare are computed once per batch for the whole chain (in two steps: the dear ones, n-grams,
-only for documents that are left when the first filter asks for them).
+Statistics that the filters compare are computed once per batch for the whole chain, in passes over the texts; a pass runs
+when the first filter asks for one of its numbers, over the documents that are left then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters.base import DocumentFilter
-from tamis.stages.text.filters.statistics import Measured, is_dear
+from tamis.stages.text.filters.statistics import Measured, pass_of
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
@@ -216,8 +216,8 @@ def _scores(fn: Any, measured: Measured, rows: np.ndarray[Any, Any], chain: Sequ
         return [fn("" if text is None else text) for text in _chosen(measured.texts, rows).to_pylist()]
     wanted = fn.statistics
     if wanted:
-        dear = any(map(is_dear, wanted))
-        also = {s for f in chain for s in f.statistics if is_dear(s) == dear}
+        passes = set(map(pass_of, wanted))
+        also = {s for f in chain for s in f.statistics if pass_of(s) in passes}
         return fn.score_from(measured.get(wanted, rows, also))
     scores = fn.score_batch(_chosen(measured.texts, rows))
     if len(scores) != len(rows):

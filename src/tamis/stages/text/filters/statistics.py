@@ -7,6 +7,7 @@ follows the rows through filters and forgets a column that is changed).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tamis.tasks import OTHER, DocumentBatch
@@ -17,16 +18,34 @@ if TYPE_CHECKING:
 
     Numbers = dict[str, np.ndarray[Any, Any]]
 
-# Counted together in one fast pass over the text; whoever needs one may have all.
+# Counted together in the fastest pass over the text: whoever needs one may have all.
 TOGETHER = (
     "chars", "words", "whitespace_chars", "basic_whitespace_chars", "digits", "alpha_chars", "alnum_punct_chars",
-    "bracket_chars", "newlines",
+    "bracket_chars", "newlines", "words_with_alpha",
 )  # fmt: skip
 
 
-def is_dear(statistic: str) -> bool:
-    """Takes as long as all others together: worth waiting until cheaper filters have dropped what they drop."""
-    return statistic.endswith("_gram_fraction")
+@lru_cache(maxsize=1000)
+def pass_of(statistic: str) -> str:
+    """Which pass over the text gives it. Passes run one by one, each only over documents that no filter dropped before."""
+    from tamis.kernels.text import line_stats, paragraph_stats, split_lines, url_stats, word_stats
+
+    if statistic.endswith("_gram_fraction"):
+        return "n-grams"
+    name = statistic.replace("unique_", "duplicate_", 1)
+    passes = {
+        "lines": line_stats.COUNTS,
+        "paragraphs": paragraph_stats.COUNTS,
+        "phrases": paragraph_stats.PHRASE_COUNTS,
+        "urls": url_stats.COUNTS,
+        "split lines": split_lines.COUNTS,
+        "words": word_stats.COUNTS,
+    }
+    for label, names in passes.items():
+        for prefix in ("", "gopher_", "wide_"):
+            if name.startswith(prefix) and name[len(prefix) :] in names:
+                return prefix + label
+    return "characters"
 
 
 def measure(texts: pa.Array, wanted: Collection[str], rows: np.ndarray[Any, Any] | None = None) -> Numbers:

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tamis.errors import FormatError, UsageError
-from tamis.kernels.buffers import StringBuffers, chunk_buffers
-from tamis.kernels.text.fasttext_kernels import DIM, END_OF_LINE, KEY_BYTES, N_LABELS, N_WAITING, WORD_NGRAMS, predict
-from tamis.stages.text.models.fasttext_file import FastTextFile, read_fasttext
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from tamis.kernels.buffers import StringBuffers
+    from tamis.kernels.text.fasttext_file import FastTextFile
 
 CACHE_BYTES = 8 << 20
 
@@ -30,6 +29,10 @@ class FastTextModel:
     """A loaded model. Calls from several threads take turns, since they share the table of word vectors."""
 
     def __init__(self, path: str, file: FastTextFile, cache_bytes: int = CACHE_BYTES) -> None:
+        import numpy as np
+
+        from tamis.kernels.text.fasttext_kernels import DIM, KEY_BYTES, N_LABELS, N_WAITING, WORD_NGRAMS
+
         self.path = path
         self.labels = file.labels
         self._file = file
@@ -52,7 +55,13 @@ class FastTextModel:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FastTextModel:
         """Map a .bin or .ftz file. FormatError when it is damaged or no supervised model."""
+        from tamis.kernels.text.fasttext_file import read_fasttext
+
         return cls(os.fspath(path), read_fasttext(path))
+
+    def __reduce__(self) -> tuple[Callable[[str], FastTextModel], tuple[str]]:
+        """Copies and pickles are the path: the file is mapped again, never sent."""
+        return FastTextModel.load, (self.path,)
 
     def predict(
         self, texts: Sequence[str | None] | pa.Array | pa.ChunkedArray, k: int = 1, threshold: float = 0.0
@@ -69,6 +78,10 @@ class FastTextModel:
         self, texts: Sequence[str | None] | pa.Array | pa.ChunkedArray, k: int = 1, threshold: float = 0.0
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Like `predict`, as arrays of shape (texts, k): places in `labels` or -1, and scores or 0."""
+        import numpy as np
+
+        from tamis.kernels.buffers import chunk_buffers
+
         if k == 0 or k < -1:
             raise UsageError(f"FastTextModel.predict: expected k of 1 or more, or -1 for all labels, got {k}")
         k = len(self.labels) if k == -1 else min(k, len(self.labels))
@@ -86,6 +99,10 @@ class FastTextModel:
         threshold: float = 0.0,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """`predict_ids` for the bytes starts[i]:ends[i] of each row instead of whole rows."""
+        import numpy as np
+
+        from tamis.kernels.text.fasttext_kernels import END_OF_LINE, predict
+
         file = self._file
         ids, scores = np.empty(starts.size * k, np.int32), np.empty(starts.size * k, np.float32)
         model = (file.data, file.vectors, file.shape, file.inputs, file.outputs, file.begins, file.lengths, file.hashes)
@@ -108,6 +125,8 @@ def arrow_texts(texts: Iterable[str | None] | pa.Array | pa.ChunkedArray) -> pa.
 
 def spans_of(part: StringBuffers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where each row begins and ends; a null ends where it begins, whatever bytes lie under it."""
+    import numpy as np
+
     offsets = part.offsets.astype(np.int64)
     starts, ends = offsets[:-1], offsets[1:].copy()
     if part.validity is not None:

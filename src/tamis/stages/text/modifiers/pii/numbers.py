@@ -9,7 +9,7 @@ Span = tuple[int, int]
 
 # Digits in one run, or in the groups that cards show. Everything is bounded: no input makes this backtrack far.
 _CARD = re.compile(
-    r"(?<![0-9A-Za-z+])(?<![0-9][.,])"
+    r"(?<![0-9A-Za-z+])(?<![0-9][.,-])"
     r"(?:[0-9]{13,19}"
     r"|[0-9]{4}([ -])[0-9]{4}\1[0-9]{4}\1[0-9]{4}(?:\1[0-9]{3})?"
     r"|[0-9]{4}([ -])[0-9]{6}\2[0-9]{4,5})"

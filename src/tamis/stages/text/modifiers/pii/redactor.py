@@ -19,8 +19,8 @@ from tamis.stages.text.modifiers.pii.numbers import IBAN_LENGTHS, find_cards, fi
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# kind -> how it is found, and what RE2 finds in every text that holds one. In this order: a card may
-# seem to begin with the last digits of a telephone number
+# kind -> how it is found, and what RE2 finds in every text that holds one. In this order: what has a check digit goes before
+# telephone numbers, which may seem to go on with the next number.
 _KINDS: dict[str, tuple[Callable[[str], Iterator[tuple[int, int]]], str]] = {
     "email": (find_emails, "@"),
     "iban": (
@@ -29,8 +29,8 @@ _KINDS: dict[str, tuple[Callable[[str], Iterator[tuple[int, int]]], str]] = {
     ),
     "ipv6": (find_ipv6, ":[0-9A-Fa-f]{0,4}:"),
     "ipv4": (find_ipv4, r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]"),
-    "phone": (find_phones, r"\+[1-9]|[0-9]{3}\)?[ .-]?[0-9]{3}[ .-][0-9]{4}"),
     "credit_card": (find_cards, "[0-9]{4}[ -]?[0-9]{4}[0-9 -]{5}"),
+    "phone": (find_phones, r"\+[1-9]|[0-9]{3}\)?[ .-]?[0-9]{3}[ .-][0-9]{4}"),
 }
 KINDS = ("email", "ipv4", "ipv6", "phone", "credit_card", "iban")
 _TAG, _HASH_TAG = "<{KIND}>", "<{KIND}:{HASH}>"

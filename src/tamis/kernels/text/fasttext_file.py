@@ -5,7 +5,6 @@ untrusted: nothing is allocated before the file has shown to be long enough for 
 that were proven here. Anything wrong is a FormatError. Covers supervised models with hierarchical softmax, softmax,
 negative sampling and one-vs-all; word vectors (cbow, skipgram) have no labels to predict and are refused.
 """
-# mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations
 

@@ -1,0 +1,89 @@
+"""`tamis why` and `tamis rethreshold`: answers from what a run stored, without reading texts again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from tamis.cli import options
+from tamis.errors import UsageError
+
+Output = Annotated[str, typer.Argument(help="Output folder of a run.")]
+
+
+def why(
+    output: Output,
+    document: Annotated[str, typer.Argument(help="The document's id, or its place as FILE:OFFSET.")],
+    as_json: options.AsJson = False,
+) -> None:
+    """Why was this document dropped? Rule, threshold, measured value, and the smallest change that would keep it.
+
+    Example: tamis why clean/ doc-0000042
+    """
+    from tamis.cli.show import print_json, print_lines
+    from tamis.observe.verdicts import find, find_written
+
+    verdicts = find(output, document)
+    written = find_written(output, document) if not verdicts else None
+    if as_json:
+        print_json({"document": document, "written_to": written, "verdicts": [asdict(v) for v in verdicts]})
+    elif written is not None:
+        print_lines([f"{document} was kept: {written}"])
+    for v in verdicts if not as_json else ():
+        lines = [f"{v.id or document} was dropped by {v.rule}" + (f" (stage {v.stage})" if v.stage != v.rule else "")]
+        lines.append(f"  place:     {v.path}, offset {v.offset}")
+        if v.value is not None:
+            lines.append(f"  value:     {v.value}")
+        if v.threshold:
+            limits = (
+                ", ".join(f"{k}={x}" for k, x in v.threshold.items()) if isinstance(v.threshold, dict) else v.threshold
+            )
+            lines.append(f"  threshold: {limits}")
+        if (change := v.smallest_change()) is not None:
+            lines.append(f"  it would have been kept with {change}")
+        print_lines(lines)
+    if not verdicts and written is None:
+        raise UsageError(
+            f"no document {document!r} was dropped or written by this run; name it by its id, or by its place as FILE:OFFSET "
+            "(bad input is listed by: tamis quarantine)"
+        )
+
+
+def rethreshold(
+    output: Output,
+    change: Annotated[str, typer.Argument(help="RULE=VALUE, or RULE.LIMIT=VALUE for a rule with several limits.")],
+    as_json: options.AsJson = False,
+) -> None:
+    """How many of the documents that a rule dropped would another threshold keep? (Later rules might still drop them.)
+
+    Example: tamis rethreshold clean/ word_count.min_words=30
+    """
+    from tamis.cli.show import print_json, print_lines
+    from tamis.observe import verdicts
+
+    rule, found, value = change.rpartition("=")
+    try:
+        new = float(value)
+    except ValueError:
+        found = ""
+    if not found or not rule:
+        raise UsageError(f"{change!r}: expected RULE=VALUE, e.g. word_count=30, or RULE.LIMIT=VALUE")
+    try:
+        result = verdicts.rethreshold(output, rule, None, new)
+    except UsageError:
+        head, dot, limit = rule.rpartition(".")
+        if not dot:
+            raise
+        result = verdicts.rethreshold(output, head, limit, new)
+    if as_json:
+        print_json(asdict(result))
+        return
+    share = result.n_back / result.n_dropped
+    print_lines(
+        [
+            f"{result.rule}: {result.name}={result.old:g} dropped {result.n_dropped:,} documents",
+            f"{result.name}={result.new:g} would keep {result.n_back:,} of them ({share:.1%})",
+        ]
+    )

@@ -1,0 +1,116 @@
+"""Why documents went: one row per dropped document, and the documents themselves if the user wants them kept.
+
+Verdicts are always stored (place, id, stage, rule, value, threshold; some ten bytes per document once compressed), so that
+`tamis why` can answer without reading texts. With keep_rejected the documents are written too, the verdict spliced in as the
+field `_tamis_rejected`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tamis.formats.encode import encode_jsonl
+from tamis.tasks import DocumentBatch
+
+FIELD = "_tamis_rejected"
+_COLUMNS = ("file", "offset", "id", "stage", "rule", "value", "threshold")
+_TYPES = (
+    pa.int32(),
+    pa.int64(),
+    pa.large_string(),
+    pa.large_string(),
+    pa.large_string(),
+    pa.large_string(),
+    pa.large_string(),
+)
+
+
+class Rejections:
+    """Collects the drops of one unit."""
+
+    def __init__(self, keep_documents: bool, id_field: str = "id") -> None:
+        self.keep_documents, self.id_field = keep_documents, id_field
+        self._tables: list[pa.Table] = []
+        self._documents: list[bytes] = []
+
+    def add(
+        self,
+        parents: Sequence[DocumentBatch],
+        gone: np.ndarray[Any, Any],
+        stage: str,
+        rule: str,
+        values: Any,
+        threshold: Mapping[str, Any] | str,
+    ) -> None:
+        """`gone`: serials of the dropped documents; `values`: what was measured for each of them, or None."""
+        order = np.argsort(gone)
+        gone = np.asarray(gone)[order]
+        texts = [None] * len(gone) if values is None else [_text(values[i]) for i in order.tolist()]
+        limit = threshold if isinstance(threshold, str) else json.dumps(dict(threshold), default=str)
+        for batch in parents:
+            inside = (
+                (gone >= batch.serial[0]) & (gone <= batch.serial[-1]) if batch.num_items else np.zeros(len(gone), bool)
+            )
+            if inside.any():
+                at = gone[inside] - batch.serial[0]
+                mine = [t for t, yes in zip(texts, inside.tolist(), strict=True) if yes]
+                self._add(batch.take(at), stage, rule, mine, limit)
+
+    def _add(self, batch: DocumentBatch, stage: str, rule: str, values: list[str | None], threshold: str) -> None:
+        n = batch.num_items
+        file, offset = batch.places()
+        columns = [
+            pa.array(file), pa.array(offset), self._ids(batch), pa.array([stage] * n, _TYPES[3]), pa.array([rule] * n, _TYPES[4]),
+            pa.array(values, _TYPES[5]), pa.array([threshold] * n, _TYPES[6]),
+        ]  # fmt: skip
+        self._tables.append(pa.table(columns, names=list(_COLUMNS)))
+        if self.keep_documents:
+            verdicts = [{"stage": stage, "rule": rule, "value": v, "threshold": threshold} for v in values]
+            self._documents.append(encode_jsonl(batch.with_column(FIELD, pa.array(verdicts))).data.tobytes())
+
+    def _ids(self, batch: DocumentBatch) -> pa.Array:
+        """The documents' own ids as text; null where there is none."""
+        if self.id_field not in batch.get_columns():
+            return pa.nulls(batch.num_items, _TYPES[2])
+        ids = batch.column(self.id_field)
+        try:
+            return ids.cast(_TYPES[2])
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            return pa.array([None if v is None else json.dumps(v, default=str) for v in ids.to_pylist()], _TYPES[2])
+
+    def write(self, base: str) -> list[dict[str, Any]]:
+        """Staged files: the verdicts as Parquet, the documents as JSONL."""
+        files = []
+        if self._tables:
+            table = pa.concat_tables(self._tables)
+            pq.write_table(table, base + ".verdicts", compression="zstd")
+            files.append({"path": base + ".verdicts", "kind": "verdicts", "rows": len(table), "extension": "parquet"})
+        if self._documents:
+            with open(base + ".rejected", "wb") as out:
+                for data in self._documents:
+                    out.write(data)
+            files.append(
+                {
+                    "path": base + ".rejected",
+                    "kind": "rejected",
+                    "rows": sum(len(t) for t in self._tables),
+                    "extension": "jsonl",
+                }
+            )
+        return files
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    if hasattr(value, "as_py"):
+        value = value.as_py()
+    elif isinstance(value, np.generic):
+        value = value.item()
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,0 +1,174 @@
+"""Reading why documents went, from the verdicts that a run stored. Reads the run directory only, never the texts.
+
+Covers: finding the verdict on one document; what another threshold would keep.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tamis.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why one document was dropped."""
+
+    path: str  # its input file
+    offset: int
+    id: str | None
+    stage: str
+    rule: str
+    value: Any
+    threshold: Any
+
+    def smallest_change(self) -> str | None:
+        """The least change of a threshold that would have kept the document; None where the rule is no comparison."""
+        if (
+            isinstance(self.value, bool)
+            or not isinstance(self.value, (int, float))
+            or not isinstance(self.threshold, dict)
+        ):
+            return None
+        for name, limit in self.threshold.items():
+            if isinstance(limit, bool) or not isinstance(limit, (int, float)):
+                continue
+            is_maximum = name.startswith("max") or name == "maximum"
+            if self.value > limit if is_maximum else self.value < limit:
+                return f"{name}={self.value!r} (it is {limit!r})"
+        return None
+
+
+def run_folder(output: str) -> Path:
+    """The run directory of an output folder (or the folder itself, if it is one)."""
+    path = Path(output)
+    for folder in (path / "_tamis", path):
+        if (folder / "plan.json").exists():
+            return folder
+    raise UsageError(f"{output} holds no run of Tamis (no _tamis/plan.json in it); give the output folder of a run")
+
+
+def find(output: str, document: str) -> list[Verdict]:
+    """Verdicts on a document, named by its id or by its place `FILE:OFFSET` (FILE: the end of its path)."""
+    folder = run_folder(output)
+    paths = _input_paths(folder)
+    name, _, place = document.rpartition(":")
+    wanted = {i for i, p in enumerate(paths) if name and p.endswith(name)} if place.isdigit() else set()
+    found = []
+    for table in _tables(folder, None):
+        for row in _matches(table, document, wanted, int(place) if wanted else -1):
+            found.append(_verdict(row, paths))
+    return found
+
+
+def find_written(output: str, document: str, id_field: str = "id") -> str | None:
+    """The output file that holds the document with this id; None when none does. Reads ids, not texts."""
+    from tamis.formats.whole import read_whole_file
+
+    for path in sorted(p for p in run_folder(output).parent.iterdir() if p.is_file() and p.name.startswith("part-")):
+        batch = read_whole_file(str(path))
+        if id_field in batch.get_columns():
+            ids = batch.column(id_field)
+            if document in {str(v) for v in ids.to_pylist()}:
+                return str(path)
+    return None
+
+
+@dataclass(frozen=True)
+class Rethreshold:
+    """What another limit of one rule would do to the documents that it dropped."""
+
+    rule: str
+    name: str
+    old: float
+    new: float
+    n_dropped: int  # by this rule, with the old limit
+    n_back: int  # of these, documents that the new limit would keep
+
+
+def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethreshold:
+    """How many documents that `rule` dropped would stay with another limit. Later rules might still drop them."""
+    folder = run_folder(output)
+    n_dropped = n_back = 0
+    limits: dict[str, Any] = {}
+    rules: set[str] = set()
+    for table in _tables(folder, ["rule", "value", "threshold"]):
+        for row in table.to_pylist():
+            rules.add(row["rule"])
+            if row["rule"] != rule:
+                continue
+            limits = limits or _json(row["threshold"])
+            name = name or next(iter(limits), None)
+            value = _json(row["value"])
+            n_dropped += 1
+            if isinstance(value, (int, float)) and name in limits:
+                is_maximum = name.startswith("max") or name == "maximum"
+                others = all(_holds(n, v, value) for n, v in limits.items() if n != name)
+                n_back += others and (value <= new if is_maximum else value >= new)
+    if not n_dropped:
+        known = ", ".join(sorted(rules)) or "none"
+        raise UsageError(f"no document was dropped by a rule named {rule!r}; rules that dropped documents: {known}")
+    if name is None or name not in limits:
+        raise UsageError(f"rule {rule!r} has no limit named {name!r}; it has {', '.join(limits) or 'none'}")
+    return Rethreshold(rule, name, float(limits[name]), new, n_dropped, n_back)
+
+
+def _holds(name: str, limit: Any, value: float) -> bool:
+    if not isinstance(limit, (int, float)):
+        return True
+    return value <= limit if name.startswith("max") or name == "maximum" else value >= limit
+
+
+def _tables(folder: Path, columns: list[str] | None) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for path in sorted((folder / "verdicts").glob("*.parquet")):
+        try:
+            yield pq.ParquetFile(path).read(columns=columns, use_threads=False)
+        except (pa.ArrowException, OSError) as exc:
+            raise UsageError(f"{path} cannot be read: {exc}") from None
+
+
+def _matches(table: Any, document: str, files: set[int], offset: int) -> list[dict[str, Any]]:
+    import pyarrow.compute as pc
+
+    mask = pc.fill_null(pc.equal(table["id"], document), False)
+    if files:
+        here = pc.and_(pc.is_in(table["file"], value_set=_int32(files)), pc.equal(table["offset"], offset))
+        mask = pc.or_(mask, here)
+    rows: list[dict[str, Any]] = table.filter(mask).to_pylist()
+    return rows
+
+
+def _int32(values: set[int]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(sorted(values), pa.int32())
+
+
+def _verdict(row: dict[str, Any], paths: list[str]) -> Verdict:
+    path = paths[row["file"]] if 0 <= row["file"] < len(paths) else "made during the run"
+    return Verdict(
+        path, row["offset"], row["id"], row["stage"], row["rule"], _json(row["value"]), _json(row["threshold"])
+    )
+
+
+def _json(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
+def _input_paths(folder: Path) -> list[str]:
+    try:
+        return [str(p) for p in json.loads((folder / "plan.json").read_bytes())["inputs"]["paths"]]
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise UsageError(
+            f"{folder / 'plan.json'} cannot be read ({type(exc).__name__}); the run directory is damaged"
+        ) from None
