@@ -92,7 +92,9 @@ def one_row_group(n_times: int) -> Path:
         import pyarrow.parquet as pq
 
         texts = [json.loads(line)["text"] for part in base() for line in part.read_bytes().splitlines()]
-        table = pa.concat_tables([pa.table({"id": [f"{k}-{i}" for i in range(len(texts))], "text": texts}) for k in range(n_times)])
+        table = pa.concat_tables(
+            [pa.table({"id": [f"{k}-{i}" for i in range(len(texts))], "text": texts}) for k in range(n_times)]
+        )
         pq.write_table(table, target, row_group_size=len(table), compression="zstd")
 
     return _whole(DATA / f"rows-{n_times}" / "all.parquet", write)

@@ -64,13 +64,28 @@ def memory(quick: bool) -> None:
             if "line" in what:
                 good = good and said.get("quarantined") == 1
             figure = f"{r['peak_pss_mb']:.0f} MB, {r['wall_s']:.1f} s, {said.get('files', '?')} files, {said.get('counters', {}).get('splits', '?')} splits"
-            note("memory", f"{what}, budget {budget}", figure + (f" rc={r['rc']} {said.get('error', '')}" if r["rc"] else ""), good)
+            note(
+                "memory",
+                f"{what}, budget {budget}",
+                figure + (f" rc={r['rc']} {said.get('error', '')}" if r["rc"] else ""),
+                good,
+            )
     r = job("keep", data.long_line(), memory="2GB", max_record="400MB")
     kept = r["said"].get("quarantined") == 0
-    note("memory", "300 MB line kept with max_record=400MB, budget 2GB", f"{r['peak_pss_mb']:.0f} MB", kept and r["peak_pss_mb"] <= 2000)
+    note(
+        "memory",
+        "300 MB line kept with max_record=400MB, budget 2GB",
+        f"{r['peak_pss_mb']:.0f} MB",
+        kept and r["peak_pss_mb"] <= 2000,
+    )
     small = max(job("keep", data.one_file(10), memory="512MB")["peak_pss_mb"] for _ in range(3))
     large = job("keep", data.one_file(n), memory="512MB")["peak_pss_mb"]
-    note("memory", f"peak at 1 GB and at {n / 10:g} GB of input", f"{small:.0f} and {large:.0f} MB", large <= small * 1.05)
+    note(
+        "memory",
+        f"peak at 1 GB and at {n / 10:g} GB of input",
+        f"{small:.0f} and {large:.0f} MB",
+        large <= small * 1.05,
+    )
 
 
 def throughput(quick: bool) -> None:
@@ -80,18 +95,40 @@ def throughput(quick: bool) -> None:
     for budget in ("512MB", "1GB", "4GB"):
         runs = [job("keep", source, memory=budget) for _ in range(3)]
         best[budget] = size / min(r["wall_s"] for r in runs)
-    note("throughput", "512 MB against 4 GB of budget", f"{best['512MB']:.0f} and {best['4GB']:.0f} MB/s ({best['512MB'] / best['4GB']:.0%})", best["512MB"] >= 0.7 * best["4GB"])
-    note("throughput", "never lower with a larger budget (1GB, within noise of 10 %)", f"{best['1GB']:.0f} MB/s", best["1GB"] >= 0.9 * best["512MB"] and best["4GB"] >= 0.9 * best["1GB"])
+    note(
+        "throughput",
+        "512 MB against 4 GB of budget",
+        f"{best['512MB']:.0f} and {best['4GB']:.0f} MB/s ({best['512MB'] / best['4GB']:.0%})",
+        best["512MB"] >= 0.7 * best["4GB"],
+    )
+    note(
+        "throughput",
+        "never lower with a larger budget (1GB, within noise of 10 %)",
+        f"{best['1GB']:.0f} MB/s",
+        best["1GB"] >= 0.9 * best["512MB"] and best["4GB"] >= 0.9 * best["1GB"],
+    )
     cpu = min(job("keep", source, memory="512MB")["cpu_s"] for _ in range(3))
-    note("throughput", "read, keep all, write: input MB per CPU second (whole tree)", f"{size / cpu:.0f} MB/s", size / cpu >= 150)
+    note(
+        "throughput",
+        "read, keep all, write: input MB per CPU second (whole tree)",
+        f"{size / cpu:.0f} MB/s",
+        size / cpu >= 150,
+    )
     ram = Path("/dev/shm")
     if ram.is_dir():
         walls = {}
         for workers in (1, 2):
             target = Path(tempfile.mkdtemp(dir=ram)) / "out"
-            walls[workers] = min(job("keep", source, out=target, memory="1GB", workers=workers)["said"]["seconds"] for _ in range(3))
+            walls[workers] = min(
+                job("keep", source, out=target, memory="1GB", workers=workers)["said"]["seconds"] for _ in range(3)
+            )
             shutil.rmtree(target.parent, ignore_errors=True)
-        note("throughput", "output on tmpfs: one worker against two", f"{walls[1]:.2f} and {walls[2]:.2f} s ({walls[1] / walls[2]:.2f} times)", walls[1] / walls[2] >= 1.7)
+        note(
+            "throughput",
+            "output on tmpfs: one worker against two",
+            f"{walls[1]:.2f} and {walls[2]:.2f} s ({walls[1] / walls[2]:.2f} times)",
+            walls[1] / walls[2] >= 1.7,
+        )
 
 
 def start(quick: bool) -> None:
@@ -99,7 +136,9 @@ def start(quick: bool) -> None:
 
     def wall(command: list[str], **env: str) -> float:
         began = time.monotonic()
-        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, env={**os.environ, **env})
+        subprocess.run(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, env={**os.environ, **env}
+        )
         return time.monotonic() - began
 
     best = min(wall([tamis, "--help"]) for _ in range(5))
@@ -129,7 +168,12 @@ def partitions(quick: bool) -> None:
         peak = max(peak, meter.pss(process.pid) or 0)
         time.sleep(0.2)
     shutil.rmtree(target, ignore_errors=True)
-    note("supervisor", f"memory of the supervisor, {n:,} partitions", f"{peak / 1e6:.0f} MB", process.returncode == 0 and peak < 80e6)
+    note(
+        "supervisor",
+        f"memory of the supervisor, {n:,} partitions",
+        f"{peak / 1e6:.0f} MB",
+        process.returncode == 0 and peak < 80e6,
+    )
 
 
 def kills(quick: bool) -> None:
@@ -161,7 +205,12 @@ def kills(quick: bool) -> None:
             slowest = max(slowest, _finish(command, reference))
             fresh = "yes"
     slowest = max(slowest, _finish(command, reference))
-    note("kills", f"{done} kill -9 (supervisor, forking server, workers): same content, none lost, none twice", reference[:16], True)
+    note(
+        "kills",
+        f"{done} kill -9 (supervisor, forking server, workers): same content, none lost, none twice",
+        reference[:16],
+        True,
+    )
     note("kills", "slowest start of a resumed run", f"{slowest:.2f} s", slowest < 2)
 
 
@@ -176,7 +225,13 @@ def _finish(command: list[str], reference: str) -> float:
     return float(said["started_s"])
 
 
-PARTS: dict[str, Callable[[bool], None]] = {"start": start, "memory": memory, "throughput": throughput, "partitions": partitions, "kills": kills}
+PARTS: dict[str, Callable[[bool], None]] = {
+    "start": start,
+    "memory": memory,
+    "throughput": throughput,
+    "partitions": partitions,
+    "kills": kills,
+}
 
 
 def main() -> int:
@@ -196,7 +251,14 @@ def main() -> int:
 
 
 def write_table() -> None:
-    lines = ["# Figures of the engine", "", "Written by `make bench-engine`.", "", "| part | what | measured | kept |", "|---|---|---|---|"]
+    lines = [
+        "# Figures of the engine",
+        "",
+        "Written by `make bench-engine`.",
+        "",
+        "| part | what | measured | kept |",
+        "|---|---|---|---|",
+    ]
     lines += [f"| {a} | {b} | {c} | {d} |" for a, b, c, d in ROWS]
     (HERE.parent / "docs" / "benchmarks-engine.md").write_text("\n".join(lines) + "\n")
 

@@ -43,7 +43,9 @@ def main() -> int:
     settings["fresh"] = settings.get("fresh", "yes") == "yes"
     middle = [EveryWord()] if kind == "words" else []
     writer = ParquetWriter(target) if kind == "parquet" else JsonlWriter(target)
-    pipeline = Pipeline("bench", stages=[DocumentReader(source, files_per_partition=1 if kind == "each" else None), *middle, writer])
+    pipeline = Pipeline(
+        "bench", stages=[DocumentReader(source, files_per_partition=1 if kind == "each" else None), *middle, writer]
+    )
     began, started = time.monotonic(), []
 
     def progress(state: dict) -> None:

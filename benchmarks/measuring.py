@@ -22,7 +22,18 @@ def measure(command: list[str], timeout_s: float = 900, env: dict[str, str] | No
     """wall_s, cpu_s, peak_pss_mb, rc, and the last line the command printed as JSON under "said"."""
     with tempfile.NamedTemporaryFile() as log:
         if TOOL.exists():
-            tool = [sys.executable, str(TOOL), "--interval", "0.05", "--pss-interval", "0.1", "--timeout", str(timeout_s), "--log", log.name]
+            tool = [
+                sys.executable,
+                str(TOOL),
+                "--interval",
+                "0.05",
+                "--pss-interval",
+                "0.1",
+                "--timeout",
+                str(timeout_s),
+                "--log",
+                log.name,
+            ]
             out = subprocess.run([*tool, "--", *command], capture_output=True, text=True, check=True, env=env).stdout
             result: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
         else:
@@ -48,4 +59,9 @@ def _sample(command: list[str], log: str, timeout_s: float, env: dict[str, str] 
             time.sleep(0.1)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"wall_s": round(time.monotonic() - began, 2), "cpu_s": round(cpu, 2), "peak_pss_mb": round(peak / 1e6, 1), "rc": process.returncode}
+    return {
+        "wall_s": round(time.monotonic() - began, 2),
+        "cpu_s": round(cpu, 2),
+        "peak_pss_mb": round(peak / 1e6, 1),
+        "rc": process.returncode,
+    }

@@ -15,7 +15,20 @@ def test_events_units_and_samples_are_kept(tmp_path: Path) -> None:
     db.event("died", {"worker": 3, "how": "signal SIGKILL"})
     db.event("unit", {"worker": 3, "unit": 9, "n_records": 10, "seconds": 0.5})
     db.event("commit", {"root": 1})
-    state = dict.fromkeys(("used_bytes", "budget_bytes", "documents", "written", "dropped", "quarantined", "read_bytes", "left_bytes", "level"), 1)
+    state = dict.fromkeys(
+        (
+            "used_bytes",
+            "budget_bytes",
+            "documents",
+            "written",
+            "dropped",
+            "quarantined",
+            "read_bytes",
+            "left_bytes",
+            "level",
+        ),
+        1,
+    )
     db.sample(state, {3: 77})
     db.sample(state, {3: 78})  # within a second: left out
     db.close()

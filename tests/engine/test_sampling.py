@@ -90,7 +90,9 @@ def test_what_does_not_fit_the_disk_is_sampled(tmp_path):
     with open(source / "a.jsonl", "w") as out:
         for i in range(20_000):
             out.write(json.dumps({"id": i, "text": f"{i} " + "x" * 1000}) + "\n")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=10m", "tmpfs", str(disk)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=10m", "tmpfs", str(disk)], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip("mount refused: " + mounted.stderr.decode())
     try:

@@ -9,8 +9,8 @@ import text_twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.kernels.text import split_lines as lines
 from tamis.kernels.buffers import string_buffers
+from tamis.kernels.text import split_lines as lines
 from tamis.kernels.text.split_lines import line_table
 
 PARTS = [

@@ -219,7 +219,9 @@ def test_kept_numbers_come_back_through_json():
     again = Predictor.from_dict(json.loads(json.dumps(model.to_dict())))
     assert again.reserve(8 * MIB, 1_000) == pytest.approx(model.reserve(8 * MIB, 1_000), rel=1e-4)
     # Sizes follow from the line again, under whatever budget comes next: a ceiling learned under a small one would linger.
-    assert again.next_size(10**9) == min(again.best_size(10**9, again.to_dict()["largest_record_bytes"]), again.max_size_bytes)
+    assert again.next_size(10**9) == min(
+        again.best_size(10**9, again.to_dict()["largest_record_bytes"]), again.max_size_bytes
+    )
     assert again.to_dict() == {**model.to_dict(), "size_bytes": again.max_size_bytes, "slow_start": False}
 
 

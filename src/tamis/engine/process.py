@@ -22,8 +22,8 @@ from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.place import Workplace
 from tamis.engine.quarantine import Bad, account_bad, write_quarantine
-from tamis.engine.rejections import Rejections
 from tamis.engine.reading import Contents, Limits, TooLarge, read_pieces
+from tamis.engine.rejections import Rejections
 from tamis.engine.units import Kind, Mode, Unit
 from tamis.errors import FormatError, PipelineError
 from tamis.formats.faults import is_memory_failure

@@ -105,7 +105,7 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
             name = name or next(iter(limits), None)
             value = _json(row["value"])
             n_dropped += 1
-            if isinstance(value, (int, float)) and name in limits:
+            if isinstance(value, (int, float)) and name is not None and name in limits:
                 is_maximum = name.startswith("max") or name == "maximum"
                 others = all(_holds(n, v, value) for n, v in limits.items() if n != name)
                 n_back += others and (value <= new if is_maximum else value >= new)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels.text._blocks import ONE, ZERO, block_at, valid_mask
 from tamis.kernels._intrinsics import at, copy_bytes, load_u64, lowest_bit, mask_eq, put, rotl64, store_u64
 from tamis.kernels._jit import helper
-from tamis.kernels.text._words import K1
 from tamis.kernels.hash128 import hash_bytes
+from tamis.kernels.text._blocks import ONE, ZERO, block_at, valid_mask
+from tamis.kernels.text._words import K1
 
 MAX_N = 10
 WIDTH = 4 * MAX_N + 4  # fractions per document: kind * (MAX_N + 1) + n

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels.text._blocks import ONE, ZERO, ascii_spaces, block_at, valid_mask, wide_spaces
 from tamis.kernels._intrinsics import at, count_bits, load_u64, lowest_bit, mask_ge, put, rotl64
 from tamis.kernels._jit import helper
+from tamis.kernels.text._blocks import ONE, ZERO, ascii_spaces, block_at, valid_mask, wide_spaces
 
 K1 = np.uint64(0x9E3779B97F4A7C15)
 K2 = np.uint64(0xD6E8FEB86659FD93)

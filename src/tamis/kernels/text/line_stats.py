@@ -13,9 +13,10 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from tamis.kernels.text._blocks import ONE, PAD, ZERO, block_at, valid_mask
 from tamis.kernels._intrinsics import at, count_bits, lowest_bit, mask_eq, mask_ge, mask_lt, pointer, put
 from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, U64_OUT, helper, kernel
+from tamis.kernels.hash128 import hash_bytes
+from tamis.kernels.text._blocks import ONE, PAD, ZERO, block_at, valid_mask
 from tamis.kernels.text._seen import SLOT, is_new, new_set, slots_for
 from tamis.kernels.text._unicode import (
     BULLET,
@@ -29,7 +30,6 @@ from tamis.kernels.text._unicode import (
     first_word_byte,
     flags_of,
 )
-from tamis.kernels.hash128 import hash_bytes
 
 COUNTS = (
     *("sentences", "sentence_chars", "duplicate_sentences", "duplicate_sentence_chars", "bullet_sentences"),

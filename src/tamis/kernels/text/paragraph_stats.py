@@ -13,13 +13,13 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from tamis.kernels.text._blocks import ONE, PAD, ZERO, block_at, valid_mask
 from tamis.kernels._intrinsics import at, count_bits, lowest_bit, mask_eq, mask_ge, mask_lt, pointer, put
 from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, U64_OUT, kernel
+from tamis.kernels.hash128 import hash_bytes
+from tamis.kernels.text._blocks import ONE, PAD, ZERO, block_at, valid_mask
 from tamis.kernels.text._phrases import JAVASCRIPT, LOREM, POLICY, phrase_flags
 from tamis.kernels.text._seen import SLOT, is_new, new_set, slots_for
 from tamis.kernels.text._unicode import FLAGS, PAGE_OF, U16_IN, after_last_word_byte, first_word_byte
-from tamis.kernels.hash128 import hash_bytes
 
 COUNTS = ("paragraphs", "paragraph_chars", "duplicate_paragraphs", "duplicate_paragraph_chars")
 PHRASE_COUNTS = ("boilerplate_paragraphs", "lorem_ipsum", "javascript")

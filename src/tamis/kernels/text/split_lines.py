@@ -16,9 +16,10 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from tamis.kernels.text._blocks import ONE, PAD, ZERO, block_at, valid_mask
 from tamis.kernels._intrinsics import at, lowest_bit, mask_eq, mask_ge, mask_lt, pointer, put
 from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, helper, kernel
+from tamis.kernels.buffers import StringBuffers
+from tamis.kernels.text._blocks import ONE, PAD, ZERO, block_at, valid_mask
 from tamis.kernels.text._phrases import C4_POLICY, JAVASCRIPT, LOREM, phrase_flags
 from tamis.kernels.text._unicode import (
     DECIMAL,
@@ -32,7 +33,6 @@ from tamis.kernels.text._unicode import (
     first_word_byte,
     flags_of,
 )
-from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.text.line_stats import ends_in_dots, ends_in_ellipsis
 
 COUNTS = (

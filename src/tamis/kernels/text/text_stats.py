@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.errors import UsageError
-from tamis.kernels.text._ngrams import DUPLICATE, GOPHER_DUPLICATE, GOPHER_TOP, MAX_N, TOP
 from tamis.kernels.buffers import StringBuffers
+from tamis.kernels.text._ngrams import DUPLICATE, GOPHER_DUPLICATE, GOPHER_TOP, MAX_N, TOP
 from tamis.kernels.text.char_counts import COUNTS as CHAR_COUNTS
 from tamis.kernels.text.char_counts import char_counts
 from tamis.kernels.text.line_stats import COUNTS as LINE_COUNTS

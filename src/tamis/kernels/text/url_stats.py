@@ -15,9 +15,9 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from tamis.kernels.text._blocks import ONE, PAD, ZERO, block_at, valid_mask
 from tamis.kernels._intrinsics import at, lowest_bit, mask_eq, pointer, put
 from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, helper, kernel
+from tamis.kernels.text._blocks import ONE, PAD, ZERO, block_at, valid_mask
 
 COUNTS = ("urls", "url_chars", "porn_urls")
 NARROW_PATTERN = r"https?://(?:[A-Za-z0-9$\-_@.&+/:=?#~]|[!*\(\),]|(?:%[0-9A-Fa-f]{2}))+"

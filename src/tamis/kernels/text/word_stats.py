@@ -15,9 +15,10 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from tamis.kernels.text._blocks import PAD
 from tamis.kernels._intrinsics import at, count_bits, pointer, put
 from tamis.kernels._jit import I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U64_IN, U64_OUT, helper, kernel
+from tamis.kernels.buffers import StringBuffers
+from tamis.kernels.text._blocks import PAD
 from tamis.kernels.text._ngrams import (
     DUPLICATE,
     FILTER,
@@ -33,7 +34,6 @@ from tamis.kernels.text._ngrams import (
 )
 from tamis.kernels.text._unicode import FLAGS, PAGE_OF, SPACE, SYMBOL, TERMINAL, U16_IN, back, decode, flags_of
 from tamis.kernels.text._words import read_word, split_words
-from tamis.kernels.buffers import StringBuffers
 
 COUNTS = (
     *("longest_word", "symbol_words", "common_words", "distinct_common_words"),

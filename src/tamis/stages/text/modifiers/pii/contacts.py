@@ -78,13 +78,15 @@ def _domain_length(text: str) -> int:
 
 def find_phones(text: str) -> Iterator[Span]:
     """International numbers that begin with +, and North American ones written in groups."""
-    at = text.find("+")
+    parts, done, at = [], 0, text.find("+")
     while at >= 0:
         end = _international_end(text, at)
         if end:
             yield at, end
+            parts += [text[done:at], "\0" * (end - at)]
+            done = end
         at = text.find("+", max(at + 1, end))
-    for found in _NORTH_AMERICAN.finditer(text):
+    for found in _NORTH_AMERICAN.finditer("".join([*parts, text[done:]]) if parts else text):
         yield found.span()
 
 

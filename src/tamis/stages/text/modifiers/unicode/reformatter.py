@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class UnicodeReformatter(DocumentModifier):
-    """`ftfy.fix_text` with these settings (ftfy's documentation says what each does); `explain` changes nothing here."""
+    """`ftfy.fix_text` with these settings (ftfy's documentation says what each does); `explain` changes nothing here.
+
+    A normal form is applied after all repairs, and both again until nothing changes.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class UnicodeReformatter(DocumentModifier):
     def modify_document(self, text: str) -> str:
         ftfy = _import_ftfy()
         if self._config is None:
-            # ftfy would normalise in quadratic time; done here, and ftfy asked again, as it does itself until nothing changes.
+            # Not left to ftfy, which would take quadratic time for it.
             self._config = ftfy.TextFixerConfig(**{**self.settings, "normalization": None})
         if self._normalizer is None:
             return str(ftfy.fix_text(text, config=self._config))
