@@ -11,16 +11,13 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from tamis.cli import options
 from tamis.cli.request import Request
 from tamis.errors import UsageError
-
-if TYPE_CHECKING:
-    from tamis.stages.text.filters.base import DocumentFilter
 
 _RECIPE = "filter.yaml"
 
@@ -140,25 +137,14 @@ def _suffix(path: str, suffixes: Sequence[str]) -> str:
 def _print_list() -> None:
     from tamis.cli.show import print_table
     from tamis.stages.text.filters import catalogue
+    from tamis.stages.text.filters.reference import limits
     from tamis.stages.text.filters.sets import SETS
 
     for name, made in SETS.items():
-        rows = [(one.name, _limits(one), _about(one)) for part in made for one in part().filters()]
+        rows = [(one.name, limits(one), _about(one)) for part in made for one in part().filters()]
         print_table(f"{name} ({len(rows)} rules)", ["rule", "keeps", "of"], rows)
     rows = [(c.name, c.parameters, c.about) for c in catalogue.filters()]
     print_table("Filters", ["filter", "defaults", "score"], rows)
-
-
-def _limits(one: DocumentFilter) -> str:
-    """What a rule keeps, as a person writes it.
-
-    >>> from tamis.stages.text.filters.heuristic import NumbersFilter, WordCountFilter
-    >>> _limits(NumbersFilter()), _limits(WordCountFilter(2, 5))
-    ('<= 0.15', '>= 2, <= 5')
-    """
-    limits = one.thresholds()
-    sides = [(">=", getattr(one, "at_least", None)), ("<=", getattr(one, "at_most", None))]
-    return ", ".join(f"{sign} {limits[name]:g}" for sign, name in sides if name is not None and name in limits)
 
 
 def _about(one: Any) -> str:

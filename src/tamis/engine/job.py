@@ -68,6 +68,9 @@ def make_job(name: str, stages: list[ProcessingStage[Any, Any]], mode: str = "st
     job = Job(name, source, reader, rest, writer)
     job.labels = _labels(rest)
     job.segments = _segments(rest, mode)
+    for segment in job.segments:
+        for i in range(segment.first, segment.last):
+            rest[i].look_ahead(rest[i + 1 : segment.last])
     return job
 
 

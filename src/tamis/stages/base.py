@@ -10,7 +10,7 @@ import copy
 import inspect
 import time
 from abc import ABCMeta, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -93,6 +93,9 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         return type(self).process_batch is not ProcessingStage.process_batch
 
     # -- life cycle in a worker ---------------------------------------------------------------------------------------
+    def look_ahead(self, later: Sequence[ProcessingStage[Any, Any]]) -> None:
+        """Called before a run with the stages behind it that run in the same worker: it may prepare what they will need."""
+
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Once per machine, before any worker starts (download a model, build an index)."""
 

@@ -13,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 from tamis import InProcessExecutor, LocalExecutor, Pipeline
+from tamis.engine.job import make_job
 from tamis.errors import PipelineError, UsageError
+from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters import DocumentFilter, Filter, Score, ScoreFilter
 from tamis.stages.text.filters import statistics as statistics_module
 from tamis.stages.text.filters.heuristic import (
@@ -124,6 +126,32 @@ def test_dear_statistics_are_measured_only_for_what_is_left(monkeypatch: pytest.
     again = ScoreFilter([RepeatingTopNGramsFilter(2, 0.9), UrlsFilter()], score_field=["top", None]).process(result)
     assert calls == []
     assert column(again, "top") == [0.6, pytest.approx(10 / 18)]
+
+
+def test_neighbouring_stages_measure_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
+    real = statistics_module.measure
+
+    def spy(texts: Any, wanted: Any, rows: Any = None) -> Any:
+        calls.append(sorted(s for s in wanted if "gram" in s))
+        return real(texts, wanted, rows)
+
+    monkeypatch.setattr(statistics_module, "measure", spy)
+    other = Do()
+    grams = [ScoreFilter(RepeatingTopNGramsFilter(n, 1.0)) for n in (2, 3, 4, 5)]
+    stages = [grams[0], Filter(lambda v: True, "text"), Score(grams[1].filter_obj, ["s"]), grams[2], other, grams[3]]
+    make_job("t", stages)
+    batch_ = batch(["a b c d e f g", "x"])
+    for stage in stages:
+        batch_ = stage.process(batch_)
+    assert calls == [[f"top_{n}_gram_fraction" for n in (2, 3, 4)], ["top_5_gram_fraction"]]
+
+
+class Do(ProcessingStage[Any, Any]):
+    name = "do"
+
+    def process(self, task: Any) -> Any:
+        return task
 
 
 def test_a_changed_text_is_measured_again() -> None:

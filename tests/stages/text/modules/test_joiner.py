@@ -118,7 +118,7 @@ def test_equals_sorting_and_joining(segments: list[tuple[int, int, str | None]])
 
 @pytest.mark.parametrize("how", [{"blocksize": "1KiB"}, {"mode": "batch"}, {}], ids=str)
 def test_a_document_split_and_joined_is_what_it_was(tmp_path: Path, how: dict[str, Any]) -> None:
-    """Also byte for byte: a text that is the same again is not encoded anew."""
+    """Byte for byte where there was nothing to split; a text in pieces is encoded anew, its record's other fields are not."""
     mode = how.pop("mode", "streaming")
     lines = [b'{ "text" : "%s", "n":1.0 }' % b"\\u0061.".join(b"%d" % k for k in range(i % 5)) for i in range(300)]
     (tmp_path / "in").mkdir()
@@ -132,7 +132,8 @@ def test_a_document_split_and_joined_is_what_it_was(tmp_path: Path, how: dict[st
     assert result.ledger.n_dropped == 0
     out = [x for p in sorted((tmp_path / "out").glob("*.jsonl")) for x in p.read_bytes().splitlines()]
     ids = [json.loads(x)["id"] for x in out]
-    assert out == [x[:-1] + b',"id":"%s"}' % i.encode() for x, i in zip(lines, ids, strict=True)]
+    same = [x.replace(b"\\u0061", b"a") if b"." in x[:-10] else x for x in lines]
+    assert out == [x[:-1] + b',"id":"%s"}' % i.encode() for x, i in zip(same, ids, strict=True)]
 
 
 @pytest.mark.parametrize("field", [b'"segment_id":"first"', b'"segment_id":null', b'"other":1'])

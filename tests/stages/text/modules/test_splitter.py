@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,11 @@ from tamis.engine.ledger import StageBook
 from tamis.errors import UsageError
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
+from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.stages.text.modules import DocumentSplitter
-from tamis.tasks import DocumentBatch
+from tamis.tasks import ROW_ID, DocumentBatch
 
 
 def records(*lines: bytes) -> DocumentBatch:
@@ -28,6 +30,17 @@ def records(*lines: bytes) -> DocumentBatch:
     batch = DocumentBatch.over(block, np.arange(block.n_rows))
     identify(batch)
     return batch
+
+
+@dataclass(repr=False)
+class Give(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """A stage that returns a table of its own."""
+
+    batch: DocumentBatch
+    name: str = "give"
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        return self.batch
 
 
 def split(*lines: bytes) -> tuple[list[bytes], StageBook]:
@@ -95,6 +108,30 @@ def test_through_a_pipeline(tmp_path: Path, blocksize: str | None) -> None:
     found = [json.loads(x) for p in sorted((tmp_path / "out").glob("*.jsonl")) for x in p.read_bytes().splitlines()]
     assert [(d["id"], d["segment_id"], d["text"]) for d in found] == [
         (i, k, "x" if k < i else "") for i in range(100) for k in range(i + 1)
+    ]
+
+
+def test_segments_do_not_carry_the_whole_text() -> None:
+    text = b"some words here||" * 20_000
+    batch = DocumentSplitter("||").process(records(b'{"text":"%s","id":1}' % text, b'{"text":"one","id":2}'))
+    assert batch.num_items == 20_002
+    written = encode_jsonl(batch)
+    assert len(written.data) < 70 * 20_002
+    assert written.data.tobytes().splitlines()[-1] == b'{"text":"one","id":2,"segment_id":0}'
+
+
+def test_new_documents_and_changed_texts_are_split_too() -> None:
+    table = DocumentBatch("x", pa.table({"text": ["a||b", "c"], "id": [1, 2], ROW_ID: [0, -1]}))
+    parent = records(b'{"text":"old", "n":1.0}', b'{"text":"gone"}')
+    book = StageBook("split")
+    changed = run_stage(Give(table), "give", [parent], StageBook("give"))
+    results = run_stage(DocumentSplitter("||"), "split", changed, book)
+    assert book.imbalance() is None
+    written = [x for r in results if isinstance(r, DocumentBatch) for x in encode_jsonl(r).data.tobytes().splitlines()]
+    assert written == [
+        b'{"text":"a","id":1,"segment_id":0}',
+        b'{"text":"b","id":1,"segment_id":1}',
+        b'{"text":"c","id":2,"segment_id":0}',
     ]
 
 

@@ -113,12 +113,15 @@ class BoundedFilter(DocumentFilter):
     at_most: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
-        for parameter, value in self.thresholds().items():
+        for parameter, value in self._limits().items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
                 raise UsageError(f"{type(self).__name__}: {parameter} must be a number, got {value!r}")
 
-    def thresholds(self) -> Mapping[str, Any]:
+    def _limits(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in (self.at_least, self.at_most) if name is not None}
+
+    def thresholds(self) -> Mapping[str, Any]:
+        return {name: value for name, value in self._limits().items() if not math.isinf(value)}
 
     def keep_document(self, score: Any) -> bool:
         low_enough = self.at_most is None or score <= getattr(self, self.at_most)
@@ -188,10 +191,6 @@ class StatisticFilter(StatisticsFilter):
     @property
     def statistics(self) -> tuple[str, ...]:
         return (self.statistic,) if self.per is None else (self.statistic, self.per)
-
-    def thresholds(self) -> Mapping[str, Any]:
-        bounds = {"minimum": self.minimum, "maximum": self.maximum}
-        return {name: value for name, value in bounds.items() if not (isinstance(value, float) and math.isinf(value))}
 
 
 def quotient(stats: Stats, names: Sequence[str], when_nothing: float) -> np.ndarray[Any, Any]:

@@ -43,6 +43,22 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
     def _objects(self) -> list[DocumentFilter]:
         raise NotImplementedError
 
+    def _readers(self) -> list[tuple[DocumentFilter, str]]:
+        """Filters that score texts, with the field they read."""
+        return []
+
+    def look_ahead(self, later: Sequence[ProcessingStage[Any, Any]]) -> None:
+        """Statistics that neighbouring filters compare are measured together, as if they were one chain."""
+        self._ahead: list[tuple[DocumentFilter, str]] = []
+        for stage in later:
+            if not isinstance(stage, _Filters):
+                return
+            self._ahead += stage._readers()
+
+    def _reading(self, field: str, first: int = 0) -> list[DocumentFilter]:
+        """The filters from `first` on, and those of the stages behind, that read this field."""
+        return [f for f, name in [*self._readers()[first:], *getattr(self, "_ahead", [])] if name == field]
+
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         for one in self._objects():
             _call(one, "model_check_or_download")
@@ -87,15 +103,17 @@ class Score(_Filters):
     def _objects(self) -> list[DocumentFilter]:
         return [f for f in self.score_fn if isinstance(f, DocumentFilter)]  # type: ignore[union-attr]
 
+    def _readers(self) -> list[tuple[DocumentFilter, str]]:
+        pairs = zip(self.score_fn, self.text_field, strict=True)  # type: ignore[arg-type]
+        return [(f, field) for f, field in pairs if isinstance(f, DocumentFilter)]
+
     def process(self, task: DocumentBatch) -> DocumentBatch:
         import numpy as np
 
         batch, everything = task, np.arange(task.num_items)
         for fn, text_field, score_field in zip(self.score_fn, self.text_field, self.score_field, strict=True):  # type: ignore[arg-type]
             measured = Measured(batch, text_field)
-            together = zip(self.score_fn, self.text_field, strict=True)  # type: ignore[arg-type]
-            same = [f for f, field in together if field == text_field and isinstance(f, DocumentFilter)]
-            scores = _scores(fn, measured, everything, same)
+            scores = _scores(fn, measured, everything, self._reading(text_field))
             batch = batch.with_column(score_field, _column(scores, score_field))
         return batch
 
@@ -182,6 +200,9 @@ class ScoreFilter(_Filters):
     def _objects(self) -> list[DocumentFilter]:
         return self.filter_obj  # type: ignore[return-value]
 
+    def _readers(self) -> list[tuple[DocumentFilter, str]]:
+        return list(zip(self.filter_obj, self.text_field, strict=True))  # type: ignore[arg-type]
+
     def process(self, task: DocumentBatch) -> DocumentBatch:
         import numpy as np
 
@@ -192,13 +213,14 @@ class ScoreFilter(_Filters):
         kept_scores: list[tuple[str, np.ndarray[Any, Any], Any]] = []
         for i, (one, text_field, score_field, invert, reason) in enumerate(rules):
             column = measured.setdefault(text_field, Measured(task, text_field))
-            later = [f for f, field in zip(filters[i:], self.text_field[i:], strict=True) if field == text_field]
-            scores = _scores(one, column, left, later)
+            scores = _scores(one, column, left, self._reading(text_field, i))
             mask = np.asarray(one.keep_texts(_chosen(column.texts, left), scores), bool) ^ invert
             if score_field is not None:
                 kept_scores.append((score_field, left, scores))
             gone = np.flatnonzero(~mask)
-            self._note_drops(task.serial[left[gone]], _inverted(reason, invert), _at(scores, gone), one.thresholds())
+            values = _at(scores, gone)
+            values = values.to_pylist() if hasattr(values, "to_pylist") else values
+            self._note_drops(task.serial[left[gone]], _inverted(reason, invert), values, one.thresholds())
             left = left[mask]
         result = _result(self, task, left)
         for column in measured.values():
