@@ -166,8 +166,9 @@ class _Server:
         except BaseException:
             traceback.print_exc()
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+                sys.stderr.flush()
             os._exit(status)
 
     def _be_worker(self, fd: int) -> int:

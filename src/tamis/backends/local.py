@@ -302,7 +302,9 @@ def compile_kernels(groups: Sequence[str] = ("",)) -> bool:
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     env = hygiene_env(os.environ)
     env["PYTHONPATH"] = os.pathsep.join(p for p in (source, env.get("PYTHONPATH", "")) if p)
-    subprocess.run([sys.executable, "-m", "tamis.kernels.compile", *groups], env=env, stdout=subprocess.DEVNULL, check=False)
+    subprocess.run(
+        [sys.executable, "-m", "tamis.kernels.compile", *groups], env=env, stdout=subprocess.DEVNULL, check=False
+    )
     return True
 
 

@@ -149,11 +149,11 @@ def _copy_heads(files: FileList, folder: str, n_bytes: int) -> list[dict[str, An
 def _spread(paths: Sequence[str], n: int) -> list[str]:
     """
     >>> _spread(["a", "b", "c", "d", "e"], 2)
-    ['a', 'd']
+    ['a', 'c']
     """
     if len(paths) <= n:
         return list(paths)
-    return [paths[round(i * len(paths) / n)] for i in range(n)]
+    return [paths[i * len(paths) // n] for i in range(n)]
 
 
 def _kind(path: str) -> str:

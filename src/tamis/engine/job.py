@@ -54,7 +54,7 @@ def make_job(name: str, stages: list[ProcessingStage[Any, Any]], mode: str = "st
     source = rest.pop(0) if rest and rest[0].is_source_stage else None
     reader = rest[0] if rest and isinstance(rest[0], Reader) else None
     writer = rest[-1] if rest and isinstance(rest[-1], Writer) else None
-    rest = [s for s in rest if s is not reader and s is not writer]
+    rest = rest[1 if reader is not None else 0 : len(rest) - (1 if writer is not None else 0)]
     if reader is not None and not isinstance(source, FilePartitioningStage) and source is not None:
         raise PipelineError(
             f"{reader.name} reads files that a FilePartitioningStage lists, but {source.name} comes before it"

@@ -6,6 +6,7 @@ exits: after one, libraries may be in any state, and a fresh fork costs millisec
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -58,7 +59,8 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: dict[str, Any]) -> 
     report["cpu_s"] = round(time.process_time() - cpu, 6)
     failed: bool = report["type"] == "failed" and report["kind"] == "memory"
     if report["type"] == "failed" and not failed:
-        print(report["trace"], file=sys.stderr, flush=True)  # to the run's worker.log
+        with contextlib.suppress(OSError):  # to the run's worker.log, which may lie on a full disk
+            print(report["trace"], file=sys.stderr, flush=True)
     if not failed:
         release()
         report.update(_vitals())

@@ -16,7 +16,9 @@ class TableBlock:
     def __init__(self, table: pa.Table) -> None:
         self.table = table
         self.n_rows = len(table)
-        self.places: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None  # input file and row number, by row
+        self.places: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = (
+            None  # input file and row number, by row
+        )
 
     def field_names(self) -> list[str]:
         return list(self.table.column_names)

@@ -26,6 +26,8 @@ def read_whole_file(path: str) -> DocumentBatch:
         block = JsonlBlock.parse(np.frombuffer(data.removeprefix(b"\xef\xbb\xbf"), np.uint8))
         if block.bad:
             start, _, reason = block.bad[0]
-            raise FormatError(f"{path}: record at byte {start}: {reason}; run a pipeline over it to set bad records aside")
+            raise FormatError(
+                f"{path}: record at byte {start}: {reason}; run a pipeline over it to set bad records aside"
+            )
         origin = block
     return DocumentBatch.over(origin, np.arange(origin.n_rows))

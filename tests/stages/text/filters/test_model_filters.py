@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import math
 import pickle
 import sys
@@ -13,11 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tamis import LocalExecutor, Pipeline
 from tamis.errors import MissingExtra, UsageError
 from tamis.stages.text.filters import Filter, ScoreFilter
 from tamis.stages.text.filters.fasttext import FastTextLangId, FastTextQualityFilter
 from tamis.stages.text.filters.histogram import BLOCKS, LATIN, HistogramFilter
 from tamis.stages.text.filters.token import TokenCountFilter
+from tamis.stages.text.io.reader import JsonlReader
+from tamis.stages.text.io.writer import JsonlWriter
 from tamis.stages.text.models.fasttext_model import FastTextModel
 from tamis.tasks import DocumentBatch
 
@@ -167,6 +172,32 @@ def test_quality_from_a_score_alone_is_a_function_of_the_score() -> None:
     assert sum(
         Filter(one, "text").process(DocumentBatch("", pa.table({"text": scores}))).num_items for _ in (1,)
     ) == sum(kept)
+
+
+def test_a_model_file_is_asked_in_a_run(tmp_path: Path) -> None:
+    path = Path(__file__).parents[1] / "models" / "fasttext_twin.py"
+    spec = importlib.util.spec_from_file_location("fasttext_twin_for_filters", path)
+    assert spec is not None
+    assert spec.loader is not None
+    twin_module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = twin_module  # dataclasses look their module up
+    spec.loader.exec_module(twin_module)
+    twin = twin_module.random_twin(loss=twin_module.SOFTMAX)
+    file = str(twin.save(tmp_path / "model.bin"))
+    texts = ["the naïve cat", "日本 être", "the\nthe", "unknown words here"]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    stages: list[Any] = [
+        JsonlReader(str(tmp_path / "in.jsonl")),
+        ScoreFilter(FastTextLangId(file, min_langid_score=0.0), score_field="lang"),
+        JsonlWriter(str(tmp_path / "out")),
+    ]
+    assert Pipeline("t", stages=stages).execute(LocalExecutor(), memory="700MB").exit_code == 0
+    lines = [json.loads(x) for p in (tmp_path / "out").glob("*.jsonl") for x in p.read_text().splitlines()]
+    assert [d["text"] for d in lines] == texts
+    for document in lines:
+        value, label = FastTextLangId.parsed(document["lang"])
+        ((expected, score),) = twin.predict(document["text"].replace("\n", " "))
+        assert (label, value) == (expected.removeprefix("__label__"), pytest.approx(score, abs=1e-5))
 
 
 def test_mistakes_in_a_fasttext_filter(tmp_path: Path) -> None:
