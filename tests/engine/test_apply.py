@@ -174,3 +174,18 @@ def test_drops_are_counted_under_the_first_reason_that_the_stage_gave() -> None:
     assert (counts(book), book.imbalance()) == ((10, 4, 6, 0, 0), None)
     assert len(lines(results)) == 4
     assert stage._consume_drops() == []
+
+
+def test_what_a_stage_counts_itself_is_added_up() -> None:
+    class Counting(ProcessingStage[Any, Any]):
+        name = "counting"
+
+        def process(self, task: DocumentBatch) -> DocumentBatch:
+            self._log_metric("seen", task.num_items)
+            return task
+
+    book = StageBook("counting")
+    run_stage(Counting(), "counting", [batch(3)], book)
+    run_stage(Counting(), "counting", [batch(2)], book)
+    assert book.metrics == {"seen": 5.0}
+    assert StageBook.from_dict(book.to_dict()).metrics == {"seen": 5.0}

@@ -41,6 +41,7 @@ def as_dict(result: RunResult, report: str) -> dict[str, Any]:
                 "n_consumed": b.consumed.n,
                 "n_derived": b.derived.n,
                 "seconds": round(b.seconds, 3),
+                "metrics": dict(b.metrics),
             }
             for b in ledger.stages
         ],

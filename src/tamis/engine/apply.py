@@ -54,6 +54,7 @@ def run_stage(
     for i in range(0, len(tasks), size):
         results += _run_chunk(stage, label, tasks[i : i + size], book, rejections)
     book.seconds += time.perf_counter() - began
+    book.count(stage._consume_custom_metrics())
     return results
 
 

@@ -7,6 +7,7 @@ documents get identities made from their parents'. The books of all partitions a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,7 @@ class StageBook:
     consumed: Tally = field(default_factory=Tally)  # parents that derived documents replace
     derived: Tally = field(default_factory=Tally)  # new documents
     seconds: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)  # what the stage counted itself, added up
 
     def drop(self, reason: str, n: int, identity: int) -> None:
         if n:
@@ -57,6 +59,11 @@ class StageBook:
         for reason, tally in other.dropped.items():
             self.dropped.setdefault(reason, Tally()).merge(tally)
         self.seconds += other.seconds
+        self.count(other.metrics)
+
+    def count(self, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self.metrics[name] = self.metrics.get(name, 0.0) + value
 
     def imbalance(self) -> str | None:
         """None when every document that came in is accounted for; else what is wrong."""
@@ -78,6 +85,7 @@ class StageBook:
             "consumed": self.consumed.to_list(),
             "derived": self.derived.to_list(),
             "seconds": round(self.seconds, 6),
+            **({"metrics": self.metrics} if self.metrics else {}),
         }
 
     @classmethod
@@ -87,6 +95,7 @@ class StageBook:
             setattr(book, name, Tally.from_list(data[name]))
         book.dropped = {str(k): Tally.from_list(v) for k, v in data["dropped"].items()}
         book.seconds = float(data["seconds"])
+        book.metrics = {str(k): float(v) for k, v in data.get("metrics", {}).items()}
         return book
 
 

@@ -78,7 +78,7 @@ def _spliced(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:
         column = batch._columns[name]
         data, offsets = literals_of(column)
         present = length[rows, k] >= 0
-        changed = present & ~_equal(column, _take(origin.column(name), rows)) if present.any() else present
+        changed = present & ~_unchanged(column, origin.column(name), rows) if present.any() else present
         at = np.flatnonzero(changed)
         edits.append(
             (
@@ -137,7 +137,7 @@ def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:
         column = batch._columns[name]
         data, offsets = literals_of(column)
         present = length[:, k] >= 0
-        same = present & _equal(column, _take(origin.column(name), rows)) if present.any() else present
+        same = present & _unchanged(column, origin.column(name), rows) if present.any() else present
         drop = ~present & ~_not_null(column)
         start[:, k] = np.where(same, start[:, k], n_buf + base + offsets[:-1])
         length[:, k] = np.where(same, length[:, k], np.where(drop, -1, np.diff(offsets)))
@@ -243,6 +243,21 @@ def _with_prefix(data: Array, offsets: Array, at: Array, prefix: bytes, comma: A
     json_text.copy_spans(lead, np.where(comma, 0, 1), n_prefix, out, out_offsets[:-1])
     json_text.copy_spans(data, np.ascontiguousarray(offsets[:-1][at]), lens, out, out_offsets[:-1] + n_prefix)
     return out, out_offsets
+
+
+def _unchanged(new: pa.Array, origin: pa.Array, rows: Array) -> Array:
+    """True where a row still has the value of the record it came from.
+
+    Texts are compared only where their lengths agree: a stage that cuts a large document into many pieces makes many rows of
+    one record, and taking its whole text once for each of them would need their number times its size.
+    """
+    if _kind(new.type) != "text" or _kind(origin.type) != "text":
+        return _equal(new, _take(origin, rows))
+    sizes = np.asarray(pc.fill_null(pc.binary_length(origin), -1).to_numpy(zero_copy_only=False), np.int64)[rows]
+    alike = np.flatnonzero(sizes == pc.fill_null(pc.binary_length(new), -1).to_numpy(zero_copy_only=False))
+    same = np.zeros(len(rows), bool)
+    same[alike] = _equal(_take(new, alike), _take(origin, rows[alike]))
+    return same
 
 
 def _equal(new: pa.Array, old: pa.Array) -> Array:
