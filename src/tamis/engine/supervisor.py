@@ -15,40 +15,35 @@ from typing import Any
 from tamis.engine import recovery
 from tamis.engine.actions import (
     Action,
-    Assign,
     Commit,
     Discard,
     Kill,
     More,
     Note,
     Replace,
-    Start,
     Stop,
-    Trim,
 )  # fmt: skip
 from tamis.engine.cursor import Cursor
 from tamis.engine.grants import Grants
 from tamis.engine.ledger import Ledger
+from tamis.engine.pool import Pool
 from tamis.engine.scratch import Scratch
 from tamis.engine.state import FEEDER, Config, Root, Worker
 from tamis.engine.units import Kind, Mode, Piece, Unit
 from tamis.memory.predictor import Predictor
-from tamis.memory.pressure import Decision, Pressure, WorkerUse, decide
-from tamis.sizes import format_size
 
 MAX_STILLBORN = 20
 
 
-class Supervisor:
+class Supervisor(Pool):
     def __init__(self, config: Config, cursor: Cursor, predictors: list[Predictor], step: int = 0) -> None:
-        self.config, self.cursor, self.step = config, cursor, step
-        self.workers: dict[int, Worker] = {}
+        super().__init__(config)
+        self.cursor, self.step = cursor, step
         self.queues: list[deque[Unit]] = [deque() for _ in config.fixed_workers]
         self.feeds: deque[Unit] = deque()
         self.roots: dict[int, Root] = {}
         self.ledger = Ledger()
         self.schemas: dict[str, str] = {}  # output file -> schema, as committed
-        self.pressure, self.decision = Pressure(), Decision()
         self.stopping: str = ""
         self.fatal: str = ""
         self.fatal_kind: str = ""
@@ -57,19 +52,9 @@ class Supervisor:
         self.n_stage_failures = 0
         self.n_committing = 0
         self.unsynced_bytes = 0
-        self.counters = {
-            "splits": 0,
-            "retries": 0,
-            "kills": 0,
-            "crashes": 0,
-            "memory_failures": 0,
-            "recycled": 0,
-            "committed": 0,
-            "late": 0,
-        }
         self.scratch = Scratch()  # blocks waiting or being worked on
         self.grants = Grants(config, predictors, self.workers)
-        self._next_worker = self._next_unit = self._next_fence = 1
+        self._next_unit = 1
         self._n_stillborn = 0  # workers in a row that died before they were ready
 
     # -- events ---------------------------------------------------------------------------------------------------------
@@ -205,44 +190,6 @@ class Supervisor:
         report = recovery.judge_death(worker.why_killed, how, signal, grown, worker.cap_bytes)
         return self._recover(unit, worker, report, now_s) + self._dispatch(now_s)
 
-    def measured(self, used_bytes: int, per_worker: dict[int, int], now_s: float) -> list[Action]:
-        """What the meter saw: the pressure ladder answers to this, not to reservations."""
-        uses = []
-        actions: list[Action] = []
-        for worker in self.workers.values():
-            worker.used_bytes = per_worker.get(worker.id, worker.used_bytes)
-            busy = worker.unit is not None
-            last = worker.segment == len(self.queues) - 1
-            uses.append(
-                WorkerUse(
-                    worker.id, worker.used_bytes, busy, now_s - worker.since_s if busy else 0.0, last, worker.dying
-                )
-            )
-            if (
-                busy
-                and not worker.dying
-                and worker.used_bytes > worker.cap_bytes * 1.02 + self.config.worker_bytes + 8_000_000
-            ):
-                actions += self._kill(worker, "over its cap")
-        before = self.pressure.level
-        self.pressure = self.pressure.after(used_bytes, self.config.budget_bytes)
-        self.decision = decide(self.pressure.level, uses, self.config.budget_bytes, used_bytes)
-        if self.pressure.level is not before:
-            percent = 100 * used_bytes / self.config.budget_bytes
-            actions.append(
-                Note(
-                    "pressure",
-                    f"memory {self.pressure.level.name.lower()}: {percent:.0f} % of the budget, {format_size(used_bytes)} of "
-                    f"{format_size(self.config.budget_bytes)}",
-                    {"level": int(self.pressure.level), "used": used_bytes},
-                )
-            )
-            actions += [Trim(i) for i in self.decision.trim if self.workers[i].ready and self.workers[i].unit is None]
-        for i in self.decision.kill:
-            if not self.workers[i].dying:
-                actions += self._kill(self.workers[i], "memory pressure")
-        return actions
-
     def committed(
         self, root_id: int, covered: list[tuple[int, int, int, bool]], n_bytes: int, now_s: float
     ) -> list[Action]:
@@ -263,15 +210,6 @@ class Supervisor:
         ]
 
     # -- state ----------------------------------------------------------------------------------------------------------
-    @property
-    def busy(self) -> bool:
-        return any(w.unit is not None for w in self.workers.values())
-
-    @property
-    def progressing(self) -> bool:
-        """Somebody works and will report; a feeder that waits for room will not."""
-        return any(w.unit is not None and not w.held for w in self.workers.values())
-
     @property
     def finished(self) -> bool:
         """Nothing left that could still be done (in this step)."""
@@ -428,48 +366,7 @@ class Supervisor:
                 actions += self._retire(idle[0])
         return actions
 
-    def _make_room(self, segment: int) -> list[Action]:
-        """End a worker that cannot go on: an idle one of another segment, or a feeder that waits for room in the queue."""
-        if any(w.dying for w in self.workers.values()):
-            return []
-        spare = [w for w in self.workers.values() if w.segment != segment and ((w.unit is None and w.ready) or w.held)]
-        return self._retire(spare[0]) if spare else []
-
-    def _start(self, segment: int) -> Start:
-        worker = Worker(self._next_worker, segment)
-        self._next_worker += 1
-        self.workers[worker.id] = worker
-        return Start(worker.id, segment)
-
-    def _assign(self, worker: Worker, unit: Unit, cap_bytes: int, now_s: float) -> Assign:
-        worker.unit, worker.fence, worker.cap_bytes, worker.since_s = unit, self._next_fence, cap_bytes, now_s
-        worker.held = False
-        self._next_fence += 1
-        return Assign(worker.id, unit, worker.fence, cap_bytes)
-
     # -- workers come and go --------------------------------------------------------------------------------------------
-    def _recycle(self, worker: Worker, report: dict[str, Any]) -> list[Action]:
-        """Replace a worker whose floor rises, or whose address space has grown far beyond what it uses."""
-        floor = int(report.get("floor_bytes", 0))
-        if not worker.is_worn(floor, int(report.get("data_bytes", 0)) - self.config.worker_bytes):
-            return []
-        self.counters["recycled"] += 1
-        return [
-            Note("recycle", f"worker {worker.id} is replaced: its memory floor rose to {format_size(floor)}"),
-            *self._retire(worker),
-        ]
-
-    def _retire(self, worker: Worker) -> list[Action]:
-        worker.why_killed = "replaced"
-        return [Stop(worker.id)]
-
-    def _kill(self, worker: Worker, why: str) -> list[Action]:
-        if worker.dying:
-            return []
-        worker.why_killed = why
-        self.counters["kills"] += 1
-        return [Kill(worker.id, why)]
-
     def _discard_report(self, report: dict[str, Any]) -> list[Action]:
         """Remove what a report that nobody wants any more has made."""
         paths = [f["path"] for f in report.get("files", []) if f.get("kind") != "listed"]
