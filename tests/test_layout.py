@@ -20,7 +20,7 @@ HEAVY = ("numpy", "pyarrow", "numba", "pandas", "torch", "ray", "zstandard", "bo
 SUPERVISOR_SIDE = [
     *(f"tamis.engine.{m}" for m in (
         "actions", "balance", "budgeting", "channel", "commit", "commitlog", "cursor", "drive", "identity", "inputs", "intervals", "job",
-        "ledger", "place", "recovery", "run", "rundb", "rundir", "settings", "supervisor", "units",
+        "ledger", "place", "recovery", "run", "rundb", "rundir", "settings", "supervisor", "units", "coverage", "filetable", "grants", "pool", "scratch", "state",
     )),
     "tamis.backends.local", "tamis.pipeline", "tamis.tasks", *(m for m in MODULES if m.startswith("tamis.stages")),
 ]  # fmt: skip
