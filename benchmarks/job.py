@@ -61,7 +61,7 @@ def main() -> int:
     print(
         json.dumps(
             {
-                "seconds": round(r.seconds, 3), "records": ledger.records.n, "written": ledger.written.n, "files": len(r.files),
+                "seconds": round(r.seconds, 3), "records": ledger.records.n, "written": ledger.written.n, "files": r.n_files,
                 "quarantined": ledger.quarantined.n, "read_bytes": ledger.read_bytes, "own_peak_mb": round(r.peak_bytes / 1e6, 1),
                 "started_s": round(started[0] if started else 0.0, 3), "content": f"{ledger.content.identity:032x}", "counters": r.counters, "exit_code": r.exit_code,
             }

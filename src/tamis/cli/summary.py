@@ -21,7 +21,7 @@ def as_dict(result: RunResult, report: str) -> dict[str, Any]:
         "run_dir": result.run_dir,
         "report": report,
         "share": result.share,
-        "n_files": sum(f["kind"] == "output" for f in result.files),
+        "n_files": result.n_files,
         "n_records": ledger.records.n,
         "n_written": ledger.written.n,
         "n_dropped": ledger.n_dropped,

@@ -69,6 +69,7 @@ class RunResult:
     exit_code: int = 0
     message: str = ""
     has_writer: bool = True
+    n_files: int = 0  # output files; `files` describes them, but reads the whole log for it
 
     @property
     def files(self) -> list[dict[str, Any]]:
@@ -433,6 +434,7 @@ class Run:
             share,
             seconds=seconds,
             has_writer=self.job.writer is not None,
+            n_files=past.n_files,
         )
 
     def _plain_size(self, file: int) -> int:
