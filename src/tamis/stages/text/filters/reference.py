@@ -30,6 +30,7 @@ from tamis.stages.text.filters.heuristic import NumbersFilter, WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 
+
 class Shouting(DocumentFilter):
     """A filter of one's own: two methods in plain Python."""
 
@@ -39,10 +40,11 @@ class Shouting(DocumentFilter):
     def keep_document(self, score: float) -> bool:
         return score <= 0.5
 
+
 chain = [
     WordCountFilter(min_words=2),
     NumbersFilter(),
-    StatisticFilter("brackets per word", "bracket_chars", per="words", maximum=0.5),   # a rule without code
+    StatisticFilter("brackets per word", "bracket_chars", per="words", maximum=0.5),  # a rule without code
     Shouting(),
 ]
 stages = [JsonlReader("data/"), ScoreFilter(chain, score_field=["n_words", None, None, None]), JsonlWriter("clean/")]
