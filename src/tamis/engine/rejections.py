@@ -38,6 +38,7 @@ class Rejections:
         self.keep_documents, self.id_field = keep_documents, id_field
         self._tables: list[pa.Table] = []
         self._documents: list[bytes] = []
+        self._known: tuple[DocumentBatch, Any, Any, pa.Array] | None = None
 
     def add(
         self,
@@ -60,19 +61,34 @@ class Rejections:
             if inside.any():
                 at = gone[inside] - batch.serial[0]
                 mine = [t for t, yes in zip(texts, inside.tolist(), strict=True) if yes]
-                self._add(batch.take(at), stage, rule, mine, limit)
+                self._add(batch, at, stage, rule, mine, limit)
 
-    def _add(self, batch: DocumentBatch, stage: str, rule: str, values: list[str | None], threshold: str) -> None:
-        n = batch.num_items
-        file, offset = batch.places()
+    def _add(
+        self,
+        batch: DocumentBatch,
+        at: np.ndarray[Any, Any],
+        stage: str,
+        rule: str,
+        values: list[str | None],
+        threshold: str,
+    ) -> None:
+        n = len(at)
+        file, offset, ids = self._facts(batch)
         columns = [
-            pa.array(file), pa.array(offset), self._ids(batch), pa.array([stage] * n, _TYPES[3]), pa.array([rule] * n, _TYPES[4]),
-            pa.array(values, _TYPES[5]), pa.array([threshold] * n, _TYPES[6]),
+            pa.array(file[at]), pa.array(offset[at]), ids.take(pa.array(at)), pa.array([stage] * n, _TYPES[3]),
+            pa.array([rule] * n, _TYPES[4]), pa.array(values, _TYPES[5]), pa.array([threshold] * n, _TYPES[6]),
         ]  # fmt: skip
         self._tables.append(pa.table(columns, names=list(_COLUMNS)))
         if self.keep_documents:
             verdicts = [{"stage": stage, "rule": rule, "value": v, "threshold": threshold} for v in values]
-            self._documents.append(encode_jsonl(batch.with_column(FIELD, pa.array(verdicts))).data.tobytes())
+            rejected = batch.take(at).with_column(FIELD, pa.array(verdicts))
+            self._documents.append(encode_jsonl(rejected).data.tobytes())
+
+    def _facts(self, batch: DocumentBatch) -> tuple[Any, Any, pa.Array]:
+        """Places and ids of a batch, found once for all the rules of a stage (a chain may have thirty)."""
+        if self._known is None or self._known[0] is not batch:
+            self._known = (batch, *batch.places(), self._ids(batch))
+        return self._known[1], self._known[2], self._known[3]
 
     def _ids(self, batch: DocumentBatch) -> pa.Array:
         """The documents' own ids as text; null where there is none."""
