@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tamis.engine.budgeting import Shares, share_budget, smallest_budget
+from tamis.engine.budgeting import NAMED_MARGIN, Shares, share_budget, smallest_budget
 from tamis.engine.job import Job, Segment
 from tamis.engine.settings import Record, RunSettings
 from tamis.errors import BudgetError
@@ -27,8 +27,9 @@ def test_the_smallest_budget_is_named_and_works() -> None:
         shares(50 * MB)
     smallest = int(str(caught.value).split("works here is ")[1].split("MB")[0]) * MB
     assert shares(smallest).n_workers == 1
+    # What is named has a margin: measured sizes fall while other processes share the libraries.
     with pytest.raises(BudgetError):
-        shares(smallest - MB)
+        shares(int(smallest / NAMED_MARGIN) - 2 * MB)
 
 
 def test_caps_and_workers_stay_inside_the_usable_part() -> None:

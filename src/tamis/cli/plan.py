@@ -164,6 +164,7 @@ def _kind(path: str) -> str:
 def _probe(pipeline: Pipeline, settings: dict[str, Any], heads: list[str], folder: str, budget_bytes: int) -> Probe:
     """Run the stages on the heads, under the budget if that is possible at all."""
     from tamis.backends.local import LocalExecutor
+    from tamis.engine.budgeting import NAMED_MARGIN
 
     chosen = {
         k: v for k, v in settings.items() if k in ("memory", "workers", "blocksize", "max_record", "timeout", "mode")
@@ -189,14 +190,14 @@ def _probe(pipeline: Pipeline, settings: dict[str, Any], heads: list[str], folde
     smallest = int(notes["smallest budget"])
     return Probe(
         smallest, int(notes["workers"]), result.peak_bytes, [(int(a), int(b), int(c or 0), float(d)) for a, b, c, d in units],
-        ledger.read_bytes, ledger.written_bytes, ledger.records.n, ledger.written.n, fits and budget_bytes >= smallest,
+        ledger.read_bytes, ledger.written_bytes, ledger.records.n, ledger.written.n, fits and budget_bytes >= smallest / NAMED_MARGIN,
     )  # fmt: skip
 
 
 def _scale(
     files: FileList, heads: list[dict[str, Any]], probe: Probe, budget_bytes: int, output: str, asked: Any
 ) -> Plan:
-    from tamis.engine.budgeting import USABLE
+    from tamis.engine.budgeting import NAMED_MARGIN, USABLE
     from tamis.engine.run import DEFAULT_BLOCK_BYTES
     from tamis.engine.state import MIN_CAP_BYTES
     from tamis.memory.predictor import Predictor
@@ -217,7 +218,7 @@ def _scale(
     predictor = Predictor(most)
     for decoded_bytes, largest, peak, _ in probe.units:
         predictor.observe(decoded_bytes, largest, peak)
-    fixed = probe.smallest_bytes * USABLE - MIN_CAP_BYTES  # supervisor, forking server, one idle worker
+    fixed = probe.smallest_bytes / NAMED_MARGIN * USABLE - MIN_CAP_BYTES  # supervisor, forking server, one idle worker
     cap = max((budget_bytes * USABLE - fixed) / probe.n_workers, MIN_CAP_BYTES)
     largest = max((u[1] for u in probe.units), default=0)
     block = max(predictor.best_size(int(cap), largest), 1 << 16)

@@ -20,6 +20,8 @@ LIBRARY_BYTES = 24_000_000  # library pages that come back once workers are at w
 # (with the collector frozen that is 3 MB of 98, measured over many partitions).
 WORKER_OWN_BYTES = 8_000_000
 COPIED_SHARE = 0.15
+# PSS falls when other processes share the libraries: a number named while they run must still be enough when they are gone.
+NAMED_MARGIN = 1.1
 GOOD_CAP_BYTES = 64_000_000  # with less, one worker fewer is better
 
 
@@ -49,7 +51,7 @@ def share_budget(
         raise BudgetError(
             f"a memory budget of {format_size(budget_bytes)} is too small: {format_size(fixed)} go to the supervisor and the "
             f"forking server, {format_size(worker + MIN_CAP_BYTES)} to one worker, and loading takes {format_size(caller + server_peak)} for a moment; "
-            f"the smallest that works here is {math.ceil(smallest / 1e6)}MB"
+            f"the smallest that works here is {math.ceil(smallest * NAMED_MARGIN / 1e6)}MB"
         )
     pool = int(budget_bytes * USABLE) - fixed
     cores = len(os.sched_getaffinity(0))
@@ -63,7 +65,12 @@ def share_budget(
             f"a stage asks for {format_size(asked)} of memory (Resources.memory_gb), one worker can get {format_size(pool - worker)} "
             f"of this budget; the smallest that works is {math.ceil((fixed + worker + asked) / USABLE / 1e6)}MB"
         )
-    record.note("smallest budget", smallest, "measured", "supervisor, forking server and one worker with the least cap")
+    record.note(
+        "smallest budget",
+        _round_up(smallest * NAMED_MARGIN),
+        "measured",
+        "supervisor, forking server and one worker with the least cap",
+    )
     record.note(
         "workers", n, "user" if settings.workers == n else "adaptation" if settings.workers else "machine",
         f"{cores} cores; each worker gets {format_size(pool // n - worker)} beyond the {format_size(worker)} it starts with",
