@@ -93,10 +93,10 @@ def memory(quick: bool) -> None:
 def throughput(quick: bool) -> None:
     source = data.many(10 if quick else 30)
     size = sum(p.stat().st_size for p in source.iterdir()) / 1e6
-    best: dict[str, float] = {}
-    for budget in ("512MB", "1GB", "4GB"):
-        runs = [job("keep", source, memory=budget) for _ in range(3)]
-        best[budget] = size / min(r["wall_s"] for r in runs)
+    best = dict.fromkeys(("512MB", "1GB", "4GB"), 0.0)
+    for _ in range(5):  # in turn, so that a busy moment of the machine does not fall on one budget alone
+        for budget in best:
+            best[budget] = max(best[budget], size / job("keep", source, memory=budget)["wall_s"])
     note(
         "throughput",
         "512 MB against 4 GB of budget",
@@ -105,9 +105,9 @@ def throughput(quick: bool) -> None:
     )
     note(
         "throughput",
-        "never lower with a larger budget (1GB, within noise of 10 %)",
-        f"{best['1GB']:.0f} MB/s",
-        best["1GB"] >= 0.9 * best["512MB"] and best["4GB"] >= 0.9 * best["1GB"],
+        "never lower with a larger budget (512 MB, 1 GB, 4 GB; best of 5, 5 % for noise)",
+        ", ".join(f"{v:.0f}" for v in best.values()) + " MB/s",
+        best["1GB"] >= 0.95 * best["512MB"] and best["4GB"] >= 0.95 * best["1GB"],
     )
     cpu = min(job("keep", source, memory="512MB")["cpu_s"] for _ in range(3))
     note(
@@ -214,6 +214,13 @@ def kills(quick: bool) -> None:
         True,
     )
     note("kills", "slowest start of a resumed run", f"{slowest:.2f} s", slowest < 2)
+    command[3] = str(data.one_gz(10))
+    reference = job("keep", data.one_gz(10), memory="512MB")["said"]["content"]
+    process = subprocess.Popen([*command, "fresh=yes"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(5)
+    process.kill()
+    process.wait()
+    note("kills", "the same in the middle of one .jsonl.gz", f"{_finish(command, reference):.2f} s", None)
 
 
 def _finish(command: list[str], reference: str) -> float:

@@ -56,15 +56,19 @@ def read_range(file: BinaryIO, start: int, end: int, max_record_bytes: int, at_f
             first, end = 3, min(max(end, 4), size)  # the mark is the beginning of the first line
             if first >= end:
                 return RangeBytes(np.empty(0, np.uint8), end)
-    data = np.empty(end - first, np.uint8)
+    # Room for the end of the record that crosses the end of the range: without it, one short tail would copy the whole range.
+    room = np.empty(min(end - first + _STEP, size - first), np.uint8)
     file.seek(first)
-    n = _read_into(file, data)
-    data = data[:n]
+    n = _read_into(file, room[: end - first])
+    data = room[:n]
     oversize: list[Oversize] = []
     if n and data[-1] != 10 and first + n < size:
         last = _last_newline(data) + 1  # the record that crosses the end of the range starts here
         tail, found = _read_tail(file, max_record_bytes - (n - last))
-        if found:
+        if found and n + len(tail) <= len(room):
+            data = room[: n + len(tail)]
+            data[n:] = np.frombuffer(tail, np.uint8)
+        elif found:
             data = np.concatenate([data, np.frombuffer(tail, np.uint8)])
         else:
             stop = first + n + len(tail)
