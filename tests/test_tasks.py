@@ -257,3 +257,27 @@ def test_what_stages_measured_follows_the_rows_until_the_column_changes() -> Non
     assert taken.with_column("text", ["x", "y"])._shared == {}
     assert taken.drop_columns(["text"])._shared == {}
     assert batch._shared["text", "words"].tolist() == [10, 20, 30]
+
+
+def test_decoded_columns_are_copied_only_for_those_who_ask() -> None:
+    class Block:
+        n_rows, places, n_decoded = 8, None, 0
+
+        def field_names(self) -> list[str]:
+            return ["text"]
+
+        def column(self, name: str) -> pa.Array:
+            self.n_decoded += 1
+            return pa.array(list("abcdefgh"))
+
+    block = Block()
+    batch = DocumentBatch.over(block, np.arange(8))
+    batch.column("text")
+    most = batch.take(np.array([0, 2, 3, 5, 6, 7]))
+    assert most._cache == {}
+    fewer = most.take(np.array([1, 2, 4]))
+    assert fewer.column("text").to_pylist() == ["c", "d", "g"]
+    assert most.column("text").to_pylist() == ["a", "c", "d", "f", "g", "h"]
+    one = batch.take(np.array([4]))
+    assert one._cache["text"].to_pylist() == ["e"]
+    assert block.n_decoded == 1

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ROW_ID = "_tamis_row"
+_FEW = 4  # a part below this share of a column (one in four) is copied at once
 MISSING, NULL, TEXT, OTHER = range(4)  # what DocumentBatch.kinds() says of a value
 
 
@@ -108,6 +109,8 @@ class DocumentBatch(Task["pa.Table"]):
         self._only: tuple[str, ...] | None = None
         self._serial: np.ndarray[Any, Any] | None = None
         self._cache: dict[str, pa.Array] = {}
+        # Decoded columns of the batch this one was taken from, and which rows: copied only if somebody asks.
+        self._pending: dict[str, tuple[pa.Array, np.ndarray[Any, Any]]] = {}
         # What stages measured of a column, (column, what) -> one value per row: later stages need not measure again.
         self._shared: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
         # The 128-bit identity of each row belongs to the engine; see engine/ledger.py.
@@ -167,6 +170,8 @@ class DocumentBatch(Task["pa.Table"]):
             assert self._origin is not None
             if name in self._hidden:
                 self._cache[name] = pa.nulls(len(self._rows))
+            elif name in self._pending:
+                self._cache[name] = _take(*self._pending.pop(name))
             else:
                 self._cache[name] = _take(self._origin.column(name), self._rows)
         return self._cache[name]
@@ -278,7 +283,12 @@ class DocumentBatch(Task["pa.Table"]):
         assert self._rows is not None
         child._rows, child._serial = self._rows[indices], self.serial[indices]
         child._columns = {k: _take(v, indices) for k, v in self._columns.items()}
-        child._cache = {k: _take(v, indices) for k, v in self._cache.items()}
+        child._cache, child._pending = {}, {k: (v, at[indices]) for k, (v, at) in self._pending.items()}
+        for name, array in self._cache.items():
+            if len(indices) * _FEW < len(array):  # a small part is cheap to copy, and holding all for it is not
+                child._cache[name] = _take(array, indices)
+            else:
+                child._pending[name] = array, indices
         if self._identity is not None:
             child._identity = (self._identity[0][indices], self._identity[1][indices])
         return child
@@ -294,6 +304,7 @@ class DocumentBatch(Task["pa.Table"]):
         child = DocumentBatch(self.dataset_name, None, self._stage_perf, self._metadata)
         child.__dict__.update(self.__dict__)
         child._columns, child._cache, child._shared = dict(self._columns), dict(self._cache), dict(self._shared)
+        child._pending = dict(self._pending)
         return child
 
     def _forget(self, names: Iterable[str]) -> None:
@@ -330,7 +341,7 @@ def adopt(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
         at = np.maximum(position, 0)
         child._identity = (identity[0][at], identity[1][at])
     seen = list(_union(p.get_columns() for p in parents))
-    child._columns, child._cache = {}, {}
+    child._columns, child._cache, child._pending = {}, {}, {}
     child._hidden = frozenset().union(*(p._hidden for p in parents)) | {n for n in seen if n not in table.column_names}
     child._only = next((p._only for p in parents if p._only is not None), None)
     if child._only is not None:

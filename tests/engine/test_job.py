@@ -64,7 +64,8 @@ def test_fields_to_look_for_are_those_that_no_stage_makes() -> None:
     job = make_job(
         "p", [*READ, Step(needs="text", gives="score"), Step(needs="score"), Step(needs="url"), Step(needs="text")]
     )
-    assert job.keys() == ["text", "url"]
+    assert job.keys() == ["text", "url", "id"]  # the id is for verdicts
+    assert make_job("p", list(READ)).keys() == []
 
 
 def test_a_source_of_ones_own_needs_no_reader() -> None:

@@ -292,3 +292,14 @@ def test_whole_corpus() -> None:
             check(batch)
             batch = []
     check(batch)
+
+
+def test_what_is_known_is_not_counted_again() -> None:
+    parts = string_buffers(pa.array(["one two\nthree", "a b\n\na b\n", None], pa.large_string()))
+    rows = np.array([0, 1])
+    known = statistics(parts, ["chars", "words", "newlines"], rows)
+    wanted = ["sentences", "paragraphs", "top_2_gram_fraction", "words"]
+    plain, short = statistics(parts, wanted, rows), statistics(parts, wanted, rows, known)
+    assert {n: v.tolist() for n, v in short.items()} == {n: v.tolist() for n, v in plain.items()}
+    false = dict(known, words=np.array([7, 7]))
+    assert statistics(parts, ["words"], rows, false)["words"].tolist() == [7, 7]

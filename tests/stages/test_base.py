@@ -6,6 +6,8 @@ import pickle
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from tamis.errors import PipelineError, UsageError
@@ -238,3 +240,31 @@ def test_a_function_stage_checks_its_arguments() -> None:
         processing_stage(name="x", batch_size=0)
     with pytest.raises(UsageError, match="goes over a function, got int"):
         processing_stage(name="x")(5)  # type: ignore[arg-type]
+
+
+def test_checking_a_batch_decodes_nothing() -> None:
+    asked: list[str] = []
+
+    class Block:
+        n_rows, places = 2, None
+
+        def field_names(self) -> list[str]:
+            return ["text"]
+
+        def column(self, name: str) -> pa.Array:
+            asked.append(name)
+            return pa.array(["a", "b"])
+
+    class Needs(ProcessingStage[DocumentBatch, DocumentBatch]):
+        name = "needs_data"
+
+        def inputs(self) -> tuple[list[str], list[str]]:
+            return ["data"], ["text"]
+
+        def process(self, task: DocumentBatch) -> DocumentBatch:
+            return task
+
+    batch = DocumentBatch.over(Block(), np.arange(2))
+    assert Needs().process_batch([batch]) == [batch]
+    assert asked == []
+    assert not Needs().validate_input(object.__new__(type("Bare", (), {})))

@@ -12,6 +12,8 @@ from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, Writer
 from tamis.stages.resources import Resources
 
+ID_FIELD = "id"  # by which verdicts name a document
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -44,6 +46,8 @@ class Job:
     def keys(self) -> list[str]:
         """Fields that stages ask for by name, worth finding while records are scanned."""
         wanted = dict.fromkeys(c for s in self.stages for c in s.input_columns())
+        if self.stages:
+            wanted.setdefault(ID_FIELD)  # for the verdicts on documents that a stage drops
         made = {c for s in self.stages for c in s.output_columns()}
         return [c for c in wanted if c not in made]
 

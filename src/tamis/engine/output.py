@@ -42,6 +42,8 @@ def write_documents(
     before = ledger.content.n, ledger.content.identity
     if as_jsonl:
         description = _write_jsonl(batches, path, spec, ledger)
+    elif spec.format == "arrow":
+        description = _write_arrow(batches, path, ledger)
     else:
         description = _write_parquet(batches, path, spec, ledger)
     n_bytes = os.path.getsize(path)
@@ -61,6 +63,21 @@ def _write_jsonl(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, 
             out.write(memoryview(encoded.data))  # type: ignore[arg-type]
     extension = spec.extension if spec.format == "jsonl" else "jsonl"
     return {"extension": extension}
+
+
+def _write_arrow(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) -> dict[str, Any]:
+    """Columns as they lie in memory, one record batch per batch, for passes that read them again by position.
+
+    Between passes of one workflow only: the stage gives all batches the same columns, and what identifies a row's content
+    here is the document it was made from.
+    """
+    tables = [b.to_pyarrow().drop_columns([ROW_ID]) for b in batches]
+    with pa.OSFile(path, "wb") as out, pa.ipc.new_file(out, tables[0].schema) as writer:
+        for batch, table in zip(batches, tables, strict=True):
+            assert batch._identity is not None
+            ledger.content.add(batch.num_items, hash128.sum128(*batch._identity))
+            writer.write_table(table.combine_chunks())
+    return {"extension": "arrow"}
 
 
 def _write_parquet(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> dict[str, Any]:

@@ -133,10 +133,10 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     def validate_input(self, task: Task[Any]) -> bool:
         """Columns are checked against the whole pipeline before the run (a field may be absent from one batch)."""
         attributes, _ = self.input_spec_for_task(task)
-        return all(hasattr(task, a) for a in attributes)
+        return all(_has(task, a) for a in attributes)
 
     def _what_is_missing(self, task: Task[Any]) -> str:
-        missing = [a for a in self.input_spec_for_task(task)[0] if not hasattr(task, a)]
+        missing = [a for a in self.input_spec_for_task(task)[0] if not _has(task, a)]
         return f"expects a task with attributes {missing}, got {type(task).__name__} from the stage before it"
 
     # -- workers ------------------------------------------------------------------------------------------------------
@@ -289,3 +289,8 @@ class CompositeStage(ProcessingStage[X, Y]):
 
     def get_description(self) -> str:
         return f"{self.name}: " + " -> ".join(s.name for s in self.decompose())
+
+
+def _has(task: Task[Any], attribute: str) -> bool:
+    """Without asking for it: the `data` of a batch is decoded when it is looked at, and all of it."""
+    return attribute in vars(task) or hasattr(type(task), attribute)

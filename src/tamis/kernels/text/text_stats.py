@@ -8,7 +8,7 @@ per row and name, and scratch of at most some 80 MB for one very long document.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 import numpy as np
@@ -96,6 +96,7 @@ STATISTICS: dict[str, str] = {
     "wide_url_chars": "Characters of those URLs.",
     "wide_porn_urls": "Those URLs that contain 'porn'.",
 }
+FOR_PASSES = ("chars", "words", "newlines")  # what other passes size their tables by
 _KINDS = {
     "top_{}_gram_fraction": (
         TOP,
@@ -144,9 +145,15 @@ def spans(parts: StringBuffers, rows: NDArray[np.int64] | None = None) -> tuple[
 
 
 def statistics(
-    parts: StringBuffers, wanted: Collection[str], rows: NDArray[np.int64] | None = None
+    parts: StringBuffers,
+    wanted: Collection[str],
+    rows: NDArray[np.int64] | None = None,
+    known: Mapping[str, NDArray[np.int64]] | None = None,
 ) -> dict[str, Numbers]:
-    """One array per wanted name, for all documents or only `rows` (those that no filter has dropped yet)."""
+    """One array per wanted name, for all documents or only `rows` (those that no filter has dropped yet).
+
+    `known`: statistics of the same documents from an earlier call; with those of FOR_PASSES a pass need not count again.
+    """
     names = set(wanted)
     _check(names)
     starts, ends = spans(parts, rows)
@@ -161,7 +168,8 @@ def statistics(
         found["bytes"] = ends - starts
     counts: dict[str, NDArray[np.int64]] = {}
     if grams or needed & {*CHAR_COUNTS, *line_names}:
-        counts = char_counts(parts.data, starts, ends)
+        needs = {*FOR_PASSES, *(needed & set(CHAR_COUNTS))}
+        counts = dict(known) if known and needs <= known.keys() else char_counts(parts.data, starts, ends)
     passes: list[tuple[Collection[str], str, Callable[..., dict[str, NDArray[np.int64]]]]] = [
         (LINE_COUNTS, "", lambda data, begin, end: line_counts(data, begin, end, counts["newlines"])),
         (PARAGRAPH_COUNTS, "", lambda data, begin, end: paragraph_counts(data, begin, end, counts["newlines"])),

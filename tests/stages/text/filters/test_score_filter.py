@@ -110,9 +110,9 @@ def test_dear_statistics_are_measured_only_for_what_is_left(monkeypatch: pytest.
     calls = []
     real = statistics_module.measure
 
-    def spy(texts: Any, wanted: Any, rows: Any = None) -> Any:
+    def spy(texts: Any, wanted: Any, rows: Any = None, known: Any = None) -> Any:
         calls.append((sorted(s for s in wanted if "gram" in s or "url" in s), None if rows is None else rows.tolist()))
-        return real(texts, wanted, rows)
+        return real(texts, wanted, rows, known)
 
     monkeypatch.setattr(statistics_module, "measure", spy)
     chain = [WordCountFilter(2, 100), RepeatingTopNGramsFilter(2, 1.0), RepeatingTopNGramsFilter(3, 1.0), UrlsFilter()]
@@ -132,9 +132,9 @@ def test_neighbouring_stages_measure_together(monkeypatch: pytest.MonkeyPatch) -
     calls: list[list[str]] = []
     real = statistics_module.measure
 
-    def spy(texts: Any, wanted: Any, rows: Any = None) -> Any:
+    def spy(texts: Any, wanted: Any, rows: Any = None, known: Any = None) -> Any:
         calls.append(sorted(s for s in wanted if "gram" in s))
-        return real(texts, wanted, rows)
+        return real(texts, wanted, rows, known)
 
     monkeypatch.setattr(statistics_module, "measure", spy)
     other = Do()

@@ -214,7 +214,7 @@ class ScoreFilter(_Filters):
         for i, (one, text_field, score_field, invert, reason) in enumerate(rules):
             column = measured.setdefault(text_field, Measured(task, text_field))
             scores = _scores(one, column, left, self._reading(text_field, i))
-            mask = np.asarray(one.keep_texts(_chosen(column.texts, left), scores), bool) ^ invert
+            mask = np.asarray(_kept(one, column, left, scores), bool) ^ invert
             if score_field is not None:
                 kept_scores.append((score_field, left, scores))
             gone = np.flatnonzero(~mask)
@@ -245,6 +245,12 @@ def _scores(fn: Any, measured: Measured, rows: np.ndarray[Any, Any], chain: Sequ
     if len(scores) != len(rows):
         raise PipelineError(f"{fn.name}: score_batch gave {len(scores)} scores for {len(rows)} texts")
     return scores
+
+
+def _kept(one: DocumentFilter, measured: Measured, rows: np.ndarray[Any, Any], scores: Any) -> Any:
+    if type(one).keep_texts is DocumentFilter.keep_texts:  # texts are copied only for a filter that looks at them
+        return one.keep_scores(scores)
+    return one.keep_texts(_chosen(measured.texts, rows), scores)
 
 
 def _chosen(texts: pa.Array, rows: np.ndarray[Any, Any]) -> pa.Array:

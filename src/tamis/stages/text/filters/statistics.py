@@ -48,12 +48,17 @@ def pass_of(statistic: str) -> str:
     return "characters"
 
 
-def measure(texts: pa.Array, wanted: Collection[str], rows: np.ndarray[Any, Any] | None = None) -> Numbers:
+def measure(
+    texts: pa.Array,
+    wanted: Collection[str],
+    rows: np.ndarray[Any, Any] | None = None,
+    known: Numbers | None = None,
+) -> Numbers:
     """One array per statistic, for all texts or the chosen rows. A null counts as the empty text."""
     from tamis.kernels.buffers import string_buffers
     from tamis.kernels.text.text_stats import statistics
 
-    return dict(statistics(string_buffers(texts), sorted(wanted), rows))
+    return dict(statistics(string_buffers(texts), sorted(wanted), rows, known))
 
 
 def known_statistics() -> dict[str, str]:
@@ -69,7 +74,9 @@ def texts_of(batch: DocumentBatch, field: str) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if field not in batch.get_columns():
+    # Not batch.get_columns(): naming every field of JSON records takes a scan of them all.
+    not_read = batch._only is not None and field not in batch._only and field not in batch._columns
+    if not_read or (batch._rows is None and field not in batch.get_columns()):
         return pa.nulls(batch.num_items, pa.large_string())
     column = batch.column(field)
     kind = column.type
@@ -98,8 +105,6 @@ class Measured:
 
     def get(self, wanted: Iterable[str], rows: np.ndarray[Any, Any], also: Iterable[str] = ()) -> Numbers:
         """The wanted statistics of `rows` (ascending). `also`: what later filters will ask of the same rows or fewer."""
-        import numpy as np
-
         wanted = list(wanted)
         missing = {name for name in wanted if not self._has(name)}
         if missing:
@@ -107,19 +112,22 @@ class Measured:
             if missing & set(TOGETHER):
                 missing |= {name for name in TOGETHER if not self._has(name)}
             whole = len(rows) == self.batch.num_items
-            for name, values in measure(self.texts, missing, None if whole else rows).items():
+            known = {name: self._of(name, rows) for name in TOGETHER if self._has(name)}
+            for name, values in measure(self.texts, missing, None if whole else rows, known).items():
                 if whole:
                     self.batch._shared[self.field, name] = values
                 else:
                     self._partly[name] = rows, values
-        found: Numbers = {}
-        for name in wanted:
-            if (self.field, name) in self.batch._shared:
-                found[name] = self.batch._shared[self.field, name][rows]
-            else:
-                known, values = self._partly[name]
-                found[name] = values if len(known) == len(rows) else values[np.searchsorted(known, rows)]
-        return found
+        return {name: self._of(name, rows) for name in wanted}
+
+    def _of(self, name: str, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        import numpy as np
+
+        if (self.field, name) in self.batch._shared:
+            shared: np.ndarray[Any, Any] = self.batch._shared[self.field, name]
+            return shared[rows]
+        known, values = self._partly[name]
+        return values if len(known) == len(rows) else np.asarray(values[np.searchsorted(known, rows)])
 
     def hand_on(self, child: DocumentBatch, rows: np.ndarray[Any, Any]) -> None:
         """What was measured of some rows only goes along with the batch of those that are left."""
