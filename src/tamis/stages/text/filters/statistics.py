@@ -125,7 +125,7 @@ class Measured:
 
         if (self.field, name) in self.batch._shared:
             shared: np.ndarray[Any, Any] = self.batch._shared[self.field, name]
-            return shared[rows]
+            return np.asarray(shared[rows])
         known, values = self._partly[name]
         return values if len(known) == len(rows) else np.asarray(values[np.searchsorted(known, rows)])
 

@@ -1,0 +1,57 @@
+"""Exact groups: documents whose 128-bit hashes are equal, found part by part of the key space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tamis.dedup.decisions import Decisions
+from tamis.dedup.records import Array, Records, parts_of
+from tamis.dedup.sorting import runs, sort_pairs
+
+BYTES_PER_KEY = 48  # a key and a number (12), the room to sort them, and what is gathered for duplicates
+Progress = Callable[[float], None]
+
+
+def exact_duplicates(records: Records, room_bytes: int, progress: Progress | None = None) -> Decisions:
+    """Of every group of equal hashes the document with the smallest (rank, number) stays."""
+    found = []
+    parts = parts_of(len(records) * BYTES_PER_KEY, room_bytes)
+    for i, part in enumerate(parts):
+        found.append(_of_part(records, part))
+        if progress is not None:
+            progress((i + 1) / len(parts))
+    number, kept, size = (np.concatenate([f[k] for f in found]) for k in range(3))
+    return Decisions.of(number, kept, np.ones(len(number)), size)
+
+
+def _of_part(records: Records, part: tuple[int, int]) -> tuple[Array, Array, Array]:
+    keys, numbers = records.keys(0, part)
+    sort_pairs(keys, numbers)
+    starts, ends = runs(keys)
+    sizes = ends - starts
+    n = int(sizes.sum())
+    # Positions of all members, group after group.
+    at = np.repeat(starts - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes) + np.arange(n) if n else starts
+    member, group = numbers[at], np.repeat(np.arange(len(starts)), sizes)
+    del keys, numbers
+    order = np.argsort(member, kind="stable")
+    facts = records.gather(["lo", "rank"], member[order])
+    lo, rank = np.empty(n, np.uint64), np.empty(n, np.uint64)
+    lo[order], rank[order] = facts["lo"], facts["rank"]
+    # Members come by number within a group; what the second half of the hash or the rank says goes before that.
+    by = np.lexsort((member, rank, lo, group)) if (rank.any() or _differs(group, lo)) else np.arange(n)
+    member, group, lo = member[by], group[by], lo[by]
+    first = np.ones(n, bool)
+    first[1:] = (group[1:] != group[:-1]) | (lo[1:] != lo[:-1])
+    head = np.flatnonzero(first)
+    size = np.diff(np.append(head, n))
+    kept, size = np.repeat(member[head], size), np.repeat(size, size)
+    return member[~first], kept[~first], size[~first]
+
+
+def _differs(group: Array, lo: Array) -> bool:
+    same_group: Any = group[1:] == group[:-1]
+    return bool((same_group & (lo[1:] != lo[:-1])).any())

@@ -1,0 +1,147 @@
+"""The record files of a pass: one numbering of all documents, and columns read by position.
+
+Documents are numbered 0 to n-1 in the order of the input (file, offset), whatever the partitions were. Columns are read with
+pread into arrays of their own: mapped pages would count as memory of this process. Kept per record batch: its number of
+rows, its base number and the places of its columns in the file (some 8 bytes each).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tamis.errors import FormatError, UsageError
+from tamis.stages.deduplication.keys import NO_ROW
+
+Array = NDArray[Any]
+MAX_DOCUMENTS = NO_ROW  # numbers are uint32
+_ALL = (0, 1 << 64)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One record batch: where its columns lie."""
+
+    path: str
+    n_rows: int
+    offsets: dict[str, int]
+    first: tuple[int, int]  # file and offset of its first document
+
+
+class Records:
+    """All record batches of one pass, in input order."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        runs: list[_Run] = []
+        self.types: dict[str, np.dtype[Any]] = {}
+        for path in paths:
+            runs += self._runs_of(path)
+        self._runs = sorted(runs, key=lambda run: run.first)
+        sizes = [run.n_rows for run in self._runs]
+        self.bases = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self.n_documents = int(self.bases[-1])
+        if self.n_documents >= MAX_DOCUMENTS:
+            raise UsageError(
+                f"deduplication: {self.n_documents:,} documents; at most {MAX_DOCUMENTS:,} can be compared at once. Split the "
+                "input, and compare the second part with the first by --against"
+            )
+
+    def _runs_of(self, path: str) -> list[_Run]:
+        found = []
+        try:
+            with pa.memory_map(path) as source:
+                whole = source.read_buffer()
+                start = whole.address
+                reader = pa.ipc.open_file(whole)
+                for i in range(reader.num_record_batches):
+                    batch = reader.get_batch(i)
+                    if not batch.num_rows:
+                        continue
+                    offsets = {}
+                    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                        offsets[name] = column.buffers()[1].address - start
+                        self.types.setdefault(name, np.dtype(column.type.to_pandas_dtype()))
+                    first = (batch.column("file")[0].as_py(), batch.column("offset")[0].as_py())
+                    found.append(_Run(path, batch.num_rows, offsets, first))
+        except (pa.ArrowInvalid, KeyError, OSError) as exc:
+            raise FormatError(f"{path}: not a record file of a deduplication: {exc}") from None
+        return found
+
+    def __len__(self) -> int:
+        return self.n_documents
+
+    def column(self, name: str) -> Array:
+        """A whole column by document number. For columns that fit."""
+        out = np.empty(self.n_documents, self.types[name])
+        for i, run in enumerate(self._runs):
+            _read_into(run, name, out[self.bases[i] : self.bases[i + 1]])
+        return out
+
+    def gather(self, names: Sequence[str], numbers: Array) -> dict[str, Array]:
+        """Values of some columns for some documents, given by ascending numbers."""
+        out = {name: np.empty(len(numbers), self.types[name]) for name in names}
+        cuts = np.searchsorted(numbers, self.bases)
+        for i in np.flatnonzero(np.diff(cuts)).tolist():
+            run, a, b = self._runs[i], int(cuts[i]), int(cuts[i + 1])
+            rows = (numbers[a:b] - self.bases[i]).astype(np.int64)
+            for name in names:
+                values = np.empty(run.n_rows, self.types[name])
+                _read_into(run, name, values)
+                out[name][a:b] = values[rows]
+        return out
+
+    def keys(self, k: int, part: tuple[int, int] = _ALL) -> tuple[Array, Array]:
+        """Keys in [part) and the numbers of their documents, run after run; within a run ascending."""
+        keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)]
+        for i, run in enumerate(self._runs):
+            key = np.empty(run.n_rows, np.uint64)
+            row = np.empty(run.n_rows, np.uint32)
+            _read_into(run, f"key_{k}", key)
+            _read_into(run, f"row_{k}", row)
+            a, b = _slice(key, row, part)
+            if b > a:
+                keys.append(key[a:b].copy())
+                numbers.append((row[a:b] + self.bases[i]).astype(np.uint32))
+        return np.concatenate(keys), np.concatenate(numbers)
+
+    def iter_column(self, name: str) -> Any:
+        """(first number, values) of every record batch."""
+        for i, run in enumerate(self._runs):
+            values = np.empty(run.n_rows, self.types[name])
+            _read_into(run, name, values)
+            yield int(self.bases[i]), values
+
+
+def _slice(key: Array, row: Array, part: tuple[int, int]) -> tuple[int, int]:
+    n = len(key) - int(np.count_nonzero(row == NO_ROW))  # documents without a key come last
+    low, high = part
+    a = int(np.searchsorted(key[:n], np.uint64(low))) if low else 0
+    b = int(np.searchsorted(key[:n], np.uint64(high))) if high < 1 << 64 else n
+    return a, b
+
+
+def _read_into(run: _Run, name: str, out: Array) -> None:
+    view = memoryview(out).cast("B")  # type: ignore[arg-type]
+    with open(run.path, "rb", buffering=0) as file:
+        done = os.preadv(file.fileno(), [view], run.offsets[name])
+        while 0 < done < len(view):
+            n = os.preadv(file.fileno(), [view[done:]], run.offsets[name] + done)
+            if n <= 0:
+                break
+            done += n
+    if done < len(view):
+        raise FormatError(f"{run.path}: ends early; remove the output and run again")
+
+
+def parts_of(n_bytes: int, room_bytes: int) -> list[tuple[int, int]]:
+    """Ranges of 64-bit keys, as many as it takes for each to fit: keys are hashes, so they are even."""
+    n = max(1, -(-n_bytes // max(1, room_bytes)))
+    cuts = [i * (1 << 64) // n for i in range(n + 1)]
+    return list(itertools.pairwise(cuts))

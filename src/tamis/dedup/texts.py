@@ -1,0 +1,86 @@
+"""Texts of candidates by document number: compressed in files that the second pass wrote, read one by one with pread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import zstandard
+from numpy.typing import NDArray
+
+from tamis.errors import FormatError
+
+_MAX_TEXT_BYTES = 1 << 32
+
+
+class Texts:
+    """`numbers`: the candidates, ascending, in the order of the input: that of the rows of all files."""
+
+    def __init__(self, paths: Sequence[str], numbers: NDArray[np.uint32]) -> None:
+        runs: list[tuple[tuple[int, int], str, int, NDArray[np.int64]]] = []
+        for path in paths:
+            runs += _runs_of(path)
+        runs.sort(key=lambda run: run[0])
+        self._paths = [path for _, path, _, _ in runs]
+        self._first = np.concatenate([[0], np.cumsum([len(ends) for *_, ends in runs])]).astype(np.int64)
+        self._starts = np.concatenate([np.empty(0, np.int64), *(at + np.append(0, ends[:-1]) for *_, at, ends in runs)])
+        self._sizes = np.concatenate([np.empty(0, np.int64), *(np.diff(ends, prepend=0) for *_, ends in runs)])
+        if int(self._first[-1]) != len(numbers):
+            raise FormatError(
+                f"the texts of {len(numbers)} documents were to be compared, {int(self._first[-1])} are there"
+            )
+        self._numbers = numbers
+        self._open: dict[str, int] = {}
+        self._unpack = zstandard.ZstdDecompressor().decompress
+
+    def get(self, number: int) -> bytes:
+        row = int(np.searchsorted(self._numbers, number))
+        if row >= len(self._numbers) or self._numbers[row] != number:
+            raise FormatError(f"document {number} is no candidate")
+        path = self._paths[int(np.searchsorted(self._first, row, side="right")) - 1]
+        packed = os.pread(self._file(path), int(self._sizes[row]), int(self._starts[row]))
+        try:
+            return self._unpack(packed, max_output_size=_MAX_TEXT_BYTES)
+        except zstandard.ZstdError as exc:
+            raise FormatError(f"{path}: damaged ({exc}); start over with fresh (--fresh)") from None
+
+    def array(self, numbers: Sequence[int]) -> pa.Array:
+        """Texts of several documents as one Arrow array."""
+        found = [self.get(int(n)) for n in numbers]
+        offsets = np.concatenate([[0], np.cumsum([len(f) for f in found])]).astype(np.int64)
+        return pa.LargeStringArray.from_buffers(len(found), pa.py_buffer(offsets), pa.py_buffer(b"".join(found)))
+
+    def close(self) -> None:
+        for file in self._open.values():
+            os.close(file)
+        self._open.clear()
+
+    def _file(self, path: str) -> int:
+        if path not in self._open:
+            if len(self._open) >= 256:
+                self.close()
+            self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return self._open[path]
+
+
+def _runs_of(path: str) -> list[tuple[Any, ...]]:
+    """(place of the first row, path, place of the texts' bytes in the file, ends of the texts) of every record batch."""
+    found: list[tuple[Any, ...]] = []
+    try:
+        with pa.memory_map(path) as source:
+            whole = source.read_buffer()
+            reader = pa.ipc.open_file(whole)
+            for i in range(reader.num_record_batches):
+                batch = reader.get_batch(i)
+                if batch.num_rows:
+                    column = batch.column("text")
+                    _, offsets, data = column.buffers()
+                    ends = np.frombuffer(offsets, np.int64, batch.num_rows + 1)[1:].copy()
+                    first = (batch.column("file")[0].as_py(), batch.column("offset")[0].as_py())
+                    found.append((first, path, data.address - whole.address, ends))
+    except (pa.ArrowInvalid, KeyError, OSError) as exc:
+        raise FormatError(f"{path}: not a file of candidate texts: {exc}") from None
+    return found

@@ -1,0 +1,330 @@
+"""The passes of a deduplication, one after the other, each resumable: keys, decision, removal.
+
+Everything lies in `<output>/_tamis/dedup` (or under the scratch folder) and is removed at the end, but for the tables that
+people read. Passes over documents are runs of the engine with all its promises; the decision between them is a process of its own
+(solver.py). The process that drives this stays small: it imports neither numpy nor Arrow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.dedup.notes import read_json, write_json
+from tamis.errors import BudgetError, Incomplete, RunConflict, TamisError, WorkerError
+from tamis.pipeline import Pipeline
+from tamis.stages.base import ProcessingStage
+from tamis.stages.deduplication.records import RecordWriter
+from tamis.stages.deduplication.removal import RemoveDuplicates
+from tamis.stages.io import Writer
+
+SOLVER_BASE_BYTES = 130_000_000  # Python, numpy, Arrow and numba before the first key
+_SOLVER_SHARE = 0.6  # of what is left then: the rest is for what the estimate does not see
+Progress = Callable[[dict[str, Any]], None]
+
+
+@dataclass
+class Passes:
+    """What is to be done. `source` makes a fresh reader for each pass.
+
+    `keys`: stages of the first passes (several where not all bands fit on the disk at once), each with the numbers of its bands;
+    none for exact deduplication. `texts`: the stage that collects the texts to be compared, made from the folder with their
+    places; None where nothing is compared. `task`: what the deciding process must know.
+    """
+
+    name: str
+    source: Callable[[], ProcessingStage[Any, Any]]
+    keys: list[tuple[ProcessingStage[Any, Any], list[int]]]
+    output: str
+    task: dict[str, Any]
+    writer: Callable[[], Writer] | None  # None: nothing is removed
+    texts: Callable[[str], ProcessingStage[Any, Any]] | None = None
+    threshold: float | None = None
+    max_source_loss: float = 1.0
+    identity: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class DedupResult:
+    """What a deduplication did. `duplicates`: the folder with one row per duplicate; `run`: the result of the removal."""
+
+    status: str
+    output: str
+    duplicates: str
+    summary: dict[str, Any]
+    seconds: float = 0.0
+    peak_bytes: int = 0
+    scratch_bytes: int = 0
+    run: Any = None
+
+    @property
+    def n_documents(self) -> int:
+        return int(self.summary["n_documents"])
+
+    @property
+    def n_duplicates(self) -> int:
+        return int(self.summary["n_duplicates"])
+
+
+class Workflow:
+    """Call `run` once. `settings` are those of a run: memory, workers, scratch, timeout, fresh, ..."""
+
+    def __init__(self, passes: Passes, settings: Mapping[str, Any], progress: Progress | None = None) -> None:
+        self.passes = passes
+        self.settings = dict(settings)
+        self.fresh = bool(self.settings.pop("fresh", False))
+        self.progress = progress or (lambda _: None)
+        self.run_dir = os.path.join(passes.output, "_tamis")
+        self.work = os.path.join(self.run_dir, "dedup")
+        scratch = self.settings.get("scratch")
+        if scratch is not None:
+            key = hashlib.blake2b(os.path.abspath(passes.output).encode("utf-8", "surrogateescape"), digest_size=8)
+            self.work = os.path.join(str(scratch), f"tamis-dedup-{key.hexdigest()}")
+        self.duplicates = os.path.join(self.run_dir, "duplicates")
+        self.peak_bytes = self.scratch_bytes = 0
+
+    def run(self) -> DedupResult:
+        began_s = time.monotonic()
+        self._prepare_output()
+        with self._locked():
+            done = read_json(os.path.join(self.run_dir, "dedup.json"))
+            if done is not None:
+                self._same(done["identity"])
+                return DedupResult("already", self.passes.output, self.duplicates, done["summary"])
+            self._same(self._told("identity.json"))
+            write_json(os.path.join(self.work, "identity.json"), self._identity())
+            summary = self._decided()
+            scratch_bytes = self.scratch_bytes
+            self._check_loss(summary)
+            removed = self._remove() if self.passes.writer is not None else None
+            about = {k: v for k, v in summary.items() if not k.endswith("_by_file")}
+            write_json(os.path.join(self.run_dir, "dedup.json"), {"identity": self._identity(), "summary": about})
+            shutil.rmtree(self.work, ignore_errors=True)
+        seconds = time.monotonic() - began_s
+        return DedupResult(
+            "finished", self.passes.output, self.duplicates, about, seconds, self.peak_bytes, scratch_bytes, removed
+        )
+
+    # -- the folder -----------------------------------------------------------------------------------------------------
+    def _prepare_output(self) -> None:
+        from tamis.engine.rundir import RunDir
+
+        place = RunDir(self.passes.output)
+        place.check_foreign("ignore")
+        if self.fresh:
+            place.open()
+            try:
+                place.forget()
+            finally:
+                place.close()
+            shutil.rmtree(self.work, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            os.makedirs(self.run_dir, exist_ok=True)
+            os.makedirs(self.work, mode=0o700, exist_ok=True)
+            lock = os.open(os.path.join(self.run_dir, "dedup.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as exc:
+            raise RunConflict(f"cannot write to {self.passes.output}: {exc.strerror or exc}") from exc
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise RunConflict(f"another deduplication is writing to {self.passes.output}; wait for it") from None
+        try:
+            yield
+        finally:
+            os.close(lock)
+
+    def _identity(self) -> dict[str, Any]:
+        return {"name": self.passes.name, **self.passes.identity}
+
+    def _same(self, earlier: dict[str, Any] | None) -> None:
+        now = json.loads(json.dumps(self._identity()))
+        if earlier is None or earlier == now:
+            return
+        changed = sorted(k for k in {*earlier, *now} if earlier.get(k) != now.get(k))
+        raise RunConflict(
+            f"{self.passes.output} holds another deduplication: {changed[0]} was {earlier.get(changed[0])!r} and is "
+            f"{now.get(changed[0])!r} now; give another output, or start over with fresh (--fresh)"
+        )
+
+    # -- the passes -----------------------------------------------------------------------------------------------------
+    def _execute(self, pipeline: Pipeline, label: str) -> Any:
+        from tamis.backends.local import LocalExecutor
+
+        def observe(state: dict[str, Any]) -> None:
+            self.progress({**state, "pass": label})
+
+        result = pipeline.execute(LocalExecutor(progress=observe), **self.settings)
+        self.peak_bytes = max(self.peak_bytes, result.peak_bytes)
+        if result.exit_code == Incomplete.exit_code:
+            raise Incomplete(f"{label}: {result.message}")
+        if result.exit_code:
+            raise TamisError(f"{label}: {result.message}")
+        return result
+
+    def _decided(self) -> dict[str, Any]:
+        """All passes up to the decision; what an earlier call finished is not done again."""
+        if self._told("summary.json") is None:
+            shutil.rmtree(self.duplicates, ignore_errors=True)
+            first = self._link_bands()
+            if self.passes.texts is not None:
+                candidates = os.path.join(self.work, "candidates")
+                texts = self._pass("texts", self.passes.texts(candidates)) if self._told("candidates.json") else []
+                self._solve(["decide"], records=first, texts=texts)
+        self.scratch_bytes = max(self.scratch_bytes, _size_of(self.work))
+        summary = self._told("summary.json")
+        if summary is None:
+            raise WorkerError("the deciding process ended without a result; run the same command again")
+        return dict(summary)
+
+    def _link_bands(self) -> list[str]:
+        """The passes that make keys, each followed by its step of the decision. Returns the files of the first."""
+        first: list[str] = []
+        last = len(self.passes.keys) - 1
+        for i, (stage, bands) in enumerate(self.passes.keys):
+            folder = f"keys-{i}"
+            if i and self._told(f"linked-{i}.json") is not None:
+                continue
+            files = self._pass(folder, stage)
+            first = first or files
+            if self._told(f"linked-{i}.json") is None:
+                steps = ["link"] if bands else ["exact"]
+                if i == last and bands:
+                    steps += ["candidates"] if self.passes.texts is not None else ["candidates", "decide"]
+                self.scratch_bytes = max(self.scratch_bytes, _size_of(self.work))
+                self._solve(steps, records=first, linked=files, bands=bands)
+                write_json(os.path.join(self.work, f"linked-{i}.json"), {})
+            if i:
+                shutil.rmtree(os.path.join(self.work, folder), ignore_errors=True)
+        return first
+
+    def _pass(self, folder: str, stage: ProcessingStage[Any, Any]) -> list[str]:
+        """One pass over the documents into work/folder; its files."""
+        stages = [self.passes.source(), stage, RecordWriter(os.path.join(self.work, folder))]
+        pipeline = Pipeline(f"{self.passes.name}: {folder}", stages=stages)
+        if os.path.exists(os.path.join(self.work, "inputs.json")):
+            self._check_inputs(pipeline)
+        result = self._execute(pipeline, folder)
+        if self._told("inputs.json") is None:
+            plan = read_json(os.path.join(result.run_dir, "plan.json")) or {}
+            write_json(os.path.join(self.work, "paths.json"), plan["inputs"]["paths"])
+            write_json(os.path.join(self.work, "inputs.json"), plan["inputs"])
+        return [os.path.join(result.output, f["name"]) for f in result.files]
+
+    def _told(self, name: str) -> Any:
+        return read_json(os.path.join(self.work, name))
+
+    def _solver_room(self) -> int:
+        from tamis.memory.budget import find_budget
+
+        budget = find_budget(self.settings.get("memory"), os.environ)
+        room = int((budget.bytes - SOLVER_BASE_BYTES) * _SOLVER_SHARE)
+        if room < 16_000_000:
+            raise BudgetError(
+                f"deduplication: a budget of {budget.bytes:,} bytes leaves nothing to sort keys in; give --memory 256MB or more"
+            )
+        return room
+
+    def _solve(self, steps: list[str], **files: Any) -> None:
+        task = {
+            **self.passes.task, **files, "steps": steps, "paths": os.path.join(self.work, "paths.json"),
+            "duplicates": self.duplicates, "room_bytes": self._solver_room(),
+        }  # fmt: skip
+        write_json(os.path.join(self.work, "task.json"), task)
+        source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        start = "import sys; sys.path.insert(0, sys.argv[2]); from tamis.dedup.solver import main; sys.exit(main())"
+        process = subprocess.Popen(
+            [sys.executable, "-c", start, self.work, source],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+        told: dict[str, Any] = {}
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                with contextlib.suppress(ValueError):
+                    told = json.loads(line)
+                    self.progress({**told, "pass": "decision"})
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        if code == 0:
+            return
+        if "error" in told:
+            kind = {4: BudgetError, 2: TamisError}.get(int(told.get("exit_code", 1)), TamisError)
+            raise kind(str(told["error"]))
+        raise WorkerError(f"the deciding process ended with status {code}; run the same command again")
+
+    def _check_loss(self, summary: dict[str, Any]) -> None:
+        """Stop before anything is removed when a whole source is about to go."""
+        limit = self.passes.max_source_loss
+        if self.passes.writer is None or limit >= 1.0:
+            return
+        paths = self._told("paths.json") or []
+        totals: dict[str, list[int]] = {}
+        for path, n, gone in zip(paths, summary["documents_by_file"], summary["duplicates_by_file"], strict=True):
+            entry = totals.setdefault(source_of(path, paths), [0, 0])
+            entry[0] += n
+            entry[1] += gone
+        lost = {s: g / n for s, (n, g) in totals.items() if n >= MIN_SOURCE_DOCUMENTS and g / n > limit}
+        if lost:
+            worst = max(lost, key=lambda s: lost[s])
+            raise Incomplete(
+                f"nothing was removed: {len(lost)} of {len(totals)} sources would lose more than {limit:.0%} of their documents "
+                f"({worst}: {lost[worst]:.1%} of {totals[worst][0]:,}). Look at {self.duplicates}; if that is right, run the same "
+                "with max_source_loss=1 (--max-source-loss 100%): it goes on from here"
+            )
+
+    def _remove(self) -> Any:
+        assert self.passes.writer is not None
+        table = os.path.join(self.work, "removal")
+        remove = RemoveDuplicates(table, os.path.join(self.work, "paths.json"), threshold=self.passes.threshold)
+        pipeline = Pipeline(f"{self.passes.name}: removal", stages=[self.passes.source(), remove, self.passes.writer()])
+        self._check_inputs(pipeline)
+        return self._execute(pipeline, "removal")
+
+    def _check_inputs(self, pipeline: Pipeline) -> None:
+        """Documents are removed by their place: the files must be those that were compared."""
+        from tamis.engine.inputs import find_inputs
+        from tamis.engine.job import make_job
+        from tamis.engine.rundir import changed_inputs, describe_inputs
+
+        job = make_job(pipeline.name, pipeline.build())
+        now = describe_inputs(find_inputs(job, None, None, self.work).files)
+        changed = changed_inputs(self._told("inputs.json"), now)
+        if changed:
+            raise RunConflict(f"the input changed after it was compared: {changed[0]}; start over with fresh (--fresh)")
+
+
+MIN_SOURCE_DOCUMENTS = 100  # a handful of documents says nothing about a source
+
+
+def source_of(path: str, paths: list[str]) -> str:
+    """The source of a file: its folder, or the file itself when all lie in one folder."""
+    folder = os.path.dirname(path)
+    return path if folder == os.path.commonpath([os.path.dirname(p) for p in paths]) else folder
+
+
+def _size_of(folder: str) -> int:
+    total = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.path.getsize(os.path.join(where, name))
+    return total

@@ -1,0 +1,1 @@
+"""Stages and workflows that find and remove duplicate documents."""

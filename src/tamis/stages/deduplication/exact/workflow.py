@@ -1,0 +1,75 @@
+"""ExactDeduplicationWorkflow: find documents whose texts are equal, and remove all but one of each, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+from tamis.sizes import parse_fraction
+from tamis.stages.deduplication.exact.hashing import DocumentHashes
+from tamis.stages.deduplication.normalization import NORMALIZATION_VERSION
+from tamis.stages.deduplication.options import absolute, make_source, make_writer
+
+if TYPE_CHECKING:
+    from tamis.dedup.workflow import DedupResult
+
+
+@dataclass
+class ExactDeduplicationWorkflow:
+    """Documents are equal when XXH3-128 of their normalised texts is. `run()` does all passes, and goes on where it was stopped.
+
+    `output_path` gets the documents that stay and, in `_tamis/duplicates`, one row per duplicate: its id, the id of the kept document,
+    group size. Ids are a function of file and position (as AddId gives them). `perform_removal=False` only finds duplicates.
+    `normalize_text`: False, True (case and whitespace do not count), or a name: none, strip, nfc, casefold, alphanumeric.
+    `keep`: "first" in the input, the "longest", or the "best" by the highest number in the column `keep_by`. A document whose
+    text is null or no text is never a duplicate. `max_source_loss`: stop before removal when a folder (or file, if there is one
+    folder) would lose more than this share.
+    """
+
+    output_path: str
+    input_path: Any = None
+    input_filetype: str | None = None
+    input_blocksize: str | int | None = None
+    input_file_extensions: Sequence[str] | None = None
+    read_kwargs: Mapping[str, Any] | None = None
+    text_field: str = "text"
+    normalize_text: bool | str = False
+    assign_id: bool = True
+    id_field: str | None = None
+    perform_removal: bool = True
+    output_filetype: str | None = None
+    keep: str = "first"
+    keep_by: str | None = None
+    max_source_loss: float | str = 0.95
+
+    def __post_init__(self) -> None:
+        self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path or "") or None
+        if not self.assign_id or self.id_field is not None:
+            raise UsageError(
+                "ExactDeduplicationWorkflow: documents are named by file and position (assign_id=True, id_field=None); to carry an "
+                "id of your own, leave it in the documents: verdicts and tamis why show the field `id`"
+            )
+        self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
+        self._keys()
+
+    def _keys(self) -> DocumentHashes:
+        return DocumentHashes(self.text_field, self.normalize_text, self.keep, self.keep_by)
+
+    def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
+        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh."""
+        from tamis.dedup.workflow import Passes, Workflow
+
+        source = make_source(self.input_path, self.input_blocksize, self.input_file_extensions, self.read_kwargs)
+        writer = make_writer(self.input_path, self.output_path, self.output_filetype) if self.perform_removal else None
+        identity = {
+            "input": self.input_path, "text_field": self.text_field, "normalize_text": str(self._keys().normalize_text),
+            "normalization_version": NORMALIZATION_VERSION, "keep": self.keep, "keep_by": self.keep_by,
+            "perform_removal": self.perform_removal,
+        }  # fmt: skip
+        passes = Passes(
+            "exact deduplication", source, [(self._keys(), [])], self.output_path, {}, writer,
+            max_source_loss=float(self.max_source_loss), identity=identity,
+        )  # fmt: skip
+        return Workflow(passes, settings, progress).run()

@@ -1,0 +1,1 @@
+"""Near duplicates: documents whose sets of shingles overlap."""

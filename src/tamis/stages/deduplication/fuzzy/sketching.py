@@ -1,0 +1,165 @@
+"""The first pass of fuzzy deduplication: band keys of a sketch for every document, and its exact hash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tamis.errors import UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.deduplication.keys import (
+    check_keep,
+    place_columns,
+    ranks,
+    record_batch,
+    sorted_keys,
+    text_hashes,
+)
+from tamis.stages.deduplication.normalization import NORMALIZATION_VERSION, check_mode, normalized
+from tamis.tasks import DocumentBatch
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """How documents are compared. `n` characters (code points) or words are one shingle."""
+
+    n: int = 24
+    unit: str = "char"
+    bands: int = 20
+    rows: int = 13
+    seed: int = 42
+    wide: bool = False  # 64-bit values instead of 32
+    method: str = "fss"  # or "permutations": plain MinHash, for comparison
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("n", 1, 1000), ("bands", 1, 1000), ("rows", 1, 1000)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise UsageError(
+                    f"fuzzy deduplication: {name} must be a whole number from {low} to {high}, got {value!r}"
+                )
+        if self.unit not in ("char", "word"):
+            raise UsageError(f"fuzzy deduplication: unit must be 'char' or 'word', got {self.unit!r}")
+        if self.method not in ("fss", "permutations"):
+            raise UsageError(f"fuzzy deduplication: method must be 'fss' or 'permutations', got {self.method!r}")
+
+    @property
+    def midpoint(self) -> float:
+        """The similarity at which half of all pairs share a band: (1 - 0.5^(1/bands))^(1/rows).
+
+        >>> round(Sketch(bands=20, rows=13).midpoint, 3), round(Sketch(bands=14, rows=8).midpoint, 3)
+        (0.771, 0.685)
+        """
+        return float((1 - 0.5 ** (1 / self.bands)) ** (1 / self.rows))
+
+
+@dataclass(repr=False)
+class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Replaces documents by their records (keys.py): key_0 is the exact hash, key_1 ... the bands first to last (not included).
+
+    A document with fewer than `min_shingles` has no band keys: only equal texts are its duplicates.
+    """
+
+    kernel_groups: ClassVar[tuple[str, ...]] = ("sketch",)
+
+    text_field: str = "text"
+    n: int = 24
+    unit: str = "char"
+    bands: int = 20
+    rows: int = 13
+    seed: int = 42
+    wide: bool = False
+    method: str = "fss"
+    normalize_text: str | bool = False
+    min_shingles: int = 10
+    keep: str = "longest"
+    keep_by: str | None = None
+    first: int = 0
+    last: int | None = None
+    name: str = "document_sketches"
+    version: int = NORMALIZATION_VERSION
+
+    def __post_init__(self) -> None:
+        self.normalize_text = check_mode(self.name, self.normalize_text)
+        check_keep(self.name, self.keep, self.keep_by)
+        self.sketch()
+
+    def sketch(self) -> Sketch:
+        return Sketch(self.n, self.unit, self.bands, self.rows, self.seed, self.wide, self.method)
+
+    def inputs(self) -> Any:
+        return ["data"], [self.text_field, *([self.keep_by] if self.keep_by else [])]
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """Load the compiled code before any memory cap is set."""
+        import pyarrow as pa
+
+        self._keys(pa.array(["one two three"], pa.large_string()))
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        from tamis.stages.text.filters.statistics import texts_of
+
+        texts = normalized(texts_of(batch, self.text_field), str(self.normalize_text))
+        columns = place_columns(batch)
+        if self.first == 0:
+            hi, lo, length = text_hashes(texts)
+            key, row = sorted_keys(hi, length >= 0)
+            columns |= {"hi": hi, "lo": lo, "length": length}
+            columns |= {"rank": ranks(batch, self.keep, self.keep_by, length), "key_0": key, "row_0": row}
+        keys, n_shingles = self._keys(texts)
+        enough = n_shingles >= max(1, self.min_shingles)
+        last = self.bands if self.last is None else self.last
+        for k in range(self.first, last):
+            columns[f"key_{k + 1}"], columns[f"row_{k + 1}"] = sorted_keys(keys[:, k], enough)
+        return record_batch(batch, columns)
+
+    def _keys(self, texts: Any) -> tuple[Any, Any]:
+        from tamis.kernels.buffers import string_buffers
+        from tamis.kernels.sketch.band_keys import band_keys
+
+        s = self.sketch()
+        return band_keys(
+            string_buffers(texts), n=s.n, unit=s.unit, bands=s.bands, rows=s.rows, seed=s.seed, wide=s.wide, method=s.method,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+@dataclass(repr=False)
+class CandidateTexts(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """The second pass: the texts of documents that share a band with another one, compressed one by one.
+
+    `places`: a folder as decisions.py writes it for removal, with the places of the candidates.
+    """
+
+    places: str
+    text_field: str = "text"
+    normalize_text: str | bool = False
+    name: str = "candidate_texts"
+
+    def __post_init__(self) -> None:
+        self.normalize_text = check_mode(self.name, self.normalize_text)
+
+    def inputs(self) -> Any:
+        return ["data"], [self.text_field]
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+        import pyarrow as pa
+        import zstandard
+
+        from tamis.stages.deduplication.removal import rows_of_table
+        from tamis.stages.text.filters.statistics import texts_of
+
+        files, offsets = batch.places()
+        chosen = [
+            mine[rows]
+            for file in np.unique(files).tolist()
+            for mine in [np.flatnonzero(files == file)]
+            for rows, _ in [rows_of_table(self.places, file, offsets[mine], ())]
+        ]
+        rows = np.concatenate([np.empty(0, np.int64), *chosen])
+        batch = batch.take(np.sort(rows))
+        texts = normalized(texts_of(batch, self.text_field), str(self.normalize_text))
+        squeeze = zstandard.ZstdCompressor(level=1).compress
+        packed = pa.array([squeeze((t or "").encode()) for t in texts.to_pylist()], pa.large_binary())
+        batch = record_batch(batch, place_columns(batch)).with_column("text", packed)
+        return batch.select(["file", "offset", "text"])

@@ -1,0 +1,116 @@
+"""FuzzyDeduplicationWorkflow: find documents that are nearly the same, verify them, and remove all but one, in one call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+from tamis.sizes import parse_fraction
+from tamis.stages.deduplication.fuzzy.sketching import CandidateTexts, DocumentSketches, Sketch
+from tamis.stages.deduplication.normalization import NORMALIZATION_VERSION, check_mode
+from tamis.stages.deduplication.options import absolute, make_source, make_writer
+
+if TYPE_CHECKING:
+    from tamis.dedup.workflow import DedupResult, Passes
+
+
+@dataclass
+class FuzzyDeduplicationWorkflow:
+    """Near duplicates by sketches, bands and verification. `run()` does all passes, and goes on where it was stopped.
+
+    Documents whose sketches share one of `num_bands` bands of `minhashes_per_band` values are candidates; a candidate goes if the
+    Jaccard similarity of its set of shingles and that of a document that stays is at least `threshold` (default: where half
+    of all pairs share a band, 0.771 for 20 x 13; None: sharing a band is enough). Shingles are `char_ngrams` characters, or
+    `word_ngrams` words. `bands_per_iteration` bounds the disk: so many bands are kept at once, at the price of more passes over
+    the input; None: all, if the disk has room. `min_shingles`: shorter documents are compared by equality only. `keep`: the
+    "longest" (then by content, so that the order of files does not matter), the "first", or the "best" by the column `keep_by`.
+    `method="permutations"` is plain MinHash, for comparison. `cache_path` is another name for the scratch folder.
+    """
+
+    output_path: str
+    input_path: Any = None
+    cache_path: str | None = None
+    input_filetype: str | None = None
+    input_blocksize: str | int | None = None
+    input_file_extensions: Sequence[str] | None = None
+    read_kwargs: Mapping[str, Any] | None = None
+    text_field: str = "text"
+    perform_removal: bool = True
+    output_filetype: str | None = None
+    seed: int = 42
+    char_ngrams: int = 24
+    word_ngrams: int | None = None
+    num_bands: int = 20
+    minhashes_per_band: int = 13
+    use_64_bit_hash: bool = False
+    normalize_text: bool | str = False
+    bands_per_iteration: int | None = None
+    threshold: float | str | None = "midpoint"
+    min_shingles: int = 10
+    keep: str = "longest"
+    keep_by: str | None = None
+    max_source_loss: float | str = 0.95
+    method: str = "fss"
+
+    def __post_init__(self) -> None:
+        self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path or "") or None
+        self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
+        n = self.bands_per_iteration
+        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= self.num_bands):
+            raise UsageError(f"bands_per_iteration: expected a whole number from 1 to {self.num_bands}, got {n!r}")
+        if self.threshold == "midpoint":
+            self.threshold = round(self.sketch().midpoint, 4)
+        elif self.threshold is not None:
+            self.threshold = parse_fraction(self.threshold, "threshold")
+        self._stage(0, self.num_bands)
+
+    def sketch(self) -> Sketch:
+        unit, n = ("word", self.word_ngrams) if self.word_ngrams is not None else ("char", self.char_ngrams)
+        return Sketch(n, unit, self.num_bands, self.minhashes_per_band, self.seed, self.use_64_bit_hash, self.method)
+
+    def _stage(self, first: int, last: int) -> DocumentSketches:
+        s = self.sketch()
+        return DocumentSketches(
+            self.text_field, s.n, s.unit, s.bands, s.rows, s.seed, s.wide, s.method, self.normalize_text, self.min_shingles,
+            self.keep, self.keep_by, first, last,
+        )  # fmt: skip
+
+    def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
+        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh."""
+        from tamis.dedup.workflow import Workflow
+
+        if self.cache_path is not None:
+            settings.setdefault("scratch", self.cache_path)
+        return Workflow(self.passes(), settings, progress).run()
+
+    def passes(self) -> Passes:
+        from tamis.dedup.workflow import Passes
+
+        s = self.sketch()
+        mode = check_mode("fuzzy deduplication", self.normalize_text)
+        per_pass = self.bands_per_iteration or s.bands
+        n_passes = math.ceil(s.bands / per_pass)
+        cuts = [(i * per_pass, min((i + 1) * per_pass, s.bands)) for i in range(n_passes)]
+        keys: list[Any] = [(self._stage(a, b), list(range(a + 1, b + 1))) for a, b in cuts]
+        identity = {
+            "input": self.input_path, "text_field": self.text_field, "normalize_text": mode, "sketch": vars(s).copy(),
+            "normalization_version": NORMALIZATION_VERSION, "threshold": self.threshold, "min_shingles": self.min_shingles,
+            "keep": self.keep, "keep_by": self.keep_by, "perform_removal": self.perform_removal, "bands_per_pass": per_pass,
+        }  # fmt: skip
+        return Passes(
+            "fuzzy deduplication",
+            make_source(self.input_path, self.input_blocksize, self.input_file_extensions, self.read_kwargs),
+            keys,
+            self.output_path,
+            {"threshold": self.threshold, "n": s.n, "unit": s.unit, "seed": s.seed},
+            make_writer(self.input_path, self.output_path, self.output_filetype) if self.perform_removal else None,
+            texts=(lambda places: CandidateTexts(places, self.text_field, mode))
+            if self.threshold is not None
+            else None,
+            threshold=float(self.threshold) if self.threshold is not None else None,
+            max_source_loss=float(self.max_source_loss),
+            identity=identity,
+        )

@@ -1,0 +1,106 @@
+"""What key stages share: the facts of each document, and keys sorted within a batch so that a prefix is one slice.
+
+Columns of a record file, all of the batch's length. By row: `file`, `offset` (where the document lies in the input), `hi`, `lo` (128-bit
+hash of the normalised text), `length` (its bytes; -1 where there is no text), `rank` (smaller is kept rather). By key: `key_K`
+ascending and `row_K`, the row it belongs to, NO_ROW for documents that have no such key (they come last).
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import PipelineError, UsageError
+from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    Words = np.ndarray[Any, Any]
+
+NO_ROW = 0xFFFFFFFF
+KEEP = ("first", "longest", "best")
+
+
+def check_keep(where: str, keep: str, keep_by: str | None) -> None:
+    if keep not in KEEP:
+        raise UsageError(f"{where}: keep must be one of {', '.join(KEEP)}, got {keep!r}")
+    if (keep == "best") != (keep_by is not None):
+        raise UsageError(f"{where}: keep='best' goes with keep_by, the column whose highest value is kept")
+
+
+def text_hashes(texts: pa.Array) -> tuple[Words, Words, Words]:
+    """(hi, lo, bytes) of XXH3-128 over each text's UTF-8; bytes is -1 and the hash 0 where the text is null."""
+    import numpy as np
+    import xxhash
+
+    from tamis.kernels.buffers import string_buffers
+
+    parts = string_buffers(texts)
+    data, offsets = memoryview(parts.data), parts.offsets.tolist()  # type: ignore[arg-type]
+    digest = xxhash.xxh3_128_digest
+    raw = b"".join([digest(data[a:b]) for a, b in itertools.pairwise(offsets)])
+    halves = np.frombuffer(raw, ">u8").astype(np.uint64).reshape(-1, 2)
+    hi, lo = halves[:, 0].copy(), halves[:, 1].copy()
+    length = np.diff(parts.offsets).astype(np.int64)
+    if parts.validity is not None:
+        hi[~parts.validity] = lo[~parts.validity] = 0
+        length[~parts.validity] = -1
+    return hi, lo, length
+
+
+def ranks(batch: DocumentBatch, keep: str, keep_by: str | None, length: Words) -> Words:
+    """One uint64 per document, smaller for what is kept rather; equal ones are told apart later."""
+    import numpy as np
+
+    if keep == "first":
+        return np.zeros(batch.num_items, np.uint64)
+    if keep == "longest":
+        return np.uint64(1 << 62) - np.maximum(length, 0).astype(np.uint64)
+    values = batch.column(str(keep_by))
+    try:
+        numbers = np.array(values.cast("float64").fill_null(-np.inf).to_numpy(zero_copy_only=False), np.float64)
+    except (ValueError, TypeError, NotImplementedError) as exc:
+        raise PipelineError(f"keep_by={keep_by!r}: expected numbers, got {values.type} ({exc})") from None
+    numbers[np.isnan(numbers)] = -np.inf
+    return ~_ordered(numbers)
+
+
+def _ordered(numbers: Words) -> Words:
+    """float64 as uint64 in the same order: the sign bit flipped, or all bits of what is negative."""
+    import numpy as np
+
+    bits = np.ascontiguousarray(numbers + 0.0).view(np.uint64)  # + 0.0: no negative zero
+    top = np.uint64(1 << 63)
+    return np.where(bits & top, ~bits, bits | top)
+
+
+def sorted_keys(keys: Words, has_key: Words) -> tuple[Words, Words]:
+    """(key, row) ascending by key, then by row; documents without a key at the end as NO_ROW."""
+    import numpy as np
+
+    rows = np.flatnonzero(has_key)
+    order = np.argsort(keys[rows], kind="stable")
+    out_keys = np.full(len(keys), np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64)
+    out_rows = np.full(len(keys), NO_ROW, np.uint32)
+    out_keys[: len(rows)], out_rows[: len(rows)] = keys[rows][order], rows[order]
+    return out_keys, out_rows
+
+
+def record_batch(batch: DocumentBatch, columns: dict[str, Words]) -> DocumentBatch:
+    """The batch with these columns alone."""
+    import pyarrow as pa
+
+    for name, values in columns.items():
+        batch = batch.with_column(name, pa.array(values))
+    return batch.select(list(columns))
+
+
+def place_columns(batch: DocumentBatch) -> dict[str, Words]:
+    file, offset = batch.places()
+    if len(file) and int(file.min()) < 0:
+        raise PipelineError(
+            "deduplication: documents must come straight from a reader, where they have a place in the input"
+        )
+    return {"file": file, "offset": offset}

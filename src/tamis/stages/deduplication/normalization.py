@@ -1,0 +1,59 @@
+"""What "the same text" means: how a text is rewritten before it is hashed. Part of the identity of a deduplication."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NORMALIZATION_VERSION = 1
+MODES: dict[str, str] = {
+    "none": "the text as it is",
+    "strip": "without whitespace at both ends",
+    "nfc": "in Unicode normal form C",
+    "casefold": "in normal form KC, case-folded, every run of whitespace one space, none at the ends",
+    "alphanumeric": "in normal form KC, case-folded, letters and digits only",
+}
+_OTHER = re.compile(r"[\W_]+")
+
+
+def check_mode(where: str, normalize_text: Any) -> str:
+    """The mode that `normalize_text` names: False is "none", True "casefold"."""
+    if isinstance(normalize_text, bool):
+        return "casefold" if normalize_text else "none"
+    mode = str(normalize_text).lower()
+    if mode not in MODES:
+        known = "; ".join(f"{name}: {what}" for name, what in MODES.items())
+        raise UsageError(f"{where}: normalize_text must be True, False or one of {known}; got {normalize_text!r}")
+    return mode
+
+
+def normalized(texts: pa.Array, mode: str) -> pa.Array:
+    """The texts rewritten; null stays null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if mode == "none":
+        return texts
+    if mode == "nfc":
+        return pc.utf8_normalize(texts, form="NFC")
+    rewrite: dict[str, Callable[[str], str]] = {"strip": _stripped, "casefold": _folded, "alphanumeric": _letters}
+    return pa.array([None if t is None else rewrite[mode](t) for t in texts.to_pylist()], pa.large_string())
+
+
+def _stripped(text: str) -> str:
+    return text.strip()
+
+
+def _folded(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _letters(text: str) -> str:
+    return _OTHER.sub("", unicodedata.normalize("NFKC", text).casefold())
