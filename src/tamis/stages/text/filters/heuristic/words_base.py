@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tamis.errors import UsageError
 from tamis.stages.text.filters.base import StatisticsFilter
 from tamis.stages.text.filters.words import is_segmented, word_splitter
 
@@ -18,8 +19,14 @@ class WordsFilter(StatisticsFilter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self.lang, str):
+            raise UsageError(f"{type(self).__name__}: lang must be a language code such as 'en', got {self.lang!r}")
         if is_segmented(self.lang):
             word_splitter(self.lang)  # a missing segmenter is said now, not in a worker
+
+    def model_check_or_download(self) -> None:
+        """Load the segmenter once per machine, before any memory cap is set: the workers share it."""
+        word_splitter(self.lang)
 
     @property
     def statistics(self) -> tuple[str, ...]:
