@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tamis.cli import demo, doctor, filter, inspect, plan, quarantine, resume, run, split, why
+from tamis.cli import dedup, demo, doctor, filter, inspect, plan, quarantine, resume, run, split, why
 from tamis.errors import TamisError
 
 
@@ -46,6 +46,7 @@ app = typer.Typer(
 # One line per command, in the order of `tamis --help`.
 app.command("run")(run.run)
 app.command("filter")(filter.filter_)
+app.add_typer(dedup.app, name="dedup")
 app.command("plan")(plan.plan)
 app.command("resume")(resume.resume)
 app.command("quarantine")(quarantine.quarantine)

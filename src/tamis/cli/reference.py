@@ -32,7 +32,12 @@ Sizes: `MB` is 10^6 bytes, `MiB` is 2^20. Progress and errors go to stderr, resu
 
 def reference() -> str:
     """The whole page."""
-    return _HEAD + "".join(_command(str(info.name), info.callback) for info in app.registered_commands)
+    commands = [(str(info.name), info.callback) for info in app.registered_commands]
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        inside = group.typer_instance.registered_commands
+        commands += [(f"{group.name} {info.name}", info.callback) for info in inside]
+    return _HEAD + "".join(_command(name, function) for name, function in commands)
 
 
 def _command(name: str, function: Any) -> str:

@@ -79,8 +79,10 @@ class DedupResult:
 class Workflow:
     """Call `run` once. `settings` are those of a run: memory, workers, scratch, timeout, fresh, ..."""
 
-    def __init__(self, passes: Passes, settings: Mapping[str, Any], progress: Progress | None = None) -> None:
-        self.passes = passes
+    def __init__(
+        self, passes: Passes, settings: Mapping[str, Any], progress: Progress | None = None, executor: Any = None
+    ) -> None:
+        self.passes, self.executor = passes, executor
         self.settings = dict(settings)
         self.fresh = bool(self.settings.pop("fresh", False))
         self.progress = progress or (lambda _: None)
@@ -100,6 +102,7 @@ class Workflow:
             done = read_json(os.path.join(self.run_dir, "dedup.json"))
             if done is not None:
                 self._same(done["identity"])
+                shutil.rmtree(self.work, ignore_errors=True)
                 return DedupResult("already", self.passes.output, self.duplicates, done["summary"])
             self._same(self._told("identity.json"))
             write_json(os.path.join(self.work, "identity.json"), self._identity())
@@ -167,7 +170,8 @@ class Workflow:
         def observe(state: dict[str, Any]) -> None:
             self.progress({**state, "pass": label})
 
-        result = pipeline.execute(LocalExecutor(progress=observe), **self.settings)
+        executor = self.executor if self.executor is not None else LocalExecutor(progress=observe)
+        result = pipeline.execute(executor, **self.settings)
         self.peak_bytes = max(self.peak_bytes, result.peak_bytes)
         if result.exit_code == Incomplete.exit_code:
             raise Incomplete(f"{label}: {result.message}")
@@ -246,24 +250,23 @@ class Workflow:
         write_json(os.path.join(self.work, "task.json"), task)
         source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         start = "import sys; sys.path.insert(0, sys.argv[2]); from tamis.dedup.solver import main; sys.exit(main())"
-        process = subprocess.Popen(
+        told: dict[str, Any] = {}
+        with subprocess.Popen(
             [sys.executable, "-c", start, self.work, source],
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
-        )
-        told: dict[str, Any] = {}
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                with contextlib.suppress(ValueError):
-                    told = json.loads(line)
-                    self.progress({**told, "pass": "decision"})
-            code = process.wait()
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
+        ) as process:
+            try:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    with contextlib.suppress(ValueError):
+                        told = json.loads(line)
+                        self.progress({**told, "pass": "decision"})
+            except BaseException:
+                process.kill()
+                raise
+        code = process.returncode
         if code == 0:
             return
         if "error" in told:

@@ -50,14 +50,16 @@ def text_hashes(texts: pa.Array) -> tuple[Words, Words, Words]:
     return hi, lo, length
 
 
-def ranks(batch: DocumentBatch, keep: str, keep_by: str | None, length: Words) -> Words:
-    """One uint64 per document, smaller for what is kept rather; equal ones are told apart later."""
+def ranks(batch: DocumentBatch, keep: str, keep_by: str | None, texts: pa.Array) -> Words:
+    """One uint64 per document, smaller for what is kept rather; equal ones are told apart later. `texts`: as they are written."""
     import numpy as np
+    import pyarrow.compute as pc
 
     if keep == "first":
         return np.zeros(batch.num_items, np.uint64)
     if keep == "longest":
-        return np.uint64(1 << 62) - np.maximum(length, 0).astype(np.uint64)
+        length = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
+        return np.asarray(np.uint64(1 << 62) - length.astype(np.uint64))
     values = batch.column(str(keep_by))
     try:
         numbers = np.array(values.cast("float64").fill_null(-np.inf).to_numpy(zero_copy_only=False), np.float64)

@@ -39,9 +39,10 @@ class DocumentHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         from tamis.stages.text.filters.statistics import texts_of
 
-        texts = normalized(texts_of(batch, self.text_field), str(self.normalize_text))
+        written = texts_of(batch, self.text_field)
+        texts = normalized(written, str(self.normalize_text))
         hi, lo, length = text_hashes(texts)
         key, row = sorted_keys(hi, length >= 0)
         columns = place_columns(batch) | {"hi": hi, "lo": lo, "length": length}
-        columns |= {"rank": ranks(batch, self.keep, self.keep_by, length), "key_0": key, "row_0": row}
+        columns |= {"rank": ranks(batch, self.keep, self.keep_by, written), "key_0": key, "row_0": row}
         return record_batch(batch, columns)

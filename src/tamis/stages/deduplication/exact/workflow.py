@@ -58,7 +58,7 @@ class ExactDeduplicationWorkflow:
         return DocumentHashes(self.text_field, self.normalize_text, self.keep, self.keep_by)
 
     def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
-        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh."""
+        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
         from tamis.dedup.workflow import Passes, Workflow
 
         source = make_source(self.input_path, self.input_blocksize, self.input_file_extensions, self.read_kwargs)
@@ -72,4 +72,4 @@ class ExactDeduplicationWorkflow:
             "exact deduplication", source, [(self._keys(), [])], self.output_path, {}, writer,
             max_source_loss=float(self.max_source_loss), identity=identity,
         )  # fmt: skip
-        return Workflow(passes, settings, progress).run()
+        return Workflow(passes, settings, progress, executor).run()

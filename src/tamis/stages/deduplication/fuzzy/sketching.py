@@ -99,13 +99,14 @@ class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         from tamis.stages.text.filters.statistics import texts_of
 
-        texts = normalized(texts_of(batch, self.text_field), str(self.normalize_text))
+        written = texts_of(batch, self.text_field)
+        texts = normalized(written, str(self.normalize_text))
         columns = place_columns(batch)
         if self.first == 0:
             hi, lo, length = text_hashes(texts)
             key, row = sorted_keys(hi, length >= 0)
             columns |= {"hi": hi, "lo": lo, "length": length}
-            columns |= {"rank": ranks(batch, self.keep, self.keep_by, length), "key_0": key, "row_0": row}
+            columns |= {"rank": ranks(batch, self.keep, self.keep_by, written), "key_0": key, "row_0": row}
         keys, n_shingles = self._keys(texts)
         enough = n_shingles >= max(1, self.min_shingles)
         last = self.bands if self.last is None else self.last

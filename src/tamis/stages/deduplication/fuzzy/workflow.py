@@ -79,12 +79,12 @@ class FuzzyDeduplicationWorkflow:
         )  # fmt: skip
 
     def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
-        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh."""
+        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
         from tamis.dedup.workflow import Workflow
 
         if self.cache_path is not None:
             settings.setdefault("scratch", self.cache_path)
-        return Workflow(self.passes(), settings, progress).run()
+        return Workflow(self.passes(), settings, progress, executor).run()
 
     def passes(self) -> Passes:
         from tamis.dedup.workflow import Passes

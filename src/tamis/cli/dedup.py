@@ -1,0 +1,219 @@
+"""`tamis dedup exact|fuzzy IN OUT`: find duplicates, verify them, and remove all but one of each, in one call."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import typer
+
+from tamis.cli import options
+from tamis.errors import TamisError
+
+app = typer.Typer(
+    name="dedup",
+    help="Find duplicate documents and remove all but one of each.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Source = Annotated[str, typer.Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")]
+Target = Annotated[str, typer.Argument(metavar="OUT", help="The folder for the documents that stay.")]
+TextField = Annotated[str, typer.Option(help="The field that holds the text.")]
+Normalize = Annotated[
+    str, typer.Option(metavar="MODE", help="What equal means: none, strip, nfc, casefold or alphanumeric.")
+]
+Keep = Annotated[str, typer.Option(metavar="WHICH", help="Which one stays: first, longest, or best (by --keep-by).")]
+KeepBy = Annotated[str | None, typer.Option(metavar="FIELD", help="With --keep best: the highest number here stays.")]
+MaxLoss = Annotated[
+    str, typer.Option(metavar="SHARE", help="Stop before removal when a source would lose more than this share.")
+]
+FindOnly = Annotated[bool, typer.Option("--find-only", help="Write the table of duplicates, remove nothing.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over; removes only what Tamis wrote.")]
+
+
+@app.command("exact")
+def exact(
+    source: Source,
+    target: Target,
+    text_field: TextField = "text",
+    normalize: Normalize = "none",
+    keep: Keep = "first",
+    keep_by: KeepBy = None,
+    max_source_loss: MaxLoss = "95%",
+    find_only: FindOnly = False,
+    memory: options.Memory = None,
+    workers: options.Workers = None,
+    scratch: options.Scratch = None,
+    blocksize: options.Blocksize = None,
+    timeout: options.Timeout = None,
+    fresh: Fresh = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Remove documents whose texts are equal.
+
+    The output has the format of the input; one row per duplicate is in OUT/_tamis/duplicates. The same command again goes on
+    where it stopped.
+
+    Example: tamis dedup exact data/ unique/ --memory 1GB
+    """
+    from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
+
+    workflow = ExactDeduplicationWorkflow(
+        target, source, input_blocksize=blocksize, text_field=text_field, normalize_text=normalize, keep=keep,
+        keep_by=keep_by, perform_removal=not find_only, max_source_loss=max_source_loss,
+    )  # fmt: skip
+    settings = options.given(memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh)
+    perform(workflow.run, settings, as_json, quiet)
+
+
+@app.command("fuzzy")
+def fuzzy(
+    source: Source,
+    target: Target,
+    text_field: TextField = "text",
+    normalize: Normalize = "none",
+    char_ngrams: Annotated[int, typer.Option(help="Characters in a shingle.")] = 24,
+    word_ngrams: Annotated[int | None, typer.Option(help="Words in a shingle, instead of characters.")] = None,
+    bands: Annotated[int, typer.Option(help="Bands of the sketch.")] = 20,
+    rows: Annotated[int, typer.Option(help="Values in a band.")] = 13,
+    threshold: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE",
+            help="Least similarity to a document that stays; midpoint: of the bands' curve; off: no check.",
+        ),
+    ] = "midpoint",
+    min_shingles: Annotated[int, typer.Option(help="Shorter documents are compared by equality only.")] = 10,
+    bands_per_iteration: Annotated[
+        int | None, typer.Option(help="Bands on the disk at once; fewer take more passes over the input.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the hashes.")] = 42,
+    keep: Keep = "longest",
+    keep_by: KeepBy = None,
+    max_source_loss: MaxLoss = "95%",
+    find_only: FindOnly = False,
+    memory: options.Memory = None,
+    workers: options.Workers = None,
+    scratch: options.Scratch = None,
+    blocksize: options.Blocksize = None,
+    timeout: options.Timeout = None,
+    fresh: Fresh = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Remove documents that are nearly the same as one that stays.
+
+    Candidates share a band of a sketch; one goes only if the Jaccard similarity of its shingles and those of a document that stays
+    reaches the threshold. One row per duplicate, with the kept document and the similarity, is in OUT/_tamis/duplicates.
+
+    Example: tamis dedup fuzzy data/ unique/ --memory 1GB
+    """
+    from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
+
+    workflow = FuzzyDeduplicationWorkflow(
+        target, source, input_blocksize=blocksize, text_field=text_field, normalize_text=normalize, char_ngrams=char_ngrams,
+        word_ngrams=word_ngrams, num_bands=bands, minhashes_per_band=rows, threshold=None if threshold == "off" else threshold,
+        min_shingles=min_shingles, bands_per_iteration=bands_per_iteration, seed=seed, keep=keep, keep_by=keep_by,
+        perform_removal=not find_only, max_source_loss=max_source_loss,
+    )  # fmt: skip
+    settings = options.given(memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh)
+    perform(workflow.run, settings, as_json, quiet)
+
+
+def perform(run: Callable[..., Any], settings: dict[str, Any], as_json: bool, quiet: bool) -> None:
+    """Run all passes with progress shown, print what happened, and end with the exit code."""
+    from tamis.cli.run import sigterm_interrupts, write_report
+    from tamis.cli.show import print_json
+
+    try:
+        with _shown(quiet or as_json) as show, sigterm_interrupts():
+            result = run(progress=show, count_caller=True, **settings)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
+        raise typer.Exit(130) from None
+    except TamisError as exc:
+        if not as_json:
+            raise
+        typer.echo(f"error: {exc}", err=True)
+        print_json({"status": "failed", "exit_code": exc.exit_code, "message": str(exc)})
+        raise typer.Exit(exc.exit_code) from None
+    if result.run is not None:
+        write_report(result.run.run_dir)
+    about = {
+        "status": result.status, "output": result.output, "duplicates": result.duplicates, **result.summary,
+        "seconds": round(result.seconds, 3), "peak_bytes": result.peak_bytes, "scratch_bytes": result.scratch_bytes,
+    }  # fmt: skip
+    if as_json:
+        print_json(about)
+    else:
+        _print(about, result)
+
+
+@contextlib.contextmanager
+def _shown(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Each pass with a progress display of its own, under its name."""
+    from tamis.cli.progress import Shown
+
+    with contextlib.ExitStack() as stack:
+        now: list[Any] = ["", None]
+
+        def show(state: dict[str, Any]) -> None:
+            label = str(state.get("pass", ""))
+            if label != now[0]:
+                stack.close()
+                now[:] = [label, stack.enter_context(Shown(quiet))]
+                if not quiet:
+                    typer.echo(f"pass: {PASSES.get(label.partition('-')[0], label)}", err=True)
+            if "share" in state and "documents" not in state:
+                state = {"phase": f"{state['phase']}: {state['share']:.0%}"}
+            now[1].show(state)
+
+        yield show
+
+
+PASSES = {
+    "keys": "reading documents, making keys",
+    "decision": "deciding which ones go",
+    "texts": "collecting the texts to be compared",
+    "removal": "removing duplicates",
+}
+
+
+def _print(about: dict[str, Any], result: Any) -> None:
+    from tamis.cli.show import print_lines, print_table
+    from tamis.sizes import format_size
+
+    n, gone = about["n_documents"], about["n_duplicates"]
+    if about["status"] == "already":
+        print_lines(
+            [f"finished earlier, nothing to do: {gone:,} of {n:,} documents are duplicates (--fresh starts over)"]
+        )
+        return
+    rows = [("documents", f"{n:,}"), ("duplicates", f"{gone:,} ({gone / n:.1%})" if n else "0")]
+    if "n_similar" in about:
+        rows += [("  equal texts", f"{about['n_equal']:,}"), ("  similar texts", f"{about['n_similar']:,}")]
+    rows += [
+        ("groups", f"{about['n_groups']:,}"),
+        ("largest group", f"{about['largest_group']:,}"),
+        ("without text", f"{about['n_without_text']:,}"),
+    ]
+    if about.get("n_components"):
+        rows.append(
+            ("components before verification", f"{about['n_components']:,}, largest {about['largest_component']:,}")
+        )
+    if about.get("n_heavy_buckets"):
+        rows.append(
+            ("buckets above 100,000 documents", f"{about['n_heavy_buckets']:,}, largest {about['largest_bucket']:,}")
+        )
+    print_table("Duplicates", ["", ""], rows, right=(1,))
+    memory, scratch = format_size(about["peak_bytes"]), format_size(about["scratch_bytes"])
+    lines = [f"{about['seconds']:.1f} s, peak memory {memory}, scratch {scratch}"]
+    if result.run is not None:
+        lines.append(
+            f"output: {about['output']} ({result.run.ledger.written.n:,} documents in {result.run.n_files:,} files)"
+        )
+    lines.append(f"duplicates: {about['duplicates']}")
+    print_lines(lines)

@@ -1,0 +1,205 @@
+"""Exact deduplication, end to end: what stays equals what a Python set keeps, whatever the workers, budgets and formats."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tamis.backends.local import InProcessExecutor, LocalExecutor
+from tamis.errors import Incomplete, RunConflict, UsageError
+from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
+
+
+def documents(n: int, seed: int = 1) -> list[dict[str, Any]]:
+    rng = random.Random(seed)
+    texts = [" ".join(rng.choices(["alpha", "beta", "gamma", "δέλτα", "漢字"], k=rng.randint(1, 6))) for _ in range(n)]
+    return [{"id": f"d{i}", "text": t, "score": rng.random()} for i, t in enumerate(texts)]
+
+
+def write(folder: Path, docs: list[dict[str, Any]], n_files: int = 3) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for k in range(n_files):
+        lines = [json.dumps(d, ensure_ascii=False) for d in docs[k::n_files]]
+        (folder / f"{k}.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for p in sorted(folder.glob("*.jsonl")) for line in p.read_text().splitlines()]
+
+
+def run(source: Path, target: Path, executor: Any = None, **parameters: Any) -> Any:
+    parameters.setdefault("max_source_loss", 1)
+    workflow = ExactDeduplicationWorkflow(str(target), str(source), **parameters)
+    return workflow.run(executor if executor is not None else InProcessExecutor(), memory="512MB")
+
+
+def test_what_stays_is_what_a_set_keeps(tmp_path: Path) -> None:
+    docs = documents(500)
+    source = write(tmp_path / "in", docs)
+    first: dict[str, str] = {}
+    for d in read(source):
+        first.setdefault(d["text"], d["id"])
+    result = run(source, tmp_path / "out")
+    assert [d["id"] for d in read(tmp_path / "out")] == list(first.values())
+    assert (result.n_documents, result.n_duplicates) == (500, 500 - len(first))
+    assert not (tmp_path / "out" / "_tamis" / "dedup").exists()
+
+
+def test_every_duplicate_names_the_one_that_stays(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", documents(60), n_files=2)
+    run(source, tmp_path / "out")
+    table = pq.read_table(tmp_path / "out" / "_tamis" / "duplicates").to_pylist()
+    by_place = {}
+    for k in range(2):
+        offset = 0
+        for line in (source / f"{k}.jsonl").read_bytes().splitlines(keepends=True):
+            by_place[f"{k:06d}_{offset}"] = json.loads(line)
+            offset += len(line)
+    kept = {d["id"] for d in read(tmp_path / "out")}
+    sizes: dict[str, int] = {}
+    for d in by_place.values():
+        sizes[d["text"]] = sizes.get(d["text"], 0) + 1
+    assert len(table) == 60 - len(kept)
+    for row in table:
+        gone, stays = by_place[row["id"]], by_place[row["kept_id"]]
+        assert gone["text"] == stays["text"]
+        assert gone["id"] not in kept
+        assert stays["id"] in kept
+        assert row["group_size"] == sizes[gone["text"]]
+        assert row["similarity"] == 1.0
+        assert row["path"] == str(source / f"{int(row['id'][:6])}.jsonl")
+
+
+@pytest.mark.parametrize(("keep", "expected"), [("first", ["a", "d"]), ("longest", ["b", "d"]), ("best", ["c", "d"])])
+def test_which_one_stays(tmp_path: Path, keep: str, expected: list[str]) -> None:
+    docs = [
+        {"id": "a", "text": "same", "score": 1},
+        {"id": "b", "text": "same  ", "score": None},
+        {"id": "c", "text": "same", "score": 7.5},
+        {"id": "d", "text": "other", "score": -1},
+    ]
+    source = write(tmp_path / "in", docs, n_files=1)
+    run(source, tmp_path / "out", keep=keep, keep_by="score" if keep == "best" else None, normalize_text=True)
+    assert [d["id"] for d in read(tmp_path / "out")] == expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "n_left"), [("none", 6), ("strip", 5), ("nfc", 5), ("casefold", 3), ("alphanumeric", 2)]
+)
+def test_what_equal_means(tmp_path: Path, mode: str, n_left: int) -> None:
+    texts = ["Café au lait", " Café au lait ", "Cafe\u0301 au lait", "CAFÉ\nAU  LAIT", "caféaulait!", "tea"]
+    expected = {"nfc": {0, 1, 3, 4, 5}, "casefold": {0, 4, 5}}
+    source = write(tmp_path / "in", [{"id": i, "text": t} for i, t in enumerate(texts)], n_files=1)
+    run(source, tmp_path / "out", normalize_text=mode)
+    left = {d["id"] for d in read(tmp_path / "out")}
+    assert len(left) == n_left
+    assert left == expected.get(mode, left)
+
+
+def test_documents_without_text_are_no_duplicates_and_empty_ones_are(tmp_path: Path) -> None:
+    docs = [{"id": 0}, {"id": 1, "text": None}, {"id": 2, "text": ""}, {"id": 3, "text": ""}, {"id": 4, "text": 7}]
+    source = write(tmp_path / "in", docs, n_files=1)
+    result = run(source, tmp_path / "out")
+    assert [d["id"] for d in read(tmp_path / "out")] == [0, 1, 2, 4]
+    assert result.summary["n_without_text"] == 3
+
+
+def test_compressed_and_parquet_input(tmp_path: Path) -> None:
+    docs = documents(80)
+    (tmp_path / "gz").mkdir()
+    with gzip.open(tmp_path / "gz" / "a.jsonl.gz", "wt") as out:
+        out.writelines(json.dumps(d) + "\n" for d in docs)
+    (tmp_path / "pq").mkdir()
+    pq.write_table(pa.Table.from_pylist(docs), tmp_path / "pq" / "a.parquet")
+    run(tmp_path / "gz", tmp_path / "gz-out")
+    run(tmp_path / "pq", tmp_path / "pq-out")
+    seen: dict[str, str] = {}
+    for d in docs:
+        seen.setdefault(d["text"], d["id"])
+    with gzip.open(next((tmp_path / "gz-out").glob("*.jsonl.gz")), "rt") as lines:
+        assert [json.loads(line)["id"] for line in lines] == list(seen.values())
+    assert pq.read_table(next((tmp_path / "pq-out").glob("*.parquet")))["id"].to_pylist() == list(seen.values())
+
+
+def test_same_survivors_for_workers_and_budgets(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", documents(3000), n_files=4)
+    contents = set()
+    for k, (workers, memory) in enumerate([(1, "320MB"), (2, "1GB")]):
+        workflow = ExactDeduplicationWorkflow(
+            str(tmp_path / str(k)), str(source), max_source_loss=1, input_blocksize=("16KB" if k else None)
+        )
+        result = workflow.run(LocalExecutor(), memory=memory, workers=workers)
+        contents.add(f"{result.run.ledger.content.identity:032x}")
+    assert len(contents) == 1
+
+
+def test_a_source_that_would_vanish_stops_the_run_before_removal(tmp_path: Path) -> None:
+    docs = [{"id": i, "text": f"text {i}"} for i in range(150)]
+    write(tmp_path / "in" / "a", docs, n_files=1)
+    write(tmp_path / "in" / "b", [*docs, {"id": 150, "text": "new"}], n_files=1)
+    with pytest.raises(Incomplete, match=r"nothing was removed: 1 of 2 sources .*b: 99\.3% of 151"):
+        run(tmp_path / "in", tmp_path / "out", max_source_loss=0.95)
+    assert list((tmp_path / "out").glob("*.jsonl")) == []
+    run(tmp_path / "in", tmp_path / "out", max_source_loss="100%")
+    assert len(read(tmp_path / "out")) == 151
+
+
+def test_finding_alone_writes_the_table_and_no_documents(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", documents(40))
+    result = run(source, tmp_path / "out", perform_removal=False)
+    assert result.n_duplicates == pq.read_table(result.duplicates).num_rows > 0
+    assert list((tmp_path / "out").glob("*.jsonl")) == []
+
+
+def test_the_same_again_does_nothing_and_another_is_refused(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", documents(40))
+    n = run(source, tmp_path / "out").n_duplicates
+    again = run(source, tmp_path / "out")
+    assert (again.status, again.n_duplicates) == ("already", n)
+    with pytest.raises(RunConflict, match="normalize_text was 'none' and is 'strip' now"):
+        run(source, tmp_path / "out", normalize_text="strip")
+    other = ExactDeduplicationWorkflow(str(tmp_path / "out"), str(source), normalize_text="strip", max_source_loss=1)
+    assert other.run(InProcessExecutor(), memory="512MB", fresh=True).status == "finished"
+
+
+def test_input_that_changed_after_it_was_compared_is_not_touched(tmp_path: Path) -> None:
+    docs = [{"id": i, "text": f"text {i % 150}"} for i in range(300)]
+    source = write(tmp_path / "in", docs, n_files=2)
+    with pytest.raises(Incomplete):
+        run(source, tmp_path / "out", max_source_loss=0.3)
+    with open(source / "0.jsonl", "a") as file:
+        file.write('{"id": 9, "text": "late"}\n')
+    with pytest.raises(RunConflict, match="the input changed after it was compared"):
+        run(source, tmp_path / "out", max_source_loss=1)
+
+
+def test_an_output_with_other_data_is_refused(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", documents(5))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("keep me")
+    with pytest.raises(RunConflict, match="holds data that Tamis did not write"):
+        run(source, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"normalize_text": "lower"}, "normalize_text must be"),
+        ({"keep": "last"}, "keep must be one of first, longest, best"),
+        ({"keep": "best"}, "keep='best' goes with keep_by"),
+        ({"max_source_loss": 2}, "max_source_loss"),
+        ({"id_field": "id"}, "named by file and position"),
+        ({"output_filetype": "csv"}, "output_filetype must be"),
+    ],
+)
+def test_mistakes(tmp_path: Path, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        run(write(tmp_path / "in", documents(3)), tmp_path / "out", **parameters)

@@ -1,0 +1,153 @@
+"""Fuzzy deduplication, end to end: pairs found and verified, what stays, and that nothing but content decides."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tamis.backends.local import InProcessExecutor, LocalExecutor
+from tamis.errors import UsageError
+from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
+
+WORDS = [
+    a + b for a in ("ka", "lo", "mi", "nu", "pe", "ri", "so", "tu") for b in ("ban", "dor", "fil", "gem", "hul", "jas")
+]
+
+
+def text(seed: int, n_words: int = 300) -> str:
+    return " ".join(random.Random(seed).choices(WORDS, k=n_words))
+
+
+def edited(whole: str, n_edits: int, seed: int = 0) -> str:
+    words, rng = whole.split(), random.Random(seed)
+    for _ in range(n_edits):
+        words[rng.randrange(len(words))] = "changed"
+    return " ".join(words)
+
+
+def jaccard(a: str, b: str, n: int = 24) -> float:
+    one, two = ({t[i : i + n] for i in range(len(t) - n + 1)} for t in (a, b))
+    return len(one & two) / len(one | two)
+
+
+def write(folder: Path, docs: list[dict[str, Any]], n_files: int = 2) -> Path:
+    folder.mkdir(parents=True)
+    for k in range(n_files):
+        (folder / f"{k}.jsonl").write_text("".join(json.dumps(d) + "\n" for d in docs[k::n_files]))
+    return folder
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for p in sorted(folder.glob("*.jsonl")) for line in p.read_text().splitlines()]
+
+
+def run(source: Path, target: Path, executor: Any = None, memory: str = "512MB", **parameters: Any) -> Any:
+    workflow = FuzzyDeduplicationWorkflow(str(target), str(source), max_source_loss=1, **parameters)
+    return workflow.run(executor if executor is not None else InProcessExecutor(), memory=memory)
+
+
+def corpus() -> list[dict[str, Any]]:
+    """Twenty families: an original, a near copy, an equal copy; and texts of their own."""
+    docs = []
+    for i in range(20):
+        whole = text(i)
+        docs += [{"id": f"{i}a", "text": whole}, {"id": f"{i}b", "text": edited(whole, 2) + " longer"}]
+        docs += [{"id": f"{i}c", "text": whole}, {"id": f"{i}x", "text": text(1000 + i)}]
+    return docs
+
+
+def test_near_copies_go_and_the_longest_stays(tmp_path: Path) -> None:
+    docs = corpus()
+    result = run(write(tmp_path / "in", docs), tmp_path / "out")
+    left = {d["id"] for d in read(tmp_path / "out")}
+    assert left == {f"{i}b" for i in range(20)} | {f"{i}x" for i in range(20)}
+    assert (result.summary["n_equal"], result.summary["n_similar"], result.n_duplicates) == (20, 20, 40)
+    assert result.summary["component_sizes"] == {"2": 20}
+    assert result.summary["largest_group"] == 3
+
+
+def test_the_table_tells_the_true_similarity(tmp_path: Path) -> None:
+    docs = corpus()
+    run(write(tmp_path / "in", docs, n_files=1), tmp_path / "out")
+    by_place, offset = {}, 0
+    for line in (tmp_path / "in" / "0.jsonl").read_bytes().splitlines(keepends=True):
+        by_place[f"000000_{offset}"] = json.loads(line)
+        offset += len(line)
+    rows = pq.read_table(tmp_path / "out" / "_tamis" / "duplicates").to_pylist()
+    assert len(rows) == 40
+    for row in rows:
+        gone, stays = by_place[row["id"]], by_place[row["kept_id"]]
+        assert stays["id"].endswith("b")
+        assert row["similarity"] == pytest.approx(jaccard(gone["text"], stays["text"]), abs=1e-6)
+
+
+def test_a_document_goes_only_if_it_resembles_one_that_stays(tmp_path: Path) -> None:
+    """A chain: neighbours resemble each other, the ends do not. Linked together they must not all vanish."""
+    words = text(5, 400).split()
+    chain = [" ".join([*words[:i], *text(900 + i, 40).split(), *words[i + 40 :]]) for i in range(0, 320, 40)]
+    step = [edited(chain[0], k * 4, seed=k) for k in range(8)]
+    docs = [{"id": i, "text": t} for i, t in enumerate([*chain, *step])]
+    run(write(tmp_path / "in", docs, n_files=1), tmp_path / "out", threshold=0.8, num_bands=40, minhashes_per_band=4)
+    left = {d["id"] for d in read(tmp_path / "out")}
+    assert 2 < len(left) < len(docs)
+    for d in docs:
+        if d["id"] not in left:
+            assert max(jaccard(d["text"], docs[k]["text"]) for k in left) >= 0.8
+
+
+def test_unverified_pairs_that_share_a_band_go_only_without_a_threshold(tmp_path: Path) -> None:
+    whole = text(3, 400)
+    docs = [{"id": 0, "text": whole}, {"id": 1, "text": edited(whole, 45)}]  # about 0.45 alike
+    source = write(tmp_path / "in", docs, n_files=1)
+    loose = {"num_bands": 60, "minhashes_per_band": 2}
+    strict = run(source, tmp_path / "strict", threshold=0.7, **loose)
+    assert (strict.n_duplicates, strict.summary["n_components"], strict.summary["n_compared"]) == (0, 1, 1)
+    assert run(source, tmp_path / "off", threshold=None, **loose).n_duplicates == 1
+
+
+def test_short_documents_are_compared_by_equality_only(tmp_path: Path) -> None:
+    docs = [{"id": i, "text": t} for i, t in enumerate(["tiny text", "tiny text", "tiny text!", "", None, "   "])]
+    run(write(tmp_path / "in", docs, n_files=1), tmp_path / "out", threshold=0.1)
+    assert [d["id"] for d in read(tmp_path / "out")] == [0, 2, 3, 4, 5]
+
+
+def test_the_order_of_files_workers_budget_and_passes_change_nothing(tmp_path: Path) -> None:
+    docs = corpus()
+    source = write(tmp_path / "in", docs, n_files=4)
+    turned = write(tmp_path / "turned", docs[::-1], n_files=3)
+    runs = [
+        run(source, tmp_path / "1"),
+        run(turned, tmp_path / "2"),
+        run(source, tmp_path / "3", bands_per_iteration=7),
+        run(source, tmp_path / "4", LocalExecutor(), memory="1GB", input_blocksize="20KB"),
+    ]
+    texts = [sorted(d["text"] for d in read(tmp_path / str(k))) for k in range(1, 5)]
+    assert texts[0] == texts[1] == texts[2] == texts[3]
+    assert {r.n_duplicates for r in runs} == {40}
+
+
+def test_words_and_plain_permutations_find_the_same(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", corpus())
+    for k, parameters in enumerate([{"word_ngrams": 5}, {"method": "permutations"}, {"use_64_bit_hash": True}]):
+        run(source, tmp_path / str(k), threshold=0.6, **parameters)
+        assert {d["id"] for d in read(tmp_path / str(k))} == {f"{i}b" for i in range(20)} | {f"{i}x" for i in range(20)}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"num_bands": 0}, "bands must be"),
+        ({"char_ngrams": -1}, "n must be"),
+        ({"threshold": 1.5}, "threshold"),
+        ({"bands_per_iteration": 21}, "bands_per_iteration: expected a whole number from 1 to 20, got 21"),
+        ({"method": "simhash"}, "method must be"),
+    ],
+)
+def test_mistakes(tmp_path: Path, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        FuzzyDeduplicationWorkflow(str(tmp_path / "out"), str(tmp_path), **parameters)
