@@ -42,6 +42,10 @@ def test_a_set_over_compressed_files_and_resuming(place: Path) -> None:
     about = json.loads(done.stdout)
     assert (about["n_records"], about["n_written"], about["n_dropped"]) == (10, 5, 5)
     assert [s["dropped"] for s in about["stages"]] == [{"too_few_sentences": 5}, {}]
+    (drops,) = about["drops"]
+    line = len(json.dumps({"n": 0, "text": BAD}))
+    assert (drops["reason"], drops["documents"], drops["bytes"]) == ("too_few_sentences", 5, 5 * line)
+    assert drops["examples"][0] == "a.jsonl.gz:0"
     (written,) = (place / "out").glob("*.jsonl.gz")
     with gzip.open(written, "rt") as file:
         assert [json.loads(line)["n"] for line in file] == [1, 3, 5, 7, 9]

@@ -84,6 +84,9 @@ def test_a_run_says_what_it_did(place: Path) -> None:
     assert ["read", "101", "100", "1", "quarantined"] in rows
     assert ["even", "100", "50", "50"] in rows
     assert ["written", "50"] in rows
+    n_bytes = sum(len(json.dumps({"n": i, "text": f"document {i}"})) for i in range(1, 100, 2))
+    assert ["even", "50", f"{n_bytes / 1000:.2f}", "kB", "a.jsonl:31,", "a.jsonl:93,", "a.jsonl:155"] in rows
+    assert f"why one of them went: tamis why {place}/out a.jsonl:31" in done.stdout
     assert "1 blank line passed over" in done.stdout
     assert f"output: {place}/out (1 file" in done.stdout
     assert f"report: {place}/out/_tamis/report.html" in done.stdout
@@ -122,6 +125,9 @@ def test_json_is_one_object_and_the_command_line_wins(place: Path) -> None:
     )
     assert [about[k] for k in wanted] == ["finished", 0, 101, 50, 50, 1, 1, 600_000_000]
     assert about["stages"][0]["dropped"] == {"even": 50}
+    examples = ["a.jsonl:31", "a.jsonl:93", "a.jsonl:155"]
+    (drops,) = about["drops"]
+    assert (drops["stage"], drops["reason"], drops["documents"], drops["examples"]) == ("even", "even", 50, examples)
     assert 0 < about["peak_bytes"] <= 600_000_000
 
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import reduce
 
-from tamis.engine.ledger import MODULUS, Ledger, StageBook, Tally
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tamis.engine.ledger import MODULUS, Dropped, Example, Ledger, StageBook, Tally
 
 
 def balanced() -> Ledger:
@@ -15,7 +20,7 @@ def balanced() -> Ledger:
     ledger.not_sampled.add(1, 2)
     keep, split = ledger.stages
     keep.into.add(3, 12)
-    keep.drop("too short", 1, 3)
+    keep.drop("too short", 1, 3, 70, [(0, 12, "d-7")])
     keep.out.add(2, 9)
     split.into.add(2, 9)
     split.out.add(1, 4)
@@ -78,7 +83,7 @@ def test_books_add_up_by_stage_and_survive_json() -> None:
     assert total.problems() == []
     assert (total.records.n, total.written.n, total.n_dropped) == (15, 9, 3)
     assert [b.name for b in total.stages] == ["filter", "split"]
-    assert total.stages[0].dropped == {"too short": Tally(3, 9)}
+    assert total.stages[0].dropped == {"too short": Dropped(3, 9, 210, [(0, 12, "d-7")])}
 
 
 def test_a_part_without_the_later_stages_merges_too() -> None:
@@ -95,3 +100,48 @@ def test_dropping_nothing_leaves_no_reason_behind() -> None:
     book = StageBook("s")
     book.drop("why", 0, 0)
     assert book.dropped == {}
+
+
+def test_books_written_before_bytes_and_examples_were_kept_still_load() -> None:
+    old = balanced().to_dict()
+    old["stages"][0]["dropped"] = {"too short": [1, "00000000000000000000000000000003"]}
+    ledger = Ledger.from_dict(json.loads(json.dumps(old)))
+    assert ledger.problems() == []
+    ledger.merge(balanced())
+    assert ledger.stages[0].dropped == {"too short": Dropped(2, 6, 70, [(0, 12, "d-7")])}
+
+
+def test_the_first_three_examples_in_input_order_stay() -> None:
+    book = StageBook("s")
+    book.drop("why", 2, 0, 10, [(1, 5, None), (0, 900, "z")])
+    book.drop("why", 2, 0, 7, [(0, 20, None), (1, 4, "a")])
+    assert book.dropped["why"] == Dropped(4, 0, 17, [(0, 20, None), (0, 900, "z"), (1, 4, "a")])
+
+
+EXAMPLES = st.tuples(st.integers(-1, 2), st.integers(-1, 3), st.none() | st.sampled_from("ab"))
+
+
+@given(st.lists(st.lists(EXAMPLES, max_size=3), max_size=6), st.randoms(use_true_random=False))
+def test_neither_the_order_nor_the_grouping_of_merging_matters(parts: list[list[Example]], random: object) -> None:
+    tallies = []
+    for i, examples in enumerate(parts):
+        tally = Dropped(1, i)
+        tally.note(10, examples)
+        tallies.append(tally)
+
+    def merged(some: list[Dropped]) -> Dropped:
+        return reduce(lambda a, b: (a.merge(b), a)[1], some, Dropped())
+
+    whole = merged(tallies)
+    half = len(tallies) // 2
+    shuffled = tallies[:]
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert merged([merged(tallies[:half]), merged(tallies[half:])]) == merged(shuffled) == whole
+    assert Dropped.from_list(json.loads(json.dumps(whole.to_list()))) == whole
+    assert len(whole.examples) <= 3
+
+
+@pytest.mark.parametrize("values", [[1, "0", 5], [1, "0", 5, [[1, 2]]], [1, "0", "x", []], [1, "0", 5, 7]])
+def test_damaged_counts_are_refused(values: list[object]) -> None:
+    with pytest.raises((ValueError, TypeError, IndexError)):
+        Dropped.from_list(values)

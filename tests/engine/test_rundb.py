@@ -6,6 +6,9 @@ import json
 import sqlite3
 from pathlib import Path
 
+import pytest
+
+from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.rundb import RunDatabase
 
 
@@ -56,3 +59,48 @@ def test_a_second_run_adds_to_the_first(tmp_path: Path) -> None:
     read = sqlite3.connect(tmp_path / "run.sqlite")
     assert read.execute("SELECT count(*) FROM events").fetchone() == (2,)
     read.close()
+
+
+def drops(path: Path) -> list[tuple[object, ...]]:
+    read = sqlite3.connect(path)
+    rows = read.execute("SELECT stage, reason, documents, bytes, examples FROM drops ORDER BY stage, reason").fetchall()
+    read.close()
+    return rows
+
+
+def test_what_was_dropped_is_kept_when_a_run_has_finished(tmp_path: Path) -> None:
+    ledger = Ledger(stages=[StageBook("rules"), StageBook("b\ud800")])
+    ledger.stages[0].drop("short", 2, 5, 300, [(0, 17, None), (1, 0, "x")])
+    ledger.stages[1].drop("b\ud800", 1, 5)
+    db = RunDatabase(str(tmp_path / "run.sqlite"))
+    db.close()
+    assert drops(tmp_path / "run.sqlite") == []  # it did not finish
+    (tmp_path / "manifest.json").write_text(json.dumps({"ledger": ledger.to_dict()}))
+    for _ in range(2):  # a later sampling step replaces what was known
+        db = RunDatabase(str(tmp_path / "run.sqlite"))
+        db.close()
+        assert db.error == ""
+        assert drops(tmp_path / "run.sqlite") == [
+            ("b\\ud800", "b\\ud800", 1, 0, "[]"),
+            ("rules", "short", 2, 300, '[[0, 17, null], [1, 0, "x"]]'),
+        ]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[1]", '{"ledger": 3}', '{"ledger": {"stages": [{"dropped": {"a": [1]}}]}}']
+)
+def test_a_damaged_manifest_only_stops_the_recording(tmp_path: Path, content: str) -> None:
+    (tmp_path / "manifest.json").write_text(content)
+    db = RunDatabase(str(tmp_path / "run.sqlite"))
+    db.event("note", {"n": 1})
+    db.close()
+    assert "manifest.json" in db.error
+    assert drops(tmp_path / "run.sqlite") == []
+
+
+def test_a_database_of_an_earlier_version_gets_the_table(tmp_path: Path) -> None:
+    old = sqlite3.connect(tmp_path / "run.sqlite")
+    old.execute("CREATE TABLE events (at REAL, kind TEXT, data TEXT)")
+    old.close()
+    RunDatabase(str(tmp_path / "run.sqlite")).close()
+    assert drops(tmp_path / "run.sqlite") == []

@@ -69,3 +69,16 @@ def test_table_equals_splitlines(documents: list[str | None]) -> None:
 def test_sentences_by_hand() -> None:
     table = line_table(string_buffers(pa.array(['He said "no." Why? 3.5 is not...\nx\n\nDone.) Next'])))
     assert table.n_sentences.tolist() == [3, 1, 0, 2]
+
+
+@given(st.lists(st.lists(st.sampled_from(PARTS), max_size=30).map("".join), max_size=3))
+def test_less_may_be_asked_for(documents: list[str]) -> None:
+    parts = string_buffers(pa.array(documents, pa.string()))
+    whole, less = line_table(parts), line_table(parts, only_terminal=True, sentences=False)
+    terminal = (whole.flags & lines.LINE_TERMINAL) != 0
+    for name in ("doc_ptr", "starts", "ends"):
+        assert (getattr(less, name) == getattr(whole, name)).all()
+    for name in ("n_words", "longest_word", "flags"):
+        assert (getattr(less, name)[terminal] == getattr(whole, name)[terminal]).all()
+    assert ((less.flags & lines.LINE_TERMINAL) != 0).tolist() == terminal.tolist()
+    assert not less.n_sentences.any()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
+from tamis.engine.ledger import Ledger, StageBook
 from tamis.errors import TamisError
 from tamis.observe.chart import memory_chart
 from tamis.observe.report import write_report
@@ -81,6 +82,45 @@ def test_hostile_values_everywhere(run_dir: Path) -> None:
     assert page.text.count(HOSTILE) >= 8
 
 
+def test_what_was_dropped(run_dir: Path) -> None:
+    manifest = json.loads((run_dir / "manifest.json").read_text())
+    ledger = Ledger.from_dict(manifest["ledger"])
+    ledger.stages = [StageBook(HOSTILE)]
+    ledger.stages[0].drop("too short", 2, 1, 12_345_678, [(0, 9, None), (0, 30, HOSTILE)])
+    (run_dir / "manifest.json").write_text(json.dumps({**manifest, "ledger": ledger.to_dict()}))
+    page = read(write_report(run_dir))
+    assert "script" not in page.seen
+    place = f"{HOSTILE.replace('/', '')}.jsonl:9"
+    for part in ("Dropped", "too short", "12.3 MB", place, f"tamis why {run_dir.resolve().parent} DOCUMENT"):
+        assert part in page.text
+    about = json.loads((run_dir / "report.json").read_text())
+    assert [about[k] for k in ("status", "exit_code", "n_records", "n_written", "n_dropped", "n_quarantined")] == [
+        "finished",
+        0,
+        3,
+        2,
+        2,
+        1,
+    ]
+    assert about["drops"] == [
+        {
+            "stage": HOSTILE,
+            "reason": "too short",
+            "documents": 2,
+            "bytes": 12_345_678,
+            "examples": [place, HOSTILE],
+        }
+    ]
+    (run_dir / "plan.json").write_text("{")
+    assert "the run directory is damaged" in read(write_report(run_dir)).text
+    assert json.loads((run_dir / "report.json").read_text())["drops"][0]["examples"] == [HOSTILE]
+
+
+def test_nothing_dropped_nothing_shown(run_dir: Path) -> None:
+    assert "tamis why" not in read(write_report(run_dir)).text
+    assert json.loads((run_dir / "report.json").read_text())["drops"] == []
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[1]", b"\xff\xfe", b'{"ledger": {}}', b'{"ledger": 3}', b'{"settings": 3}']
 )
@@ -103,6 +143,8 @@ def test_damage_has_a_message(run_dir: Path) -> None:
 def test_an_unfinished_run(tmp_path: Path) -> None:
     (tmp_path / "_tamis").mkdir()
     assert "not finished" in read(write_report(tmp_path / "_tamis")).text
+    about = json.loads((tmp_path / "_tamis/report.json").read_text())
+    assert (about["status"], about["n_records"], about["drops"]) == ("not finished", None, [])
 
 
 def test_no_run_directory(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -39,12 +39,10 @@ def filter_(
     max_record: options.MaxRecord = None,
     timeout: options.Timeout = None,
     quarantine_limit: options.QuarantineLimit = None,
-    sample: Annotated[str | None, typer.Option(help="Only this share of the documents, e.g. 1%.")] = None,
-    progressive: Annotated[bool, typer.Option("--progressive", help="1 %, then 10 %, then all documents.")] = False,
-    on_infeasible: Annotated[
-        Literal["stop", "sample"] | None, typer.Option(help="When disk cannot hold it all: stop, or deliver a sample.")
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over; removes only what Tamis wrote.")] = False,
+    sample: options.Sample = None,
+    progressive: options.Progressive = False,
+    on_infeasible: options.OnInfeasible = None,
+    fresh: options.Fresh = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:

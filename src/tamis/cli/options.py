@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,6 +19,12 @@ Timeout = Annotated[float | None, typer.Option(help="Seconds one partition may t
 QuarantineLimit = Annotated[
     str | None, typer.Option(help="Share of records in quarantine above which the run ends incomplete; default 0.1%.")
 ]
+Sample = Annotated[str | None, typer.Option(help="Only this share of the documents, e.g. 1%.")]
+Progressive = Annotated[bool, typer.Option("--progressive", help="1 %, then 10 %, then all documents.")]
+OnInfeasible = Annotated[
+    Literal["stop", "sample"] | None, typer.Option(help="When disk cannot hold it all: stop, or deliver a sample.")
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over; removes only what Tamis wrote.")]
 Sets = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a value of the recipe; may be repeated.")
 ]

@@ -20,6 +20,7 @@ from tamis.cli.request import Request
 from tamis.errors import RunConflict, TamisError
 
 if TYPE_CHECKING:
+    from tamis.engine.ledger import Ledger
     from tamis.pipeline import Pipeline
 
 
@@ -32,12 +33,10 @@ def run(
     max_record: options.MaxRecord = None,
     timeout: options.Timeout = None,
     quarantine_limit: options.QuarantineLimit = None,
-    sample: Annotated[str | None, typer.Option(help="Only this share of the documents, e.g. 1%.")] = None,
-    progressive: Annotated[bool, typer.Option("--progressive", help="1 %, then 10 %, then all documents.")] = False,
-    on_infeasible: Annotated[
-        Literal["stop", "sample"] | None, typer.Option(help="When disk cannot hold it all: stop, or deliver a sample.")
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over; removes only what Tamis wrote.")] = False,
+    sample: options.Sample = None,
+    progressive: options.Progressive = False,
+    on_infeasible: options.OnInfeasible = None,
+    fresh: options.Fresh = False,
     mode: Annotated[
         Literal["streaming", "batch"] | None, typer.Option(help="Stages fused, or one after the other.")
     ] = None,
@@ -89,7 +88,7 @@ def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
+def sigterm_interrupts() -> Iterator[None]:
     """A scheduler's SIGTERM ends a run as Ctrl-C does: nothing half-written, exit code 130."""
 
     def interrupt(*_: object) -> None:
@@ -120,29 +119,47 @@ def execute_pipeline(
         shown.show(state)
 
     try:
-        with shown, _sigterm_interrupts():
+        with shown, sigterm_interrupts():
             result = pipeline.execute(LocalExecutor(progress=observe), count_caller=True, **settings)
     except KeyboardInterrupt:
-        _report(run_dir)
+        write_report(run_dir)
         typer.echo("interrupted; everything committed so far is kept, the same command goes on from there", err=True)
         raise typer.Exit(130) from None
     except RunConflict:
         raise
     except TamisError as exc:
-        _report(run_dir)
+        write_report(run_dir)
         raise explained(exc, run_dir, began_s) from None
     report = os.path.join(run_dir, "report.html")
     if result.status != "already" or not os.path.exists(report):
-        report = _report(run_dir)
-    return as_dict(result, report)
+        report = write_report(run_dir)
+    return {**as_dict(result, report), "drops": _drops(result.ledger, run_dir)}
 
 
-def _report(run_dir: str) -> str:
+def _drops(ledger: Ledger, run_dir: str) -> list[dict[str, Any]]:
+    """Documents, bytes and examples by stage and rule, as plain values."""
+    from dataclasses import asdict
+    from pathlib import Path
+
+    from tamis.errors import UsageError
+    from tamis.observe.drops import drops_of
+    from tamis.observe.verdicts import input_paths
+
+    def paths() -> list[str]:
+        try:
+            return input_paths(Path(run_dir))
+        except UsageError:  # the run itself is fine: examples go without their files
+            return []
+
+    return [asdict(d) for d in drops_of(ledger, paths)]
+
+
+def write_report(run_dir: str) -> str:
     """Write report.html; a report that cannot be written never fails a run."""
-    from tamis.observe.report import write_report
+    from tamis.observe import report
 
     try:
-        return str(write_report(run_dir))
+        return str(report.write_report(run_dir))
     except (TamisError, OSError) as exc:
         typer.echo(f"no report: {exc}", err=True)
         return ""
@@ -170,6 +187,7 @@ def explained(exc: TamisError, run_dir: str, began_s: float) -> TamisError:
 
 
 def _print(about: dict[str, Any]) -> None:
+    from tamis.cli.drops import print_drops
     from tamis.cli.show import print_lines
     from tamis.cli.summary import print_summary
 
@@ -181,6 +199,7 @@ def _print(about: dict[str, Any]) -> None:
         )
     else:
         print_summary(about)
+        print_drops(about["drops"], about["output"])
     if about["message"]:
         typer.echo(
             f"incomplete: {about['message']}" if about["exit_code"] == 3 else f"error: {about['message']}", err=True

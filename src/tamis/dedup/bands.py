@@ -1,107 +1,163 @@
 """From band keys to components: documents that share a key of a band are linked, band after band, part after part.
 
-Memory: 4 bytes per document for the parents, one for "equal to another one", and the keys of one part of one band. Only
-one of several equal documents is linked: the others go where it goes.
+Memory: 4 bytes per document for the parents, a bit for "equal to another one", and the keys of one part of one band. Where 4
+bytes per document are too many, edges go to a file (8 bytes each) and only documents that have one get a parent. Of several
+equal documents one is linked: the others go where it goes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.dedup.decisions import Decisions
 from tamis.dedup.records import Array, Records, parts_of
 from tamis.dedup.sorting import runs, sort_pairs
+from tamis.errors import BudgetError
 from tamis.kernels.sketch.components import link, roots
 from tamis.kernels.sketch.sorting import star_edges
 
-BYTES_PER_KEY = 40  # a key and a number (12), the room to sort them (12), edges (8), slack
+BYTES_PER_KEY = 48  # a key and a number (12), the room to sort them (20), edges (8), slack
 HEAVY_BUCKET = 100_000
+_PARENTS_SHARE = 0.4  # of the room: above it edges are written to a file
+_CHUNK = 1 << 20
 Progress = Callable[[float], None]
+Numbers = NDArray[np.uint32]
 
 
-@dataclass
 class Linked:
-    """Parents of the union-find, and what was met on the way."""
+    """What is linked so far, kept in `folder` between passes: parents of a union-find, or a file of edges."""
 
-    parents: NDArray[np.uint32]
-    n_edges: int = 0
-    n_heavy: int = 0
-    heaviest: int = 0
+    def __init__(self, folder: str, n_documents: int, room_bytes: int) -> None:
+        self.folder, self.n_documents, self.room_bytes = folder, n_documents, room_bytes
+        self.n_edges = self.n_heavy = self.heaviest = 0
+        self.spills = 4 * n_documents > _PARENTS_SHARE * room_bytes
+        self.parents: Numbers | None = None if self.spills else np.arange(n_documents, dtype=np.uint32)
 
-    def save(self, path: str) -> None:
-        with open(path + ".tmp", "wb") as file:
-            np.savez(file, parents=self.parents, counts=np.array([self.n_edges, self.n_heavy, self.heaviest]))
+    # -- between passes -------------------------------------------------------------------------------------------------
+    @property
+    def _path(self) -> str:
+        return os.path.join(self.folder, "linked.npz")
+
+    @property
+    def _edges(self) -> str:
+        return os.path.join(self.folder, "edges.bin")
+
+    def begin(self) -> None:
+        """Forget what a pass that did not end has added."""
+        if os.path.exists(self._path):
+            with np.load(self._path, allow_pickle=False) as stored:
+                self.n_edges, self.n_heavy, self.heaviest = (int(n) for n in stored["counts"])
+                self.parents = None if self.spills else stored["parents"]
+        if self.spills:
+            with open(self._edges, "ab") as file:
+                file.truncate(8 * self.n_edges)
+
+    def save(self) -> None:
+        parents = self.parents if self.parents is not None else np.empty(0, np.uint32)
+        with open(self._path + ".tmp", "wb") as file:
+            np.savez(file, parents=parents, counts=np.array([self.n_edges, self.n_heavy, self.heaviest]))
             file.flush()
             os.fsync(file.fileno())
-        os.replace(path + ".tmp", path)
+        os.replace(self._path + ".tmp", self._path)
 
-    @classmethod
-    def load(cls, path: str) -> Linked:
-        with np.load(path, allow_pickle=False) as stored:
-            return cls(stored["parents"], *(int(n) for n in stored["counts"]))
+    # -- linking --------------------------------------------------------------------------------------------------------
+    def add_bands(
+        self, records: Records, bands: list[int], equal: Iterable[Numbers], progress: Progress | None
+    ) -> None:
+        """Link documents that share a key in these bands (numbers of key columns); those in `equal` are left out."""
+        is_equal = np.zeros(-(-self.n_documents // 8), np.uint8)
+        for numbers in equal:
+            np.bitwise_or.at(is_equal, numbers >> 3, np.uint8(1) << (numbers & 7).astype(np.uint8))
+        held = is_equal.nbytes + (self.parents.nbytes if self.parents is not None else 0)
+        room = max(self.room_bytes - held, self.room_bytes // 8)
+        steps = [(band, part) for band in bands for part in parts_of(len(records) * BYTES_PER_KEY, room)]
+        for i, (band, part) in enumerate(steps):
+            keys, numbers = records.keys(band, part)
+            left = (is_equal[numbers >> 3] >> (numbers & 7).astype(np.uint8)) & 1 == 0
+            keys, numbers = keys[left], numbers[left]
+            sort_pairs(keys, numbers)
+            self._add_sorted(keys, numbers)
+            if progress is not None:
+                progress((i + 1) / len(steps))
+
+    def _add_sorted(self, keys: Array, numbers: Array) -> None:
+        starts, ends = runs(keys)
+        sizes = ends - starts
+        if not len(sizes):
+            return
+        self.n_heavy += int(np.count_nonzero(sizes > HEAVY_BUCKET))
+        self.heaviest = max(self.heaviest, int(sizes.max()))
+        n = int(sizes.sum()) - len(sizes)
+        a, b = np.empty(n, np.uint32), np.empty(n, np.uint32)
+        n = star_edges(keys, numbers, a, b)
+        self.n_edges += n
+        if self.parents is not None:
+            link(self.parents, a[:n], b[:n])
+        else:
+            with open(self._edges, "ab") as file:
+                file.write(np.stack([a[:n], b[:n]], axis=1).tobytes())
+
+    # -- components -----------------------------------------------------------------------------------------------------
+    def clusters(self) -> NDArray[np.uint64]:
+        """root << 32 | number of every document that is linked to another one, ascending."""
+        if self.parents is None:
+            return self._spilled_clusters()
+        return _pairs(self.parents, None)
+
+    def _spilled_clusters(self) -> NDArray[np.uint64]:
+        """As above, with parents for documents that have an edge only."""
+        has_edge = np.zeros(self.n_documents, bool)
+        for edges in self._iter_edges():
+            has_edge[edges.ravel()] = True
+        nodes = np.flatnonzero(has_edge).astype(np.uint32)
+        del has_edge
+        if nodes.nbytes * 2 > self.room_bytes:
+            needed = nodes.nbytes * 2 + 200_000_000
+            raise BudgetError(
+                f"deduplication: {len(nodes):,} documents share a band with another one, which takes {needed / 1e9:.1f} GB; give "
+                f"--memory {-(-needed // 600_000_000)}GB, or more rows per band"
+            )
+        parents = np.arange(len(nodes), dtype=np.uint32)
+        for edges in self._iter_edges():
+            at = np.searchsorted(nodes, edges.ravel()).astype(np.uint32).reshape(-1, 2)
+            link(parents, np.ascontiguousarray(at[:, 0]), np.ascontiguousarray(at[:, 1]))
+        return _pairs(parents, nodes)
+
+    def _iter_edges(self) -> Iterable[NDArray[np.uint32]]:
+        with open(self._edges, "rb") as file:
+            while len(edges := np.fromfile(file, np.uint32, 2 * _CHUNK)):
+                yield edges.reshape(-1, 2)
 
 
-def link_bands(
-    linked: Linked,
-    records: Records,
-    bands: list[int],
-    equal: Decisions,
-    room_bytes: int,
-    progress: Progress | None = None,
-) -> None:
-    """Link the documents that share a key in these bands (numbers of key columns); those in `equal` are left out."""
-    is_equal = np.zeros(len(records), bool)
-    is_equal[equal.number] = True
-    room = max(room_bytes - linked.parents.nbytes - is_equal.nbytes, room_bytes // 8)
-    steps = [(band, part) for band in bands for part in parts_of(len(records) * BYTES_PER_KEY, room)]
-    for i, (band, part) in enumerate(steps):
-        keys, numbers = records.keys(band, part)
-        left = ~is_equal[numbers]
-        keys, numbers = keys[left], numbers[left]
-        sort_pairs(keys, numbers)
-        _link_sorted(linked, keys, numbers)
-        if progress is not None:
-            progress((i + 1) / len(steps))
-
-
-def _link_sorted(linked: Linked, keys: Array, numbers: Array) -> None:
-    starts, ends = runs(keys)
-    sizes = ends - starts
-    if not len(sizes):
-        return
-    linked.n_heavy += int(np.count_nonzero(sizes > HEAVY_BUCKET))
-    linked.heaviest = max(linked.heaviest, int(sizes.max()))
-    n = int(sizes.sum()) - len(sizes)
-    a, b = np.empty(n, np.uint32), np.empty(n, np.uint32)
-    n = star_edges(keys, numbers, a, b)
-    link(linked.parents, a[:n], b[:n])
-    linked.n_edges += n
-
-
-def clusters(linked: Linked) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """(number, root) of every document that is linked to another one, by root and number."""
-    roots(linked.parents)
-    member = np.flatnonzero(linked.parents != np.arange(len(linked.parents), dtype=np.uint32)).astype(np.uint32)
-    root = linked.parents[member]
+def _pairs(parents: Numbers, nodes: Numbers | None) -> NDArray[np.uint64]:
+    """Components of at least two as root << 32 | number; `nodes`: what the parents' positions stand for."""
+    roots(parents)
+    member = np.flatnonzero(parents != np.arange(len(parents), dtype=np.uint32)).astype(np.uint32)
+    root = parents[member]
     heads = np.unique(root)
     number, root = np.concatenate([heads, member]), np.concatenate([heads, root])
-    order = np.lexsort((number, root))
-    return number[order], root[order]
+    if nodes is not None:
+        number, root = nodes[number], nodes[root]
+    pairs: NDArray[np.uint64] = root.astype(np.uint64) << np.uint64(32) | number
+    pairs.sort()
+    return pairs
 
 
-def component_facts(root: Any) -> dict[str, Any]:
+def component_facts(pairs: Any) -> dict[str, Any]:
     """Sizes of the components before verification, for the report."""
-    from tamis.dedup.solver import histogram
+    from tamis.dedup.solver import LARGE, histogram
 
-    sizes = np.unique(root, return_counts=True)[1] if len(root) else np.empty(0, np.int64)
+    root = (pairs >> np.uint64(32)).astype(np.uint32)
+    cuts = (
+        np.concatenate([[0], np.flatnonzero(root[1:] != root[:-1]) + 1, [len(root)]]) if len(root) else np.zeros(1, int)
+    )
+    sizes = np.diff(cuts)
     return {
         "n_components": len(sizes),
         "largest_component": int(sizes.max()) if len(sizes) else 0,
-        "component_sizes": histogram(sizes),
+        "component_sizes": histogram(np.bincount(np.minimum(sizes, LARGE))) if len(sizes) else {},
     }

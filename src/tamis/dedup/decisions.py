@@ -1,5 +1,8 @@
 """What a deduplication decided: which documents go, for which ones, and how alike they are.
 
+Decisions are found in the order of keys and needed in the order of documents, and there may be nearly as many as documents. So
+they go to files by ranges of document numbers (16 bytes each), and each range is sorted on its own.
+
 Kept in two forms. For people, `duplicates/*.parquet`: ids (AddId's: number of the file and offset in it), paths, similarity,
 group size. For the pass that removes, `removal/*.npy`: the same by place, sorted, so that a worker reads only its own range.
 """
@@ -7,7 +10,7 @@ group size. For the pass that removes, `removal/*.npy`: the same by place, sorte
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +23,8 @@ from numpy.typing import NDArray
 from tamis.dedup.records import Records
 
 _CHUNK = 1 << 18
+_ROW = np.dtype([("number", "<u4"), ("kept", "<u4"), ("similarity", "<f4"), ("size", "<u4")])
+BYTES_PER_DECISION = 160  # of one range while it is sorted and its places are looked up
 
 
 @dataclass
@@ -45,61 +50,124 @@ class Decisions:
         )
 
 
-def write_removal(decisions: Decisions, records: Records, folder: str) -> None:
-    """The removal table: places of the documents that go and of those that stay for them."""
-    gone = records.gather(["file", "offset"], decisions.number)
-    order = np.argsort(decisions.kept, kind="stable")
-    stay = records.gather(["file", "offset"], decisions.kept[order])
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    columns = {
-        "file": gone["file"], "offset": gone["offset"], "kept_file": stay["file"][back],
-        "kept_offset": stay["offset"][back], "similarity": decisions.similarity,
-    }  # fmt: skip
-    _save(folder, columns)
+class DecisionFiles:
+    """Decisions on disk. Add them in any order; they come back by document number, a range at a time."""
+
+    def __init__(self, folder: str, n_documents: int, room_bytes: int, fresh: bool = True) -> None:
+        n_ranges = max(1, -(-n_documents * BYTES_PER_DECISION // max(1, room_bytes)))
+        self._per_range = -(-max(1, n_documents) // n_ranges)
+        self._paths = [os.path.join(folder, f"{k:05d}.bin") for k in range(n_ranges)]
+        os.makedirs(folder, exist_ok=True)
+        if fresh:
+            for path in self._paths:
+                open(path, "wb").close()
+
+    def add(self, number: Any, kept: Any, similarity: Any, size: Any) -> None:
+        rows = np.empty(len(number), _ROW)
+        rows["number"], rows["kept"], rows["similarity"], rows["size"] = number, kept, similarity, size
+        which = rows["number"] // np.uint32(self._per_range)
+        for k in np.unique(which).tolist():
+            with open(self._paths[k], "ab") as file:
+                file.write((rows if len(self._paths) == 1 else rows[which == k]).tobytes())
+
+    def __len__(self) -> int:
+        return sum(os.path.getsize(path) for path in self._paths) // _ROW.itemsize
+
+    def __iter__(self) -> Iterator[Decisions]:
+        for path in self._paths:
+            rows = np.fromfile(path, _ROW)
+            if len(rows):
+                yield Decisions.of(rows["number"], rows["kept"], rows["similarity"], rows["size"])
+
+    def numbers(self) -> Iterator[NDArray[np.uint32]]:
+        """The numbers alone, unsorted, a range at a time."""
+        for path in self._paths:
+            yield np.fromfile(path, _ROW)["number"]
 
 
-def write_places(numbers: NDArray[np.uint32], records: Records, folder: str) -> None:
-    """A table of places alone, for documents given by ascending numbers."""
-    _save(folder, records.gather(["file", "offset"], numbers))
+class PlaceTable:
+    """A table of places that workers read by range: columns as raw .npy files, written a piece at a time, in input order.
 
+    `starts`, the first row of each file, is written last: a table without it is not whole.
+    """
 
-def _save(folder: str, columns: dict[str, NDArray[Any]]) -> None:
-    """`starts`, the first row of each file, is written last: a table without it is not whole."""
-    os.makedirs(folder, exist_ok=True)
-    file = columns["file"]
-    n_files = int(file.max()) + 1 if len(file) else 0
-    columns["starts"] = np.searchsorted(file, np.arange(n_files + 1)).astype(np.int64)
-    for name, values in columns.items():
-        np.save(os.path.join(folder, name + ".npy"), values)
+    def __init__(self, folder: str, columns: dict[str, str]) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self._folder, self._columns = folder, columns
+        self._files = {name: open(self._path(name) + ".raw", "wb") for name in columns}  # noqa: SIM115 - closed in close()
+        self._n_rows = 0
+        self._by_file = np.zeros(0, np.int64)
 
-
-def write_duplicates(decisions: Decisions, folder: str, removal: str, paths: Sequence[str]) -> list[str]:
-    """The table for people, from the removal table, a quarter of a million rows at a time."""
-    os.makedirs(folder, exist_ok=True)
-    at = {
-        n: np.load(os.path.join(removal, n + ".npy"), mmap_mode="r")
-        for n in ("file", "offset", "kept_file", "kept_offset")
-    }
-    names = pa.array(list(paths), pa.large_string())
-    written = []
-    for k, first in enumerate(range(0, len(decisions), _CHUNK)):
-        part = slice(first, first + _CHUNK)
-        table = pa.table(
-            {
-                "id": place_ids(at["file"][part], at["offset"][part]),
-                "kept_id": place_ids(at["kept_file"][part], at["kept_offset"][part]),
-                "similarity": pa.array(decisions.similarity[part]),
-                "group_size": pa.array(decisions.size[part]),
-                "path": names.take(pa.array(np.array(at["file"][part]))).dictionary_encode(),
-                "kept_path": names.take(pa.array(np.array(at["kept_file"][part]))).dictionary_encode(),
-            }
+    def add(self, **columns: NDArray[Any]) -> None:
+        for name, values in columns.items():
+            self._files[name].write(np.ascontiguousarray(values, self._columns[name]).tobytes())
+        self._n_rows += len(columns["file"])
+        counts = (
+            np.bincount(columns["file"], minlength=len(self._by_file)) if len(columns["file"]) else self._by_file * 0
         )
-        path = os.path.join(folder, f"part-{k:05d}.parquet")
-        pq.write_table(table, path + ".tmp", compression="zstd")
-        os.replace(path + ".tmp", path)
-        written.append(path)
-    return written
+        counts[: len(self._by_file)] += self._by_file
+        self._by_file = counts
+
+    def close(self) -> None:
+        for name, file in self._files.items():
+            file.close()
+            mapped = np.memmap(self._path(name) + ".raw", self._columns[name], "r") if self._n_rows else np.empty(0)
+            np.save(self._path(name) + ".npy", np.asarray(mapped, self._columns[name]))
+            del mapped
+            os.unlink(self._path(name) + ".raw")
+        np.save(self._path("starts") + ".npy", np.concatenate([[0], np.cumsum(self._by_file)]).astype(np.int64))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+
+def write_tables(found: DecisionFiles, records: Records, removal: str, duplicates: str, paths: Sequence[str]) -> None:
+    """Both tables: places of the documents that go and of those that stay for them."""
+    columns = {"file": "<i4", "offset": "<i8", "kept_file": "<i4", "kept_offset": "<i8", "similarity": "<f4"}
+    table = PlaceTable(removal, columns)
+    os.makedirs(duplicates, exist_ok=True)
+    names = pa.array(list(paths), pa.large_string())
+    n_written = 0
+    for part in found:
+        gone = records.gather(["file", "offset"], part.number)
+        order = np.argsort(part.kept, kind="stable")
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        stay = records.gather(["file", "offset"], part.kept[order])
+        rows = {
+            "file": gone["file"], "offset": gone["offset"], "kept_file": stay["file"][back],
+            "kept_offset": stay["offset"][back], "similarity": part.similarity,
+        }  # fmt: skip
+        table.add(**rows)
+        for first in range(0, len(part), _CHUNK):
+            cut = {name: values[first : first + _CHUNK] for name, values in rows.items()}
+            cut["group_size"] = part.size[first : first + _CHUNK]
+            _write_duplicates(cut, names, os.path.join(duplicates, f"part-{n_written:05d}.parquet"))
+            n_written += 1
+    table.close()
+
+
+def write_places(numbers: Any, records: Records, folder: str) -> None:
+    """A table of places alone, for documents given by arrays of ascending numbers."""
+    table = PlaceTable(folder, {"file": "<i4", "offset": "<i8"})
+    for part in numbers:
+        table.add(**records.gather(["file", "offset"], part))
+    table.close()
+
+
+def _write_duplicates(rows: dict[str, NDArray[Any]], names: pa.Array, path: str) -> None:
+    table = pa.table(
+        {
+            "id": place_ids(rows["file"], rows["offset"]),
+            "kept_id": place_ids(rows["kept_file"], rows["kept_offset"]),
+            "similarity": pa.array(rows["similarity"]),
+            "group_size": pa.array(rows["group_size"]),
+            "path": names.take(pa.array(rows["file"])).dictionary_encode(),
+            "kept_path": names.take(pa.array(rows["kept_file"])).dictionary_encode(),
+        }
+    )
+    pq.write_table(table, path + ".tmp", compression="zstd")
+    os.replace(path + ".tmp", path)
 
 
 def place_ids(files: Any, offsets: Any) -> pa.Array:

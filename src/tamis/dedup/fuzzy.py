@@ -7,73 +7,115 @@ the candidates are. Without verification the first call decides. Both can be rep
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.dedup.bands import Linked, clusters, component_facts, link_bands
-from tamis.dedup.decisions import Decisions, write_places
+from tamis.dedup.bands import Linked, component_facts
+from tamis.dedup.decisions import DecisionFiles, write_places
 from tamis.dedup.groups import exact_duplicates
 from tamis.dedup.records import Array, Records
 
+BYTES_PER_CANDIDATE = 200  # while a slice of the components is looked up and ordered
 Say = Any
 
 
 def link_pass(folder: str, records: Records, bands: list[int], room_bytes: int, say: Say) -> None:
-    """Link the bands of one pass into folder/linked.npz; with the first pass equal documents are found, too."""
-    path, equal_path = os.path.join(folder, "linked.npz"), os.path.join(folder, "equal.npz")
-    if not os.path.exists(path):
-        equal = exact_duplicates(records, room_bytes, say("equal texts"))
-        _save(equal_path, equal)
-        linked = Linked(np.arange(len(records), dtype=np.uint32))
-    else:
-        equal, linked = _load(equal_path), Linked.load(path)
-    link_bands(linked, records, bands, equal, room_bytes, say("shared bands"))
-    linked.save(path)
+    """Link the bands of one pass; with the first pass equal documents are found, too."""
+    marker = os.path.join(folder, "equal.done")
+    first = not os.path.exists(marker)
+    equal = _equal(folder, records, room_bytes, first)
+    if first:
+        exact_duplicates(records, equal, room_bytes, say("equal texts"))
+        open(marker, "wb").close()
+    linked = Linked(folder, len(records), room_bytes)
+    linked.begin()
+    linked.add_bands(records, bands, equal.numbers(), say("shared bands"))
+    linked.save()
 
 
-def find_candidates(folder: str, records: Records) -> dict[str, Any]:
+def _equal(folder: str, records: Records, room_bytes: int, fresh: bool = False) -> DecisionFiles:
+    return DecisionFiles(os.path.join(folder, "equal"), len(records), room_bytes, fresh)
+
+
+def find_candidates(folder: str, records: Records, room_bytes: int) -> dict[str, Any]:
     """Components, and the table of places whose texts are needed to verify them."""
-    linked = Linked.load(os.path.join(folder, "linked.npz"))
-    number, root = clusters(linked)
-    np.savez(os.path.join(folder, "clusters.npz"), number=number, root=root)
-    write_places(np.sort(number), records, os.path.join(folder, "candidates"))
+    linked = Linked(folder, len(records), room_bytes)
+    linked.begin()
+    pairs = linked.clusters()
+    np.save(os.path.join(folder, "clusters.npy"), pairs)
     facts = {"n_edges": linked.n_edges, "n_heavy_buckets": linked.n_heavy, "largest_bucket": linked.heaviest}
-    return {"n_candidates": len(number), **facts, **component_facts(root)}
+    facts |= {"n_candidates": len(pairs), **component_facts(pairs)}
+    numbers = (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    del pairs, linked
+    numbers.sort()
+    np.save(os.path.join(folder, "candidates.npy"), numbers)
+    step = max(1, room_bytes // BYTES_PER_CANDIDATE)
+    slices = (numbers[a : a + step] for a in range(0, len(numbers), step))
+    write_places(slices, records, os.path.join(folder, "candidates"))
+    return facts
 
 
 def decide(
     folder: str, records: Records, task: dict[str, Any], room_bytes: int, say: Say
-) -> tuple[Decisions, dict[str, Any]]:
+) -> tuple[DecisionFiles, dict[str, Any]]:
     """All duplicates: equal texts, and what resembles a document that stays."""
-    equal = _load(os.path.join(folder, "equal.npz"))
-    with np.load(os.path.join(folder, "clusters.npz"), allow_pickle=False) as stored:
-        number, root = stored["number"], stored["root"]
-    order = np.argsort(number, kind="stable")
-    facts = records.gather(["rank", "hi", "lo", "length"], number[order])
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    rank, hi, lo, length = (facts[n][back] for n in ("rank", "hi", "lo", "length"))
-    # Best first: by rank; then by content, which is the same in whatever order the files come; then by place.
-    by = np.lexsort((number, lo, hi, rank, root))
-    number, root, length = number[by], root[by], length[by]
+    pairs = np.load(os.path.join(folder, "clusters.npy"), mmap_mode="r")
     told: dict[str, Any] = {}
+    progress = say("comparing")
+    slices = _slices(pairs, max(1, room_bytes // BYTES_PER_CANDIDATE))
+    parts = []
     if task.get("threshold") is None:
-        gone, kept, similarity = _all_but_the_first(number, root)
+        for part, done in slices:
+            parts.append(_all_but_the_first(*_ordered(part, records)))
+            progress(done)
     else:
         from tamis.dedup.texts import Texts
         from tamis.dedup.verify import Verifier, verify_components
 
-        texts = Texts(task["texts"], np.sort(number))
+        texts = Texts(task["texts"], np.load(os.path.join(folder, "candidates.npy")))
         verifier = Verifier(texts, float(task["threshold"]), task["n"], task["unit"], task["seed"], room_bytes // 4)
-        gone, kept, similarity = verify_components(verifier, number, root, length, say("comparing"))
+        for part, done in slices:
+            parts.append(verify_components(verifier, *_ordered(part, records)))
+            progress(done)
         texts.close()
         told = {"n_compared": verifier.n_compared, "n_beyond_leaders": verifier.n_capped}
-    return _joined(equal, gone, kept, similarity), {**told, "n_equal": len(equal), "n_similar": len(gone)}
+    gone, kept, similarity = (
+        np.concatenate([p[k] for p in parts]) if parts else np.empty(0, np.uint32) for k in range(3)
+    )
+    equal = _equal(folder, records, room_bytes)
+    n_equal = len(equal)
+    found = _joined(folder, records, equal, gone, kept, similarity, room_bytes)
+    return found, {**told, "n_equal": n_equal, "n_similar": len(gone)}
 
 
-def _all_but_the_first(number: Array, root: Array) -> tuple[Array, Array, Array]:
+def _slices(pairs: Any, step: int) -> Iterator[tuple[NDArray[np.uint64], float]]:
+    """Whole components, about `step` documents at a time."""
+    first = 0
+    while first < len(pairs):
+        last = min(first + step, len(pairs))
+        while last < len(pairs) and pairs[last] >> np.uint64(32) == pairs[last - 1] >> np.uint64(32):
+            last += 1
+        yield np.array(pairs[first:last]), last / len(pairs)
+        first = last
+
+
+def _ordered(pairs: NDArray[np.uint64], records: Records) -> tuple[Array, Array, Array]:
+    """(number, root, length): components one after the other, each best first.
+
+    By rank; then by content, which is the same in whatever order the files come; then by place.
+    """
+    number, root = (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32), (pairs >> np.uint64(32)).astype(np.uint32)
+    order = np.argsort(number, kind="stable")
+    facts = records.gather(["rank", "hi", "lo", "length"], number[order])
+    number, root = number[order], root[order]
+    by = np.lexsort((number, facts["lo"], facts["hi"], facts["rank"], root))
+    return number[by], root[by], facts["length"][by]
+
+
+def _all_but_the_first(number: Array, root: Array, length: Array) -> tuple[Array, Array, Array]:
     first = np.ones(len(number), bool)
     first[1:] = root[1:] != root[:-1]
     head = np.flatnonzero(first)
@@ -82,28 +124,27 @@ def _all_but_the_first(number: Array, root: Array) -> tuple[Array, Array, Array]
     return number[~first], kept[~first], np.full(int((~first).sum()), np.nan, np.float32)
 
 
-def _joined(equal: Decisions, gone: Array, kept: Array, similarity: Array) -> Decisions:
-    """Equal documents go where the one they equal goes."""
+def _joined(
+    folder: str, records: Records, equal: DecisionFiles, gone: Array, kept: Array, similarity: Array, room_bytes: int
+) -> DecisionFiles:
+    """Equal documents go where the one they equal goes. Sizes count everything that goes for the same document."""
     order = np.argsort(gone, kind="stable")
     gone, kept, similarity = gone[order], kept[order], similarity[order]
-    at = np.minimum(np.searchsorted(gone, equal.kept), max(len(gone) - 1, 0))
-    moved = gone[at] == equal.kept if len(gone) else np.zeros(len(equal), bool)
-    equal_kept = np.where(moved, kept[at], equal.kept) if len(gone) else equal.kept
-    equal_similarity = np.where(moved, similarity[at], np.float32(1)) if len(gone) else equal.similarity
-    number = np.concatenate([equal.number, gone])
-    all_kept = np.concatenate([equal_kept, kept])
-    _, inverse, counts = np.unique(all_kept, return_inverse=True, return_counts=True)
-    size = counts[inverse] + 1 if len(all_kept) else np.empty(0, np.int64)
-    return Decisions.of(number, all_kept, np.concatenate([equal_similarity, similarity]), size)
+    sizes = np.ones(len(records), np.uint32)
+    np.add.at(sizes, kept, np.uint32(1))
 
+    def moved(part_kept: Array) -> tuple[Array, Array]:
+        if not len(gone):
+            return part_kept, np.ones(len(part_kept), np.float32)
+        at = np.minimum(np.searchsorted(gone, part_kept), len(gone) - 1)
+        also = gone[at] == part_kept
+        return np.where(also, kept[at], part_kept), np.where(also, similarity[at], np.float32(1))
 
-def _save(path: str, decisions: Decisions) -> None:
-    with open(path + ".tmp", "wb") as file:
-        np.savez(file, number=decisions.number, kept=decisions.kept, size=decisions.size)
-    os.replace(path + ".tmp", path)
-
-
-def _load(path: str) -> Decisions:
-    with np.load(path, allow_pickle=False) as stored:
-        ones: NDArray[np.float32] = np.ones(len(stored["number"]), np.float32)
-        return Decisions(stored["number"], stored["kept"], ones, stored["size"])
+    for part in equal:
+        np.add.at(sizes, moved(part.kept)[0], np.uint32(1))
+    found = DecisionFiles(os.path.join(folder, "found"), len(records), room_bytes)
+    found.add(gone, kept, similarity, sizes[kept])
+    for part in equal:
+        stays, alike = moved(part.kept)
+        found.add(part.number, stays, alike, sizes[stays])
+    return found

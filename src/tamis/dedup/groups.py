@@ -7,24 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from tamis.dedup.decisions import Decisions
+from tamis.dedup.decisions import DecisionFiles
 from tamis.dedup.records import Array, Records, parts_of
 from tamis.dedup.sorting import runs, sort_pairs
 
-BYTES_PER_KEY = 48  # a key and a number (12), the room to sort them, and what is gathered for duplicates
+BYTES_PER_KEY = (
+    120  # a key and a number (12), the room to sort them (20), and what is gathered where all are duplicates
+)
 Progress = Callable[[float], None]
 
 
-def exact_duplicates(records: Records, room_bytes: int, progress: Progress | None = None) -> Decisions:
-    """Of every group of equal hashes the document with the smallest (rank, number) stays."""
-    found = []
+def exact_duplicates(records: Records, found: DecisionFiles, room_bytes: int, progress: Progress | None = None) -> None:
+    """Of every group of equal hashes the document with the smallest (rank, number) stays; the others go to `found`."""
     parts = parts_of(len(records) * BYTES_PER_KEY, room_bytes)
     for i, part in enumerate(parts):
-        found.append(_of_part(records, part))
+        number, kept, size = _of_part(records, part)
+        found.add(number, kept, np.ones(len(number)), size)
         if progress is not None:
             progress((i + 1) / len(parts))
-    number, kept, size = (np.concatenate([f[k] for f in found]) for k in range(3))
-    return Decisions.of(number, kept, np.ones(len(number)), size)
 
 
 def _of_part(records: Records, part: tuple[int, int]) -> tuple[Array, Array, Array]:

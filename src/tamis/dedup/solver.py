@@ -14,23 +14,24 @@ from typing import Any
 
 import numpy as np
 
-from tamis.dedup.decisions import Decisions, write_duplicates, write_removal
-from tamis.dedup.notes import write_json
+from tamis.dedup.decisions import DecisionFiles, write_tables
+from tamis.dedup.notes import read_json, write_json
 from tamis.dedup.records import Records
 from tamis.errors import TamisError, UsageError
 
 
 def solve(folder: str) -> None:
     """The steps that task.json names, in order. Each leaves a file by which the driver knows that it is done."""
-    with open(os.path.join(folder, "task.json"), encoding="utf-8") as file:
-        task = json.load(file)
+    task = read_json(os.path.join(folder, "task.json"))
     room = int(task["room_bytes"])
     for step in task["steps"]:
         if step == "exact":
             from tamis.dedup.groups import exact_duplicates
 
             records = Records(task["records"])
-            _conclude(folder, task, records, exact_duplicates(records, room, _say("equal texts")), {})
+            found = DecisionFiles(os.path.join(folder, "found"), len(records), room)
+            exact_duplicates(records, found, room, _say("equal texts"))
+            _conclude(folder, task, records, found, {})
         elif step == "link":
             from tamis.dedup.fuzzy import link_pass
 
@@ -38,65 +39,76 @@ def solve(folder: str) -> None:
         elif step == "candidates":
             from tamis.dedup.fuzzy import find_candidates
 
-            write_json(os.path.join(folder, "candidates.json"), find_candidates(folder, Records(task["records"])))
+            write_json(os.path.join(folder, "candidates.json"), find_candidates(folder, Records(task["records"]), room))
         elif step == "decide":
             from tamis.dedup.fuzzy import decide
 
             records = Records(task["records"])
-            decisions, facts = decide(folder, records, task, room, _say)
-            with open(os.path.join(folder, "candidates.json"), encoding="utf-8") as file:
-                facts = {**json.load(file), **facts}
-            _conclude(folder, task, records, decisions, facts)
+            found, facts = decide(folder, records, task, room, _say)
+            _conclude(folder, task, records, found, {**read_json(os.path.join(folder, "candidates.json")), **facts})
+        elif step == "ids":
+            from tamis.dedup.idtable import build, check_ids
+
+            records = Records(task["records"])
+            n_null = check_ids(records, task["field"], task["id_paths"])
+            n_ids = build(records, os.path.join(folder, "ids"), room)
+            write_json(os.path.join(folder, "summary.json"), {"n_ids": n_ids, "n_rows_without_id": n_null})
+        elif step == "lines":
+            from tamis.dedup.lines import cut_lines
+
+            write_json(os.path.join(folder, "summary.json"), cut_lines(folder, task, room, _say))
         else:
             raise UsageError(f"deduplication: unknown step {step!r}")
 
 
-def _conclude(folder: str, task: dict[str, Any], records: Records, decisions: Decisions, facts: dict[str, Any]) -> None:
-    removal = os.path.join(folder, "removal")
-    write_removal(decisions, records, removal)
-    with open(task["paths"], encoding="utf-8") as file:
-        paths = json.load(file)
-    write_duplicates(decisions, task["duplicates"], removal, paths)
-    write_json(os.path.join(folder, "summary.json"), summarize(records, decisions, len(paths)) | facts)
+def _conclude(folder: str, task: dict[str, Any], records: Records, found: DecisionFiles, facts: dict[str, Any]) -> None:
+    paths = read_json(task["paths"])
+    write_tables(found, records, os.path.join(folder, "removal"), task["duplicates"], paths)
+    write_json(os.path.join(folder, "summary.json"), summarize(records, found, len(paths)) | facts)
 
 
-def summarize(records: Records, decisions: Decisions, n_files: int) -> dict[str, Any]:
+def summarize(records: Records, found: DecisionFiles, n_files: int) -> dict[str, Any]:
     """Counts for the report and the seat belts."""
     total, gone = np.zeros(n_files, np.int64), np.zeros(n_files, np.int64)
-    n_without_text = removed_bytes = 0
-    lengths = records.iter_column("length")
-    for (first, file), (_, length) in zip(records.iter_column("file"), lengths, strict=True):
+    sizes = np.zeros(0, np.int64)  # by how many groups there are of each size, up to a bound
+    n_without_text = removed_bytes = largest = 0
+    for _, file in records.iter_column("file"):
         total += np.bincount(file, minlength=n_files)
+    for _, length in records.iter_column("length"):
         n_without_text += int(np.count_nonzero(length < 0))
-        a, b = np.searchsorted(decisions.number, [first, first + len(file)])
-        rows = decisions.number[a:b].astype(np.int64) - first
-        gone += np.bincount(file[rows], minlength=n_files)
-        removed_bytes += int(length[rows].sum())
-    kept = np.unique(decisions.kept)
-    sizes = (
-        decisions.size[np.unique(decisions.kept, return_index=True)[1]] if len(decisions) else np.empty(0, np.uint32)
-    )
+    for part in found:
+        facts = records.gather(["file", "length"], part.number)
+        gone += np.bincount(facts["file"], minlength=n_files)
+        removed_bytes += int(facts["length"].sum())
+        # A group of n has n - 1 rows: each row counts as 1/(n - 1) of it, summed by size.
+        largest = max(largest, int(part.size.max()))
+        counts = np.bincount(np.minimum(part.size, LARGE), minlength=len(sizes))
+        counts[: len(sizes)] += sizes
+        sizes = counts
+    at = np.arange(len(sizes))
+    groups = np.divide(sizes, at - 1, out=np.zeros(len(sizes)), where=at > 1).round().astype(np.int64)
     return {
         "n_documents": len(records),
         "n_without_text": n_without_text,
-        "n_duplicates": len(decisions),
+        "n_duplicates": len(found),
         "duplicate_text_bytes": removed_bytes,
-        "n_groups": len(kept),
-        "largest_group": int(sizes.max()) if len(sizes) else 0,
-        "group_sizes": histogram(sizes),
+        "n_groups": int(groups.sum()),
+        "largest_group": largest,
+        "group_sizes": histogram(groups),
         "documents_by_file": total.tolist(),
         "duplicates_by_file": gone.tolist(),
     }
 
 
-def histogram(sizes: Any) -> dict[str, int]:
-    """How many groups have 2, 3-4, 5-8, ... members."""
+LARGE = 1 << 20  # groups above this size are counted as if they had it
+
+
+def histogram(by_size: Any) -> dict[str, int]:
+    """How many groups have 2, 3-4, 5-8, ... members; `by_size[n]` have n."""
     found: dict[str, int] = {}
-    low = 2
-    high = 2
-    while len(sizes) and low <= int(sizes.max()):
-        n = int(np.count_nonzero((sizes >= low) & (sizes <= high)))
-        found[str(low) if low == high else f"{low}-{high}"] = n
+    low = high = 2
+    while low < len(by_size):
+        found[str(low) if low == high else f"{low}-{high}"] = int(by_size[low : high + 1].sum())
         low, high = high + 1, high * 2
     return found
 

@@ -8,7 +8,8 @@ a giant component some that could go stay, but none goes that resembles nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from tamis.kernels.buffers import string_buffers
 from tamis.kernels.sketch.similarity import similarities
 
 MAX_LEADERS = 64
-Progress = Callable[[float], None]
 
 
 class Verifier:
@@ -79,16 +79,13 @@ def verify_components(
     member: NDArray[np.uint32],
     root: NDArray[np.uint32],
     length: NDArray[np.int64],
-    progress: Progress | None = None,
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """(number, kept, similarity) over all components. `member` comes by root, and within one best first."""
     cuts = (
         np.concatenate([[0], np.flatnonzero(root[1:] != root[:-1]) + 1, [len(root)]]) if len(root) else np.zeros(1, int)
     )
     found: list[tuple[int, int, float]] = []
-    for k, (a, b) in enumerate(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)):
+    for a, b in itertools.pairwise(cuts.tolist()):
         found += verifier.verify(member[a:b], length[a:b])
-        if progress is not None and k % 1000 == 0:
-            progress(b / len(root))
     columns = list(zip(*found, strict=True)) if found else [(), (), ()]
     return np.array(columns[0], np.uint32), np.array(columns[1], np.uint32), np.array(columns[2], np.float32)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tamis.engine.dropped import Seen
 from tamis.engine.ledger import StageBook
 from tamis.engine.rejections import Rejections
 from tamis.errors import PipelineError
@@ -63,7 +64,7 @@ def _run_chunk(
 ) -> list[Task[Any]]:
     parents = [t for t in tasks if isinstance(t, DocumentBatch)]
     _number(parents)
-    before = _identities(parents)
+    before, seen = _identities(parents), Seen(parents)
     book.into.add(len(before[0]), hash128.sum128(*before))
     stage._consume_drops()  # what a failed attempt left behind
     try:
@@ -87,10 +88,12 @@ def _run_chunk(
                 _root(result)
                 result._serial = np.full(result.num_items, -1, dtype=np.int64)
     notes = [n if n.reason != stage.name else n._replace(reason=label) for n in stage._consume_drops()]
-    gone = _account(book, label, before, [r for r in results or () if isinstance(r, DocumentBatch)], notes)
-    if rejections is not None:
-        for serials, note in gone:
-            rejections.add(parents, serials, label, note.reason, note.values, note.threshold)
+    documents = [r for r in results or () if isinstance(r, DocumentBatch)]
+    for serials, note in _account(book, label, before, documents, notes):
+        identity = hash128.sum128(*before, serials)
+        book.drop(note.reason, len(serials), identity, seen.n_bytes(serials), seen.examples(serials))
+        if rejections is not None:
+            rejections.add(seen.batches, serials, label, note.reason, note.values, note.threshold)
     return list(results or ())
 
 
@@ -120,7 +123,7 @@ def _account(
 ) -> list[tuple[np.ndarray[Any, Any], DropNote]]:
     """Where did each document go? By serial: kept once, copied, or gone; rows without one are new.
 
-    Returns the dropped documents with why they went.
+    Returns the dropped documents with why they went, which the caller enters into the book.
     """
     n = len(before[0])
     serials = np.concatenate([b.serial for b in results]) if results else np.empty(0, np.int64)
@@ -140,8 +143,6 @@ def _account(
             dropped.append((serials[chosen], note._replace(values=values)))
             gone[serials] = False
         dropped.append((np.flatnonzero(gone), DropNote((), label, None, "")))
-        for serials, note in dropped:
-            book.drop(note.reason, len(serials), hash128.sum128(*before, serials))
     ordinal = 0
     for batch in results:
         ordinal = _identify_results(batch, kept, before, book, ordinal)

@@ -3,15 +3,20 @@
 A document's identity is the content hash of its record at the source; identities are summed modulo 2**128, so sums do not
 depend on order. At each stage: in = out (same documents) + dropped + consumed (replaced by derived documents). Derived
 documents get identities made from their parents'. The books of all partitions are added up and must balance at the end.
+
+Dropped documents are also counted in bytes, with a few examples per reason: see engine/dropped.py for what these mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 MODULUS = 1 << 128
+MAX_EXAMPLES = 3
+Example = tuple[int, int, str | None]
+"""A document: number of its input file, offset (or row number) in it, both -1 where unknown, and its id if it has one."""
 
 
 @dataclass
@@ -37,27 +42,59 @@ class Tally:
 
 
 @dataclass
+class Dropped(Tally):
+    """Documents that went for one reason. The examples are the first in input order, whatever order books are merged in."""
+
+    n_bytes: int = 0
+    examples: list[Example] = field(default_factory=list)
+
+    def note(self, n_bytes: int, examples: Iterable[Example]) -> None:
+        self.n_bytes += n_bytes
+        found = {*self.examples, *examples}
+        self.examples = sorted(found, key=lambda e: (e[0], e[1], e[2] or ""))[:MAX_EXAMPLES]
+
+    def merge(self, other: Tally) -> None:
+        super().merge(other)
+        if isinstance(other, Dropped):
+            self.note(other.n_bytes, other.examples)
+
+    def to_list(self) -> list[Any]:
+        return [*super().to_list(), self.n_bytes, [list(e) for e in self.examples]]
+
+    @classmethod
+    def from_list(cls, values: list[Any]) -> Dropped:
+        """Books of earlier versions hold a number and an identity only."""
+        made = cls(int(values[0]), int(values[1], 16))
+        if len(values) > 2:
+            examples = [(int(f), int(o), None if i is None else str(i)) for f, o, i in values[3][:MAX_EXAMPLES]]
+            made.note(int(values[2]), examples)
+        return made
+
+
+@dataclass
 class StageBook:
     """What one stage did with its documents."""
 
     name: str
     into: Tally = field(default_factory=Tally)
     out: Tally = field(default_factory=Tally)  # same documents, perhaps with changed fields
-    dropped: dict[str, Tally] = field(default_factory=dict)  # by reason
+    dropped: dict[str, Dropped] = field(default_factory=dict)  # by reason
     consumed: Tally = field(default_factory=Tally)  # parents that derived documents replace
     derived: Tally = field(default_factory=Tally)  # new documents
     seconds: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)  # what the stage counted itself, added up
 
-    def drop(self, reason: str, n: int, identity: int) -> None:
+    def drop(self, reason: str, n: int, identity: int, n_bytes: int = 0, examples: Iterable[Example] = ()) -> None:
         if n:
-            self.dropped.setdefault(reason, Tally()).add(n, identity)
+            tally = self.dropped.setdefault(reason, Dropped())
+            tally.add(n, identity)
+            tally.note(n_bytes, examples)
 
     def merge(self, other: StageBook) -> None:
         for name in ("into", "out", "consumed", "derived"):
             getattr(self, name).merge(getattr(other, name))
         for reason, tally in other.dropped.items():
-            self.dropped.setdefault(reason, Tally()).merge(tally)
+            self.dropped.setdefault(reason, Dropped()).merge(tally)
         self.seconds += other.seconds
         self.count(other.metrics)
 
@@ -93,7 +130,7 @@ class StageBook:
         book = cls(str(data["name"]))
         for name in ("into", "out", "consumed", "derived"):
             setattr(book, name, Tally.from_list(data[name]))
-        book.dropped = {str(k): Tally.from_list(v) for k, v in data["dropped"].items()}
+        book.dropped = {str(k): Dropped.from_list(v) for k, v in data["dropped"].items()}
         book.seconds = float(data["seconds"])
         book.metrics = {str(k): float(v) for k, v in data.get("metrics", {}).items()}
         return book

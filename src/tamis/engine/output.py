@@ -71,7 +71,7 @@ def _write_arrow(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) ->
     Between passes of one workflow only: the stage gives all batches the same columns, and what identifies a row's content
     here is the document it was made from.
     """
-    tables = [b.to_pyarrow().drop_columns([ROW_ID]) for b in batches]
+    tables = [b.to_pyarrow(b._only).drop_columns([ROW_ID]) for b in batches]
     with pa.OSFile(path, "wb") as out, pa.ipc.new_file(out, tables[0].schema) as writer:
         for batch, table in zip(batches, tables, strict=True):
             assert batch._identity is not None

@@ -1,14 +1,17 @@
-"""The run database (SQLite): events, attempts and memory samples, for whoever observes the run.
+"""The run database (SQLite): events, attempts, memory samples and what was dropped, for whoever observes the run.
 
 Observing must never hurt a run: writes are collected and flushed once a second, and an error (a full disk) only stops the
-recording. Samples are thinned as they age, so the file stays small.
+recording. Samples are thinned as they age, so the file stays small. The table of drops is filled when a finished run closes
+the database, from the manifest beside it: the books of the whole run, those of earlier attempts included.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
+from collections.abc import Mapping
 from typing import Any
 
 _FLUSH_S = 1.0
@@ -20,6 +23,8 @@ CREATE TABLE IF NOT EXISTS samples (at REAL, used_bytes INTEGER, budget_bytes IN
   dropped INTEGER, quarantined INTEGER, read_bytes INTEGER, left_bytes INTEGER, level INTEGER, workers TEXT);
 CREATE TABLE IF NOT EXISTS units (at REAL, worker INTEGER, unit INTEGER, n_records INTEGER, decoded_bytes INTEGER,
   largest_record INTEGER, peak_bytes INTEGER, floor_bytes INTEGER, seconds REAL, cpu_s REAL);
+CREATE TABLE IF NOT EXISTS drops (stage TEXT, reason TEXT, documents INTEGER, bytes INTEGER, examples TEXT,
+  PRIMARY KEY (stage, reason));
 """
 
 
@@ -29,6 +34,7 @@ class RunDatabase:
         self._flushed_s = self._sampled_s = 0.0
         self._n_samples = 0
         self.error = ""
+        self._manifest = os.path.join(os.path.dirname(path), "manifest.json")
         try:
             self._db: sqlite3.Connection | None = sqlite3.connect(path, timeout=1.0, isolation_level=None)
             self._db.execute("PRAGMA synchronous=OFF")
@@ -94,8 +100,34 @@ class RunDatabase:
         except sqlite3.Error as exc:
             self._db, self.error = None, str(exc)
 
+    def drops(self, ledger: Mapping[str, Any]) -> None:
+        """What was dropped, by stage and reason, from the books of the whole run; replaces what was known before.
+
+        `examples` is JSON: [number of the input file, offset in it, id or null] each.
+        """
+        self._pending.append(("DELETE FROM drops", ()))
+        for stage in ledger["stages"]:
+            for reason, (n, _, n_bytes, examples) in stage["dropped"].items():
+                row = (_storable(stage["name"]), _storable(reason), n, n_bytes, json.dumps(examples))
+                self._pending.append(("INSERT INTO drops VALUES (?,?,?,?,?)", row))
+
+    def _copy_drops(self) -> None:
+        try:
+            with open(self._manifest, "rb") as file:
+                self.drops(json.load(file)["ledger"])
+        except FileNotFoundError:  # the run did not finish
+            pass
+        except (OSError, ValueError, KeyError, TypeError) as exc:
+            self.error = self.error or f"{self._manifest}: {exc}"
+
     def close(self) -> None:
+        self._copy_drops()
         self._flush()
         if self._db is not None:
             self._db.close()
             self._db = None
+
+
+def _storable(text: str) -> str:
+    """SQLite refuses lone surrogates, which a name may have."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -24,7 +24,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 READY = "READY"
-N_FOLDERS_KEPT = 6
+N_FOLDERS_KEPT = 12
 
 
 def kernels_are_cached(groups: Iterable[str] = ("",)) -> bool:
@@ -79,7 +79,9 @@ def cache_key(group: str = "") -> str:
     digest = hashlib.sha256()
     for text in (str(here), group, sys.version, platform.machine(), _cpu(), _version("numba"), _version("llvmlite")):
         digest.update(text.encode("utf-8", "surrogateescape") + b"\0")
-    for source in [*sorted(here.glob("*.py")), *(sorted((here / group).glob("*.py")) if group else ())]:
+    # A group's kernels may have helpers of another group compiled into them; helpers are in modules with an underscore.
+    inside = {*(here / group).glob("*.py"), *here.glob("*/_[a-z]*.py")} if group else set()
+    for source in [*sorted(here.glob("*.py")), *sorted(inside)]:
         digest.update(f"{source.name}\0{source.stat().st_mtime_ns}\0".encode())
         digest.update(source.read_bytes() + b"\0")
     return digest.hexdigest()[:16]

@@ -1,4 +1,5 @@
-"""report.html: what a run did, as one self-contained page (no scripts, nothing loaded from elsewhere).
+"""report.html: what a run did, as one self-contained page (no scripts, nothing loaded from elsewhere); report.json beside it
+has the totals and what was dropped, for programs.
 
 Reads the run directory only: manifest.json, settings.json, run.sqlite, quarantine/. Everything in there is treated as hostile
 text and escaped. Parts that are missing or damaged are named on the page; only a missing run directory is an error.
@@ -12,16 +13,18 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from tamis.engine.ledger import Ledger
-from tamis.errors import TamisError
+from tamis.errors import TamisError, UsageError
 from tamis.observe.chart import memory_chart
+from tamis.observe.drops import Drop, drops_of
 from tamis.observe.quarantine import Entry, read_entries
 from tamis.observe.samples import Samples, read_samples
+from tamis.observe.verdicts import input_paths
 from tamis.sizes import format_size
 
 _MAX_ENTRIES = 100_000  # quarantine entries looked at
@@ -48,6 +51,7 @@ class Facts:
     run_dir: Path
     manifest: dict[str, Any] = field(default_factory=dict)
     ledger: Ledger | None = None
+    drops: list[Drop] = field(default_factory=list)
     settings: list[dict[str, Any]] = field(default_factory=list)
     samples: Samples = field(default_factory=Samples)
     reasons: dict[tuple[str, str], list[Entry]] = field(default_factory=dict)
@@ -57,16 +61,38 @@ class Facts:
 
 
 def write_report(run_dir: str | os.PathLike[str]) -> Path:
-    """Write report.html into the run directory, whole or not at all; returns its path."""
+    """Write report.html and report.json into the run directory, each whole or not at all; returns the path of the page."""
     folder = Path(run_dir)
     if not folder.is_dir():
         raise TamisError(f"{folder} is not a run directory; give the _tamis folder of an output")
-    page = render(gather(folder))
-    path = folder / "report.html"
-    temporary = folder / "report.html.tmp"
-    temporary.write_text(page, encoding="utf-8", errors="backslashreplace")
+    facts = gather(folder)
+    _write(folder / "report.json", json.dumps(as_dict(facts), indent=1) + "\n")
+    return _write(folder / "report.html", render(facts))
+
+
+def _write(path: Path, text: str) -> Path:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     os.replace(temporary, path)
     return path
+
+
+def as_dict(facts: Facts) -> dict[str, Any]:
+    """Totals and drops as plain JSON values; counts are null until the run has finished."""
+    ledger, about = facts.ledger, facts.manifest
+    return {
+        "status": str(about.get("status", "not finished")),
+        "exit_code": about.get("exit_code"),
+        "message": str(about.get("message", "")),
+        "problems": facts.problems,
+        "n_records": None if ledger is None else ledger.records.n,
+        "n_written": None if ledger is None else ledger.written.n,
+        "n_dropped": None if ledger is None else ledger.n_dropped,
+        "n_quarantined": None if ledger is None else ledger.quarantined.n,
+        "read_bytes": None if ledger is None else ledger.read_bytes,
+        "written_bytes": None if ledger is None else ledger.written_bytes,
+        "drops": [asdict(d) for d in facts.drops],
+    }
 
 
 def gather(folder: Path) -> Facts:
@@ -77,6 +103,8 @@ def gather(folder: Path) -> Facts:
             facts.ledger = Ledger.from_dict(facts.manifest["ledger"])
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
             facts.problems.append(f"manifest.json is damaged: its ledger cannot be read ({type(exc).__name__})")
+        else:
+            facts.drops = drops_of(facts.ledger, lambda: _input_paths(folder, facts.problems))
     kept = _json(folder / "settings.json", facts.problems).get("settings", [])
     facts.settings = [e for e in kept if isinstance(e, dict)] if isinstance(kept, list) else []
     facts.samples = read_samples(folder / "run.sqlite", facts.problems)
@@ -97,6 +125,7 @@ def render(facts: Facts) -> str:
     parts = [
         _head(facts),
         _funnel(facts),
+        _dropped(facts),
         _memory(facts),
         _quarantine(facts),
         _settings(facts),
@@ -177,6 +206,20 @@ def _funnel(facts: Facts) -> str:
     rows.append(["written", _n(ledger.written.n), "", "", _bar(ledger.written.n / most)])
     notes = f'<p class="dim">{ledger.n_blank_lines:,} blank lines passed over; {ledger.n_bad_ranges:,} stretches of input could not be read.</p>'
     return "<h2>Documents</h2>" + _table(["stage", "in", "out", "dropped", ""], rows, (1, 2, 3)) + notes
+
+
+def _dropped(facts: Facts) -> str:
+    if not facts.drops:
+        return ""
+    rows = []
+    for d in facts.drops:
+        rule = _e(d.reason) + (f'<br><span class="dim">stage {_e(d.stage)}</span>' if d.reason != d.stage else "")
+        examples = "".join(f"<p><code>{_e(name)}</code></p>" for name in d.examples)
+        rows.append([rule, _n(d.documents), _e(format_size(d.bytes) if d.bytes else "-"), examples])
+    note = (
+        f'<p class="dim">Why one of them went: <code>tamis why {_e(facts.run_dir.resolve().parent)} DOCUMENT</code></p>'
+    )
+    return "<h2>Dropped</h2>" + _table(["rule", "documents", "bytes", "for example"], rows, (1, 2)) + note
 
 
 def _memory(facts: Facts) -> str:
@@ -274,6 +317,14 @@ def _value(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and value > 1_000_000:
         return f"{value:,} ({format_size(value)})"
     return json.dumps(value, ensure_ascii=False)[:200] if not isinstance(value, str) else value
+
+
+def _input_paths(folder: Path, problems: list[str]) -> list[str]:
+    try:
+        return input_paths(folder)
+    except UsageError as exc:
+        problems.append(str(exc))
+        return []
 
 
 def _json(path: Path, problems: list[str]) -> dict[str, Any]:

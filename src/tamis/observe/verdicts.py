@@ -55,7 +55,7 @@ def run_folder(output: str) -> Path:
 def find(output: str, document: str) -> list[Verdict]:
     """Verdicts on a document, named by its id or by its place `FILE:OFFSET` (FILE: the end of its path)."""
     folder = run_folder(output)
-    paths = _input_paths(folder)
+    paths = input_paths(folder)
     name, _, place = document.rpartition(":")
     wanted = {i for i, p in enumerate(paths) if name and p.endswith(name)} if place.isdigit() else set()
     found = []
@@ -165,7 +165,8 @@ def _json(text: str | None) -> Any:
         return text
 
 
-def _input_paths(folder: Path) -> list[str]:
+def input_paths(folder: Path) -> list[str]:
+    """Paths of the input files, by their numbers."""
     try:
         return [str(p) for p in json.loads((folder / "plan.json").read_bytes())["inputs"]["paths"]]
     except (OSError, ValueError, KeyError, TypeError) as exc:

@@ -209,9 +209,22 @@ def _split_lines(data, starts, ends, pages_in, flags_in, pad_out, out):
         put(out, _N * row + 6, n_curly)
 
 
+@kernel(types.void(U8_IN, I64_IN, I64_IN, U8_OUT, I64_OUT))
+def _count_lines(data, starts, ends, pad_out, out):
+    source, pad = pointer(data), pointer(pad_out)
+    for row in range(starts.size):
+        p = at(starts, row)
+        e = at(ends, row)
+        n_lines = 0
+        while p < e:
+            _, p = next_line(source, data.size, p, e, pad)
+            n_lines += 1
+        put(out, row, n_lines)
+
+
 @kernel(
     types.void(
-        *(U8_IN, I64_IN, I64_IN, I64_IN, U8_IN, U16_IN, U8_OUT),
+        *(U8_IN, I64_IN, I64_IN, I64_IN, U8_IN, U16_IN, U8_OUT, types.boolean, types.boolean),
         *(I64_OUT, I64_OUT, I64_OUT, I64_OUT, I64_OUT, I64_OUT),
     )
 )
@@ -223,6 +236,8 @@ def _tabulate(
     pages_in,
     flags_in,
     pad_out,
+    only_terminal,
+    sentences,
     line_starts,
     line_ends,
     n_words_out,
@@ -240,15 +255,17 @@ def _tabulate(
             end, following = next_line(source, size, p, e, pad)
             a = first_word_byte(source, p, end, pages, flags)
             b = after_last_word_byte(source, a, end, pages, flags)
-            n_words, longest = _count_words(source, a, b, pages, flags)
-            found = phrase_flags(source, size, a, b, pad) & (C4_POLICY | LOREM | JAVASCRIPT)
-            found |= LINE_TERMINAL if _is_terminal(source, a, b, pages, flags) else 0
-            found |= LINE_CURLY if _has_curly(source, a, b) else 0
+            found = LINE_TERMINAL if _is_terminal(source, a, b, pages, flags) else 0
+            n_words = longest = 0
+            if found != 0 or not only_terminal:
+                n_words, longest = _count_words(source, a, b, pages, flags)
+                found |= phrase_flags(source, size, a, b, pad) & (C4_POLICY | LOREM | JAVASCRIPT)
+                found |= LINE_CURLY if _has_curly(source, a, b) else 0
             put(line_starts, to, a)
             put(line_ends, to, b)
             put(n_words_out, to, n_words)
             put(longest_out, to, longest)
-            put(n_sentences_out, to, _count_sentences(source, a, b, pages, flags))
+            put(n_sentences_out, to, _count_sentences(source, a, b, pages, flags) if sentences else 0)
             put(flags_out, to, found)
             to += 1
             p = following
@@ -275,14 +292,21 @@ def split_line_counts(
     return {name: np.ascontiguousarray(column) for name, column in zip(COUNTS, out.reshape(-1, _N).T, strict=True)}
 
 
-def line_table(parts: StringBuffers) -> LineTable:
-    """Every line of every document with what C4's rules ask of it: 48 bytes per line. Null has no lines."""
+def line_table(parts: StringBuffers, only_terminal: bool = False, sentences: bool = True) -> LineTable:
+    """Every line of every document with what C4's rules ask of it: 48 bytes per line. Null has no lines.
+
+    `only_terminal`: words and phrases are looked for only in lines that end in an end mark (all that most rules keep).
+    Without `sentences` these are not counted. Together they make the table three times as fast.
+    """
     starts = parts.offsets[:-1].astype(np.int64)
     ends = parts.offsets[1:].astype(np.int64)
     if parts.validity is not None:
         ends = np.where(parts.validity, ends, starts)
     doc_ptr = np.zeros(starts.size + 1, np.int64)
-    np.cumsum(split_line_counts(parts.data, starts, ends)["split_lines"], out=doc_ptr[1:])
+    pad = np.zeros(PAD, np.uint8)
+    n_lines = np.empty(starts.size, np.int64)
+    _count_lines(parts.data, starts, ends, pad, n_lines)
+    np.cumsum(n_lines, out=doc_ptr[1:])
     columns = [np.empty(int(doc_ptr[-1]), np.int64) for _ in range(6)]
-    _tabulate(parts.data, starts, ends, doc_ptr, PAGE_OF, FLAGS, np.zeros(PAD, np.uint8), *columns)
+    _tabulate(parts.data, starts, ends, doc_ptr, PAGE_OF, FLAGS, pad, only_terminal, sentences, *columns)
     return LineTable(doc_ptr, *columns)

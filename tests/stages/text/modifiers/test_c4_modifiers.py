@@ -1,4 +1,4 @@
-"""C4 cleaning: examples, and agreement with the twin of the C4 statistics."""
+"""C4 cleaning: examples, and agreement with its twin and with that of the C4 statistics."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.errors import UsageError
@@ -15,9 +16,9 @@ from tamis.stages.text.modifiers import BoilerPlateStringModifier, C4LineCleaner
 from tamis.stages.text.modifiers.string.c4 import C4_POLICY, POLICY
 
 
-def twin() -> Any:
-    path = Path(__file__).parents[3] / "reference" / "text_twin.py"
-    spec = importlib.util.spec_from_file_location("text_twin_for_modifiers", path)
+def twin(name: str) -> Any:
+    path = Path(__file__).parents[3] / "reference" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"{name}_for_modifiers", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -25,12 +26,22 @@ def twin() -> Any:
     return module
 
 
-TWIN = twin()
+TWIN, CLEANER = twin("text_twin"), twin("c4_twin")
 PIECES = [
     "a b c", "one two three.", "no end", "ends in dots...", "it is {curly} here.", "Lorem Ipsum is here.", " ", "\n", "\r\n", ".",
     "needs JavaScript to run.", "Our privacy POLICY is long.", "cited here.[12]", "cited.[edit] [citation needed]", "x" * 1001 + " a b.",
-    "\u2028", "he said so \"", "?", "[", "]", "é",
+    "\u2028", "he said so \"", "?", "[", "]", "é", "[٣]", "\x85", "\r", "\x1d", "\x1f", "\u3000", "use coo\u212aies now!", "'", "...",
 ]  # fmt: skip
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "min_words_per_line": st.integers(0, 5),
+        "max_word_length": st.sampled_from([0, 4, 7, 1001]),
+        **dict.fromkeys(("terminal_punctuation", "drop_javascript_lines", "drop_policy_lines"), st.booleans()),
+        **dict.fromkeys(("drop_lorem_ipsum", "drop_curly_bracket", "remove_citations"), st.booleans()),
+    },
+)
 
 
 def test_lines_are_kept_or_not() -> None:
@@ -69,7 +80,32 @@ def test_long_words() -> None:
     assert C4LineCleaner(max_word_length=4).modify_document("this word has some.\nfour by six.") == "four by six."
 
 
-@given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join))
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.none() | TEXTS, max_size=5), SETTINGS, st.sampled_from([pa.string(), pa.large_string()]), st.data())
+def test_equals_the_twin(
+    texts: list[str | None], chosen: dict[str, Any], kind: pa.DataType, data: st.DataObject
+) -> None:
+    first = data.draw(st.integers(0, len(texts)))
+    made = C4LineCleaner(**chosen).modify_batch(pa.array(texts, kind).slice(first))
+    assert made.type == kind
+    assert made.to_pylist() == [None if t is None else CLEANER.clean(t, **chosen) for t in texts[first:]]
+
+
+@given(st.lists(st.none() | st.text(), max_size=4))
+def test_equals_the_twin_on_any_text(texts: list[str | None]) -> None:
+    for chosen in ({}, {"terminal_punctuation": False, "min_words_per_line": 0}):
+        made = C4LineCleaner(**chosen).modify_batch(pa.array(texts, pa.string()))
+        assert made.to_pylist() == [None if t is None else CLEANER.clean(t, **chosen) for t in texts]
+
+
+def test_a_null_may_have_bytes() -> None:
+    whole = pa.array(["A good line stands here.", "And another one does."], pa.large_string())
+    valid = pa.py_buffer(b"\x02")
+    texts = pa.Array.from_buffers(whole.type, 2, [valid, *whole.buffers()[1:]])
+    assert C4LineCleaner().modify_batch(texts).to_pylist() == [None, "And another one does."]
+
+
+@given(TEXTS)
 def test_agrees_with_the_statistics(text: str) -> None:
     found = TWIN.c4(text)
     cleaned = C4LineCleaner().modify_document(text)
@@ -81,6 +117,7 @@ def test_agrees_with_the_statistics(text: str) -> None:
 
 def test_phrases_are_those_of_the_statistics() -> None:
     assert (C4_POLICY, POLICY) == (TWIN.C4_POLICY, TWIN.POLICY)
+    assert C4_POLICY == CLEANER.POLICY
 
 
 @pytest.mark.parametrize(

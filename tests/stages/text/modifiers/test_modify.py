@@ -17,7 +17,7 @@ from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
-from tamis.stages.text.modifiers import DocumentModifier, Modify, NewlineNormalizer, Slicer, UrlRemover
+from tamis.stages.text.modifiers import C4LineCleaner, DocumentModifier, Modify, NewlineNormalizer, Slicer, UrlRemover
 from tamis.tasks import DocumentBatch
 
 
@@ -200,3 +200,8 @@ def test_through_a_pipeline_of_parquet(tmp_path: Path) -> None:
     Pipeline("m", stages=stages).execute(InProcessExecutor())
     found = pq.read_table(next((tmp_path / "out").glob("*.parquet"))).to_pylist()
     assert found == [{"text": "a ", "n": 1}, {"text": None, "n": 2}, {"text": "b", "n": 3}]
+
+
+def test_the_kernels_of_its_modifiers_are_loaded_before_any_memory_cap() -> None:
+    assert Modify([str.strip, UrlRemover()]).kernel_groups == ()
+    assert Modify([UrlRemover(), C4LineCleaner(), C4LineCleaner()]).kernel_groups == ("text",)

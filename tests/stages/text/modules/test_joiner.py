@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis import InProcessExecutor, Pipeline
@@ -25,12 +27,20 @@ from tamis.stages.text.modules import AddId, DocumentJoiner, DocumentSplitter
 from tamis.tasks import DocumentBatch
 
 
-def join(*lines: bytes, **settings: Any) -> tuple[list[bytes], StageBook]:
-    block = JsonlBlock.parse(np.frombuffer(b"\n".join(lines) + b"\n", np.uint8))
+def batch_of(lines: Sequence[bytes]) -> DocumentBatch:
+    block = JsonlBlock.parse(np.frombuffer(b"".join(line + b"\n" for line in lines), np.uint8))
     batch = DocumentBatch.over(block, np.arange(block.n_rows))
     identify(batch)
+    return batch
+
+
+def join(*lines: bytes, **settings: Any) -> tuple[list[bytes], StageBook]:
+    return join_batches([batch_of(lines)], **settings)
+
+
+def join_batches(batches: Sequence[DocumentBatch], **settings: Any) -> tuple[list[bytes], StageBook]:
     book = StageBook("join")
-    results = run_stage(DocumentJoiner(**{"separator": "+", **settings}), "join", [batch], book)
+    results = run_stage(DocumentJoiner(**{"separator": "+", **settings}), "join", list(batches), book)
     assert book.imbalance() is None
     written = [
         line for r in results if isinstance(r, DocumentBatch) for line in encode_jsonl(r).data.tobytes().splitlines()
@@ -91,6 +101,12 @@ def test_no_more_than_a_length() -> None:
     ]
 
 
+def test_numbers_stay_with_their_segments_where_nothing_is_joined() -> None:
+    lines = [b'{"id":%d,"segment_id":%d,"text":"x","len":9}' % (i % 2, i) for i in range(4)]
+    limit = {"max_length": 7, "length_field": "len", "drop_segment_id_field": False}
+    assert [json.loads(x)["segment_id"] for x in join(*lines, **limit)[0]] == [0, 0, 1, 1]
+
+
 @given(
     st.lists(
         st.tuples(st.integers(0, 3), st.integers(0, 50), st.none() | st.text("ab", max_size=3)),
@@ -114,6 +130,72 @@ def test_equals_sorting_and_joining(segments: list[tuple[int, int, str | None]])
         parts = [t for t in texts if t is not None]
         expected.append({"id": document, "text": "-".join(parts) if parts else None})
     assert out == expected
+
+
+VALUES = [b'"id":%s' % v for v in (b"1", b'"1"', b"true", b"2.5", b"null", b'{"a":1}')] + [b'"other":0']
+TEXTS = [b'"text":%s' % v for v in (b'"a"', b'"\\u00e9\\n"', b'""', b"null", b"7.0", b"[1]")] + [b'"other":0']
+LIMIT = {"max_length": 9, "length_field": "len", "drop_segment_id_field": False}
+
+
+@st.composite
+def segments_in_batches(draw: st.DrawFn) -> tuple[list[bytes], list[int]]:
+    rows = draw(st.lists(st.tuples(st.sampled_from(VALUES), st.sampled_from(TEXTS), st.integers(0, 5)), max_size=12))
+    lines = [b'{%s,%s,"segment_id":%d,"len":%d}' % (v, t, i * 7 % 13, n) for i, (v, t, n) in enumerate(rows)]
+    return lines, sorted(draw(st.lists(st.integers(0, len(lines)), max_size=4)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(segments_in_batches(), st.sampled_from([{}, LIMIT]))
+def test_it_does_not_matter_how_segments_are_spread_over_batches(
+    given_lines: tuple[list[bytes], list[int]], limit: dict[str, Any]
+) -> None:
+    lines, cuts = given_lines
+    parts = [batch_of(lines[a:b]) for a, b in zip([0, *cuts], [*cuts, len(lines)], strict=True)]
+    written, book = join_batches(parts, **limit)
+    together, whole = join(*lines, **limit)
+    assert sorted(written) == sorted(together)
+    assert (book.out, book.consumed, book.derived.n) == (whole.out, whole.consumed, whole.derived.n)
+
+
+def test_a_document_lies_where_its_first_segment_lay() -> None:
+    batches = [
+        batch_of([b'{"id":1,"segment_id":2,"text":"c","n":1}', b'{"id":2,"segment_id":0,"text":"alone" }']),
+        batch_of([b'{"id":1,"segment_id":1,"text":"b"}']),
+        batch_of([b'{"x":[1.50],"id":1,"segment_id":0,"text":"a"}']),
+    ]
+    written, book = join_batches(batches)
+    assert written == [b'{"id":2,"text":"alone"}', b'{"x":[1.50],"id":1,"text":"a+b+c"}']
+    assert (book.into.n, book.out.n, book.consumed.n, book.derived.n) == (4, 1, 3, 1)
+
+
+def test_joined_texts_go_to_a_batch_of_their_own_where_the_column_holds_something_else() -> None:
+    numbers = pa.table({"id": [1, 2], "segment_id": [0, 0], "text": pa.array([None, 7], pa.int64()), "len": ["3", "x"]})
+    texts = pa.table({"id": [1], "segment_id": [1], "text": ["a"]})
+    made = DocumentJoiner("-").process_batch([DocumentBatch("x", numbers), DocumentBatch("x", texts)])
+    assert [m.data.to_pylist() for m in made] == [
+        [{"id": 2, "text": 7, "len": "x"}],
+        [{"id": 1, "text": "a", "len": "3"}],
+        [],
+    ]
+
+
+def test_a_length_beside_values_that_are_no_numbers() -> None:
+    lines = [b'{"id":1,"segment_id":%d,"text":"a","len":1}' % i for i in range(2)]
+    limit = {"max_length": 7, "length_field": "len"}
+    written, _ = join(*lines, b'{"id":2,"segment_id":0,"text":"b","len":"?"}', **limit)
+    assert written == [b'{"id":2,"text":"b","len":"?"}', b'{"id":1,"text":"a+a","len":3}']
+
+
+def test_files_of_one_partition_with_different_columns(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"id": [1, 2], "segment_id": [0, 0], "text": ["a", "x"]}), tmp_path / "in/a.parquet")
+    more = pa.table({"id": [2, 1], "segment_id": [1, 1], "text": ["y", "b"], "url": ["u", "v"]})
+    pq.write_table(more, tmp_path / "in/b.parquet")
+    stages = [DocumentReader(str(tmp_path / "in")), DocumentJoiner("+"), JsonlWriter(str(tmp_path / "out"))]
+    result = Pipeline("j", stages=stages).execute(InProcessExecutor())
+    assert result.ledger.problems() == []
+    (out,) = (tmp_path / "out").glob("*.jsonl")
+    assert out.read_text() == '{"id":1,"text":"a+b"}\n{"id":2,"text":"x+y"}\n'
 
 
 @pytest.mark.parametrize("how", [{"blocksize": "1KiB"}, {"mode": "batch"}, {}], ids=str)

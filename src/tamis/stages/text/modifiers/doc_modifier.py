@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +16,8 @@ class DocumentModifier(ABC):
 
     A modifier is never given a null. Its public attributes are its parameters: a run that is resumed compares them.
     """
+
+    kernel_groups: ClassVar[tuple[str, ...]] = ()  # folders of tamis.kernels, loaded before any memory cap
 
     @property
     def name(self) -> str:

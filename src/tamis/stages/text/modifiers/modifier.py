@@ -50,6 +50,11 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
         names = [m.name if isinstance(m, DocumentModifier) else getattr(m, "__name__", "function") for m in modifiers]
         self.name = self.name or (names[0] if len(names) == 1 else "modifier_chain_of_" + "_".join(names))
 
+    @property
+    def kernel_groups(self) -> tuple[str, ...]:  # type: ignore[override]  # those of its modifiers
+        chosen = [m for m, _, _ in self._steps if isinstance(m, DocumentModifier)]
+        return tuple(dict.fromkeys(g for m in chosen for g in m.kernel_groups))
+
     def inputs(self) -> Any:
         made: set[str] = set()
         needed: dict[str, None] = {}

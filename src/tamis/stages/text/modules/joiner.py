@@ -2,32 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.modifiers.fields import plain_column, python_values, text_column
 from tamis.tasks import DocumentBatch
 
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+
+_ALL = 1 << 30
+Row = tuple[int, int]  # number of a batch, position in it
+
 
 @dataclass
 class _Joined:
-    """Positions of the segments of one document to be, in order, its length and its new number."""
+    """The segments of one document to be, in order, its length and its new number."""
 
-    rows: list[int]
+    rows: list[Row]
     length: float = 0
     number: int = 0
 
 
+@dataclass
+class _Columns:
+    """What is looked at of one batch: texts, and Python values of the other fields."""
+
+    texts: pa.Array
+    ids: list[Any]
+    id_kinds: list[int]
+    loose: list[bool]  # a value that is no text
+    segments: list[Any]
+    lengths: list[Any]
+
+
 @dataclass(repr=False)
 class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Documents of one batch with the same `document_id_field` become one, in the order of `segment_id_field`.
+    """Documents of one partition with the same `document_id_field` become one, in the order of `segment_id_field`.
 
-    All other fields are those of the first segment. With `max_length`, segments are joined as long as the sum of
-    `length_field` plus one for each seam does not exceed it; what follows begins another document, and segment ids are
-    numbered anew. A segment whose text is null adds nothing; one without an id, or whose text is no text, stays alone.
+    All other fields are those of the first segment, and so is the place of the document. With `max_length`, segments are
+    joined as long as the sum of `length_field` plus one for each seam does not exceed it; what follows begins another
+    document, and segment ids are numbered anew. A segment whose text is null adds nothing; one without an id, or whose text
+    is no text, stays alone.
     """
 
     separator: str = "\n\n"
@@ -39,6 +60,8 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
     length_field: str | None = None
     name: str = "document_joiner"
 
+    batch_size = _ALL  # a partition may be several batches (files of different schemas): segments are looked for in all
+
     def __post_init__(self) -> None:
         if not isinstance(self.separator, str):
             raise UsageError(f"DocumentJoiner(separator=...): expected a string, got {self.separator!r}")
@@ -49,73 +72,133 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         fields = [self.text_field, self.segment_id_field, self.document_id_field]
         return ["data"], fields + ([self.length_field] if self.length_field is not None else [])
 
-    def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-        import pyarrow as pa
+    def process(self, batch: DocumentBatch) -> DocumentBatch | list[DocumentBatch]:
+        made = self.process_batch([batch])
+        return made[0] if len(made) == 1 else made
+
+    def process_batch(self, tasks: list[DocumentBatch]) -> list[DocumentBatch]:
+        """Documents come out in the batch that holds their first segment, by their first appearance."""
+        for task in tasks:
+            if not self.validate_input(task):
+                raise PipelineError(f"stage {self.name!r}: {self._what_is_missing(task)}")
+        columns = [self._columns(batch) for batch in tasks]
+        homes: list[list[_Joined]] = [[] for _ in tasks]
+        for rows in self._groups(columns):
+            for document in self._parts(columns, rows):
+                homes[document.rows[0][0]].append(document)
+        return [
+            made
+            for batch, documents in zip(tasks, homes, strict=True)
+            for made in self._assembled(batch, documents, columns)
+        ]
+
+    def _columns(self, batch: DocumentBatch) -> _Columns:
         import pyarrow.compute as pc
 
         texts = text_column(batch, self.text_field)
-        loose = pc.and_(texts.is_null(), plain_column(batch, self.text_field).is_valid()).to_pylist()
-        lengths = python_values(batch, self.length_field) if self.length_field is not None else []
-        documents = [d for rows in self._groups(batch, loose) for d in self._parts(lengths, rows)]
-        is_joined = np.array([len(d.rows) > 1 for d in documents], bool)
-        joined = batch
-        if is_joined.any():
-            joined = batch.take(np.array([d.rows[0] for d in documents], np.int64))
-            column = plain_column(joined, self.text_field)
-            kind = texts.type if pa.types.is_null(column.type) else column.type
-            made = [self._text([texts[i].as_py() for i in d.rows]) for d in documents if len(d.rows) > 1]
-            joined = joined.with_column(
-                self.text_field, pc.replace_with_mask(column.cast(kind), pa.array(is_joined), pa.array(made, kind))
-            )
-            # For the books: a joined document is a new one that replaces its segments, though it lies where the first lay.
-            joined._serial = np.where(is_joined, -1, joined.serial)
-            if self.length_field is not None:
-                old = joined.column(self.length_field)
-                sums = pa.array([d.length for d in documents if len(d.rows) > 1], old.type)
-                joined = joined.with_column(self.length_field, pc.replace_with_mask(old, pa.array(is_joined), sums))
-        if self.drop_segment_id_field:
-            return _without(joined, self.segment_id_field)
-        if self.max_length is None:
-            return joined
-        return joined.with_column(self.segment_id_field, pa.array([d.number for d in documents], pa.int64()))
+        return _Columns(
+            texts,
+            python_values(batch, self.document_id_field),
+            batch.kinds(self.document_id_field).tolist(),
+            pc.and_(texts.is_null(), plain_column(batch, self.text_field).is_valid()).to_pylist(),
+            python_values(batch, self.segment_id_field),
+            python_values(batch, self.length_field) if self.length_field is not None else [],
+        )
 
-    def _groups(self, batch: DocumentBatch, loose: list[bool]) -> list[list[int]]:
-        """Positions of the segments of each document, in order; documents by their first appearance."""
-        kinds = batch.kinds(self.document_id_field).tolist()
-        ids = python_values(batch, self.document_id_field)
-        groups: dict[Hashable, list[int]] = {}
-        for i, (kind, value) in enumerate(zip(kinds, ids, strict=True)):
-            key = (kind, value if isinstance(value, (str, int, float)) else repr(value))
-            groups.setdefault(("alone", i) if value is None or loose[i] else key, []).append(i)
-        segments = python_values(batch, self.segment_id_field)
+    def _groups(self, columns: Sequence[_Columns]) -> list[list[Row]]:
+        """The segments of each document, in order; documents by their first appearance."""
+        groups: dict[Hashable, list[Row]] = {}
+        for k, c in enumerate(columns):
+            for i, (kind, value) in enumerate(zip(c.id_kinds, c.ids, strict=True)):
+                plain = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+                key = (kind, value if plain else repr(value))
+                alone = value is None or c.loose[i]
+                groups.setdefault(("alone", k, i) if alone else key, []).append((k, i))
         for rows in groups.values():
             if len(rows) > 1:
-                rows.sort(key=lambda i: self._number(segments[i], self.segment_id_field))
+                rows.sort(key=lambda r: self._number(columns[r[0]].segments[r[1]], self.segment_id_field))
         return list(groups.values())
 
-    def _parts(self, lengths: list[Any], rows: list[int]) -> list[_Joined]:
+    def _parts(self, columns: Sequence[_Columns], rows: list[Row]) -> list[_Joined]:
         """The documents that these segments make: one, or as many as `max_length` takes."""
         if self.max_length is None or self.length_field is None:
             return [_Joined(rows)]
         parts: list[_Joined] = []
-        for i in rows:
-            length = self._number(lengths[i], self.length_field) if len(rows) > 1 else 0
+        for k, i in rows:
+            length = self._number(columns[k].lengths[i], self.length_field) if len(rows) > 1 else 0
             if parts and parts[-1].length + length + 1 <= self.max_length:
-                parts[-1].rows.append(i)
+                parts[-1].rows.append((k, i))
                 parts[-1].length += length + 1
             else:
-                parts.append(_Joined([i], length, len(parts)))
+                parts.append(_Joined([(k, i)], length, len(parts)))
         return parts
 
-    def _text(self, segments: list[str | None]) -> str | None:
-        texts = [s for s in segments if s is not None]
+    def _assembled(
+        self, batch: DocumentBatch, documents: list[_Joined], columns: Sequence[_Columns]
+    ) -> list[DocumentBatch]:
+        """The documents whose first segment is in this batch, as one batch, or two where joined texts do not fit its columns."""
+        import numpy as np
+
+        joined = [d for d in documents if len(d.rows) > 1]
+        if not joined and len(documents) == batch.num_items:
+            return [self._numbered(batch, sorted(documents, key=lambda d: d.rows))]
+        made = batch.take(np.array([d.rows[0][1] for d in documents], np.int64))
+        if not joined:
+            return [self._numbered(made, documents)]
+        mask = np.array([len(d.rows) > 1 for d in documents])
+        # For the books: a joined document is a new one that replaces its segments, though it lies where the first lay.
+        made._serial = np.where(mask, -1, made.serial)
+        values: dict[str, list[Any]] = {self.text_field: [self._text(d, columns) for d in joined]}
+        if self.length_field is not None:
+            values[self.length_field] = [d.length for d in joined]
+        new = {name: _replaced(made, name, mask, given) for name, given in values.items()}
+        if all(column is not None for column in new.values()):
+            for name, column in new.items():
+                made = made.with_column(name, column)
+            return [self._numbered(made, documents)]
+        whole, rest = made.take(np.flatnonzero(mask)), [d for d in documents if len(d.rows) == 1]
+        for name, given in values.items():
+            whole = whole.with_column(name, _array(given))
+        return [self._numbered(made.take(np.flatnonzero(~mask)), rest), self._numbered(whole, joined)]
+
+    def _numbered(self, batch: DocumentBatch, documents: list[_Joined]) -> DocumentBatch:
+        import pyarrow as pa
+
+        if self.drop_segment_id_field:
+            return _without(batch, self.segment_id_field)
+        if self.max_length is None:
+            return batch
+        return batch.with_column(self.segment_id_field, pa.array([d.number for d in documents], pa.int64()))
+
+    def _text(self, document: _Joined, columns: Sequence[_Columns]) -> str | None:
+        found = (columns[k].texts[i].as_py() for k, i in document.rows)
+        texts = [t for t in found if t is not None]
         return self.separator.join(texts) if texts else None
 
     def _number(self, value: Any, field: str) -> float:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
             return value
         raise PipelineError(f"{self.name}: a document to be joined needs a number in {field!r}, got {value!r}")
+
+
+def _replaced(batch: DocumentBatch, field: str, mask: np.ndarray[Any, Any], values: list[Any]) -> pa.Array | None:
+    """The column with other values where `mask` is true; None where they are of another kind than the column."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = plain_column(batch, field)
+    if pa.types.is_null(column.type):
+        column = column.cast(_array(values).type)
+    try:
+        return pc.replace_with_mask(column, pa.array(mask), pa.array(values, column.type))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return None
+
+
+def _array(values: list[Any]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(values, pa.large_string() if all(v is None or isinstance(v, str) for v in values) else None)
 
 
 def _without(batch: DocumentBatch, field: str) -> DocumentBatch:

@@ -6,9 +6,17 @@ The rules and their order are those of the C4 statistics (kernels, filters), so 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis.errors import UsageError
-from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
+from tamis.stages.text.modifiers.doc_modifier import ColumnModifier, DocumentModifier, with_texts
+from tamis.stages.text.modifiers.string.kept_lines import keep_lines
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    from tamis.kernels.text.split_lines import LineTable
 
 C4_POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 POLICY = (
@@ -20,7 +28,6 @@ POLICY = (
     "any cookies that may not be particularly necessary",
     "if you continue to browse this site without changing your cookie settings",
 )
-_END_MARKS = (".", "?", "!", '"', "'")
 _CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")  # digits end where they end: no way to backtrack
 
 
@@ -57,7 +64,7 @@ def _has_policy(paragraph: str) -> bool:
     return any(phrase in low for phrase in POLICY)
 
 
-class C4LineCleaner(DocumentModifier):
+class C4LineCleaner(ColumnModifier):
     """Keeps the lines that C4 would keep, without the whitespace around them, and joins them by line feeds.
 
     A line goes if it has a word of more than `max_word_length` characters, does not end in . ? ! " or ' (or ends in "..."),
@@ -66,6 +73,8 @@ class C4LineCleaner(DocumentModifier):
     filter on length removes it. Citations such as [1], [edit] and [citation needed] do not count at the end of a line, and
     are removed with `remove_citations`.
     """
+
+    kernel_groups: ClassVar[tuple[str, ...]] = ("text",)  # as of a stage: loaded before any memory cap
 
     def __init__(
         self,
@@ -87,29 +96,33 @@ class C4LineCleaner(DocumentModifier):
         self.drop_lorem_ipsum, self.drop_curly_bracket = drop_lorem_ipsum, drop_curly_bracket
         self.remove_citations = remove_citations
 
-    def modify_document(self, text: str) -> str:
-        kept = []
-        for raw in text.splitlines():
-            line = raw.strip()
-            bare = _CITATION.sub("", line) if "[" in line else line
-            if not self._is_sentence(line, bare):
-                continue
-            low = line.lower()
-            if self.drop_lorem_ipsum and "lorem ipsum" in low:
-                return ""
-            if self.drop_javascript_lines and "javascript" in low:
-                continue
-            if self.drop_curly_bracket and "{" in line:
-                return ""
-            if self.drop_policy_lines and any(phrase in low for phrase in C4_POLICY):
-                continue
-            kept.append(bare.strip() if self.remove_citations else line)
-        return "\n".join(kept)
+    def modify_batch(self, texts: pa.Array) -> pa.Array:
+        import numpy as np
+        import pyarrow.compute as pc
 
-    def _is_sentence(self, line: str, bare: str) -> bool:
-        if self.terminal_punctuation and (not bare.endswith(_END_MARKS) or bare.endswith("...")):
-            return False
-        words = line.split()
-        return len(words) >= self.min_words_per_line and (
-            len(line) <= self.max_word_length or max(map(len, words)) <= self.max_word_length
-        )
+        cleaned = keep_lines(texts, self._decide, self.terminal_punctuation)
+        if not self.remove_citations:
+            return cleaned
+        cited = pc.fill_null(pc.match_substring(cleaned, pattern="["), False)
+        at = np.flatnonzero(cited.to_numpy(zero_copy_only=False))
+        return with_texts(cleaned, at, [_without_citations(cleaned[i].as_py()) for i in at.tolist()])
+
+    def _decide(self, lines: LineTable) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """(kept, empties the document) for each line, by rules in their order: those that come first hide later ones."""
+        from tamis.kernels.text import split_lines as rules
+
+        def has(flag: int, asked: bool) -> np.ndarray[Any, Any]:
+            found: np.ndarray[Any, Any] = (lines.flags & (flag if asked else 0)) != 0
+            return found
+
+        sentence = (lines.longest_word <= self.max_word_length) & (lines.n_words >= self.min_words_per_line)
+        if self.terminal_punctuation:
+            sentence &= has(rules.LINE_TERMINAL, True)
+        javascript = has(rules.LINE_JAVASCRIPT, self.drop_javascript_lines)
+        curly = has(rules.LINE_CURLY, self.drop_curly_bracket) & ~javascript
+        empties = sentence & (has(rules.LINE_LOREM, self.drop_lorem_ipsum) | curly)
+        return sentence & ~javascript & ~has(rules.LINE_POLICY, self.drop_policy_lines), empties
+
+
+def _without_citations(text: str) -> str:
+    return "\n".join(_CITATION.sub("", line).strip() if "[" in line else line for line in text.split("\n"))

@@ -1,0 +1,104 @@
+"""What the books say of dropped documents beside their number: bytes and examples.
+
+Bytes are those of the input records: a line of JSONL without its line break; of a Parquet file, where records have no bytes of
+their own, an even share of the decoded table. A document that a stage made has none, and segments of a split document have
+those of their record without the text.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tamis.engine.job import ID_FIELD
+from tamis.engine.ledger import MAX_EXAMPLES, Example
+from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.tables import TableBlock
+from tamis.tasks import DocumentBatch
+
+_MAX_ID_CHARS = 200  # the books travel in every commit; a document with a longer id is named by its place
+Array = np.ndarray[Any, Any]
+
+
+class Seen:
+    """Documents as a stage received them, numbered from 0 over all its batches. Nothing is looked up until it is asked for."""
+
+    def __init__(self, batches: Sequence[DocumentBatch]) -> None:
+        self._given = list(batches)
+        # Copies of the batches, not of their data: a stage may put other documents into the very batch it was given.
+        self._copies = [b._child() for b in batches]
+        self._first = [0, *accumulate(b.num_items for b in batches)]
+        self._sizes: Array | None = None
+        self._ids: dict[int, pa.Array | None] = {}  # by number of the batch
+
+    @property
+    def batches(self) -> list[DocumentBatch]:
+        """The batches as they were; those that still are so, themselves, with all that was decoded since."""
+        return [g if g._rows is c._rows else c for g, c in zip(self._given, self._copies, strict=True)]
+
+    def n_bytes(self, serials: Array) -> int:
+        if not len(serials):
+            return 0
+        if self._sizes is None:
+            self._sizes = np.concatenate([_record_bytes(b) for b in self._copies])
+        return int(self._sizes[serials].sum())
+
+    def examples(self, serials: Array) -> list[Example]:
+        """The first of these documents; those that have neither an id nor a place are left out."""
+        if len(serials) > MAX_EXAMPLES:
+            serials = np.partition(serials, MAX_EXAMPLES - 1)[:MAX_EXAMPLES]
+        found = []
+        for serial in sorted(serials.tolist()):
+            k = bisect_right(self._first, serial) - 1
+            at = serial - self._first[k]
+            file, offset = _place(self._copies[k], at)
+            name = self._id(k, at)
+            if name is not None or file >= 0:
+                found.append((file, offset, name))
+        return found
+
+    def _id(self, k: int, at: int) -> str | None:
+        """The document's id as `tamis why` knows it."""
+        if k not in self._ids:
+            batch = self.batches[k]
+            self._ids[k] = _named(batch.column(ID_FIELD))  # all null where there is none
+        ids = self._ids[k]
+        if ids is None or not ids[at].is_valid:
+            return None
+        value = ids[at] if pa.types.is_integer(ids.type) or _is_text(ids.type) else ids[at].cast(pa.large_string())
+        name = str(value.as_py())
+        return name if 0 < len(name) <= _MAX_ID_CHARS else None
+
+
+def _named(ids: pa.Array) -> pa.Array | None:
+    """The column, if its values are names: texts or numbers. Others (dates, lists) may even be impossible in Python."""
+    kind = ids.type
+    return ids if _is_text(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) else None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _record_bytes(batch: DocumentBatch) -> Array:
+    """Bytes of the record behind each row."""
+    origin, rows = batch._origin, batch._rows
+    if rows is None or not len(rows):
+        return np.zeros(batch.num_items, np.int64)
+    if isinstance(origin, JsonlBlock):
+        at = np.maximum(rows, 0)
+        return np.where(rows >= 0, origin.end[at] - origin.start[at], 0)
+    each = origin.table.nbytes // max(1, origin.n_rows) if isinstance(origin, TableBlock) else 0
+    return np.where(rows >= 0, each, 0)
+
+
+def _place(batch: DocumentBatch, i: int) -> tuple[int, int]:
+    origin, rows = batch._origin, batch._rows
+    if origin is None or rows is None or origin.places is None or rows[i] < 0:
+        return -1, -1
+    return int(origin.places[0][rows[i]]), int(origin.places[1][rows[i]])

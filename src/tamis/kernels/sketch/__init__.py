@@ -1,0 +1,1 @@
+"""Kernels of fuzzy deduplication: sketches of documents, their similarity, sorting of keys, connected components."""

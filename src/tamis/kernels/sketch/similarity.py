@@ -1,0 +1,227 @@
+"""Jaccard similarity of the shingle sets of one document and several others, to verify what equal band keys suggest.
+
+The leader's distinct hashes are entries in the order of the text, with a table of open addressing to find them; members
+are streamed against them. Where a member repeats the leader, its next hash is the next entry, and nothing is searched.
+A hit marks its entry with the member's number, so that it counts once; what is not the leader's goes into a second
+table, which is emptied by that number too. With h hits, n entries and m others the similarity is h / (n + m).
+
+Memory: up to 80 bytes for each byte of the leader and 128 of the longest member, both counted up to `max_shingles`
+(14 MB by default), and 70 kB. Where a document has more distinct shingles, both sets are thinned by the same rule: only
+hashes below 2**64 / 2**k count, for the smallest k that fits. The walk starts anew with each k, which at most doubles
+the work, as each attempt before ended halfway.
+"""
+# Compiled functions carry their types in the signatures of the kernels; numbers there change from int to int64.
+# mypy: disable-error-code="no-untyped-def, assignment"
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from tamis.errors import UsageError
+from tamis.kernels._intrinsics import at, pointer, put
+from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, U64_IN, U64_OUT, helper, kernel
+from tamis.kernels.buffers import StringBuffers
+from tamis.kernels.sketch._documents import Unit, check_number, scratch, shingling, spans
+from tamis.kernels.sketch._shingles import CHUNK, DONE, SLACK, next_shingles, start
+from tamis.kernels.text._blocks import ONE, ZERO
+from tamis.kernels.text._unicode import FLAGS, PAGE_OF, U16_IN
+
+MAX_SHINGLES = 1 << 26
+F64_OUT = types.Array(types.float64, 1, "C")
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_LOW, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+@helper
+def _thin(hashes, end, top):
+    """Move the hashes up to `top` to the front; how many. Without a branch, for half of them or so are."""
+    n_kept = 0
+    for k in range(end):
+        h = at(hashes, k)
+        put(hashes, n_kept, h)
+        n_kept += h <= top
+    return n_kept
+
+
+@helper
+def _find(entries, slots, mask, h):
+    """(entry or -1, slot where it is or belongs). A slot is the upper half of a hash, and 1 + its entry."""
+    slot = np.int64(h & np.uint64(mask))
+    while True:
+        word = at(slots, slot)
+        if word == ZERO:
+            return np.int64(-1), slot
+        entry = np.int64(word & _LOW) - 1
+        if (word ^ h) >> _32 == ZERO and at(entries, 2 * entry) == h:
+            return entry, slot
+        slot = (slot + 1) & mask
+
+
+@helper
+def _learn(entries, n_entries, slots, mask, n_most, hashes, end):
+    """Make entries of the leader's hashes; their number, n_most + 1 where they do not fit."""
+    for k in range(end):
+        h = at(hashes, k)
+        entry, slot = _find(entries, slots, mask, h)
+        if entry >= 0:
+            continue
+        put(entries, 2 * n_entries, h)
+        put(entries, 2 * n_entries + 1, ZERO)
+        n_entries += 1
+        if n_entries > n_most:
+            break
+        put(slots, slot, (h & ~_LOW) | np.uint64(n_entries))
+    return n_entries
+
+
+@helper
+def _compare(entries, n_entries, slots, mask, number, entry, n_hits, hashes, end):
+    """Mark the entries of a member's hashes; (last entry, hits so far, hashes without an entry, now in front)."""
+    n_left = 0
+    for k in range(end):
+        h = at(hashes, k)
+        near = entry + 1
+        if near >= n_entries or at(entries, 2 * near) != h:
+            near, _ = _find(entries, slots, mask, h)
+            if near < 0:
+                put(hashes, n_left, h)
+                n_left += 1
+                continue
+        entry = near
+        n_hits += at(entries, 2 * entry + 1) != number
+        put(entries, 2 * entry + 1, number)
+    return entry, n_hits, n_left
+
+
+@helper
+def _enter(table, mask, number, n_most, n_others, hashes, end):
+    """Add hashes to the set of those tagged `number`; its size, n_most + 1 where it does not fit."""
+    k = 0
+    while k < end and n_others <= n_most:
+        h = at(hashes, k)
+        slot = np.int64(h & np.uint64(mask))
+        while at(table, 2 * slot + 1) == number and at(table, 2 * slot) != h:
+            slot = (slot + 1) & mask
+        n_others += at(table, 2 * slot + 1) != number
+        put(table, 2 * slot, h)
+        put(table, 2 * slot + 1, number)
+        k += 1
+    return n_others
+
+
+@kernel(
+    types.void(
+        *(U8_IN, I64_IN, I64_IN, types.int64, types.int64, types.uint64, types.uint64, U64_IN),
+        *(U8_IN, U16_IN, types.int64, U8_OUT, I64_OUT, U64_OUT, U64_OUT, U64_OUT, U64_OUT, U64_OUT, U64_OUT, F64_OUT),
+    )
+)
+def _similarities(
+    data,
+    starts,
+    ends,
+    kind,
+    n,
+    power,
+    seed,
+    table_in,
+    pages_in,
+    flags_in,
+    n_most,
+    pad_out,
+    marks_out,
+    units_out,
+    state_out,
+    hashes_out,
+    entries_out,
+    slots_out,
+    others_out,
+    out,
+):
+    """Document 0 is the leader, the others are members."""
+    source, table, pages, flags = pointer(data), pointer(table_in), pointer(pages_in), pointer(flags_in)
+    pad, marks, units, state = pointer(pad_out), pointer(marks_out), pointer(units_out), pointer(state_out)
+    hashes, entries, slots, others = pointer(hashes_out), pointer(entries_out), pointer(slots_out), pointer(others_out)
+    work = (pad, marks, units, state)
+    size = data.size
+    slot_mask = slots_out.size - 1
+    other_mask = others_out.size // 2 - 1
+    n_entries = np.int64(0)
+    number = ONE
+    leader_top = top = _ALL
+    row = np.int64(0)
+    while row < starts.size:
+        e = at(ends, row)
+        entry = np.int64(-1)
+        n_hits = n_others = np.int64(0)
+        start(source, at(starts, row), e, kind, pages, flags, state)
+        while at(state, DONE) == ZERO and n_others <= n_most and n_entries <= n_most:
+            end = next_shingles(source, size, e, kind, n, power, seed, table, pages, flags, work, hashes, 0)
+            if top != _ALL:
+                end = _thin(hashes, end, top)
+            if row == 0:
+                n_entries = _learn(entries, n_entries, slots, slot_mask, n_most, hashes, end)
+            else:
+                entry, n_hits, end = _compare(entries, n_entries, slots, slot_mask, number, entry, n_hits, hashes, end)
+                n_others = _enter(others, other_mask, number, n_most, n_others, hashes, end)
+        if n_entries > n_most:
+            n_entries = np.int64(0)
+            for slot in range(slot_mask + 1):
+                put(slots, slot, ZERO)
+            top >>= ONE
+            continue
+        number += ONE
+        if n_others > n_most:
+            top >>= ONE
+            continue
+        if row == 0:
+            leader_top = top
+        else:
+            n_union = n_others + n_entries
+            if top != leader_top:
+                n_union = n_others
+                for k in range(n_entries):
+                    n_union += at(entries, 2 * k) <= top
+            put(out, row - 1, n_hits / n_union if n_union > 0 else 0.0)
+        top = leader_top
+        row += 1
+
+
+def similarities(
+    parts: StringBuffers,
+    leader: int,
+    members: NDArray[np.int64],
+    *,
+    n: int,
+    unit: Unit,
+    seed: int,
+    max_shingles: int = 1 << 17,
+) -> NDArray[np.float64]:
+    """Jaccard similarity of the sets of shingles of document `leader` and each of `members`; 0 where neither has any.
+
+    Shingles are those of `band_keys` with the same `n`, `unit` and `seed`. Exact while neither document has more than
+    `max_shingles` of them; beyond, an estimate without bias from the hashes below 2**64 / 2**k of both documents, about
+    half of `max_shingles` or more.
+    """
+    plan = shingling("similarities", n, unit, seed)
+    members = np.ascontiguousarray(members, np.int64)
+    check_number("similarities", "max_shingles", max_shingles, 2, MAX_SHINGLES)
+    check_number("similarities", "leader", leader, 0, parts.n_rows - 1)
+    if members.size and not (int(members.min()) >= 0 and int(members.max()) < parts.n_rows):
+        raise UsageError(
+            f"similarities: members must be from 0 to {parts.n_rows - 1}, got {members.min()} to {members.max()}"
+        )
+    starts, ends = spans("similarities", parts, np.concatenate([np.array([leader], np.int64), members]))
+    out = np.empty(members.size, np.float64)
+    # A document has no more shingles than bytes. At most a quarter of the slots is taken: a search that fails is short.
+    n_leader = min(int(ends[0] - starts[0]), max_shingles)
+    n_others = min(int((ends - starts)[1:].max(initial=0)), max_shingles)
+    slots = np.zeros(1 << (4 * n_leader - 1).bit_length(), np.uint64)
+    others = np.zeros(2 << (4 * n_others - 1).bit_length(), np.uint64)
+    _similarities(
+        *(parts.data, starts, ends, plan.kind, plan.n, plan.power, plan.seed, plan.table),
+        *(PAGE_OF, FLAGS, max_shingles, *scratch(plan.n), np.empty(CHUNK + SLACK, np.uint64)),
+        *(np.empty(2 * n_leader + 2, np.uint64), slots, others, out),
+    )
+    return out

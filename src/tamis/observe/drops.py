@@ -1,0 +1,62 @@
+"""What was dropped, by stage and rule: documents, bytes, examples. From the books of a run and the paths in its plan.
+
+Imports nothing heavy: `tamis run` prints this in the supervisor's process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tamis.engine.ledger import Example, Ledger
+
+
+@dataclass(frozen=True)
+class Drop:
+    """`reason`: the rule, or the stage itself where it named none. `bytes`: of the input records, 0 where there are none.
+    `examples`: names that `tamis why` understands."""
+
+    stage: str
+    reason: str
+    documents: int
+    bytes: int
+    examples: list[str]
+
+
+def drops_of(ledger: Ledger, paths: Callable[[], Sequence[str]]) -> list[Drop]:
+    """Stages in their order; of each, the rule that dropped most documents first. `paths` is called only if it is needed."""
+    places = _Places(paths)
+    return [
+        Drop(book.name, reason, t.n, t.n_bytes, [name for e in t.examples if (name := places.name(e))])
+        for book in ledger.stages
+        for reason, t in sorted(book.dropped.items(), key=lambda item: (-item[1].n, item[0]))
+        if t.n
+    ]
+
+
+class _Places:
+    """Names for documents without an id: the input file and the offset in it."""
+
+    def __init__(self, paths: Callable[[], Sequence[str]]) -> None:
+        self._load = paths
+
+    @cached_property
+    def _paths(self) -> Sequence[str]:
+        return self._load()
+
+    @cached_property
+    def _n_same(self) -> Counter[str]:
+        return Counter(map(os.path.basename, self._paths))
+
+    def name(self, example: Example) -> str:
+        file, offset, name = example
+        if name is not None:
+            return name
+        if not 0 <= file < len(self._paths):
+            return ""
+        path = self._paths[file]
+        short = os.path.basename(path)
+        return f"{short if self._n_same[short] == 1 else path}:{offset}"
