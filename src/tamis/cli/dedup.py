@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tamis.cli import options
-from tamis.errors import TamisError
+from tamis.errors import TamisError, UsageError
 
 app = typer.Typer(
     name="dedup",
@@ -30,6 +30,7 @@ MaxLoss = Annotated[
     str, typer.Option(metavar="SHARE", help="Stop before removal when a source would lose more than this share.")
 ]
 FindOnly = Annotated[bool, typer.Option("--find-only", help="Write the table of duplicates, remove nothing.")]
+PlanOnly = Annotated[bool, typer.Option("--plan", help="Tell what it would take (passes, memory, disk), and stop.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over; removes only what Tamis wrote.")]
 
 
@@ -43,6 +44,7 @@ def exact(
     keep_by: KeepBy = None,
     max_source_loss: MaxLoss = "95%",
     find_only: FindOnly = False,
+    plan: PlanOnly = False,
     memory: options.Memory = None,
     workers: options.Workers = None,
     scratch: options.Scratch = None,
@@ -65,8 +67,11 @@ def exact(
         target, source, input_blocksize=blocksize, text_field=text_field, normalize_text=normalize, keep=keep,
         keep_by=keep_by, perform_removal=not find_only, max_source_loss=max_source_loss,
     )  # fmt: skip
+    if plan:
+        show_plan(workflow, memory, as_json)
+        return
     settings = options.given(memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh)
-    perform(workflow.run, settings, as_json, quiet)
+    raise typer.Exit(perform(workflow.run, settings, as_json, quiet))
 
 
 @app.command("fuzzy")
@@ -95,6 +100,7 @@ def fuzzy(
     keep_by: KeepBy = None,
     max_source_loss: MaxLoss = "95%",
     find_only: FindOnly = False,
+    plan: PlanOnly = False,
     memory: options.Memory = None,
     workers: options.Workers = None,
     scratch: options.Scratch = None,
@@ -119,12 +125,41 @@ def fuzzy(
         min_shingles=min_shingles, bands_per_iteration=bands_per_iteration, seed=seed, keep=keep, keep_by=keep_by,
         perform_removal=not find_only, max_source_loss=max_source_loss,
     )  # fmt: skip
+    if plan:
+        show_plan(workflow, memory, as_json)
+        return
     settings = options.given(memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh)
-    perform(workflow.run, settings, as_json, quiet)
+    raise typer.Exit(perform(workflow.run, settings, as_json, quiet))
 
 
-def perform(run: Callable[..., Any], settings: dict[str, Any], as_json: bool, quiet: bool) -> None:
-    """Run all passes with progress shown, print what happened, and end with the exit code."""
+def show_plan(workflow: Any, memory: Any, as_json: bool) -> None:
+    """What a deduplication would take, with the original's formula beside."""
+    from tamis.cli.show import print_json, print_table
+    from tamis.sizes import format_size
+
+    if not hasattr(workflow, "plan"):
+        raise UsageError(f"{type(workflow).__name__} has no plan; run it")
+    found = workflow.plan(memory)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    rows = [
+        ("input", f"{format_size(found.input_bytes)} in {found.n_files:,} files"),
+        ("documents", f"about {found.n_documents:,}"),
+        ("passes over the input", f"{found.n_key_passes + (2 if found.n_bands else 1)} at most"),
+        ("scratch for keys", f"about {format_size(found.scratch_bytes)} of {format_size(found.free_bytes)} free"),
+        ("memory to decide", f"about {format_size(found.decision_bytes)} of {format_size(found.budget_bytes)}"),
+        ("parts of the key space", f"{found.n_parts_per_band}"),
+    ]
+    if found.n_bands:
+        rows.insert(3, ("bands per pass", f"{found.bands_per_pass} of {found.n_bands}"))
+        shown = format_size(found.original_formula_bytes)
+        rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (the original's GPU memory)"))
+    print_table("Plan", ["", ""], rows)
+
+
+def perform(run: Callable[..., Any], settings: dict[str, Any], as_json: bool, quiet: bool) -> int:
+    """Run all passes with progress shown, print what happened, and return the exit code."""
     from tamis.cli.run import sigterm_interrupts, write_report
     from tamis.cli.show import print_json
 
@@ -139,7 +174,7 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], as_json: bool, qu
             raise
         typer.echo(f"error: {exc}", err=True)
         print_json({"status": "failed", "exit_code": exc.exit_code, "message": str(exc)})
-        raise typer.Exit(exc.exit_code) from None
+        return exc.exit_code
     if result.run is not None:
         write_report(result.run.run_dir)
     about = {
@@ -150,6 +185,7 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], as_json: bool, qu
         print_json(about)
     else:
         _print(about, result)
+    return 0
 
 
 @contextlib.contextmanager

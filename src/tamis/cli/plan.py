@@ -91,9 +91,13 @@ def plan(
     from tamis.cli.show import print_json
 
     settings = options.given(memory=memory, workers=workers, blocksize=blocksize, max_record=max_record)
-    found = make_plan(
-        Request(recipe, options.parse_sets(set_), tuple(allow_module or ()), settings), int(probe_mb * 1e6)
-    )
+    request = Request(recipe, options.parse_sets(set_), tuple(allow_module or ()), settings)
+    if (workflow := request.workflow()) is not None:
+        from tamis.cli import dedup
+
+        dedup.show_plan(workflow[0], workflow[1].get("memory"), as_json)
+        return
+    found = make_plan(request, int(probe_mb * 1e6))
     if as_json:
         print_json(asdict(found))
     else:

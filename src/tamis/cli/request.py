@@ -18,6 +18,7 @@ from tamis.errors import PipelineError, RunConflict, TamisError, UsageError
 
 if TYPE_CHECKING:
     from tamis.pipeline import Pipeline
+    from tamis.recipe import Recipe
 
 FILE = "command.json"
 _VERSION = 1
@@ -50,15 +51,11 @@ class Request:
     def build(self) -> tuple[Pipeline, dict[str, Any]]:
         """The pipeline of the recipe, and the settings of its run: the recipe's, then the command line's over them."""
         from tamis.pipeline import Pipeline
-        from tamis.recipe import load_recipe
 
-        if self.allow and os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())  # a module the user names is looked for here, as `python -m` does
-        path = find_recipe(self.recipe)
-        recipe = load_recipe(path, self.allow, overrides=self.overrides)
-        if recipe.workflow is not None or recipe.backend != "local" or recipe.ray_client is not None:
+        path, recipe = self._load()
+        if recipe.workflow is not None:
             raise UsageError(
-                f"{path}: this version runs recipes with 'stages:' on this machine; workflows and other backends need more"
+                f"{path}: its 'workflow:' is for `tamis run` and `tamis plan`; this command takes 'stages:'"
             )
         settings: dict[str, Any] = {**recipe.settings, **self.settings}
         schema = settings.pop("schema", None)
@@ -74,6 +71,22 @@ class Request:
         except Exception as exc:  # methods of the user's stages run here
             raise PipelineError(f"{path}: the pipeline cannot be built: {type(exc).__name__}: {exc}") from exc
         return pipeline, settings
+
+    def workflow(self) -> tuple[Any, dict[str, Any]] | None:
+        """The workflow of a recipe that has one, and its settings; None for a recipe with stages."""
+        _, recipe = self._load()
+        return None if recipe.workflow is None else (recipe.workflow, {**recipe.settings, **self.settings})
+
+    def _load(self) -> tuple[str, Recipe]:
+        from tamis.recipe import load_recipe
+
+        if self.allow and os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())  # a module the user names is looked for here, as `python -m` does
+        path = find_recipe(self.recipe)
+        recipe = load_recipe(path, self.allow, overrides=self.overrides)
+        if recipe.backend != "local" or recipe.ray_client is not None:
+            raise UsageError(f"{path}: this version runs recipes on this machine; other backends need more")
+        return path, recipe
 
     def save(self, run_dir: str) -> None:
         """Write it whole or not at all."""

@@ -66,6 +66,10 @@ def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int
     """Run it, print what happened, and return the exit code."""
     from tamis.cli.show import print_json
 
+    if (found := request.workflow()) is not None:
+        from tamis.cli import dedup
+
+        return dedup.perform(found[0].run, found[1], as_json, quiet)
     try:
         about = execute(request, quiet or as_json)
     except TamisError as exc:

@@ -1,39 +1,59 @@
-"""`tamis why` and `tamis rethreshold`: answers from what a run stored, without reading texts again."""
+"""`tamis why` and `tamis rethreshold`: answers from what a run stored, without reading texts again (but those of two duplicates)."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tamis.cli import options
 from tamis.errors import UsageError
 
+if TYPE_CHECKING:
+    from tamis.observe.duplicates import Pair
+
 Output = Annotated[str, typer.Argument(help="Output folder of a run.")]
 
 
 def why(
     output: Output,
-    document: Annotated[str, typer.Argument(help="The document's id, or its place as FILE:OFFSET.")],
+    document: Annotated[
+        str, typer.Argument(help="The document's id, its place as FILE:OFFSET, or its id by place (000003_12345).")
+    ],
     as_json: options.AsJson = False,
 ) -> None:
     """Why was this document dropped? Rule, threshold, measured value, and the smallest change that would keep it.
 
+    For a duplicate: the document that was kept for it, how alike they are, and what differs, read from the input if it is still
+    there.
+
     Example: tamis why clean/ doc-0000042
     """
     from tamis.cli.show import print_json, print_lines
-    from tamis.observe.verdicts import find, find_written
+    from tamis.observe import duplicates
+    from tamis.observe.verdicts import find_written
 
-    verdicts = find(output, document)
+    if (pair := duplicates.found_only(output, document)) is not None and not duplicates.has_verdicts(output):
+        if as_json:
+            print_json({"document": document, "written_to": None, "verdicts": [], "duplicates": [pair.to_dict()]})
+        else:
+            print_lines([f"{document} is a duplicate; this run removed nothing", *_duplicate(pair)])
+        return
+    verdicts = duplicates.verdicts_on(output, document)
+    pairs = [duplicates.pair_of(output, v) for v in verdicts if duplicates.is_duplicate(v)]
     written = find_written(output, document) if not verdicts else None
     if as_json:
-        print_json({"document": document, "written_to": written, "verdicts": [asdict(v) for v in verdicts]})
+        found = {"document": document, "written_to": written, "verdicts": [asdict(v) for v in verdicts]}
+        print_json(found | ({"duplicates": [p.to_dict() for p in pairs]} if pairs else {}))
     elif written is not None:
         print_lines([f"{document} was kept: {written}"])
     for v in verdicts if not as_json else ():
         lines = [f"{v.id or document} was dropped by {v.rule}" + (f" (stage {v.stage})" if v.stage != v.rule else "")]
         lines.append(f"  place:     {v.path}, offset {v.offset}")
+        if duplicates.is_duplicate(v):
+            print_lines([*lines, *_duplicate(pairs.pop(0))])
+            continue
         if v.value is not None:
             lines.append(f"  value:     {v.value}")
         if v.threshold:
@@ -49,6 +69,22 @@ def why(
             f"no document {document!r} was dropped or written by this run; name it by its id, or by its place as FILE:OFFSET "
             "(bad input is listed by: tamis quarantine)"
         )
+
+
+def _duplicate(pair: Pair) -> list[str]:
+    """The kept document, how alike the two are, and what differs."""
+    from tamis.observe.duplicates import diff_lines
+
+    alike = "not measured" if pair.similarity is None else f"{pair.similarity:.4f}"
+    lines = [f"  kept:      {pair.kept.path}, offset {pair.kept.offset}", f"  similar:   {alike}"]
+    if pair.threshold is not None:
+        lines.append(f"  threshold: {pair.threshold}")
+    for what, side in (("the removed document", pair.removed), ("the kept document", pair.kept)):
+        if side.problem is not None:
+            lines.append(f"  {what} cannot be shown: {side.problem}")
+    if pair.removed.text is not None and pair.kept.text is not None:
+        lines += ["", "--- kept", "+++ removed", *diff_lines(pair.kept.text, pair.removed.text)]
+    return lines
 
 
 def rethreshold(

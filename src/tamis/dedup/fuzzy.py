@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from tamis.dedup.bands import Linked, component_facts
 from tamis.dedup.decisions import DecisionFiles, write_places
 from tamis.dedup.groups import exact_duplicates
+from tamis.dedup.joined import JoinedRecords, decision_files, n_old, similar_to_indexed, with_new
 from tamis.dedup.records import Array, Records
 
 BYTES_PER_CANDIDATE = 200  # while a slice of the components is looked up and ordered
+BYTES_PER_SIGNATURE = 600  # more for each where it is compared with an index
 Say = Any
 
 
@@ -37,7 +39,7 @@ def link_pass(folder: str, records: Records, bands: list[int], room_bytes: int, 
 
 
 def _equal(folder: str, records: Records, room_bytes: int, fresh: bool = False) -> DecisionFiles:
-    return DecisionFiles(os.path.join(folder, "equal"), len(records), room_bytes, fresh)
+    return decision_files(os.path.join(folder, "equal"), records, room_bytes, fresh)
 
 
 def find_candidates(folder: str, records: Records, room_bytes: int) -> dict[str, Any]:
@@ -45,12 +47,16 @@ def find_candidates(folder: str, records: Records, room_bytes: int) -> dict[str,
     linked = Linked(folder, len(records), room_bytes)
     linked.begin()
     pairs = linked.clusters()
+    numbers = None
+    if isinstance(records, JoinedRecords):
+        pairs, numbers = with_new(pairs, records.n_old)
     np.save(os.path.join(folder, "clusters.npy"), pairs)
     facts = {"n_edges": linked.n_edges, "n_heavy_buckets": linked.n_heavy, "largest_bucket": linked.heaviest}
     facts |= {"n_candidates": len(pairs), **component_facts(pairs)}
-    numbers = (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    if numbers is None:
+        numbers = (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+        numbers.sort()
     del pairs, linked
-    numbers.sort()
     np.save(os.path.join(folder, "candidates.npy"), numbers)
     step = max(1, room_bytes // BYTES_PER_CANDIDATE)
     slices = (numbers[a : a + step] for a in range(0, len(numbers), step))
@@ -65,11 +71,13 @@ def decide(
     pairs = np.load(os.path.join(folder, "clusters.npy"), mmap_mode="r")
     told: dict[str, Any] = {}
     progress = say("comparing")
-    slices = _slices(pairs, max(1, room_bytes // BYTES_PER_CANDIDATE))
+    joined = records if isinstance(records, JoinedRecords) else None
+    per_candidate = BYTES_PER_CANDIDATE + (BYTES_PER_SIGNATURE if joined is not None else 0)
+    slices = _slices(pairs, max(1, room_bytes // per_candidate))
     parts = []
     if task.get("threshold") is None:
         for part, done in slices:
-            parts.append(_all_but_the_first(*_ordered(part, records)))
+            parts.append(_all_but_the_first(*_ordered(part, records, task["keep"] == "first")))
             progress(done)
     else:
         from tamis.dedup.texts import Texts
@@ -77,14 +85,21 @@ def decide(
 
         texts = Texts(task["texts"], np.load(os.path.join(folder, "candidates.npy")))
         verifier = Verifier(texts, float(task["threshold"]), task["n"], task["unit"], task["seed"], room_bytes // 4)
-        for part, done in slices:
-            parts.append(verify_components(verifier, *_ordered(part, records)))
+        for whole, done in slices:
+            part = whole
+            if joined is not None:
+                part, indexed, n_capped = similar_to_indexed(whole, joined, verifier.threshold)
+                parts.append(indexed)
+                verifier.n_capped += n_capped
+            parts.append(verify_components(verifier, *_ordered(part, records, task["keep"] == "first")))
             progress(done)
         texts.close()
         told = {"n_compared": verifier.n_compared, "n_beyond_leaders": verifier.n_capped}
     gone, kept, similarity = (
         np.concatenate([p[k] for p in parts]) if parts else np.empty(0, np.uint32) for k in range(3)
     )
+    new = gone >= n_old(records)  # without a threshold indexed documents go for others, too
+    gone, kept, similarity = gone[new], kept[new], similarity[new]
     equal = _equal(folder, records, room_bytes)
     n_equal = len(equal)
     found = _joined(folder, records, equal, gone, kept, similarity, room_bytes)
@@ -102,16 +117,16 @@ def _slices(pairs: Any, step: int) -> Iterator[tuple[NDArray[np.uint64], float]]
         first = last
 
 
-def _ordered(pairs: NDArray[np.uint64], records: Records) -> tuple[Array, Array, Array]:
+def _ordered(pairs: NDArray[np.uint64], records: Records, by_place: bool) -> tuple[Array, Array, Array]:
     """(number, root, length): components one after the other, each best first.
 
-    By rank; then by content, which is the same in whatever order the files come; then by place.
+    By rank; then, unless the first in the input is to stay, by content, which is the same in whatever order the files come; then by place.
     """
     number, root = (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32), (pairs >> np.uint64(32)).astype(np.uint32)
     order = np.argsort(number, kind="stable")
     facts = records.gather(["rank", "hi", "lo", "length"], number[order])
     number, root = number[order], root[order]
-    by = np.lexsort((number, facts["lo"], facts["hi"], facts["rank"], root))
+    by = np.lexsort((number, root) if by_place else (number, facts["lo"], facts["hi"], facts["rank"], root))
     return number[by], root[by], facts["length"][by]
 
 
@@ -142,7 +157,7 @@ def _joined(
 
     for part in equal:
         np.add.at(sizes, moved(part.kept)[0], np.uint32(1))
-    found = DecisionFiles(os.path.join(folder, "found"), len(records), room_bytes)
+    found = decision_files(os.path.join(folder, "found"), records, room_bytes)
     found.add(gone, kept, similarity, sizes[kept])
     for part in equal:
         stays, alike = moved(part.kept)

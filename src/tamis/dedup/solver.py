@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from typing import Any
 
 import numpy as np
 
 from tamis.dedup.decisions import DecisionFiles, write_tables
+from tamis.dedup.joined import JoinedRecords, decision_files, n_old, open_records, restore_ids
 from tamis.dedup.notes import read_json, write_json
 from tamis.dedup.records import Records
 from tamis.errors import TamisError, UsageError
@@ -28,24 +30,28 @@ def solve(folder: str) -> None:
         if step == "exact":
             from tamis.dedup.groups import exact_duplicates
 
-            records = Records(task["records"])
-            found = DecisionFiles(os.path.join(folder, "found"), len(records), room)
+            records = open_records(task)
+            found = decision_files(os.path.join(folder, "found"), records, room)
             exact_duplicates(records, found, room, _say("equal texts"))
             _conclude(folder, task, records, found, {})
         elif step == "link":
             from tamis.dedup.fuzzy import link_pass
 
-            link_pass(folder, Records(task["linked"]), task["bands"], room, _say)
+            link_pass(folder, open_records(task, "linked"), task["bands"], room, _say)
         elif step == "candidates":
             from tamis.dedup.fuzzy import find_candidates
 
-            write_json(os.path.join(folder, "candidates.json"), find_candidates(folder, Records(task["records"]), room))
+            write_json(os.path.join(folder, "candidates.json"), find_candidates(folder, open_records(task), room))
         elif step == "decide":
             from tamis.dedup.fuzzy import decide
 
-            records = Records(task["records"])
+            records = open_records(task)
             found, facts = decide(folder, records, task, room, _say)
             _conclude(folder, task, records, found, {**read_json(os.path.join(folder, "candidates.json")), **facts})
+        elif step == "index":
+            from tamis.dedup.joined import append
+
+            append(task, os.path.join(folder, "removal"))
         elif step == "ids":
             from tamis.dedup.idtable import build, check_ids
 
@@ -63,7 +69,14 @@ def solve(folder: str) -> None:
 
 def _conclude(folder: str, task: dict[str, Any], records: Records, found: DecisionFiles, facts: dict[str, Any]) -> None:
     paths = read_json(task["paths"])
-    write_tables(found, records, os.path.join(folder, "removal"), task["duplicates"], paths)
+    removal = os.path.join(folder, "removal")
+    if isinstance(records, JoinedRecords):
+        named = [*paths, *(path for older in records.older_paths for path in older)]
+        write_tables(found, records, removal, task["duplicates"], named)
+        facts |= {"n_indexed": records.n_old, "n_duplicates_of_indexed": restore_ids(records, task["duplicates"])}
+        write_json(os.path.join(folder, "all_paths.json"), named)
+    else:
+        write_tables(found, records, removal, task["duplicates"], paths)
     write_json(os.path.join(folder, "summary.json"), summarize(records, found, len(paths)) | facts)
 
 
@@ -88,7 +101,7 @@ def summarize(records: Records, found: DecisionFiles, n_files: int) -> dict[str,
     at = np.arange(len(sizes))
     groups = np.divide(sizes, at - 1, out=np.zeros(len(sizes)), where=at > 1).round().astype(np.int64)
     return {
-        "n_documents": len(records),
+        "n_documents": len(records) - n_old(records),
         "n_without_text": n_without_text,
         "n_duplicates": len(found),
         "duplicate_text_bytes": removed_bytes,
@@ -121,6 +134,12 @@ def _say(what: str) -> Any:
 
 
 def main() -> int:
+    if len(sys.argv) > 3:
+        from tamis.backends.forkserver import die_with_parent
+
+        # Left alone it would go on writing into a folder that the next run works in.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        die_with_parent(int(sys.argv[3]))
     try:
         solve(sys.argv[1])
     except TamisError as exc:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.dedup.notes import read_json, write_json
-from tamis.errors import BudgetError, Incomplete, RunConflict, TamisError, WorkerError
+from tamis.errors import BudgetError, Incomplete, RunConflict, TamisError, UsageError, WorkerError
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.deduplication.records import RecordWriter
@@ -49,9 +49,20 @@ class Passes:
     task: dict[str, Any]
     writer: Callable[[], Writer] | None  # None: nothing is removed
     texts: Callable[[str], ProcessingStage[Any, Any]] | None = None
+    choose: Callable[[str], int] | None = (
+        None  # bands per pass, from the folder they go to; `keys_of` makes the stages then
+    )
+    keys_of: Callable[[int], list[tuple[ProcessingStage[Any, Any], list[int]]]] = field(default=lambda _: [])
     threshold: float | None = None
     max_source_loss: float = 1.0
     identity: dict[str, Any] = field(default_factory=dict)
+    decide: str = "exact"  # the step that decides where there are no bands
+    counted: str = "documents"  # what max_source_loss is a share of
+    remove: Callable[[str], ProcessingStage[Any, Any]] | None = None  # makes the last pass's stage of the removal table
+    against: str | None = None  # an index whose documents stay (index.py)
+    index: str | None = None  # the index that gets what stays
+    index_kind: str = ""
+    index_parameters: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -106,10 +117,13 @@ class Workflow:
                 return DedupResult("already", self.passes.output, self.duplicates, done["summary"])
             self._same(self._told("identity.json"))
             write_json(os.path.join(self.work, "identity.json"), self._identity())
+            self._pin_index()
             summary = self._decided()
             scratch_bytes = self.scratch_bytes
             self._check_loss(summary)
             removed = self._remove() if self.passes.writer is not None else None
+            summary.update(self._counted(summary, removed))
+            self._add_to_index()
             about = {k: v for k, v in summary.items() if not k.endswith("_by_file")}
             write_json(os.path.join(self.run_dir, "dedup.json"), {"identity": self._identity(), "summary": about})
             shutil.rmtree(self.work, ignore_errors=True)
@@ -117,6 +131,36 @@ class Workflow:
         return DedupResult(
             "finished", self.passes.output, self.duplicates, about, seconds, self.peak_bytes, scratch_bytes, removed
         )
+
+    def _counted(self, summary: dict[str, Any], removed: Any) -> dict[str, Any]:
+        """What is known only after the removal."""
+        return {}
+
+    # -- the index ------------------------------------------------------------------------------------------------------
+    def _pin_index(self) -> None:
+        """What is compared with is written down at the start: an index that changes meanwhile changes no numbers."""
+        from tamis.dedup import index
+
+        p = self.passes
+        if p.index is not None and p.index != p.against:
+            index.refuse_existing(p.index, p.output)
+        if p.against is None:
+            return
+        pins = self._told("older.json")
+        if pins is None:
+            pins = index.pinned(p.against, p.index_kind, p.index_parameters, p.output)
+            write_json(os.path.join(self.work, "older.json"), pins)
+        elif self._told("summary.json") is None:
+            index.check_pins(p.against, pins)
+
+    def _add_to_index(self) -> None:
+        p = self.passes
+        if p.index is None:
+            return
+        about = {"path": p.index, "kind": p.index_kind, "parameters": p.index_parameters, "output": p.output}
+        folder = os.path.join(self.work, "keys-0")
+        files = sorted(os.path.join(folder, n) for n in os.listdir(folder) if n.endswith(".arrow"))
+        self._solve(["index"], records=files, index=about | {"input": p.identity.get("input")})
 
     # -- the folder -----------------------------------------------------------------------------------------------------
     def _prepare_output(self) -> None:
@@ -183,6 +227,7 @@ class Workflow:
         """All passes up to the decision; what an earlier call finished is not done again."""
         if self._told("summary.json") is None:
             shutil.rmtree(self.duplicates, ignore_errors=True)
+            self._same_room()
             first = self._link_bands()
             if self.passes.texts is not None:
                 candidates = os.path.join(self.work, "candidates")
@@ -194,18 +239,33 @@ class Workflow:
             raise WorkerError("the deciding process ended without a result; run the same command again")
         return dict(summary)
 
+    def _same_room(self) -> None:
+        """What is decided so far lies in files cut for the memory of that time: with other memory it is decided again."""
+        room, earlier = self._solver_room(), self._told("room.json")
+        if earlier not in (None, room):
+            for name in os.listdir(self.work):
+                if name not in _NOT_DECIDED and not name.startswith("keys-"):
+                    path = os.path.join(self.work, name)
+                    shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+        write_json(os.path.join(self.work, "room.json"), room)
+
     def _link_bands(self) -> list[str]:
         """The passes that make keys, each followed by its step of the decision. Returns the files of the first."""
         first: list[str] = []
-        last = len(self.passes.keys) - 1
-        for i, (stage, bands) in enumerate(self.passes.keys):
+        keys = self.passes.keys
+        if self.passes.choose is not None:
+            chosen = self._told("chosen.json") or self.passes.choose(self.work)
+            write_json(os.path.join(self.work, "chosen.json"), chosen)  # a resumed run must not choose again
+            keys = self.passes.keys_of(chosen)
+        last = len(keys) - 1
+        for i, (stage, bands) in enumerate(keys):
             folder = f"keys-{i}"
             if i and self._told(f"linked-{i}.json") is not None:
                 continue
             files = self._pass(folder, stage)
             first = first or files
             if self._told(f"linked-{i}.json") is None:
-                steps = ["link"] if bands else ["exact"]
+                steps = ["link"] if bands else [self.passes.decide]
                 if i == last and bands:
                     steps += ["candidates"] if self.passes.texts is not None else ["candidates", "decide"]
                 self.scratch_bytes = max(self.scratch_bytes, _size_of(self.work))
@@ -234,25 +294,19 @@ class Workflow:
     def _solver_room(self) -> int:
         from tamis.memory.budget import find_budget
 
-        budget = find_budget(self.settings.get("memory"), os.environ)
-        room = int((budget.bytes - SOLVER_BASE_BYTES) * _SOLVER_SHARE)
-        if room < 16_000_000:
-            raise BudgetError(
-                f"deduplication: a budget of {budget.bytes:,} bytes leaves nothing to sort keys in; give --memory 256MB or more"
-            )
-        return room
+        return solver_room(find_budget(self.settings.get("memory"), os.environ).bytes)
 
     def _solve(self, steps: list[str], **files: Any) -> None:
         task = {
             **self.passes.task, **files, "steps": steps, "paths": os.path.join(self.work, "paths.json"),
-            "duplicates": self.duplicates, "room_bytes": self._solver_room(),
+            "duplicates": self.duplicates, "room_bytes": self._solver_room(), "older": self._told("older.json") or [],
         }  # fmt: skip
         write_json(os.path.join(self.work, "task.json"), task)
         source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         start = "import sys; sys.path.insert(0, sys.argv[2]); from tamis.dedup.solver import main; sys.exit(main())"
         told: dict[str, Any] = {}
         with subprocess.Popen(
-            [sys.executable, "-c", start, self.work, source],
+            [sys.executable, "-c", start, self.work, source, str(os.getpid())],
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
@@ -270,7 +324,8 @@ class Workflow:
         if code == 0:
             return
         if "error" in told:
-            kind = {4: BudgetError, 2: TamisError}.get(int(told.get("exit_code", 1)), TamisError)
+            kinds = {4: BudgetError, 2: UsageError, 5: RunConflict}
+            kind = kinds.get(int(told.get("exit_code", 1)), TamisError)
             raise kind(str(told["error"]))
         raise WorkerError(f"the deciding process ended with status {code}; run the same command again")
 
@@ -289,7 +344,7 @@ class Workflow:
         if lost:
             worst = max(lost, key=lambda s: lost[s])
             raise Incomplete(
-                f"nothing was removed: {len(lost)} of {len(totals)} sources would lose more than {limit:.0%} of their documents "
+                f"nothing was removed: {len(lost)} of {len(totals)} sources would lose more than {limit:.0%} of their {self.passes.counted} "
                 f"({worst}: {lost[worst]:.1%} of {totals[worst][0]:,}). Look at {self.duplicates}; if that is right, run the same "
                 "with max_source_loss=1 (--max-source-loss 100%): it goes on from here"
             )
@@ -297,7 +352,12 @@ class Workflow:
     def _remove(self) -> Any:
         assert self.passes.writer is not None
         table = os.path.join(self.work, "removal")
-        remove = RemoveDuplicates(table, os.path.join(self.work, "paths.json"), threshold=self.passes.threshold)
+        names = "paths.json" if self.passes.against is None or not self._told("older.json") else "all_paths.json"
+        remove: ProcessingStage[Any, Any] = (
+            self.passes.remove(table)
+            if self.passes.remove is not None
+            else RemoveDuplicates(table, os.path.join(self.work, names), threshold=self.passes.threshold)
+        )
         pipeline = Pipeline(f"{self.passes.name}: removal", stages=[self.passes.source(), remove, self.passes.writer()])
         self._check_inputs(pipeline)
         return self._execute(pipeline, "removal")
@@ -315,6 +375,17 @@ class Workflow:
             raise RunConflict(f"the input changed after it was compared: {changed[0]}; start over with fresh (--fresh)")
 
 
+def solver_room(budget_bytes: int) -> int:
+    """Bytes for keys in the deciding process."""
+    room = int((budget_bytes - SOLVER_BASE_BYTES) * _SOLVER_SHARE)
+    if room < 16_000_000:
+        raise BudgetError(
+            f"deduplication: a budget of {budget_bytes:,} bytes leaves nothing to sort keys in; give --memory 256MB or more"
+        )
+    return room
+
+
+_NOT_DECIDED = {"identity.json", "inputs.json", "paths.json", "chosen.json", "older.json"}
 MIN_SOURCE_DOCUMENTS = 100  # a handful of documents says nothing about a source
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer, refuse_unknown
+
+if TYPE_CHECKING:
+    from tamis.dedup.planning import DedupPlan
 
 # Of the original's GPU memory pools; there is nothing like them here, and the value changes no result.
 GPU_ONLY = ("rmm_pool_size", "spill_memory_limit", "lsh_rmm_pool_size", "lsh_spill_memory_limit", "use_async_memory")
@@ -49,3 +52,15 @@ def make_writer(input_path: Any, output: str, filetype: str | None) -> Callable[
     if filetype is not None and is_parquet != (filetype == "parquet"):
         is_parquet, extension = filetype == "parquet", filetype
     return lambda: ParquetWriter(output) if is_parquet else JsonlWriter(output, file_extension=extension)
+
+
+def make_plan(input_path: Any, bands: int, rows: int, per_pass: int | None, memory: Any, work: str) -> DedupPlan:
+    from tamis.dedup import planning
+    from tamis.formats.listing import list_files
+    from tamis.memory.budget import find_budget
+    from tamis.stages.file_partitioning import FilePartitioningStage
+
+    files = list_files(input_path, FilePartitioningStage(input_path).suffixes())
+    paths = [os.fsdecode(p) for p in files.paths]
+    budget = find_budget(memory, os.environ).bytes
+    return planning.make_plan(paths, list(files.sizes), bands, rows, per_pass, budget, work)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
+from tamis.stages.deduplication.against import index_options
 from tamis.stages.deduplication.exact.hashing import DocumentHashes
 from tamis.stages.deduplication.normalization import NORMALIZATION_VERSION
-from tamis.stages.deduplication.options import absolute, make_source, make_writer
+from tamis.stages.deduplication.options import absolute, make_plan, make_source, make_writer
 
 if TYPE_CHECKING:
+    from tamis.dedup.planning import DedupPlan
     from tamis.dedup.workflow import DedupResult
 
 
@@ -25,7 +27,8 @@ class ExactDeduplicationWorkflow:
     `normalize_text`: False, True (case and whitespace do not count), or a name: none, strip, nfc, casefold, alphanumeric.
     `keep`: "first" in the input, the "longest", or the "best" by the highest number in the column `keep_by`. A document whose
     text is null or no text is never a duplicate. `max_source_loss`: stop before removal when a folder (or file, if there is one
-    folder) would lose more than this share.
+    folder) would lose more than this share. `index_path`: keep an index of what stays in this folder. `against`: an index that an
+    earlier run kept; documents in it stay, and new ones that equal one of them go. `append`: add what stays to it.
     """
 
     output_path: str
@@ -43,6 +46,9 @@ class ExactDeduplicationWorkflow:
     keep: str = "first"
     keep_by: str | None = None
     max_source_loss: float | str = 0.95
+    index_path: str | None = None
+    against: str | None = None
+    append: bool = False
 
     def __post_init__(self) -> None:
         self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path or "") or None
@@ -53,6 +59,10 @@ class ExactDeduplicationWorkflow:
             )
         self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
         self._keys()
+        self._index()
+
+    def _index(self) -> dict[str, Any]:
+        return index_options("ExactDeduplicationWorkflow", self.index_path, self.against, self.append)
 
     def _keys(self) -> DocumentHashes:
         return DocumentHashes(self.text_field, self.normalize_text, self.keep, self.keep_by)
@@ -68,8 +78,15 @@ class ExactDeduplicationWorkflow:
             "normalization_version": NORMALIZATION_VERSION, "keep": self.keep, "keep_by": self.keep_by,
             "perform_removal": self.perform_removal,
         }  # fmt: skip
+        index = self._index()
+        identity |= {k: v for k, v in index.items() if v is not None}
+        how = {"normalize_text": identity["normalize_text"], "normalization_version": NORMALIZATION_VERSION}
         passes = Passes(
             "exact deduplication", source, [(self._keys(), [])], self.output_path, {}, writer,
-            max_source_loss=float(self.max_source_loss), identity=identity,
+            max_source_loss=float(self.max_source_loss), identity=identity, index_kind="exact", index_parameters=how, **index,
         )  # fmt: skip
         return Workflow(passes, settings, progress, executor).run()
+
+    def plan(self, memory: str | int | None = None) -> DedupPlan:
+        """What a run would take, from a small sample. Nothing is written."""
+        return make_plan(self.input_path, 0, 0, None, memory, self.output_path)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
+from tamis.stages.deduplication.against import SignedSketches, index_options
 from tamis.stages.deduplication.fuzzy.sketching import CandidateTexts, DocumentSketches, Sketch
 from tamis.stages.deduplication.normalization import NORMALIZATION_VERSION, check_mode
-from tamis.stages.deduplication.options import absolute, make_source, make_writer
+from tamis.stages.deduplication.options import absolute, make_plan, make_source, make_writer
 
 if TYPE_CHECKING:
+    from tamis.dedup.planning import DedupPlan
     from tamis.dedup.workflow import DedupResult, Passes
 
 
@@ -28,6 +29,10 @@ class FuzzyDeduplicationWorkflow:
     the input; None: all, if the disk has room. `min_shingles`: shorter documents are compared by equality only. `keep`: the
     "longest" (then by content, so that the order of files does not matter), the "first", or the "best" by the column `keep_by`.
     `method="permutations"` is plain MinHash, for comparison. `cache_path` is another name for the scratch folder.
+
+    `index_path`: keep an index of what stays in this folder. `against`: an index that an earlier run kept; documents in it stay, and
+    new ones that equal or resemble one of them go (similarity to them is estimated by signatures, their texts are not read).
+    `append`: add what stays to that index. With an index all bands are made in one pass.
     """
 
     output_path: str
@@ -54,6 +59,9 @@ class FuzzyDeduplicationWorkflow:
     keep_by: str | None = None
     max_source_loss: float | str = 0.95
     method: str = "fss"
+    index_path: str | None = None
+    against: str | None = None
+    append: bool = False
 
     def __post_init__(self) -> None:
         self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path or "") or None
@@ -66,6 +74,13 @@ class FuzzyDeduplicationWorkflow:
         elif self.threshold is not None:
             self.threshold = parse_fraction(self.threshold, "threshold")
         self._stage(0, self.num_bands)
+        if self._index()["index"] is not None and n is not None and n < self.num_bands:
+            raise UsageError(
+                "bands_per_iteration: an index holds all bands, so they are made in one pass; leave it out"
+            )
+
+    def _index(self) -> dict[str, Any]:
+        return index_options("FuzzyDeduplicationWorkflow", self.index_path, self.against, self.append)
 
     def sketch(self) -> Sketch:
         unit, n = ("word", self.word_ngrams) if self.word_ngrams is not None else ("char", self.char_ngrams)
@@ -73,7 +88,8 @@ class FuzzyDeduplicationWorkflow:
 
     def _stage(self, first: int, last: int) -> DocumentSketches:
         s = self.sketch()
-        return DocumentSketches(
+        has_index = self.index_path is not None or self.against is not None
+        return (SignedSketches if has_index else DocumentSketches)(
             self.text_field, s.n, s.unit, s.bands, s.rows, s.seed, s.wide, s.method, self.normalize_text, self.min_shingles,
             self.keep, self.keep_by, first, last,
         )  # fmt: skip
@@ -91,21 +107,20 @@ class FuzzyDeduplicationWorkflow:
 
         s = self.sketch()
         mode = check_mode("fuzzy deduplication", self.normalize_text)
-        per_pass = self.bands_per_iteration or s.bands
-        n_passes = math.ceil(s.bands / per_pass)
-        cuts = [(i * per_pass, min((i + 1) * per_pass, s.bands)) for i in range(n_passes)]
-        keys: list[Any] = [(self._stage(a, b), list(range(a + 1, b + 1))) for a, b in cuts]
         identity = {
             "input": self.input_path, "text_field": self.text_field, "normalize_text": mode, "sketch": vars(s).copy(),
             "normalization_version": NORMALIZATION_VERSION, "threshold": self.threshold, "min_shingles": self.min_shingles,
-            "keep": self.keep, "keep_by": self.keep_by, "perform_removal": self.perform_removal, "bands_per_pass": per_pass,
+            "keep": self.keep, "keep_by": self.keep_by, "perform_removal": self.perform_removal, "bands_per_iteration": self.bands_per_iteration,
         }  # fmt: skip
+        index = self._index()
+        identity |= {k: v for k, v in index.items() if v is not None}
+        how = {"normalize_text": mode, "normalization_version": NORMALIZATION_VERSION, **vars(s)}
         return Passes(
             "fuzzy deduplication",
             make_source(self.input_path, self.input_blocksize, self.input_file_extensions, self.read_kwargs),
-            keys,
+            [],
             self.output_path,
-            {"threshold": self.threshold, "n": s.n, "unit": s.unit, "seed": s.seed},
+            {"threshold": self.threshold, "n": s.n, "unit": s.unit, "seed": s.seed, "keep": self.keep},
             make_writer(self.input_path, self.output_path, self.output_filetype) if self.perform_removal else None,
             texts=(lambda places: CandidateTexts(places, self.text_field, mode))
             if self.threshold is not None
@@ -113,4 +128,25 @@ class FuzzyDeduplicationWorkflow:
             threshold=float(self.threshold) if self.threshold is not None else None,
             max_source_loss=float(self.max_source_loss),
             identity=identity,
+            choose=lambda work: self.num_bands if index["index"] is not None else self.plan(work=work).bands_per_pass,
+            index_kind="fuzzy",
+            index_parameters=how,
+            **index,
+            keys_of=self._keys_of,
+        )
+
+    def _keys_of(self, per_pass: int) -> list[Any]:
+        n = self.num_bands
+        cuts = [(a, min(a + per_pass, n)) for a in range(0, n, per_pass)]
+        return [(self._stage(a, b), list(range(a + 1, b + 1))) for a, b in cuts]
+
+    def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
+        """What a run would take, from a small sample. Nothing is written."""
+        return make_plan(
+            self.input_path,
+            self.num_bands,
+            self.minhashes_per_band,
+            self.bands_per_iteration,
+            memory,
+            work or self.cache_path or self.output_path,
         )

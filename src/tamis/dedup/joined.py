@@ -1,0 +1,359 @@
+"""New documents together with those of an index: one numbering, indexed ones first, and they always stay.
+
+Columns of an index: `file`, `offset`, `lo` by row, `key_K` and `row_K` by key (keys.py), and for fuzzy deduplication `sig_0` to
+`sig_31`, the signature: one byte of each of 256 values of a sketch. Two signatures agree in a byte with probability J + (1 - J)
+/ 256, so that the similarity J is estimated with a standard deviation of sqrt(J (1 - J) / 256), 0.026 at 0.77.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from tamis.dedup.decisions import DecisionFiles, place_ids
+from tamis.dedup.index import Entry, Index, check_parameters, locked, read_index, run_name
+from tamis.dedup.notes import read_json, write_json
+from tamis.dedup.records import MAX_DOCUMENTS, Array, Records
+from tamis.errors import FormatError, UsageError
+from tamis.stages.deduplication.keys import NO_ROW
+from tamis.stages.deduplication.removal import rows_of_table
+
+SIGNATURE_BYTES = 256
+SIGNATURE = tuple(f"sig_{i}" for i in range(SIGNATURE_BYTES // 8))
+MAX_COMPARED = 1024  # indexed documents of a component that a new one is compared with
+_TYPES = {"file": np.dtype("<i4"), "offset": np.dtype("<i8"), "lo": np.dtype("<u8")}
+
+
+class JoinedRecords(Records):
+    """`older`: entries of an index as index.pinned tells them. Numbers below `n_old` are theirs."""
+
+    def __init__(self, older: Sequence[dict[str, Any]], paths: Sequence[str]) -> None:
+        self.new = Records(paths)
+        parts = [_entry_records(pin) for pin in older]
+        self.types = dict(self.new.types)
+        for part in parts:
+            self.types = part.types | self.types
+        self._runs = [run for part in [*parts, self.new] for run in part._runs]
+        self.bases = np.concatenate([[0], np.cumsum([run.n_rows for run in self._runs])]).astype(np.int64)
+        self.n_documents = int(self.bases[-1])
+        self.n_old = sum(len(part) for part in parts)
+        self._entry_starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+        self._held = {name for part in parts for name in part.types}
+        self.older_paths = [_paths(pin) for pin in older]
+        self._n_paths = np.array([len(p) for p in self.older_paths], np.int64)
+        self.first_path = 0  # number of the first old path: how many files the new documents have
+        if self.n_documents >= MAX_DOCUMENTS:
+            raise UsageError(
+                f"deduplication: {self.n_old:,} documents of the index and {len(self.new):,} new ones; at most {MAX_DOCUMENTS:,} can "
+                "be compared at once. Split the input"
+            )
+
+    def gather(self, names: Sequence[str], numbers: Array) -> dict[str, Array]:
+        """As in Records. Indexed documents have rank 0, new ones at least 1, and what an index does not hold is 0 for them."""
+        k = int(np.searchsorted(numbers, self.n_old))
+        old = super().gather([n for n in names if n in self._held], numbers[:k])
+        new = super().gather(names, numbers[k:])
+        if "rank" in new:
+            new["rank"] += np.uint64(1)  # never the highest value, see keys.ranks
+        if "file" in old and k:
+            entry = np.searchsorted(self._entry_starts, numbers[:k], side="right") - 1
+            file = old["file"].astype(np.int64)
+            if ((file < 0) | (file >= self._n_paths[entry])).any():
+                raise FormatError("a record of the index names no input file; the index is damaged")
+            starts = np.concatenate([[0], np.cumsum(self._n_paths)])[:-1]
+            old["file"] = (self.first_path + starts[entry] + file).astype(np.int32)
+        return {n: np.concatenate([old.get(n, np.zeros(k, self.types[n])), new[n]]) for n in names}
+
+    def keys(self, k: int, part: tuple[int, int] = (0, 1 << 64)) -> tuple[Array, Array]:
+        keys, numbers = super().keys(k, part)
+        # Numbers index arrays in compiled code, and those of an index come from a file.
+        if len(numbers) and int(numbers.max()) >= self.n_documents:
+            raise FormatError("a key of the index belongs to no document; the index is damaged")
+        return keys, numbers
+
+    def iter_column(self, name: str) -> Iterator[tuple[int, Array]]:
+        """Of the new documents alone."""
+        for first, values in self.new.iter_column(name):
+            yield first + self.n_old, values
+
+
+def _entry_records(pin: dict[str, Any]) -> Records:
+    records = Records(pin["files"])
+    size = os.path.getsize(pin["files"][0])
+    for name, kind in records.types.items():
+        expected = _TYPES.get(name, np.dtype("<u4" if name.startswith("row_") else "<u8"))
+        if kind != expected:
+            raise FormatError(f"{pin['files'][0]}: column {name} is {kind}, expected {expected}; the index is damaged")
+    for run in records._runs:
+        for name, at in run.offsets.items():
+            if not 0 <= at <= size - run.n_rows * records.types[name].itemsize:
+                raise FormatError(f"{pin['files'][0]}: column {name} lies outside of the file; the index is damaged")
+    lacks = sorted(_columns(int(pin["bands"])) - set(records.types)) if len(records) else []
+    if lacks:
+        raise FormatError(f"{pin['files'][0]}: lacks the column {lacks[0]}; the index is damaged")
+    return records
+
+
+def _columns(bands: int) -> set[str]:
+    """What an entry must hold; `bands` is 0 for exact deduplication."""
+    keys = {f"{what}_{k}" for k in range(bands + 1) for what in ("key", "row")}
+    return keys | set(_TYPES) | (set(SIGNATURE) if bands else set())
+
+
+def _paths(pin: dict[str, Any]) -> list[str]:
+    paths: list[str] = read_json(os.path.join(pin["folder"], "paths.json")) or []
+    return paths
+
+
+def open_records(task: dict[str, Any], which: str = "records") -> Records:
+    """The records of a step: new ones, and before them those of the index that they are compared with."""
+    if not task.get("older"):
+        return Records(task[which])
+    for pin in task["older"]:
+        if pin["sketch_version"] != _sketch_version(int(pin["bands"])):
+            raise UsageError(
+                f"{os.path.dirname(pin['folder'])} was made by another version of the sketches ({pin['sketch_version']}, this one is "
+                f"{_sketch_version(int(pin['bands']))}); make the index anew"
+            )
+    records = JoinedRecords(task["older"], task[which])
+    records.first_path = len(read_json(task["paths"]))
+    return records
+
+
+def _sketch_version(bands: int) -> int:
+    """0 where there are no sketches."""
+    if not bands:
+        return 0
+    from tamis.kernels.sketch.band_keys import SKETCH_VERSION
+
+    return SKETCH_VERSION
+
+
+def n_old(records: Records) -> int:
+    return records.n_old if isinstance(records, JoinedRecords) else 0
+
+
+class NewDecisions(DecisionFiles):
+    """Decisions on new documents; those on indexed ones, which stay, are not taken."""
+
+    def __init__(self, folder: str, n_documents: int, room_bytes: int, fresh: bool, first: int) -> None:
+        super().__init__(folder, n_documents, room_bytes, fresh)
+        self._first = first
+
+    def add(self, number: Any, kept: Any, similarity: Any, size: Any) -> None:
+        new = np.asarray(number) >= self._first
+        super().add(*(np.asarray(column)[new] for column in (number, kept, similarity, size)))
+
+
+def decision_files(folder: str, records: Records, room_bytes: int, fresh: bool = True) -> DecisionFiles:
+    if first := n_old(records):
+        return NewDecisions(folder, len(records), room_bytes, fresh, first)
+    return DecisionFiles(folder, len(records), room_bytes, fresh)
+
+
+# -- components with indexed documents ----------------------------------------------------------------------------------
+def with_new(pairs: NDArray[np.uint64], first: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """Of components (root << 32 | number, ascending) those that have new documents, and the documents to be compared by text:
+    new ones of components that have several."""
+    number, cuts = (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32), _cuts(pairs)
+    if not len(pairs):
+        return pairs, number
+    sizes = np.diff(cuts)
+    n_new = np.add.reduceat((number >= first).astype(np.int64), cuts[:-1])
+    return pairs[np.repeat(n_new > 0, sizes)], np.sort(number[np.repeat(n_new > 1, sizes) & (number >= first)])
+
+
+def _cuts(pairs: NDArray[np.uint64]) -> NDArray[np.int64]:
+    root = pairs >> np.uint64(32)
+    if not len(root):
+        return np.zeros(1, np.int64)
+    return np.concatenate([[0], np.flatnonzero(root[1:] != root[:-1]) + 1, [len(root)]]).astype(np.int64)
+
+
+def similar_to_indexed(
+    pairs: NDArray[np.uint64], records: JoinedRecords, threshold: float
+) -> tuple[NDArray[np.uint64], tuple[Array, Array, Array], int]:
+    """New documents whose estimated similarity to an indexed one of their component reaches the threshold.
+
+    Returns the pairs of new documents that are left to be compared with each other, (number, kept, similarity) of those that
+    go, and how many indexed documents were not compared because their component has too many.
+    """
+    number = (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    signature = _signatures(records, number)
+    stays = np.ones(len(pairs), bool)
+    found: list[tuple[Array, Array, Array]] = []
+    n_capped = 0
+    for a, b in itertools.pairwise(_cuts(pairs).tolist()):
+        k = a + int(np.searchsorted(number[a:b], records.n_old))
+        stays[a:k] = False
+        if k in (a, b):
+            continue
+        last = min(k, a + MAX_COMPARED)
+        n_capped += k - last
+        best, which = _best(signature[a:last], signature[k:b])
+        goes = best >= threshold
+        stays[k:b] = ~goes
+        found.append((number[k:b][goes], number[a:last][which[goes]], best[goes]))
+    left = pairs[stays]
+    several = np.repeat(np.diff(_cuts(left)) > 1, np.diff(_cuts(left)))
+    columns = [np.concatenate([f[i] for f in found]) if found else np.empty(0, np.uint32) for i in range(3)]
+    return left[several], (columns[0], columns[1], columns[2].astype(np.float32)), n_capped
+
+
+def _signatures(records: Records, numbers: Array) -> NDArray[np.uint8]:
+    """One row per number. Looked up all at once: a look-up reads whole columns of the record batches it touches."""
+    order = np.argsort(numbers, kind="stable")
+    columns = records.gather(SIGNATURE, numbers[order])
+    out = np.empty((len(numbers), SIGNATURE_BYTES // 8), np.uint64)
+    for i, name in enumerate(SIGNATURE):
+        out[order, i] = columns.pop(name)
+    return out.view(np.uint8)
+
+
+def _best(old: NDArray[np.uint8], new: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """For each new signature the highest estimated similarity to an old one, and which one that is (the first of equal ones)."""
+    best, which = np.zeros(len(new), np.float32), np.zeros(len(new), np.int64)
+    for i, one in enumerate(new):
+        agree = np.count_nonzero(old == one, axis=1)
+        which[i] = int(np.argmax(agree))
+        share = agree[which[i]] / SIGNATURE_BYTES
+        best[i] = max(0.0, (share - 1 / 256) / (1 - 1 / 256))
+    return best, which
+
+
+# -- result tables ------------------------------------------------------------------------------------------------------
+def restore_ids(records: JoinedRecords, duplicates: str) -> int:
+    """In the table for people, name kept documents of the index as their own run did. Returns how many rows name one."""
+    starts = np.concatenate([[0], np.cumsum(records._n_paths)])[:-1] + records.first_path
+    n_rows = 0
+    for name in sorted(os.listdir(duplicates)):
+        path = os.path.join(duplicates, name)
+        table = pq.ParquetFile(path).read(use_threads=False)
+        ids = np.array([i.split("_") for i in table["kept_id"].to_pylist()], np.int64).reshape(-1, 2)
+        old = ids[:, 0] >= records.first_path
+        if old.any():
+            n_rows += int(old.sum())
+            ids[old, 0] -= starts[np.searchsorted(starts, ids[old, 0], side="right") - 1]
+            at = table.column_names.index("kept_id")
+            table = table.set_column(at, "kept_id", place_ids(ids[:, 0], ids[:, 1]))
+            pq.write_table(table, path + ".tmp", compression="zstd")
+            os.replace(path + ".tmp", path)
+    return n_rows
+
+
+# -- changing an index --------------------------------------------------------------------------------------------------
+def append(task: dict[str, Any], removal: str) -> None:
+    """Add the documents that stay to an index, in place of what the same run added before."""
+    about = task["index"]
+    path, run = about["path"], run_name(about["output"])
+    paths = read_json(task["paths"])
+    with locked(path):
+        exists = os.path.exists(os.path.join(path, "index.json"))
+        version = _sketch_version(int(about["parameters"].get("bands", 0)))
+        index = read_index(path) if exists else Index(path, about["kind"], about["parameters"], [], version)
+        check_parameters(index, about["kind"], about["parameters"])
+        if index.entries and index.sketch_version != version:
+            raise UsageError(f"{path} was made by another version of the sketches; make the index anew")
+        index.tidy()
+        name = index.next_name(run)
+        folder = os.path.join(path, name)
+        by_file = _write_entry(folder, _survivors(Records(task["records"]), removal), paths)
+        size = os.path.getsize(os.path.join(folder, "records.arrow"))
+        entry = Entry(name, about["input"], about["output"], int(by_file.sum()), size, by_file.tolist())
+        index.entries = [*(e for e in index.entries if e.run != run), entry]
+        index.save()
+        index.tidy()
+
+
+def remove_source(path: str, source: str) -> int:
+    """Take the documents of a file, or of all files under a folder, out of an index. Returns how many there were."""
+    source = os.path.abspath(source)
+    with locked(path):
+        index = read_index(path)
+        index.tidy()
+        n_removed, entries = 0, []
+        for entry in index.entries:
+            paths = index.paths(entry)
+            gone = np.array([p == source or p.startswith(source.rstrip("/") + "/") for p in paths], bool)
+            n = int(np.array(entry.by_file, np.int64)[gone].sum())
+            n_removed += n
+            if not n:
+                entries.append(entry)
+            elif n < entry.n_documents:
+                entries.append(_without(index, entry, paths, gone))
+        if n_removed:
+            index.entries = entries
+            index.save()
+            index.tidy()
+    return n_removed
+
+
+def _without(index: Index, entry: Entry, paths: list[str], gone: NDArray[np.bool_]) -> Entry:
+    name = index.next_name(entry.run)
+    folder = os.path.join(index.path, name)
+    records = _entry_records({"files": [index.records(entry)], "bands": index.bands})
+    kept = ((columns, ~gone[columns["file"]]) for columns in _batches(records))
+    by_file = _write_entry(folder, kept, paths)
+    size = os.path.getsize(os.path.join(folder, "records.arrow"))
+    return Entry(name, entry.input, entry.output, int(by_file.sum()), size, by_file.tolist())
+
+
+def _batches(records: Records) -> Iterator[dict[str, Array]]:
+    """Record batches with the columns of an index."""
+    names = [n for n in records.types if n in _TYPES or n.startswith(("key_", "row_", "sig_"))]
+    for columns in zip(*(records.iter_column(n) for n in names), strict=True):
+        yield {name: values for name, (_, values) in zip(names, columns, strict=True)}
+
+
+def _survivors(records: Records, removal: str) -> Iterator[tuple[dict[str, Array], NDArray[np.bool_]]]:
+    """Record batches, each with what stays of it: documents that are not removed and have a text."""
+    for columns, (_, length) in zip(_batches(records), records.iter_column("length"), strict=True):
+        keep = length >= 0
+        file, offset = columns["file"], columns["offset"]
+        for number in np.unique(file).tolist():
+            mine = np.flatnonzero(file == number)
+            rows, _ = rows_of_table(removal, number, offset[mine], ())
+            keep[mine[rows]] = False
+        yield columns, keep
+
+
+def _write_entry(folder: str, batches: Iterator[tuple[dict[str, Array], NDArray[np.bool_]]], paths: list[str]) -> Any:
+    """Write an entry's folder; returns the number of documents of each input file."""
+    os.makedirs(folder, exist_ok=True)
+    by_file = np.zeros(len(paths), np.int64)
+    writer: Any = None
+    with open(os.path.join(folder, "records.arrow"), "wb") as sink:
+        for columns, keep in batches:
+            batch = pa.record_batch({n: pa.array(v) for n, v in _filtered(columns, keep).items()})
+            writer = writer or pa.ipc.new_file(sink, batch.schema)
+            writer.write_batch(batch)
+            by_file += np.bincount(columns["file"][keep], minlength=len(paths))
+        (writer or pa.ipc.new_file(sink, pa.schema([("file", pa.int32())]))).close()
+        sink.flush()
+        os.fsync(sink.fileno())
+    write_json(os.path.join(folder, "paths.json"), paths)
+    return by_file
+
+
+def _filtered(columns: dict[str, Array], keep: NDArray[np.bool_]) -> dict[str, Array]:
+    """The rows that stay; keys keep their order and get the new rows' numbers."""
+    moved = np.cumsum(keep) - 1
+    out: dict[str, Array] = {}
+    for name, values in columns.items():
+        if name.startswith("key_"):
+            row = columns["row_" + name[4:]]
+            has = row != NO_ROW
+            stays = np.flatnonzero(has)[keep[row[has]]]
+            key, new_row = np.full(int(keep.sum()), 2**64 - 1, np.uint64), np.full(int(keep.sum()), NO_ROW, np.uint32)
+            key[: len(stays)], new_row[: len(stays)] = values[stays], moved[row[stays]]
+            out[name], out["row_" + name[4:]] = key, new_row
+        elif not name.startswith("row_"):
+            out[name] = values[keep]
+    return out

@@ -1,0 +1,284 @@
+"""Which lines or paragraphs go: keys of all units, grouped part by part of the key space, and the table by which documents are cut.
+
+Units that have a key are numbered 0 to n-1 in the order of the input. Keys that do not fit in memory together are written to one
+file per part of the key space; a part is sorted alone. A part that one repeated unit makes larger than the others is
+gone through in chunks twice: to count, and to mark. What goes is written by ranges of unit numbers, so that the table can be
+made in the order of the input. Scratch: 16 bytes per unit where there is more than one part, and 4 per unit cut.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from tamis.dedup.decisions import place_ids
+from tamis.dedup.notes import read_json
+from tamis.dedup.sorting import runs, sort_pairs
+from tamis.stages.deduplication.lines.records import UnitRecords
+from tamis.stages.deduplication.lines.table import CutTable
+
+Array = NDArray[Any]
+Chunk = tuple[Array, Array]  # keys, and numbers of their units
+BYTES_PER_KEY = 80  # key, number and place (20), the room to sort (12), what is chosen of them, slack
+N_MOST = 1000  # of the units that occur most often are told
+_MAX_PART_BITS = 14
+
+
+@dataclass
+class Found:
+    """What was decided, in numbers."""
+
+    n_groups: int = 0
+    largest: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+    most: list[tuple[int, int]] = field(default_factory=list)  # (occurrences, minus the first unit's number)
+
+
+def cut_lines(folder: str, task: dict[str, Any], room_bytes: int, say: Callable[[str], Any]) -> dict[str, Any]:
+    """Decide, write the removal table and the list of the most frequent units; what goes into the summary."""
+    records = UnitRecords(task["records"])
+    scratch = os.path.join(folder, "lines")
+    shutil.rmtree(scratch, ignore_errors=True)  # of an earlier attempt
+    os.makedirs(scratch)
+    chunk = max(1, room_bytes // BYTES_PER_KEY)
+    rule = _Rule(int(task["min_count"]), bool(task["keep_first"]))
+    marks = _Marks(scratch, records, room_bytes)
+    found = Found()
+    parts = _parts(records, scratch, chunk, say("sorting lines"))
+    progress = say("repeated lines")
+    for i, part in enumerate(parts):
+        _decide(part, chunk, rule, marks, found)
+        progress((i + 1) / len(parts))
+    paths = read_json(task["paths"])
+    counts = _write_table(records, marks, os.path.join(folder, "removal"), len(paths))
+    _write_most(records, found, task["duplicates"], paths)
+    shutil.rmtree(scratch, ignore_errors=True)
+    return {
+        "n_documents": records.n_documents, "n_duplicates": marks.n, "n_groups": found.n_groups,
+        "largest_group": found.largest, "group_sizes": found.sizes, "n_long_enough": records.n_keys, **counts,
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Rule:
+    min_count: int
+    keep_first: bool
+
+
+class _Part:
+    """Units of one part of the key space, in the order of the input; read as often as needed."""
+
+    def __init__(self, n_keys: int, read: Callable[[int], Iterator[Chunk]]) -> None:
+        self.n_keys, self.read = n_keys, read
+
+
+def _parts(records: UnitRecords, scratch: str, chunk: int, progress: Any) -> list[_Part]:
+    if records.n_keys <= chunk:
+        return [_Part(records.n_keys, records.iter_keys)]
+    n_bits = 1
+    while records.n_keys >> n_bits > chunk * 4 // 5 and n_bits < _MAX_PART_BITS:
+        n_bits += 1
+    sizes = np.zeros(1 << n_bits, np.int64)
+    waiting: list[list[Chunk]] = [[] for _ in sizes]
+    n_waiting = done = 0
+    for keys, numbers in records.iter_keys(max(1, chunk // 4)):
+        part = (keys >> np.uint64(64 - n_bits)).astype(np.uint16)
+        order = np.argsort(part, kind="stable")
+        n_each = np.bincount(part, minlength=len(sizes))
+        ends = np.cumsum(n_each)
+        keys, numbers = keys[order], numbers[order]
+        for p in np.flatnonzero(n_each).tolist():
+            at = slice(int(ends[p] - n_each[p]), int(ends[p]))
+            waiting[p].append((keys[at], numbers[at]))
+        sizes += n_each
+        n_waiting += len(keys)
+        done += len(keys)
+        if n_waiting * 2 > chunk:
+            _flush(scratch, waiting)
+            n_waiting = 0
+            progress(done / records.n_keys)
+    _flush(scratch, waiting)
+    return [_Part(int(n), _reader(scratch, p, int(n))) for p, n in enumerate(sizes) if n]
+
+
+def _flush(scratch: str, waiting: list[list[Chunk]]) -> None:
+    for p, chunks in enumerate(waiting):
+        for k, name in enumerate(("keys", "numbers")):
+            if chunks:
+                with open(os.path.join(scratch, f"{name}-{p}"), "ab") as file:
+                    file.write(memoryview(np.concatenate([c[k] for c in chunks])).cast("B"))  # type: ignore[arg-type]
+        chunks.clear()
+
+
+def _reader(scratch: str, p: int, n_keys: int) -> Callable[[int], Iterator[Chunk]]:
+    def read(most: int) -> Iterator[Chunk]:
+        paths = [os.path.join(scratch, f"{name}-{p}") for name in ("keys", "numbers")]
+        for first in range(0, n_keys, most):
+            n = min(most, n_keys - first)
+            keys, numbers = (np.fromfile(path, np.uint64, n, offset=8 * first) for path in paths)
+            yield keys, numbers
+
+    return read
+
+
+def _decide(part: _Part, chunk: int, rule: _Rule, marks: _Marks, found: Found) -> None:
+    """Mark what goes of one part."""
+    if part.n_keys <= chunk:
+        keys, numbers = _joined(part.read(chunk))
+        place = np.arange(len(keys), dtype=np.uint32)
+        sort_pairs(keys, place)
+        starts, ends = runs(keys)
+        often = ends - starts >= rule.min_count
+        starts, ends = starts[often], ends[often]
+        _count(found, ends - starts, numbers[place[starts]])
+        at = _ranges(starts + rule.keep_first, ends)
+        marks.add(np.sort(numbers[place[at]]))
+        return
+    # One unit that is everywhere: no part of the key space that holds it is small. Keys are counted chunk by chunk.
+    most = max(1, chunk // 4)
+    keys, counts, firsts = np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.uint64)
+    for some, numbers in part.read(most):
+        new, at, n = np.unique(some, return_index=True, return_counts=True)
+        keys, counts, firsts = _merged([keys, new], [counts, n], [firsts, numbers[at]])
+    often = counts >= max(2, rule.min_count)
+    keys, firsts = keys[often], firsts[often]
+    _count(found, counts[often], firsts)
+    for some, numbers in part.read(most):
+        at = np.minimum(np.searchsorted(keys, some), max(len(keys) - 1, 0))
+        gone = keys[at] == some if len(keys) else np.zeros(len(some), bool)
+        if rule.keep_first and len(keys):
+            gone &= firsts[at] != numbers
+        marks.add(numbers[gone])
+
+
+def _joined(chunks: Iterator[Chunk]) -> Chunk:
+    read = [(np.empty(0, np.uint64), np.empty(0, np.uint64)), *chunks]
+    return np.concatenate([k for k, _ in read]), np.concatenate([n for _, n in read])
+
+
+def _merged(keys: list[Array], counts: list[Array], firsts: list[Array]) -> tuple[Array, Array, Array]:
+    """Two sorted lists of keys as one; of equal ones the first number is that of the first list."""
+    key, count, first = np.concatenate(keys), np.concatenate(counts), np.concatenate(firsts)
+    order = np.argsort(key, kind="stable")
+    key, count, first = key[order], count[order], first[order]
+    new = np.ones(len(key), bool)
+    new[1:] = key[1:] != key[:-1]
+    at = np.flatnonzero(new)
+    return key[at], np.add.reduceat(count, at) if len(at) else count, first[at]
+
+
+def _ranges(starts: Array, ends: Array) -> Array:
+    """All positions of [start, end) ranges, one after the other."""
+    sizes = ends - starts
+    n = int(sizes.sum())
+    return np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(n)
+
+
+def _count(found: Found, sizes: Array, firsts: Array) -> None:
+    if not len(sizes):
+        return
+    found.n_groups += len(sizes)
+    found.largest = max(found.largest, int(sizes.max()))
+    # 2, 3-4, 5-8, ...: class k holds up to 2**k.
+    for k, n in enumerate(np.bincount(np.ceil(np.log2(sizes)).astype(np.int64))[1:].tolist(), 1):
+        label = "2" if k == 1 else f"{2 ** (k - 1) + 1}-{2**k}"
+        found.sizes[label] = found.sizes.get(label, 0) + n
+    if len(sizes) > N_MOST:
+        at = np.lexsort((firsts, -sizes))[:N_MOST]
+        sizes, firsts = sizes[at], firsts[at]
+    found.most = heapq.nlargest(
+        N_MOST, [*found.most, *zip(sizes.tolist(), (-firsts.astype(np.int64)).tolist(), strict=True)]
+    )
+
+
+class _Marks:
+    """Numbers of the units that go, by ranges of whole record batches that fit in memory as one byte per unit."""
+
+    def __init__(self, scratch: str, records: UnitRecords, room_bytes: int) -> None:
+        self._scratch, self.n = scratch, 0
+        most = max(1, room_bytes // 2)
+        cuts = [0]
+        for i in range(1, records.n_runs):
+            if records.bases[i + 1] - records.bases[cuts[-1]] > most:
+                cuts.append(i)
+        self.runs = [*cuts, records.n_runs]
+        self._bounds = records.bases[self.runs]
+
+    def add(self, numbers: Array) -> None:
+        """Ascending."""
+        self.n += len(numbers)
+        at = np.searchsorted(numbers, self._bounds)
+        for r in np.flatnonzero(np.diff(at)).tolist():
+            mine = (numbers[at[r] : at[r + 1]].astype(np.int64) - self._bounds[r]).astype(np.uint32)
+            with open(self._path(r), "ab") as file:
+                file.write(memoryview(mine).cast("B"))
+
+    def flags(self, r: int) -> Array:
+        """One bool per unit of a range: whether it goes."""
+        gone = np.zeros(int(self._bounds[r + 1] - self._bounds[r]), bool)
+        if os.path.exists(self._path(r)):
+            n = os.path.getsize(self._path(r)) // 4
+            for first in range(0, n, 1 << 20):
+                gone[np.fromfile(self._path(r), np.uint32, 1 << 20, offset=4 * first)] = True
+        return gone
+
+    def _path(self, r: int) -> str:
+        return os.path.join(self._scratch, f"cut-{r}")
+
+
+def _write_table(records: UnitRecords, marks: _Marks, folder: str, n_files: int) -> dict[str, Any]:
+    """The removal table, and counts that take a walk through all documents."""
+    table = CutTable(folder, n_files)
+    units_of, cut_of = np.zeros(n_files, np.int64), np.zeros(n_files, np.int64)
+    n_edited = n_units = n_without_text = 0
+    for r, (first, last) in enumerate(itertools.pairwise(marks.runs)):
+        gone = marks.flags(r)
+        at = 0
+        for i in range(first, last):
+            facts = records.documents(i)
+            bounds = facts["bounds"]
+            local = np.flatnonzero(gone[at : at + int(bounds[-1])])
+            at += int(bounds[-1])
+            n_cut = np.diff(np.searchsorted(local, bounds))
+            rows = np.flatnonzero(n_cut)
+            if len(rows):
+                table.add(facts["file"][rows], facts["offset"][rows], n_cut[rows], records.unit_numbers(i)[local])
+            units_of += np.bincount(facts["file"], np.diff(bounds), n_files).astype(np.int64)
+            cut_of += np.bincount(facts["file"], n_cut, n_files).astype(np.int64)
+            n_edited += len(rows)
+            n_units += int(facts["n_units"].sum(dtype=np.int64))
+            n_without_text += int(np.count_nonzero(facts["length"] < 0))
+    table.close()
+    return {
+        "n_edited": n_edited, "n_units": n_units, "n_without_text": n_without_text,
+        "documents_by_file": units_of.tolist(), "duplicates_by_file": cut_of.tolist(),
+    }  # fmt: skip
+
+
+def _write_most(records: UnitRecords, found: Found, folder: str, paths: Sequence[str]) -> None:
+    """The units that occur most often: how often, and where the first one lies."""
+    by_place = {first: records.place(-first) for first in sorted((f for _, f in found.most), reverse=True)}
+    places = [by_place[first] for _, first in found.most]
+    files = np.array([p[0] for p in places], np.int32)
+    table = pa.table(
+        {
+            "id": place_ids(files, np.array([p[1] for p in places], np.int64)),
+            "unit": pa.array([p[2] for p in places], pa.uint32()),
+            "n_occurrences": pa.array([n for n, _ in found.most], pa.int64()),
+            "path": pa.array([paths[f] for f in files], pa.large_string()),
+        }
+    )
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "part-00000.parquet")
+    pq.write_table(table, path + ".tmp", compression="zstd")
+    os.replace(path + ".tmp", path)

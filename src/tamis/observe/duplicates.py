@@ -1,0 +1,267 @@
+"""Which one was it? A removed duplicate beside the document that stayed for it: where both lie, how alike they are, what differs.
+
+Reads the run directory, and of the input these two records alone: plain JSONL by its offset, compressed JSONL by decoding up to it,
+Parquet by its row.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+import os
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tamis.errors import FormatError, UsageError
+from tamis.observe.verdicts import Verdict, find, input_paths, run_folder
+
+STAGE = "remove_duplicates"
+MAX_DIFF_LINES = 60
+_MAX_RECORD_BYTES = 256 << 20
+_MAX_PARTS = 4000  # words or lines that are compared; difflib takes their product in the worst case
+_CONTEXT = 8
+_WIDTH = 110
+_PLACE_ID = re.compile(r"([0-9]{6,9})_([0-9]{1,18})")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two documents. `problem`: why its text cannot be shown."""
+
+    path: str
+    offset: int
+    text: str | None = None
+    problem: str | None = None
+
+    @property
+    def place(self) -> str:
+        return f"{self.path}:{self.offset}"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A removed document and the one that was kept for it. `similarity` None: it was not measured."""
+
+    removed: Side
+    kept: Side
+    similarity: float | None
+    threshold: float | None
+
+    def to_dict(self, n_chars: int = 2000) -> dict[str, Any]:
+        return {
+            "similarity": self.similarity,
+            "threshold": self.threshold,
+            "removed": _about(self.removed, n_chars),
+            "kept": _about(self.kept, n_chars),
+        }
+
+
+def place_of(output: str, document: str) -> str:
+    """`000003_12345`, the id by file and position, as the place FILE:OFFSET that other commands understand; others as they are."""
+    match = _PLACE_ID.fullmatch(document)
+    if match is None:
+        return document
+    try:
+        paths = input_paths(run_folder(output))
+    except UsageError:  # a run that only looked for duplicates has no plan
+        return document
+    file = int(match[1])
+    return f"{paths[file]}:{int(match[2])}" if file < len(paths) else document
+
+
+def verdicts_on(output: str, document: str) -> list[Verdict]:
+    """Verdicts on a document named by its own id, by its place, or by its id by file and position."""
+    found = find(output, document)
+    place = place_of(output, document)
+    if found or place == document:
+        return found
+    path, _, _ = place.rpartition(":")
+    return [v for v in find(output, place) if v.path == path]
+
+
+def has_verdicts(output: str) -> bool:
+    """Whether a run wrote documents here; one that only looked for duplicates did not."""
+    return any((folder / "plan.json").exists() for folder in (Path(output) / "_tamis", Path(output)))
+
+
+def is_duplicate(verdict: Verdict) -> bool:
+    return isinstance(verdict.value, dict) and isinstance(verdict.value.get("kept"), str)
+
+
+def pair_of(output: str, verdict: Verdict) -> Pair:
+    """Both documents of a verdict that names the kept one."""
+    path, _, offset = str(verdict.value["kept"]).rpartition(":")
+    if not offset.isdigit():
+        raise UsageError(
+            f"the verdict names no kept document ({verdict.value['kept']!r}); the run directory is damaged"
+        )
+    similarity = verdict.value.get("similarity")
+    limits = verdict.threshold if isinstance(verdict.threshold, dict) else {}
+    return _pair(output, (verdict.path, verdict.offset), (path, int(offset)), similarity, limits.get("min_similarity"))
+
+
+def found_only(output: str, document: str) -> Pair | None:
+    """The row of `_tamis/duplicates` on a document: for runs that removed nothing. None where there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    folder = Path(output) / "_tamis" / "duplicates"
+    name, _, place = document.rpartition(":")
+    for part in sorted(folder.glob("*.parquet")):
+        try:
+            table = pq.ParquetFile(part).read(use_threads=False)
+        except (pa.ArrowException, OSError) as exc:
+            raise UsageError(f"{part} cannot be read: {exc}") from None
+        mask = pc.equal(table["id"], document)
+        if name and place.isdigit():
+            here = pc.ends_with(table["path"].cast(pa.large_string()), name)
+            mask = pc.or_(mask, pc.and_(here, pc.ends_with(table["id"], f"_{int(place)}")))
+        for row in table.filter(mask).to_pylist():
+            gone, kept = ((row[f"{k}path"], int(row[f"{k}id"].rpartition("_")[2])) for k in ("", "kept_"))
+            similarity = row["similarity"] if row["similarity"] == row["similarity"] else None
+            return _pair(output, gone, kept, similarity, _settings(output).get("threshold"))
+    return None
+
+
+def _pair(output: str, gone: tuple[str, int], kept: tuple[str, int], similarity: Any, threshold: Any) -> Pair:
+    field = str(_settings(output).get("text_field") or "text")
+    changed = _changed(output)
+    return Pair(
+        read_side(*gone, field, changed), read_side(*kept, field, changed),
+        float(similarity) if isinstance(similarity, (int, float)) else None,
+        float(threshold) if isinstance(threshold, (int, float)) else None,
+    )  # fmt: skip
+
+
+def _settings(output: str) -> dict[str, Any]:
+    """What the deduplication was asked for; nothing for a pipeline of one's own."""
+    try:
+        identity = json.loads((Path(output) / "_tamis" / "dedup.json").read_bytes())["identity"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return identity if isinstance(identity, dict) else {}
+
+
+def _changed(output: str) -> dict[str, tuple[int, int]]:
+    """Size and time of the input files when they were read."""
+    try:
+        inputs = json.loads((run_folder(output) / "plan.json").read_bytes())["inputs"]
+        facts = zip(inputs["sizes"], inputs["mtimes_ns"], strict=True)
+        return dict(zip(inputs["paths"], facts, strict=True))
+    except (OSError, ValueError, KeyError, TypeError, UsageError):
+        return {}
+
+
+# -- reading one record -------------------------------------------------------------------------------------------------
+def read_side(path: str, offset: int, field: str, known: dict[str, tuple[int, int]]) -> Side:
+    """The text of the record at a place; what hinders that is told, not raised."""
+    try:
+        info = os.stat(path)
+        if path in known and known[path] != (info.st_size, info.st_mtime_ns):
+            return Side(path, offset, None, "the file was changed after the run")
+        record = _parquet_row(path, offset, field) if path.endswith(".parquet") else _json_line(path, offset)
+        text = record.get(field) if isinstance(record, dict) else None
+    except FileNotFoundError:
+        return Side(path, offset, None, "the file is gone")
+    except (OSError, ValueError, FormatError, RecursionError) as exc:
+        return Side(path, offset, None, f"it cannot be read there ({exc})")
+    if not isinstance(text, str):
+        return Side(path, offset, None, f"there is no text in its field {field!r}")
+    return Side(path, offset, text)
+
+
+def _json_line(path: str, offset: int) -> Any:
+    from tamis.formats.compression import StreamReader, codec_of
+
+    pieces, size = [], 0
+    raw = open(path, "rb", buffering=0)  # noqa: SIM115 (closed with the stream)
+    with StreamReader(raw, codec := codec_of(path)) as stream:
+        if codec is None:
+            raw.seek(offset)
+        elif stream.skip(offset) < offset:
+            raise ValueError("the file ends before this offset")
+        while piece := stream.read(1 << 16):
+            line, end, _ = piece.partition(b"\n")
+            pieces.append(line)
+            size += len(line)
+            if end:
+                break
+            if size > _MAX_RECORD_BYTES:
+                raise ValueError(f"the record is larger than {_MAX_RECORD_BYTES >> 20} MiB")
+    return json.loads(b"".join(pieces).removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace"))
+
+
+def _parquet_row(path: str, row: int, field: str) -> Any:
+    from tamis.formats.parquet import iter_rows
+
+    for start, table in iter_rows(path, row, row + 1):
+        if start <= row < start + len(table) and field in table.column_names:
+            return {field: table.column(field)[row - start].as_py()}
+    return {}
+
+
+def _about(side: Side, n_chars: int) -> dict[str, Any]:
+    text = None if side.text is None else side.text[:n_chars]
+    return {"path": side.path, "offset": side.offset, "text": text, "problem": side.problem}
+
+
+# -- what differs -------------------------------------------------------------------------------------------------------
+def diff_lines(kept: str, removed: str, max_lines: int = MAX_DIFF_LINES) -> list[str]:
+    """What only the kept document has (-) and what only the removed one has (+), between a few words or lines that both have.
+
+    >>> diff_lines("one two three four", "one two 3 four")
+    ['@@ word 3 @@', '  one two', '- three', '+ 3', '  four']
+    """
+    if kept == removed:
+        return ["the two texts are the same"]
+    by_line = _is_lined(kept) and _is_lined(removed)
+    a, b = (t.splitlines() if by_line else t.split() for t in (kept, removed))
+    if a == b:
+        return ["the two texts differ in whitespace alone"]
+    lines = list(itertools.islice(_hunks(a, b, by_line), max_lines + 1))
+    return [*lines[: max_lines - 1], "... (the rest is not shown)"] if len(lines) > max_lines else lines
+
+
+def _is_lined(text: str) -> bool:
+    """Whether lines are the better unit: several of them, none too long to read."""
+    lines = text.splitlines()
+    return len(lines) > 3 and len(text) / len(lines) <= _WIDTH
+
+
+def _hunks(a: list[str], b: list[str], by_line: bool) -> Iterator[str]:
+    # Near duplicates agree at both ends: without those the comparison is short.
+    start = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+    ends = zip(reversed(a[start:]), reversed(b[start:]), strict=False)
+    end = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], ends))
+    context = 2 if by_line else _CONTEXT
+    first = max(0, start - context)
+    one, two = (t[first : max(len(t) - end + context, first)] for t in (a, b))
+    cut = max(len(one), len(two)) > _MAX_PARTS
+    one, two = one[:_MAX_PARTS], two[:_MAX_PARTS]
+    matcher = difflib.SequenceMatcher(None, one, two, autojunk=True)
+    unit = "line" if by_line else "word"
+    for group in matcher.get_grouped_opcodes(context):
+        changed = next(op for op in group if op[0] != "equal")
+        yield f"@@ {unit} {first + changed[1] + 1} @@"
+        for kind, a1, a2, b1, b2 in group:
+            if kind == "equal":
+                yield from _shown("  ", one[a1:a2], by_line)
+            if kind in ("delete", "replace"):
+                yield from _shown("- ", one[a1:a2], by_line)
+            if kind in ("insert", "replace"):
+                yield from _shown("+ ", two[b1:b2], by_line)
+    if cut:
+        yield f"... (only {_MAX_PARTS:,} {unit}s from the first difference on were compared)"
+
+
+def _shown(mark: str, parts: list[str], by_line: bool) -> list[str]:
+    if by_line:
+        return [mark + (p if len(p) <= 2 * _WIDTH else p[: 2 * _WIDTH] + "...") for p in parts]
+    text = " ".join(p if len(p) <= _WIDTH else p[:_WIDTH] + "..." for p in parts)
+    return [mark + line for line in textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)]

@@ -1,0 +1,157 @@
+"""Ids of documents as keys: their hashes for a table on disk, and removing the documents that such a table lists."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import PipelineError, UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.deduplication.keys import place_columns, record_batch, sorted_keys, text_hashes
+from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+_PLACE = r"^(?P<file>[0-9]{6,9})_(?P<offset>[0-9]{1,18})$"
+_EXACT = 1 << 53  # whole numbers up to here survive being a float
+
+
+def id_texts(ids: pa.Array) -> pa.Array | None:
+    """Ids as text: 7, 7.0 and "7" are one id (a column of numbers with gaps comes out of pandas as floats). None: no names."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(ids.type):
+        ids = ids.dictionary_decode()
+    kind = ids.type
+    if (
+        pa.types.is_null(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+    ):
+        return ids.cast(pa.large_string())
+    if pa.types.is_floating(kind):
+        ids = ids.cast(pa.float64())
+        whole = pc.and_(pc.equal(pc.trunc(ids), ids), pc.less_equal(pc.abs(ids), float(_EXACT)))
+        whole = pc.fill_null(whole, False)
+        number = pc.if_else(whole, ids, 0.0).cast(pa.int64()).cast(pa.large_string())
+        texts = pc.if_else(whole, number, ids.cast(pa.large_string()))
+        return pc.if_else(pc.fill_null(pc.is_finite(ids), False), texts, pa.scalar(None, pa.large_string()))
+    return None
+
+
+@dataclass(repr=False)
+class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Rows of a table of ids as records (keys.py), with less columns: the hash of the id, and what is wrong with it as `length`.
+
+    `paths`: a JSON file with the input files by number; with it ids must be those of file and position, and where the
+    table says the path (as the result of a deduplication does) it must be the file of that number.
+    """
+
+    field: str = "id"
+    paths: str | None = None
+    name: str = "id_hashes"
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        import json
+
+        self._files: list[str] = []
+        if self.paths is not None:
+            with open(self.paths, encoding="utf-8") as file:
+                self._files = [os.path.basename(p) for p in json.load(file)]
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+        import pyarrow as pa
+
+        from tamis.dedup.idtable import NOT_A_NAME
+
+        column = batch.column(self.field) if self.field in batch.get_columns() else pa.nulls(batch.num_items)
+        ids = id_texts(column)
+        if ids is None:
+            ids = pa.nulls(batch.num_items, pa.large_string())
+            length = np.where(np.asarray(column.is_valid()), NOT_A_NAME, -1)
+            hi = lo = np.zeros(batch.num_items, np.uint64)
+        else:
+            hi, lo, length = text_hashes(ids)
+        if self.paths is not None:
+            self._check_places(ids, batch, length)
+        key, row = sorted_keys(hi, length >= 0)
+        columns = {"lo": lo, "length": length.astype(np.int64), "key_0": key, "row_0": row}
+        return record_batch(batch, place_columns(batch) | columns)
+
+    def _check_places(self, ids: pa.Array, batch: DocumentBatch, length: np.ndarray[Any, Any]) -> None:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from tamis.dedup.idtable import ODD_ID, OTHER_FILE
+
+        number = pc.struct_field(pc.extract_regex(ids, _PLACE), "file")
+        there = length >= 0
+        length[there & np.asarray(number.is_null())] = ODD_ID
+        file = np.asarray(pc.fill_null(number.cast(pa.int64()), -1))
+        length[(length >= 0) & (file >= len(self._files))] = OTHER_FILE
+        if "path" in batch.get_columns() and (named := id_texts(batch.column("path"))) is not None:
+            at = np.where(length >= 0, file, 0)
+            expected = pa.array(self._files or [""], pa.large_string()).take(pa.array(at))
+            base = pc.replace_substring_regex(named, pattern=r"^.*/", replacement="")
+            differs = np.asarray(pc.fill_null(pc.not_equal(base, expected), False))
+            length[(length >= 0) & differs] = OTHER_FILE
+
+
+@dataclass(repr=False)
+class TextDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Drops documents whose ids a table lists (tamis.dedup.idtable). `id_field` None: ids are those of file and position."""
+
+    table: str
+    id_field: str | None = None
+    drop_id_field: bool = False
+    listed_in: str = "the table of ids"
+    name: str = "remove_listed_duplicates"
+
+    def inputs(self) -> Any:
+        return ["data"], [self.id_field] if self.id_field is not None else []
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        from tamis.dedup.idtable import IdTable
+
+        self._table = IdTable(self.table)
+
+    def teardown(self) -> None:
+        self._table.close()
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        hi, lo, length = text_hashes(self._ids(batch))
+        gone = self._table.lists(hi, lo) & (length >= 0)
+        if gone.any():
+            self._note_drops(batch.serial[gone], "listed_duplicate", None, f"listed in {self.listed_in}")
+        if self.drop_id_field and self.id_field is not None:
+            batch = batch.drop_columns([self.id_field])
+        return batch.filter(~gone)
+
+    def _ids(self, batch: DocumentBatch) -> pa.Array:
+        import pyarrow as pa
+
+        if self.id_field is None:
+            from tamis.dedup.decisions import place_ids
+
+            places = place_columns(batch)
+            return place_ids(places["file"], places["offset"])
+        if self.id_field not in batch.get_columns():
+            return pa.nulls(batch.num_items, pa.large_string())
+        ids = id_texts(batch.column(self.id_field))
+        if ids is None:
+            kind = batch.column(self.id_field).type
+            raise PipelineError(f"{self.name}: {self.id_field!r} must hold texts or numbers, got {kind}")
+        return ids
+
+
+def check_field(name: str, value: Any, optional: bool = False) -> None:
+    if (value is None and optional) or (isinstance(value, str) and value):
+        return
+    raise UsageError(f"TextDuplicatesRemovalWorkflow({name}=...): expected the name of a field, got {value!r}")

@@ -1,0 +1,117 @@
+"""64-bit keys of units: a hash of each one after normalisation.
+
+ASCII units, most of them in many languages, are normalised all at once (ascii_units.py). Units with other characters take the way
+through Python's strings, together as far as that is faster than one by one (normal forms are not: one character that changes
+makes the whole text slow). Both give what normalization.py says, byte for byte.
+
+A key is one half of a 128-bit hash: among ten billion different units about three pairs are taken for equal by chance.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import TYPE_CHECKING, Any, Literal
+
+from tamis.errors import UsageError
+from tamis.stages.deduplication.lines.ascii_units import STOP, AsciiUnits, collapsed, packed, table
+from tamis.stages.deduplication.normalization import MODES as TEXT_MODES
+from tamis.stages.deduplication.normalization import NORMALIZATION_VERSION
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tamis.stages.deduplication.lines.units import Units
+
+    Array = np.ndarray[Any, Any]
+
+MODES = {
+    **TEXT_MODES,
+    "ccnet": "letters and digits only, in normal form KD without accents, case-folded, every digit 0",
+}
+KEYS_VERSION = 1000 + NORMALIZATION_VERSION
+_WIDE_SPACES = "\x85\u1680\u2028\u2029"  # the others become spaces in normal form KC
+_LETTERS_ONLY = ("alphanumeric", "ccnet")
+_OTHER, _DIGIT = re.compile(r"[^\w\0]+|_+"), re.compile(r"\d")
+
+
+def check_unit_mode(where: str, mode: Any) -> str:
+    if mode not in MODES:
+        known = "; ".join(f"{name}: {what}" for name, what in MODES.items())
+        raise UsageError(f"{where}: normalize_text must be one of {known}; got {mode!r}")
+    return str(mode)
+
+
+class UnitKeys:
+    """Makes keys, window after window; keeps the room it works in."""
+
+    def __init__(self, mode: str, min_chars: int) -> None:
+        self.mode, self.min_chars = mode, min_chars
+        self._ascii = AsciiUnits(mode)
+
+    def of(self, data: Array, units: Units) -> tuple[Array, Array]:
+        """(which units, their keys): ascending, those that have at least `min_chars` characters after normalisation."""
+        import numpy as np
+
+        a, b = int(units.start[0]), int(units.stop[-1])
+        wide = self._ascii.others(data[a:b], units.start - a, units.stop - a)
+        narrow = np.flatnonzero(~wide & (units.end - units.start >= self.min_chars))
+        found = [
+            self._hashed(buffer, start, end, end - start, rows)
+            for buffer, start, end, rows in self._ascii.normalized(data[a:b], units.start - a, units.end - a, narrow)
+        ]
+        at = np.flatnonzero(wide)
+        if len(at):
+            found.append(self._of_others(data, units.start[at], units.end[at], at))
+        if len(found) == 1:
+            return found[0]
+        which, keys = (np.concatenate([f[k] for f in found]) for k in range(2))
+        order = np.argsort(which, kind="stable")
+        return which[order], keys[order]
+
+    def _hashed(self, data: Array, start: Array, end: Array, n_chars: Array, which: Array) -> tuple[Array, Array]:
+        import numpy as np
+
+        from tamis.kernels.hash128 import hash_spans
+
+        enough = np.flatnonzero(n_chars >= self.min_chars)
+        start, end = start[enough], end[enough]
+        return which[enough], hash_spans(data, start, end - start)[0]
+
+    def _of_others(self, data: Array, start: Array, end: Array, which: Array) -> tuple[Array, Array]:
+        import numpy as np
+
+        mode = self.mode
+        texts = packed(data, start, end, 0)[:-1].tobytes().decode().split("\0")
+        if len(texts) == len(which):
+            rewritten = _normalized(texts, mode).encode().replace(b"\0", STOP)
+        else:  # some text holds what was to lie between them
+            spans = zip(start.tolist(), end.tolist(), strict=True)
+            texts = [_normalized([data[a:b].tobytes().decode()], mode) for a, b in spans]
+            rewritten = STOP.join([(t.replace("\0", "") if mode in _LETTERS_ONLY else t).encode() for t in texts])
+        if mode == "casefold":
+            rewritten = rewritten.translate(table(mode)[0])
+        new, start, end = collapsed(np.frombuffer(rewritten + STOP, np.uint8), mode == "casefold")
+        # Characters are the bytes that begin one.
+        inner = np.flatnonzero((new & 0xC0) == 0x80)
+        n_chars = end - start - (np.searchsorted(inner, end) - np.searchsorted(inner, start))
+        return self._hashed(new, start, end, n_chars, which)
+
+
+def _normalized(texts: list[str], mode: str) -> str:
+    """The units rewritten, with NUL between them. For "casefold" ASCII whitespace is left to the caller."""
+    normal = unicodedata.normalize
+    if mode == "none":
+        return "\0".join(texts)
+    if mode == "strip":
+        return "\0".join([t.strip() for t in texts])
+    if mode == "nfc":
+        return "\0".join([normal("NFC", t) for t in texts])
+    form: Literal["NFKC", "NFKD"] = "NFKD" if mode == "ccnet" else "NFKC"
+    folded = "\0".join([normal(form, t) for t in texts]).casefold()
+    if mode == "casefold":
+        for space in _WIDE_SPACES:
+            folded = folded.replace(space, " ")
+        return folded
+    letters = _OTHER.sub("", folded)
+    return _DIGIT.sub("0", letters) if mode == "ccnet" else letters

@@ -1,0 +1,126 @@
+"""The record files of the first pass of line deduplication, read by position: what hashing.py writes, in the order of the input.
+
+Kept per record batch: where its columns lie in the file. Columns are read with pread: mapped pages would count as memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import FormatError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+FACTS = ("file", "offset", "length", "n_units")
+
+
+@dataclass(frozen=True)
+class _Run:
+    path: str
+    n_documents: int
+    n_keys: int
+    first: tuple[int, int]  # file and offset of its first document
+    at: dict[str, tuple[int, Any]]  # place and type of each column
+
+
+class UnitRecords:
+    """All record batches. Units that have a key are numbered through all of them."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        import numpy as np
+
+        found = [run for path in paths for run in _runs_of(path)]
+        self._runs = sorted(found, key=lambda run: run.first)
+        self.n_runs = len(self._runs)
+        self.n_documents = sum(run.n_documents for run in self._runs)
+        self.bases = np.concatenate([[0], np.cumsum([run.n_keys for run in self._runs])]).astype(np.int64)
+        self.n_keys = int(self.bases[-1])
+        self._known: tuple[int, dict[str, Array]] = (-1, {})
+
+    def iter_keys(self, most: int) -> Iterator[tuple[Array, Array]]:
+        """(keys, numbers of their units), at most so many at a time, in the order of the input."""
+        import numpy as np
+
+        for i, run in enumerate(self._runs):
+            for first in range(0, run.n_keys, most):
+                n = min(most, run.n_keys - first)
+                numbers = np.arange(self.bases[i] + first, self.bases[i] + first + n).astype(np.uint64)
+                yield _read(run, "keys", n, first), numbers
+
+    def documents(self, i: int) -> dict[str, Array]:
+        """The facts of the documents of a batch; `bounds[k]:bounds[k + 1]` are the keys of document k."""
+        run = self._runs[i]
+        facts = {name: _read(run, name, run.n_documents) for name in FACTS}
+        return facts | {"bounds": _read(run, "bounds", run.n_documents + 1) // 8}
+
+    def unit_numbers(self, i: int) -> Array:
+        """Numbers within their documents of all units of a batch that have a key."""
+        return _read(self._runs[i], "numbers", self._runs[i].n_keys)
+
+    def place(self, unit: int) -> tuple[int, int, int]:
+        """(file, offset of the document, number in the document) of one unit. Ask in order: the batch is remembered."""
+        import numpy as np
+
+        i = int(np.searchsorted(self.bases, unit, side="right")) - 1
+        local = unit - int(self.bases[i])
+        if self._known[0] != i:
+            self._known = i, self.documents(i)
+        facts = self._known[1]
+        k = int(np.searchsorted(facts["bounds"], local, side="right")) - 1
+        number = _read(self._runs[i], "numbers", 1, local)
+        return int(facts["file"][k]), int(facts["offset"][k]), int(number[0])
+
+
+def _runs_of(path: str) -> list[_Run]:
+    import numpy as np
+    import pyarrow as pa
+
+    found = []
+    try:
+        with pa.memory_map(path) as source:
+            whole = source.read_buffer()
+            reader = pa.ipc.open_file(whole)
+            for i in range(reader.num_record_batches):
+                batch = reader.get_batch(i)
+                if not batch.num_rows:
+                    continue
+                at: dict[str, tuple[int, Any]] = {}
+                for name in FACTS:
+                    column = batch.column(name)
+                    at[name] = column.buffers()[1].address - whole.address, np.dtype(column.type.to_pandas_dtype())
+                _, bounds, keys = batch.column("keys").buffers()
+                numbers = batch.column("numbers").buffers()[2]
+                n_keys = int(np.frombuffer(bounds, np.int64, batch.num_rows + 1)[-1]) // 8
+                at["bounds"] = bounds.address - whole.address, np.dtype(np.int64)
+                if n_keys:
+                    at["keys"] = keys.address - whole.address, np.dtype(np.uint64)
+                    at["numbers"] = numbers.address - whole.address, np.dtype(np.uint32)
+                first = (batch.column("file")[0].as_py(), batch.column("offset")[0].as_py())
+                found.append(_Run(path, batch.num_rows, n_keys, first, at))
+    except (pa.ArrowInvalid, KeyError, OSError) as exc:
+        raise FormatError(f"{path}: not a record file of line deduplication: {exc}") from None
+    return found
+
+
+def _read(run: _Run, name: str, n: int, first: int = 0) -> Array:
+    import numpy as np
+
+    if not n:
+        return np.empty(0, run.at[name][1] if name in run.at else np.uint32)
+    at, kind = run.at[name]
+    out = np.empty(n, kind)
+    view: memoryview = memoryview(out).cast("B")  # type: ignore[arg-type]
+    done = 0
+    with open(run.path, "rb", buffering=0) as file:
+        while done < len(view):
+            n_read = os.preadv(file.fileno(), [view[done:]], at + first * kind.itemsize + done)
+            if n_read <= 0:
+                raise FormatError(f"{run.path}: ends early; start over with fresh (--fresh)")
+            done += n_read
+    return out

@@ -1,0 +1,58 @@
+"""Greedy verification of one component: who stays, chunks that do not fit together, and the bound on comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tamis.dedup import verify
+from tamis.dedup.verify import Verifier, verify_components
+
+
+class Texts:
+    def __init__(self, texts: list[str]) -> None:
+        self.texts, self.asked = texts, 0
+
+    def array(self, numbers: Sequence[int]) -> pa.Array:
+        self.asked += len(numbers)
+        return pa.array([self.texts[n] for n in numbers], pa.large_string())
+
+
+def run(texts: list[str], room_bytes: int = 1 << 20, threshold: float = 0.5) -> tuple[list[tuple[int, int]], Verifier]:
+    verifier = Verifier(Texts(texts), threshold, 1, "word", 1, room_bytes)  # type: ignore[arg-type]
+    member = np.arange(len(texts), dtype=np.uint32)
+    length = np.array([len(t) for t in texts], np.int64)
+    gone, kept, _ = verify_components(verifier, member, np.zeros(len(texts), np.uint32), length)
+    return list(zip(gone.tolist(), kept.tolist(), strict=True)), verifier
+
+
+# 0 and 1 share 3 of 5 words, 1 and 2 too, 0 and 2 share 2 of 6: 2 resembles only what goes.
+CHAIN = ["a b c d", "b c d e", "c d e f", "a b c x"]
+
+
+@pytest.mark.parametrize("room_bytes", [1 << 20, 10, 1])
+def test_a_document_that_resembles_only_one_that_goes_stays(room_bytes: int) -> None:
+    assert run(CHAIN, room_bytes)[0] == [(1, 0), (3, 0)]
+
+
+def test_similarities_are_told() -> None:
+    verifier = Verifier(Texts(CHAIN), 0.5, 1, "word", 1, 1 << 20)  # type: ignore[arg-type]
+    member, root = np.arange(4, dtype=np.uint32), np.array([0, 0, 2, 2], np.uint32)
+    gone, kept, alike = verify_components(verifier, member, root, np.full(4, 7, np.int64))
+    assert (gone.tolist(), kept.tolist(), alike.tolist()) == ([1], [0], [pytest.approx(0.6)])
+    assert verifier.n_compared == 2
+
+
+def test_only_so_many_that_stay_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "MAX_LEADERS", 2)
+    texts = ["a a1", "b b1", "c c1", "c c1 c1", "a a1 a1"]
+    found, verifier = run(texts)
+    assert found == [(4, 0)]  # 3 equals 2, but 2 came after the bound and is no leader
+    assert verifier.n_capped == 2
+
+
+def test_nothing_to_verify() -> None:
+    assert run([])[0] == []
