@@ -77,6 +77,8 @@ def test_a_kept_document_is_found_in_the_output(output):
 def test_rethreshold_counts_what_would_come_back(output):
     result = rethreshold(str(output), "min chars", None, 5)
     assert (result.name, result.old, result.n_dropped, result.n_back) == ("min_chars", 10.0, 10, 5)
+    lines = {n: len(json.dumps({"id": n, "text": "x" * n})) for n in range(10)}
+    assert (result.dropped_bytes, result.back_bytes) == (sum(lines.values()), sum(lines[n] for n in range(5, 10)))
     with pytest.raises(UsageError, match="rules that dropped documents: min chars, odd"):
         rethreshold(str(output), "nothing", None, 5)
     with pytest.raises(UsageError, match="has no limit named 'max_chars'"):
@@ -109,6 +111,6 @@ def test_the_commands(output):
     assert "12 was kept" in tamis("why", str(output), "12").stdout
     absent = tamis("why", str(output), "99")
     assert (absent.returncode, "no document '99'" in absent.stderr) == (2, True)
-    assert "would keep 5 of them (50.0%)" in tamis("rethreshold", str(output), "min chars=5").stdout
+    assert "would keep 5 of them (50.0%, " in tamis("rethreshold", str(output), "min chars=5").stdout
     assert json.loads(tamis("rethreshold", str(output), "min chars.min_chars=5", "--json").stdout)["n_back"] == 5
     assert tamis("why", str(output / "nothing"), "7").returncode == 2

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tamis.cli import options
+from tamis.cli import dedup_index, options
 from tamis.errors import TamisError, UsageError
 
 app = typer.Typer(
@@ -31,6 +31,12 @@ MaxLoss = Annotated[
 ]
 FindOnly = Annotated[bool, typer.Option("--find-only", help="Write the table of duplicates, remove nothing.")]
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Tell what it would take (passes, memory, disk), and stop.")]
+IndexPath = Annotated[str | None, typer.Option("--index", metavar="DIR", help="Keep an index of what stays here.")]
+Against = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="An index of an earlier run: what is in it stays, what equals it goes."),
+]
+Append = Annotated[bool, typer.Option("--append", help="Add what stays to the index of --against.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over; removes only what Tamis wrote.")]
 
 
@@ -44,6 +50,9 @@ def exact(
     keep_by: KeepBy = None,
     max_source_loss: MaxLoss = "95%",
     find_only: FindOnly = False,
+    index: IndexPath = None,
+    against: Against = None,
+    append: Append = False,
     plan: PlanOnly = False,
     memory: options.Memory = None,
     workers: options.Workers = None,
@@ -65,7 +74,7 @@ def exact(
 
     workflow = ExactDeduplicationWorkflow(
         target, source, input_blocksize=blocksize, text_field=text_field, normalize_text=normalize, keep=keep,
-        keep_by=keep_by, perform_removal=not find_only, max_source_loss=max_source_loss,
+        keep_by=keep_by, perform_removal=not find_only, max_source_loss=max_source_loss, index_path=index, against=against, append=append,
     )  # fmt: skip
     if plan:
         show_plan(workflow, memory, as_json)
@@ -100,6 +109,9 @@ def fuzzy(
     keep_by: KeepBy = None,
     max_source_loss: MaxLoss = "95%",
     find_only: FindOnly = False,
+    index: IndexPath = None,
+    against: Against = None,
+    append: Append = False,
     plan: PlanOnly = False,
     memory: options.Memory = None,
     workers: options.Workers = None,
@@ -123,13 +135,52 @@ def fuzzy(
         target, source, input_blocksize=blocksize, text_field=text_field, normalize_text=normalize, char_ngrams=char_ngrams,
         word_ngrams=word_ngrams, num_bands=bands, minhashes_per_band=rows, threshold=None if threshold == "off" else threshold,
         min_shingles=min_shingles, bands_per_iteration=bands_per_iteration, seed=seed, keep=keep, keep_by=keep_by,
-        perform_removal=not find_only, max_source_loss=max_source_loss,
+        perform_removal=not find_only, max_source_loss=max_source_loss, index_path=index, against=against, append=append,
     )  # fmt: skip
     if plan:
         show_plan(workflow, memory, as_json)
         return
     settings = options.given(memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh)
     raise typer.Exit(perform(workflow.run, settings, as_json, quiet))
+
+
+@app.command("remove")
+def remove(
+    source: Source,
+    ids: Annotated[str, typer.Argument(metavar="IDS", help="Parquet or JSONL with the ids of documents to remove.")],
+    target: Target,
+    id_field: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="The documents' own ids; without it ids mean file and position.")
+    ] = None,
+    ids_field: Annotated[str, typer.Option(metavar="FIELD", help="The field of IDS that holds the ids.")] = "id",
+    drop_id_field: Annotated[
+        bool, typer.Option("--drop-id-field", help="Leave the id out of what is written.")
+    ] = False,
+    memory: options.Memory = None,
+    workers: options.Workers = None,
+    scratch: options.Scratch = None,
+    blocksize: options.Blocksize = None,
+    timeout: options.Timeout = None,
+    fresh: Fresh = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Remove the documents that a table of ids lists, such as the one that --find-only writes.
+
+    Example: tamis dedup remove data/ found/_tamis/duplicates unique/
+    """
+    from tamis.stages.text.deduplication.removal_workflow import TextDuplicatesRemovalWorkflow
+
+    workflow = TextDuplicatesRemovalWorkflow(
+        source, ids, target, id_field=id_field, duplicate_id_field=ids_field, drop_id_field=drop_id_field,
+        input_blocksize=blocksize,
+    )  # fmt: skip
+    settings = options.given(memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh)
+    raise typer.Exit(perform(workflow.run, settings, as_json, quiet))
+
+
+app.command("index-list")(dedup_index.index_list)
+app.command("index-remove")(dedup_index.index_remove)
 
 
 def show_plan(workflow: Any, memory: Any, as_json: bool) -> None:
@@ -161,6 +212,7 @@ def show_plan(workflow: Any, memory: Any, as_json: bool) -> None:
 def perform(run: Callable[..., Any], settings: dict[str, Any], as_json: bool, quiet: bool) -> int:
     """Run all passes with progress shown, print what happened, and return the exit code."""
     from tamis.cli.run import sigterm_interrupts, write_report
+    from tamis.dedup.alarms import alarms
     from tamis.cli.show import print_json
 
     try:
@@ -177,14 +229,17 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], as_json: bool, qu
         return exc.exit_code
     if result.run is not None:
         write_report(result.run.run_dir)
-    about = {
+    about: dict[str, Any] = {
         "status": result.status, "output": result.output, "duplicates": result.duplicates, **result.summary,
         "seconds": round(result.seconds, 3), "peak_bytes": result.peak_bytes, "scratch_bytes": result.scratch_bytes,
     }  # fmt: skip
+    about["alarms"] = alarms(result.summary)
     if as_json:
         print_json(about)
     else:
         _print(about, result)
+        for sentence in about["alarms"]:
+            typer.echo(f"look: {sentence}", err=True)
     return 0
 
 
@@ -231,11 +286,17 @@ def _print(about: dict[str, Any], result: Any) -> None:
     rows = [("documents", f"{n:,}"), ("duplicates", f"{gone:,} ({gone / n:.1%})" if n else "0")]
     if "n_similar" in about:
         rows += [("  equal texts", f"{about['n_equal']:,}"), ("  similar texts", f"{about['n_similar']:,}")]
-    rows += [
-        ("groups", f"{about['n_groups']:,}"),
-        ("largest group", f"{about['largest_group']:,}"),
-        ("without text", f"{about['n_without_text']:,}"),
-    ]
+    if "n_indexed" in about:
+        known = f"{about['n_duplicates_of_indexed']:,} of {about['n_indexed']:,}"
+        rows.append(("  of documents in the index", known))
+    if "n_ids" in about:
+        rows.append(("ids listed", f"{about['n_ids']:,}"))
+    if "n_groups" in about:
+        rows += [
+            ("groups", f"{about['n_groups']:,}"),
+            ("largest group", f"{about['largest_group']:,}"),
+            ("without text", f"{about['n_without_text']:,}"),
+        ]
     if about.get("n_components"):
         rows.append(
             ("components before verification", f"{about['n_components']:,}, largest {about['largest_component']:,}")

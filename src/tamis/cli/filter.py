@@ -43,6 +43,7 @@ def filter_(
     progressive: options.Progressive = False,
     on_infeasible: options.OnInfeasible = None,
     fresh: options.Fresh = False,
+    keep_rejected: options.KeepRejected = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -64,6 +65,7 @@ def filter_(
     settings = options.given(
         memory=memory, workers=workers, scratch=scratch, blocksize=blocksize, max_record=max_record, timeout=timeout,
         quarantine_limit=quarantine_limit, sample=sample, progressive=progressive, on_infeasible=on_infeasible, fresh=fresh,
+        keep_rejected=keep_rejected,
     )  # fmt: skip
     recipe = make_recipe(sets, source, target, text_field)
     with tempfile.TemporaryDirectory(prefix="tamis-filter-") as folder:

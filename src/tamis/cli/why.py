@@ -98,6 +98,7 @@ def rethreshold(
     """
     from tamis.cli.show import print_json, print_lines
     from tamis.observe import verdicts
+    from tamis.sizes import format_size
 
     rule, found, value = change.rpartition("=")
     try:
@@ -119,7 +120,9 @@ def rethreshold(
     share = result.n_back / result.n_dropped
     print_lines(
         [
-            f"{result.rule}: {result.name}={result.old:g} dropped {result.n_dropped:,} documents",
-            f"{result.name}={result.new:g} would keep {result.n_back:,} of them ({share:.1%})",
+            f"{result.rule}: {result.name}={result.old:g} dropped {result.n_dropped:,} documents"
+            + (f" ({format_size(result.dropped_bytes)})" if result.dropped_bytes else ""),
+            f"{result.name}={result.new:g} would keep {result.n_back:,} of them ({share:.1%}"
+            + (f", {format_size(result.back_bytes)})" if result.dropped_bytes else ")"),
         ]
     )

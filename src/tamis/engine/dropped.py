@@ -45,7 +45,7 @@ class Seen:
         if not len(serials):
             return 0
         if self._sizes is None:
-            self._sizes = np.concatenate([_record_bytes(b) for b in self._copies])
+            self._sizes = np.concatenate([record_bytes(b) for b in self._copies])
         return int(self._sizes[serials].sum())
 
     def examples(self, serials: Array) -> list[Example]:
@@ -85,7 +85,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _record_bytes(batch: DocumentBatch) -> Array:
+def record_bytes(batch: DocumentBatch) -> Array:
     """Bytes of the record behind each row."""
     origin, rows = batch._origin, batch._rows
     if rows is None or not len(rows):

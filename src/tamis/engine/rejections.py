@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tamis.engine.dropped import record_bytes
 from tamis.engine.job import ID_FIELD
 from tamis.formats.encode import encode_jsonl
 from tamis.tasks import DocumentBatch
 
 FIELD = "_tamis_rejected"
-_COLUMNS = ("file", "offset", "id", "stage", "rule", "value", "threshold")
+_COLUMNS = ("file", "offset", "id", "stage", "rule", "value", "threshold", "bytes")
 _TYPES = (
     pa.int32(),
     pa.int64(),
@@ -29,6 +30,7 @@ _TYPES = (
     pa.large_string(),
     pa.large_string(),
     pa.large_string(),
+    pa.int64(),
 )
 
 
@@ -39,7 +41,7 @@ class Rejections:
         self.keep_documents, self.id_field = keep_documents, id_field
         self._tables: list[pa.Table] = []
         self._documents: list[bytes] = []
-        self._known: tuple[DocumentBatch, Any, Any, pa.Array] | None = None
+        self._known: tuple[DocumentBatch, Any, Any, pa.Array, Any] | None = None
 
     def add(
         self,
@@ -74,10 +76,11 @@ class Rejections:
         threshold: str,
     ) -> None:
         n = len(at)
-        file, offset, ids = self._facts(batch)
+        file, offset, ids, sizes = self._facts(batch)
         columns = [
             pa.array(file[at]), pa.array(offset[at]), ids.take(pa.array(at)), pa.array([stage] * n, _TYPES[3]),
             pa.array([rule] * n, _TYPES[4]), pa.array(values, _TYPES[5]), pa.array([threshold] * n, _TYPES[6]),
+            pa.array(sizes[at]),
         ]  # fmt: skip
         self._tables.append(pa.table(columns, names=list(_COLUMNS)))
         if self.keep_documents:
@@ -85,11 +88,11 @@ class Rejections:
             rejected = batch.take(at).with_column(FIELD, pa.array(verdicts))
             self._documents.append(encode_jsonl(rejected).data.tobytes())
 
-    def _facts(self, batch: DocumentBatch) -> tuple[Any, Any, pa.Array]:
-        """Places and ids of a batch, found once for all the rules of a stage (a chain may have thirty)."""
+    def _facts(self, batch: DocumentBatch) -> tuple[Any, Any, pa.Array, Any]:
+        """Places, ids and sizes of a batch, found once for all the rules of a stage (a chain may have thirty)."""
         if self._known is None or self._known[0] is not batch:
-            self._known = (batch, *batch.places(), self._ids(batch))
-        return self._known[1], self._known[2], self._known[3]
+            self._known = (batch, *batch.places(), self._ids(batch), record_bytes(batch))
+        return self._known[1:]
 
     def _ids(self, batch: DocumentBatch) -> pa.Array:
         """The documents' own ids as text; null where there is none."""

@@ -88,15 +88,17 @@ class Rethreshold:
     new: float
     n_dropped: int  # by this rule, with the old limit
     n_back: int  # of these, documents that the new limit would keep
+    dropped_bytes: int = 0  # of the input records; 0 in runs of a version that did not store them
+    back_bytes: int = 0
 
 
 def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethreshold:
     """How many documents that `rule` dropped would stay with another limit. Later rules might still drop them."""
     folder = run_folder(output)
-    n_dropped = n_back = 0
+    n_dropped = n_back = dropped_bytes = back_bytes = 0
     limits: dict[str, Any] = {}
     rules: set[str] = set()
-    for table in _tables(folder, ["rule", "value", "threshold"]):
+    for table in _tables(folder, ["rule", "value", "threshold", "bytes"]):
         for row in table.to_pylist():
             rules.add(row["rule"])
             if row["rule"] != rule:
@@ -105,16 +107,20 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
             name = name or next(iter(limits), None)
             value = _json(row["value"])
             n_dropped += 1
+            size = int(row.get("bytes") or 0)
+            dropped_bytes += size
             if isinstance(value, (int, float)) and name is not None and name in limits:
                 is_maximum = name.startswith("max") or name == "maximum"
                 others = all(_holds(n, v, value) for n, v in limits.items() if n != name)
-                n_back += others and (value <= new if is_maximum else value >= new)
+                if others and (value <= new if is_maximum else value >= new):
+                    n_back += 1
+                    back_bytes += size
     if not n_dropped:
         known = ", ".join(sorted(rules)) or "none"
         raise UsageError(f"no document was dropped by a rule named {rule!r}; rules that dropped documents: {known}")
     if name is None or name not in limits:
         raise UsageError(f"rule {rule!r} has no limit named {name!r}; it has {', '.join(limits) or 'none'}")
-    return Rethreshold(rule, name, float(limits[name]), new, n_dropped, n_back)
+    return Rethreshold(rule, name, float(limits[name]), new, n_dropped, n_back, dropped_bytes, back_bytes)
 
 
 def _holds(name: str, limit: Any, value: float) -> bool:

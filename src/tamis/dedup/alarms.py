@@ -1,0 +1,38 @@
+"""What a deduplication should make its user look twice at. Sentences, from the summary; nothing is stopped by these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+LARGE_COMPONENT = 1000  # documents, and LARGE_SHARE of all
+LARGE_SHARE = 0.01
+MOST_GO = 0.9
+
+
+def alarms(summary: dict[str, Any]) -> list[str]:
+    """
+    >>> alarms({"n_documents": 100, "n_duplicates": 95})
+    ['95% of all documents are duplicates: is one source in the input twice?']
+    """
+    n = max(1, int(summary["n_documents"]))
+    found = []
+    component = int(summary.get("largest_component", 0))
+    if component > LARGE_COMPONENT and component > LARGE_SHARE * n:
+        found.append(
+            f"{component:,} documents ({component / n:.1%}) hang together by shared bands: boilerplate, or shingles that are too "
+            "short; verification keeps apart what is not alike, but look at the duplicates, or raise --char-ngrams"
+        )
+    if summary.get("n_heavy_buckets"):
+        found.append(
+            f"{summary['n_heavy_buckets']:,} band keys are shared by more than 100,000 documents (the largest by "
+            f"{summary['largest_bucket']:,}): mostly the same text, such as a licence or a template"
+        )
+    if summary.get("n_beyond_leaders"):
+        found.append(
+            f"{summary['n_beyond_leaders']:,} documents were not compared with all that stay in their component and were kept"
+        )
+    if int(summary["n_duplicates"]) > MOST_GO * n:
+        found.append(
+            f"{int(summary['n_duplicates']) / n:.0%} of all documents are duplicates: is one source in the input twice?"
+        )
+    return found

@@ -1,0 +1,23 @@
+"""Which summaries make a user look twice."""
+
+from __future__ import annotations
+
+from tamis.dedup.alarms import alarms
+
+
+def test_an_ordinary_result_says_nothing() -> None:
+    assert alarms({"n_documents": 1000, "n_duplicates": 300, "largest_component": 900, "n_heavy_buckets": 0}) == []
+    assert alarms({"n_documents": 1_000_000, "n_duplicates": 0, "largest_component": 9_000}) == []
+
+
+def test_each_alarm() -> None:
+    summary = {
+        "n_documents": 10_000, "n_duplicates": 9_500, "largest_component": 2_000, "n_heavy_buckets": 2, "largest_bucket": 150_000,
+        "n_beyond_leaders": 7,
+    }  # fmt: skip
+    found = alarms(summary)
+    assert len(found) == 4
+    assert found[0].startswith("2,000 documents (20.0%) hang together")
+    assert "largest by 150,000" in found[1]
+    assert found[2].startswith("7 documents were not compared")
+    assert found[3].startswith("95% of all documents")
