@@ -212,8 +212,8 @@ def show_plan(workflow: Any, memory: Any, as_json: bool) -> None:
 def perform(run: Callable[..., Any], settings: dict[str, Any], as_json: bool, quiet: bool) -> int:
     """Run all passes with progress shown, print what happened, and return the exit code."""
     from tamis.cli.run import sigterm_interrupts, write_report
-    from tamis.dedup.alarms import alarms
     from tamis.cli.show import print_json
+    from tamis.dedup.alarms import alarms
 
     try:
         with _shown(quiet or as_json) as show, sigterm_interrupts():

@@ -59,7 +59,7 @@ def find(output: str, document: str) -> list[Verdict]:
     name, _, place = document.rpartition(":")
     wanted = {i for i, p in enumerate(paths) if name and p.endswith(name)} if place.isdigit() else set()
     found = []
-    for table in _tables(folder, None):
+    for table in verdict_tables(folder, None):
         for row in _matches(table, document, wanted, int(place) if wanted else -1):
             found.append(_verdict(row, paths))
     return found
@@ -98,7 +98,7 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
     n_dropped = n_back = dropped_bytes = back_bytes = 0
     limits: dict[str, Any] = {}
     rules: set[str] = set()
-    for table in _tables(folder, ["rule", "value", "threshold", "bytes"]):
+    for table in verdict_tables(folder, ["rule", "value", "threshold", "bytes"]):
         for row in table.to_pylist():
             rules.add(row["rule"])
             if row["rule"] != rule:
@@ -129,7 +129,7 @@ def _holds(name: str, limit: Any, value: float) -> bool:
     return value <= limit if name.startswith("max") or name == "maximum" else value >= limit
 
 
-def _tables(folder: Path, columns: list[str] | None) -> Iterator[Any]:
+def verdict_tables(folder: Path, columns: list[str] | None) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,0 +1,145 @@
+"""Two runs over the same input: which documents changed their verdict, between which rules, and what was set differently.
+
+Reads the run directories only. A document is known by its place (path of its input file and offset), so the runs must have read
+the same files; documents of files that only one of them read are left out and counted.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.engine.identity import differences
+from tamis.errors import UsageError
+from tamis.observe.verdicts import input_paths, run_folder, verdict_tables
+
+KEPT = "kept"
+_EXAMPLES = 3
+
+
+@dataclass
+class Change:
+    """Documents whose verdict was `before` in the first run and is `after` in the second."""
+
+    before: str
+    after: str
+    n_documents: int
+    n_bytes: int
+    examples: list[str] = field(default_factory=list)
+
+
+@dataclass
+class RunDiff:
+    settings: list[str]  # what is set differently, as sentences
+    changes: list[Change]
+    n_same: int  # dropped by the same rule in both
+    only_first: list[str]  # input files that one of the runs did not read
+    only_second: list[str]
+
+
+def compare(first: str, second: str) -> RunDiff:
+    """The second run against the first. UsageError when they have no input file in common."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    folders = [run_folder(first), run_folder(second)]
+    paths = [input_paths(folder) for folder in folders]
+    common = sorted(set(paths[0]) & set(paths[1]))
+    if not common:
+        raise UsageError(f"{first} and {second} read no file in common; runs are compared by the places of documents")
+    number = {path: i for i, path in enumerate(common)}
+    sides = []
+    for folder, names, suffix in zip(folders, paths, ("_before", "_after"), strict=True):
+        ours = pa.array([number.get(p) for p in names], pa.int32())
+        parts = [_renumbered(t, ours, suffix) for t in verdict_tables(folder, None)]
+        sides.append(pa.concat_tables(parts) if parts else _renumbered(_nothing(), ours, suffix))
+    joined = sides[0].join(sides[1], keys=["file", "offset"], join_type="full outer", use_threads=False)
+    joined = joined.combine_chunks()
+    before, after = (pc.fill_null(joined[f"rule_{side}"], KEPT) for side in ("before", "after"))
+    moved = pc.not_equal(before, after)
+    names = pc.binary_join_element_wise(before, after, pa.scalar("\0", pa.large_string()))
+    size = pc.coalesce(joined["bytes_before"], joined["bytes_after"], pa.scalar(0, pa.int64()))
+    label = pc.coalesce(joined["id_before"], joined["id_after"], _places(joined, common))
+    table = pa.table({"change": names, "bytes": size, "label": label}).filter(moved)
+    changes = []
+    for change in pc.unique(table["change"]).to_pylist():
+        mine = table.filter(pc.equal(table["change"], change))
+        old, _, new = change.partition("\0")
+        n_bytes = int(pc.sum(mine["bytes"]).as_py() or 0)
+        changes.append(Change(old, new, len(mine), n_bytes, sorted(mine["label"].slice(0, _EXAMPLES).to_pylist())))
+    changes.sort(key=lambda c: (-c.n_documents, c.before, c.after))
+    plans = [json.loads((folder / "plan.json").read_text(encoding="utf-8")) for folder in folders]
+    return RunDiff(
+        setting_changes(plans[0].get("stages", []), plans[1].get("stages", [])),
+        changes,
+        len(joined) - len(table),
+        sorted(set(paths[0]) - set(paths[1])),
+        sorted(set(paths[1]) - set(paths[0])),
+    )
+
+
+def setting_changes(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str]:
+    """What is set differently, value by value; where the stages themselves differ, that alone."""
+    if [s.get("stage") for s in before] != [s.get("stage") for s in after]:
+        return differences(before, after)
+    found: dict[str, None] = {}
+    for old, new in zip(before, after, strict=True):
+        name = str(new["stage"]).rpartition(".")[2]
+        for path, a, b in _leaves("", old.get("params"), new.get("params")):
+            found[f"{name}: {path} was {a!r} and is {b!r}"] = None
+        if old.get("source") != new.get("source"):
+            found[f"{name}: its source code changed"] = None
+    return list(found)
+
+
+def _leaves(path: str, a: Any, b: Any) -> list[tuple[str, Any, Any]]:
+    """Values that differ, each with the innermost name it goes by: a stage may hold the same value under two names."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return [leaf for key in sorted({*a, *b}) for leaf in _leaves(str(key), a.get(key), b.get(key))]
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        return [leaf for x, y in zip(a, b, strict=True) for leaf in _leaves(path, x, y)]
+    return [] if a == b else [(path, a, b)]
+
+
+def _nothing() -> Any:
+    import pyarrow as pa
+
+    kinds = {
+        "file": pa.int32(),
+        "offset": pa.int64(),
+        "id": pa.large_string(),
+        "rule": pa.large_string(),
+        "bytes": pa.int64(),
+    }
+    return pa.table({name: pa.array([], kind) for name, kind in kinds.items()})
+
+
+def _renumbered(table: Any, ours: Any, suffix: str) -> Any:
+    """Rows of files that both runs read, with the number of the file among those."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = table.filter(pc.greater_equal(table["file"], 0))
+    file = ours.take(table["file"].combine_chunks()) if len(table) else pa.array([], pa.int32())
+    size = table["bytes"] if "bytes" in table.column_names else pa.nulls(len(table), pa.int64())
+    rows = pa.table(
+        {
+            "file": file,
+            "offset": table["offset"],
+            f"id{suffix}": table["id"],
+            f"rule{suffix}": table["rule"],
+            f"bytes{suffix}": size,
+        }
+    )
+    return rows.filter(pc.is_valid(rows["file"]))
+
+
+def _places(joined: Any, common: list[str]) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = pa.array(common, pa.large_string()).take(joined["file"].combine_chunks())
+    return pc.binary_join_element_wise(
+        names, joined["offset"].cast(pa.large_string()), pa.scalar(":", pa.large_string())
+    )

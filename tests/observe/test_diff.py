@@ -1,0 +1,89 @@
+"""Two runs compared: by rule, by setting, with files that only one of them read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tamis.backends.local import InProcessExecutor
+from tamis.cli.main import app
+from tamis.errors import UsageError
+from tamis.observe.diff import compare
+from tamis.pipeline import Pipeline
+from tamis.stages.text.filters import ScoreFilter
+from tamis.stages.text.filters.heuristic import NumbersFilter, WordCountFilter
+from tamis.stages.text.io.reader import JsonlReader
+from tamis.stages.text.io.writer import JsonlWriter
+
+
+def run(source: Path, target: Path, min_words: int, max_numbers: float) -> str:
+    filters = [WordCountFilter(min_words, 100), NumbersFilter(max_numbers)]
+    stages = [JsonlReader(str(source)), ScoreFilter(filters), JsonlWriter(str(target))]
+    Pipeline("p", stages=stages).execute(InProcessExecutor(), memory="512MB")
+    return str(target)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    texts = ["one", "one two", "one two three", "1 2 3", "1 two three four"]
+    lines = [json.dumps({"id": f"d{i}", "text": t}) for i, t in enumerate(texts)]
+    (tmp_path / "in" / "a.jsonl").write_text("\n".join(lines) + "\n")
+    return tmp_path / "in"
+
+
+def test_what_changed_and_why(source: Path, tmp_path: Path) -> None:
+    first = run(source, tmp_path / "1", 2, 0.5)  # drops d0 (words), d3 (numbers)
+    second = run(source, tmp_path / "2", 3, 0.05)  # drops d0, d1 (words), d3, d4 (numbers)
+    found = compare(first, second)
+    assert found.n_same == 2
+    assert [(c.before, c.after, c.n_documents, c.examples) for c in found.changes] == [
+        ("kept", "numbers_ratio", 1, ["d4"]),
+        ("kept", "word_count", 1, ["d1"]),
+    ]
+    assert found.changes[1].n_bytes == len(json.dumps({"id": "d1", "text": "one two"}))
+    assert {s.replace("'", "") for s in found.settings} == {
+        "ScoreFilter: min_words was 2 and is 3",
+        "ScoreFilter: max_number_to_text_ratio was 0.5 and is 0.05",
+    }
+    back = compare(second, first)
+    assert [(c.before, c.after) for c in back.changes] == [("numbers_ratio", "kept"), ("word_count", "kept")]
+    third = run(source, tmp_path / "3", 4, 0.5)  # d3 now falls to the first rule
+    assert ("numbers_ratio", "word_count", 1) in [
+        (c.before, c.after, c.n_documents) for c in compare(first, third).changes
+    ]
+
+
+def test_the_same_run_differs_in_nothing(source: Path, tmp_path: Path) -> None:
+    first = run(source, tmp_path / "1", 2, 0.5)
+    found = compare(first, first)
+    assert (found.settings, found.changes, found.n_same) == ([], [], 2)
+
+
+def test_files_that_only_one_run_read_are_left_out(source: Path, tmp_path: Path) -> None:
+    first = run(source, tmp_path / "1", 2, 0.5)
+    (source / "0.jsonl").write_text('{"id": "new", "text": "one"}\n')  # takes the number of the other file
+    second = run(source, tmp_path / "2", 2, 0.5)
+    found = compare(first, second)
+    assert (found.changes, found.n_same, found.only_second) == ([], 2, [str(source / "0.jsonl")])
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.jsonl").write_text('{"text": "one"}\n')
+    with pytest.raises(UsageError, match="read no file in common"):
+        compare(first, run(tmp_path / "other", tmp_path / "3", 2, 0.5))
+
+
+def test_the_commands(source: Path, tmp_path: Path) -> None:
+    first, second = run(source, tmp_path / "1", 2, 0.5), run(source, tmp_path / "2", 3, 0.5)
+    result = CliRunner().invoke(app, ["diff", first, second])
+    assert result.exit_code == 0, result.output
+    assert "word_count" in result.output
+    assert "d1" in result.output
+    about = json.loads(CliRunner().invoke(app, ["diff", first, second, "--json"]).output)
+    assert about["changes"][0]["n_documents"] == 1
+    made = json.loads(CliRunner().invoke(app, ["report", first, "--json"]).output)
+    assert Path(made["report"]).stat().st_size == made["bytes"] > 1000
+    nothing = CliRunner().invoke(app, ["diff", first, str(tmp_path)])
+    assert (nothing.exit_code, "holds no run of Tamis" in nothing.output) == (2, True)
