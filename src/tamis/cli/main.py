@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tamis.cli import dedup, demo, diff, doctor, filter, inspect, plan, quarantine, resume, run, split, why
+from tamis.cli import dedup, demo, diff, doctor, filter, inspect, plan, quarantine, resume, run, split, top, why
 from tamis.errors import TamisError
 
 
@@ -52,6 +52,7 @@ app.command("resume")(resume.resume)
 app.command("quarantine")(quarantine.quarantine)
 app.command("why")(why.why)
 app.command("rethreshold")(why.rethreshold)
+app.command("top")(top.top)
 app.command("report")(diff.report)
 app.command("diff")(diff.diff)
 app.command("inspect")(inspect.inspect)
