@@ -270,6 +270,7 @@ PASSES = {
     "decision": "deciding which ones go",
     "texts": "collecting the texts to be compared",
     "removal": "removing duplicates",
+    "joining": "joining segments",
 }
 
 
@@ -277,6 +278,10 @@ def _print(about: dict[str, Any], result: Any) -> None:
     from tamis.cli.show import print_lines, print_table
     from tamis.sizes import format_size
 
+    if "n_segments" in about:
+        joined = f"{about['n_segments']:,} segments are {about['n_documents']:,} documents"
+        print_lines([f"{joined}, {about['seconds']:.1f} s", f"output: {about['output']}"])
+        return
     n, gone = about["n_documents"], about["n_duplicates"]
     if about["status"] == "already":
         print_lines(
@@ -287,8 +292,8 @@ def _print(about: dict[str, Any], result: Any) -> None:
     if "n_similar" in about:
         rows += [("  equal texts", f"{about['n_equal']:,}"), ("  similar texts", f"{about['n_similar']:,}")]
     if "n_indexed" in about:
-        known = f"{about['n_duplicates_of_indexed']:,} of {about['n_indexed']:,}"
-        rows.append(("  of documents in the index", known))
+        rows.append(("  of documents in the index", f"{about['n_duplicates_of_indexed']:,}"))
+        rows.insert(1, ("documents in the index", f"{about['n_indexed']:,}"))
     if "n_ids" in about:
         rows.append(("ids listed", f"{about['n_ids']:,}"))
     if "n_groups" in about:

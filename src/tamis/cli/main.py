@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tamis.cli import dedup, demo, diff, doctor, filter, inspect, plan, quarantine, resume, run, split, top, why
+from tamis.cli import dedup, demo, diff, doctor, filter, inspect, join, plan, quarantine, resume, run, split, top, why
 from tamis.errors import TamisError
 
 
@@ -57,6 +57,7 @@ app.command("report")(diff.report)
 app.command("diff")(diff.diff)
 app.command("inspect")(inspect.inspect)
 app.command("split")(split.split)
+app.command("join")(join.join)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 

@@ -1,0 +1,58 @@
+"""Joining segments that lie anywhere in the input: a pass that sorts them by id, a pass over ranges of ids. Resumable like the others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from tamis.dedup.notes import write_json
+from tamis.dedup.workflow import Passes, Progress, Workflow
+from tamis.pipeline import Pipeline
+from tamis.stages.file_partitioning import FilePartitioningStage
+from tamis.stages.text.modules.joiner import DocumentJoiner
+from tamis.stages.text.modules.segments import SUFFIX, GatherSegments, SegmentRecords
+
+RANGE_BYTES = 8 << 20  # of records that are joined at once, on average
+
+
+class Joining(Workflow):
+    """`joiner` does the joining; its id field is what segments are gathered by."""
+
+    def __init__(
+        self,
+        passes: Passes,
+        joiner: DocumentJoiner,
+        settings: Mapping[str, Any],
+        progress: Progress | None,
+        executor: Any,
+    ) -> None:
+        super().__init__(passes, settings, progress, executor)
+        self.joiner = joiner
+
+    def _decided(self) -> dict[str, Any]:
+        if self._told("summary.json") is None:
+            files = self._pass("keys-0", SegmentRecords(self.joiner.document_id_field))
+            n_bytes = sum(os.path.getsize(path) for path in files)
+            listing = os.path.join(self.work, "files.json")
+            write_json(listing, files)
+            folder = os.path.join(self.work, "ranges")
+            os.makedirs(folder, exist_ok=True)
+            n = max(1, -(-n_bytes // RANGE_BYTES))
+            for i in range(n):
+                about = {"files": listing, "low": i * (1 << 64) // n, "high": (i + 1) * (1 << 64) // n}
+                write_json(os.path.join(folder, f"{i:08d}{SUFFIX}"), about)
+            self.scratch_bytes = n_bytes
+            write_json(os.path.join(self.work, "summary.json"), {"n_ranges": n, "scratch_bytes": n_bytes})
+        return dict(self._told("summary.json"))
+
+    def _remove(self) -> Any:
+        assert self.passes.writer is not None
+        folder = os.path.join(self.work, "ranges")
+        source = FilePartitioningStage(folder, files_per_partition=1, file_extensions=[SUFFIX])
+        pipeline = Pipeline(self.passes.name, stages=[source, GatherSegments(), self.joiner, self.passes.writer()])
+        return self._execute(pipeline, "joining")
+
+    def _counted(self, summary: dict[str, Any], removed: Any) -> dict[str, Any]:
+        n_segments = next(b.derived.n + b.out.n for b in removed.ledger.stages)
+        return {"n_segments": n_segments, "n_documents": removed.ledger.written.n, "n_duplicates": 0}

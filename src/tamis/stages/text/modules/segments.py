@@ -1,0 +1,126 @@
+"""Segments of documents gathered by id, wherever they lie: the two stages around the shuffle of a join.
+
+`SegmentRecords` turns a partition into records sorted by the hash of the document's id; `GatherSegments` reads one range of hashes
+out of all of them, so that every segment of a document is in one batch, which DocumentJoiner then joins.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import FormatError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.deduplication.keys import place_columns, record_batch, text_hashes
+from tamis.stages.resources import Resources
+from tamis.tasks import DocumentBatch, FileGroupTask
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+SUFFIX = ".range"
+
+
+@dataclass(repr=False)
+class SegmentRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Documents as JSON lines, sorted by the hash of their id. One without an id gets a hash of its own, by its place."""
+
+    document_id_field: str = "id"
+    name: str = "segment_records"
+
+    def inputs(self) -> Any:
+        return ["data"], [self.document_id_field]
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+        import pyarrow as pa
+
+        from tamis.formats.encode import encode_jsonl
+
+        places = place_columns(batch)
+        key = self._keys(batch, places)
+        order = np.argsort(key, kind="stable")
+        batch = batch.take(order)
+        lines = encode_jsonl(batch)
+        columns = {name: values[order] for name, values in places.items()} | {"key": key[order]}
+        record = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), batch.num_items, [None, pa.py_buffer(lines.offsets), pa.py_buffer(lines.data)]
+        )
+        return record_batch(batch, columns).with_column("record", record)
+
+    def _keys(self, batch: DocumentBatch, places: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+        """64 bits of the id's text; what text it is matters only in that equal ids have the same."""
+        import numpy as np
+        import pyarrow as pa
+
+        from tamis.dedup.decisions import place_ids
+
+        ids = batch.column(self.document_id_field)
+        texts = _texts(ids)
+        hi, _, length = text_hashes(texts)
+        alone = text_hashes(place_ids(places["file"], places["offset"]).cast(pa.large_string()))[0]
+        return np.where(length < 0, alone, hi)
+
+
+def _texts(ids: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    try:
+        return ids.cast(pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        values = ids.to_pylist()
+        return pa.array(
+            [None if v is None else json.dumps(v, sort_keys=True, default=str) for v in values], pa.large_string()
+        )
+
+
+@dataclass(repr=False)
+class GatherSegments(ProcessingStage[FileGroupTask, DocumentBatch]):
+    """Reads ranges of hashes: a task's files are JSON of {"files": a JSON file with the record files, "low", "high"}."""
+
+    name: str = "gather_segments"
+    resources: Resources = field(default_factory=lambda: Resources(cpus=1.0))
+
+    def process(self, task: FileGroupTask) -> list[DocumentBatch]:
+        import numpy as np
+
+        from tamis.formats.jsonl import JsonlBlock
+
+        made = []
+        for path in task.data:
+            with open(path, encoding="utf-8") as file:
+                about = json.load(file)
+            with open(about["files"], encoding="utf-8") as file:
+                sources = json.load(file)
+            pieces = [piece for source in sources for piece in _range_of(source, int(about["low"]), int(about["high"]))]
+            if not pieces:
+                continue
+            block = JsonlBlock.parse(np.frombuffer(b"".join(pieces), np.uint8))
+            if block.bad:
+                raise FormatError(
+                    f"{path}: a record of a join is damaged ({block.bad[0][2]}); start over with fresh (--fresh)"
+                )
+            made.append(DocumentBatch.over(block, np.arange(block.n_rows), task.dataset_name))
+        return made
+
+
+def _range_of(path: str, low: int, high: int) -> list[bytes]:
+    """Lines of a record file whose keys lie in [low, high)."""
+    import numpy as np
+    import pyarrow as pa
+
+    found = []
+    with pa.memory_map(path) as source:
+        reader = pa.ipc.open_file(source)
+        for i in range(reader.num_record_batches):
+            batch = reader.get_batch(i)
+            keys = batch.column("key").to_numpy()
+            a = int(np.searchsorted(keys, np.uint64(low))) if low else 0
+            b = int(np.searchsorted(keys, np.uint64(high))) if high < 1 << 64 else len(keys)
+            if b > a:
+                _, offsets, data = batch.column("record").buffers()
+                ends = np.frombuffer(offsets, np.int64, len(keys) + 1)
+                found.append(data.slice(int(ends[a]), int(ends[b] - ends[a])).to_pybytes())
+    return found
