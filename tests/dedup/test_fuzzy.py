@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from pathlib import Path
@@ -129,6 +130,20 @@ def test_the_order_of_files_workers_budget_and_passes_change_nothing(tmp_path: P
     texts = [sorted(d["text"] for d in read(tmp_path / str(k))) for k in range(1, 5)]
     assert texts[0] == texts[1] == texts[2] == texts[3]
     assert {r.n_duplicates for r in runs} == {40}
+
+
+def test_texts_that_cannot_be_read_by_place_are_collected(tmp_path: Path) -> None:
+    docs = [*corpus(), {"id": "null", "text": None}, {"id": "odd", "text": "\ud83d\ude00 " + text(77)}]
+    plain = write(tmp_path / "in", docs, n_files=1)
+    (tmp_path / "gz").mkdir()
+    with gzip.open(tmp_path / "gz" / "0.jsonl.gz", "wb") as out:
+        out.write((plain / "0.jsonl").read_bytes())
+    by_place = run(plain, tmp_path / "1", normalize_text="casefold")
+    collected = run(tmp_path / "gz", tmp_path / "2", normalize_text="casefold", output_filetype="jsonl")
+    with gzip.open(next((tmp_path / "2").glob("*.gz")), "rt") as lines:
+        assert [json.loads(line)["id"] for line in lines] == [d["id"] for d in read(tmp_path / "1")]
+    same = ("n_similar", "n_equal", "n_compared", "n_candidates")
+    assert [by_place.summary[k] for k in same] == [collected.summary[k] for k in same] == [20, 20, 20, 40]
 
 
 def test_words_and_plain_permutations_find_the_same(tmp_path: Path) -> None:

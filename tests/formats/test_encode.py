@@ -294,3 +294,15 @@ def test_output_reads_as_the_expected_dictionaries(
         assert [m for m in raw_members(line) if m[0] not in touched] == kept
     if not edits:
         assert found == [records[r] for r in rows]
+
+
+def test_records_as_they_are_keep_their_hash() -> None:
+    block = JsonlBlock.parse(np.frombuffer(b'{"a": 1}\n{"a": 2}\r\n\n{"a": 3}', np.uint8))
+    batch = DocumentBatch.over(block, np.array([2, 0, 1, 1]))
+    plain = encode_jsonl(batch).content_hash()
+    block.identity()
+    known = encode_jsonl(batch)
+    assert known.hashes is not None
+    assert [h.tolist() for h in known.content_hash()] == [h.tolist() for h in plain]
+    changed = encode_jsonl(batch.with_column("b", pa.array([1, 2, 3, 4])))
+    assert changed.hashes is None

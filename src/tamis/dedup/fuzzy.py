@@ -17,10 +17,10 @@ from tamis.dedup.bands import Linked, component_facts
 from tamis.dedup.decisions import DecisionFiles, write_places
 from tamis.dedup.groups import exact_duplicates
 from tamis.dedup.joined import JoinedRecords, decision_files, n_old, similar_to_indexed, with_new
+from tamis.dedup.notes import read_json
 from tamis.dedup.records import Array, Records
 
 BYTES_PER_CANDIDATE = 200  # while a slice of the components is looked up and ordered
-BYTES_PER_SIGNATURE = 600  # more for each where it is compared with an index
 Say = Any
 
 
@@ -72,23 +72,28 @@ def decide(
     told: dict[str, Any] = {}
     progress = say("comparing")
     joined = records if isinstance(records, JoinedRecords) else None
-    per_candidate = BYTES_PER_CANDIDATE + (BYTES_PER_SIGNATURE if joined is not None else 0)
-    slices = _slices(pairs, max(1, room_bytes // per_candidate))
+    slices = _slices(pairs, max(1, room_bytes // BYTES_PER_CANDIDATE))
     parts = []
     if task.get("threshold") is None:
         for part, done in slices:
             parts.append(_all_but_the_first(*_ordered(part, records, task["keep"] == "first")))
             progress(done)
     else:
-        from tamis.dedup.texts import Texts
+        from tamis.dedup.texts import InputTexts, StoredTexts, Texts
         from tamis.dedup.verify import Verifier, verify_components
 
-        texts = Texts(task["texts"], np.load(os.path.join(folder, "candidates.npy")))
+        numbers = np.load(os.path.join(folder, "candidates.npy"))
+        texts: StoredTexts
+        if task.get("texts") is None:
+            places, mode = os.path.join(folder, "candidates"), task["normalize_text"]
+            texts = InputTexts(read_json(task["paths"]), places, numbers, task["text_field"], mode)
+        else:
+            texts = Texts(task["texts"], numbers)
         verifier = Verifier(texts, float(task["threshold"]), task["n"], task["unit"], task["seed"], room_bytes // 4)
         for whole, done in slices:
             part = whole
             if joined is not None:
-                part, indexed, n_capped = similar_to_indexed(whole, joined, verifier.threshold)
+                part, indexed, n_capped = similar_to_indexed(whole, joined, verifier.threshold, room_bytes // 4)
                 parts.append(indexed)
                 verifier.n_capped += n_capped
             parts.append(verify_components(verifier, *_ordered(part, records, task["keep"] == "first")))

@@ -1,7 +1,10 @@
-"""Texts of candidates by document number: compressed in files that the second pass wrote, read one by one with pread."""
+"""Texts of candidates by document number, read one by one with pread: out of plain JSONL input itself, where each document's place
+is known, or out of files that a second pass wrote, compressed, where the input cannot be read by place.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -12,40 +15,20 @@ import zstandard
 from numpy.typing import NDArray
 
 from tamis.errors import FormatError
+from tamis.stages.deduplication.normalization import rewritten
 
 _MAX_TEXT_BYTES = 1 << 32
+_STEP = 1 << 14
 
 
-class Texts:
-    """`numbers`: the candidates, ascending, in the order of the input: that of the rows of all files."""
+class StoredTexts:
+    """Texts in files, of which not too many are open at once."""
 
-    def __init__(self, paths: Sequence[str], numbers: NDArray[np.uint32]) -> None:
-        runs: list[tuple[tuple[int, int], str, int, NDArray[np.int64]]] = []
-        for path in paths:
-            runs += _runs_of(path)
-        runs.sort(key=lambda run: run[0])
-        self._paths = [path for _, path, _, _ in runs]
-        self._first = np.concatenate([[0], np.cumsum([len(ends) for *_, ends in runs])]).astype(np.int64)
-        self._starts = np.concatenate([np.empty(0, np.int64), *(at + np.append(0, ends[:-1]) for *_, at, ends in runs)])
-        self._sizes = np.concatenate([np.empty(0, np.int64), *(np.diff(ends, prepend=0) for *_, ends in runs)])
-        if int(self._first[-1]) != len(numbers):
-            raise FormatError(
-                f"the texts of {len(numbers)} documents were to be compared, {int(self._first[-1])} are there"
-            )
-        self._numbers = numbers
+    def __init__(self) -> None:
         self._open: dict[str, int] = {}
-        self._unpack = zstandard.ZstdDecompressor().decompress
 
     def get(self, number: int) -> bytes:
-        row = int(np.searchsorted(self._numbers, number))
-        if row >= len(self._numbers) or self._numbers[row] != number:
-            raise FormatError(f"document {number} is no candidate")
-        path = self._paths[int(np.searchsorted(self._first, row, side="right")) - 1]
-        packed = os.pread(self._file(path), int(self._sizes[row]), int(self._starts[row]))
-        try:
-            return self._unpack(packed, max_output_size=_MAX_TEXT_BYTES)
-        except zstandard.ZstdError as exc:
-            raise FormatError(f"{path}: damaged ({exc}); start over with fresh (--fresh)") from None
+        raise NotImplementedError
 
     def array(self, numbers: Sequence[int]) -> pa.Array:
         """Texts of several documents as one Arrow array."""
@@ -64,6 +47,71 @@ class Texts:
                 self.close()
             self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return self._open[path]
+
+
+class InputTexts(StoredTexts):
+    """Texts of plain JSONL files. `places`: a table of places (decisions.py) of `numbers`; `mode`: how texts are normalised."""
+
+    def __init__(self, paths: Sequence[str], places: str, numbers: NDArray[np.uint32], field: str, mode: str) -> None:
+        super().__init__()
+        self._paths, self._numbers, self._field, self._mode = list(paths), numbers, field, mode
+        self._file_of, self._offset = (np.load(os.path.join(places, f"{n}.npy")) for n in ("file", "offset"))
+
+    def get(self, number: int) -> bytes:
+        row = int(np.searchsorted(self._numbers, number))
+        path = self._paths[int(self._file_of[row])]
+        try:
+            text = json.loads(self._line(path, int(self._offset[row]))).get(self._field)
+        except (ValueError, RecursionError, AttributeError) as exc:
+            raise FormatError(
+                f"{path}: changed after it was compared ({exc}); start over with fresh (--fresh)"
+            ) from None
+        return rewritten(text, self._mode).encode("utf-8", "replace") if isinstance(text, str) else b""
+
+    def _line(self, path: str, offset: int) -> bytes:
+        """Up to the line feed or the end of the file."""
+        pieces, step = [], _STEP
+        while piece := os.pread(self._file(path), step, offset):
+            end = piece.find(b"\n")
+            if end >= 0:
+                pieces.append(piece[:end])
+                break
+            pieces.append(piece)
+            offset += len(piece)
+            step = min(2 * step, 1 << 24)
+        return b"".join(pieces)
+
+
+class Texts(StoredTexts):
+    """`numbers`: the candidates, ascending, in the order of the input: that of the rows of all files."""
+
+    def __init__(self, paths: Sequence[str], numbers: NDArray[np.uint32]) -> None:
+        super().__init__()
+        runs: list[tuple[tuple[int, int], str, int, NDArray[np.int64]]] = []
+        for path in paths:
+            runs += _runs_of(path)
+        runs.sort(key=lambda run: run[0])
+        self._paths = [path for _, path, _, _ in runs]
+        self._first = np.concatenate([[0], np.cumsum([len(ends) for *_, ends in runs])]).astype(np.int64)
+        self._starts = np.concatenate([np.empty(0, np.int64), *(at + np.append(0, ends[:-1]) for *_, at, ends in runs)])
+        self._sizes = np.concatenate([np.empty(0, np.int64), *(np.diff(ends, prepend=0) for *_, ends in runs)])
+        if int(self._first[-1]) != len(numbers):
+            raise FormatError(
+                f"the texts of {len(numbers)} documents were to be compared, {int(self._first[-1])} are there"
+            )
+        self._numbers = numbers
+        self._unpack = zstandard.ZstdDecompressor().decompress
+
+    def get(self, number: int) -> bytes:
+        row = int(np.searchsorted(self._numbers, number))
+        if row >= len(self._numbers) or self._numbers[row] != number:
+            raise FormatError(f"document {number} is no candidate")
+        path = self._paths[int(np.searchsorted(self._first, row, side="right")) - 1]
+        packed = os.pread(self._file(path), int(self._sizes[row]), int(self._starts[row]))
+        try:
+            return self._unpack(packed, max_output_size=_MAX_TEXT_BYTES)
+        except zstandard.ZstdError as exc:
+            raise FormatError(f"{path}: damaged ({exc}); start over with fresh (--fresh)") from None
 
 
 def _runs_of(path: str) -> list[tuple[Any, ...]]:

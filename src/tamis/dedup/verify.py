@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.dedup.texts import Texts
+from tamis.dedup.texts import StoredTexts
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.sketch.similarity import similarities
 
@@ -23,7 +23,7 @@ MAX_LEADERS = 64
 
 
 class Verifier:
-    def __init__(self, texts: Texts, threshold: float, n: int, unit: str, seed: int, room_bytes: int) -> None:
+    def __init__(self, texts: StoredTexts, threshold: float, n: int, unit: str, seed: int, room_bytes: int) -> None:
         self.texts, self.threshold, self.room_bytes = texts, threshold, room_bytes
         self.how: dict[str, Any] = {"n": n, "unit": unit, "seed": seed}
         self.n_compared = self.n_capped = 0

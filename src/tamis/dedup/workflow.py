@@ -26,6 +26,7 @@ from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.deduplication.records import RecordWriter
 from tamis.stages.deduplication.removal import RemoveDuplicates
+from tamis.stages.file_partitioning import JSONL_SUFFIXES
 from tamis.stages.io import Writer
 
 SOLVER_BASE_BYTES = 130_000_000  # Python, numpy, Arrow and numba before the first key
@@ -229,7 +230,7 @@ class Workflow:
             shutil.rmtree(self.duplicates, ignore_errors=True)
             self._same_room()
             first = self._link_bands()
-            if self.passes.texts is not None:
+            if self.passes.texts is not None and self._told("summary.json") is None:
                 candidates = os.path.join(self.work, "candidates")
                 texts = self._pass("texts", self.passes.texts(candidates)) if self._told("candidates.json") else []
                 self._solve(["decide"], records=first, texts=texts)
@@ -267,13 +268,19 @@ class Workflow:
             if self._told(f"linked-{i}.json") is None:
                 steps = ["link"] if bands else [self.passes.decide]
                 if i == last and bands:
-                    steps += ["candidates"] if self.passes.texts is not None else ["candidates", "decide"]
+                    steps += ["candidates"] if self._needs_texts() else ["candidates", "decide"]
                 self.scratch_bytes = max(self.scratch_bytes, _size_of(self.work))
                 self._solve(steps, records=first, linked=files, bands=bands)
                 write_json(os.path.join(self.work, f"linked-{i}.json"), {})
             if i:
                 shutil.rmtree(os.path.join(self.work, folder), ignore_errors=True)
         return first
+
+    def _needs_texts(self) -> bool:
+        """Whether texts must be collected to be compared: not where each can be read from the input by its place."""
+        p = self.passes
+        plain = all(path.endswith(JSONL_SUFFIXES) for path in self._told("paths.json") or [""])
+        return p.texts is not None and not (plain and p.against is None)
 
     def _pass(self, folder: str, stage: ProcessingStage[Any, Any]) -> list[str]:
         """One pass over the documents into work/folder; its files."""

@@ -33,8 +33,11 @@ class Encoded:
 
     data: Array
     offsets: Array
+    hashes: tuple[Array, Array] | None = None  # of every line, where they are known
 
     def content_hash(self) -> tuple[Array, Array]:
+        if self.hashes is not None:
+            return self.hashes
         starts = self.offsets[:-1]
         return hash128.hash_spans(self.data, starts, self.offsets[1:] - starts - 1)
 
@@ -62,8 +65,13 @@ def _untouched(origin: JsonlBlock, rows: Array) -> Encoded:
         if has_final_newline and bool((end[:-1] + 1 == start[1:]).all()):
             offsets = np.empty(n + 1, np.int64)
             offsets[:-1], offsets[-1] = start - start[0], end[-1] + 1 - start[0]
-            return Encoded(origin.buf[start[0] : end[-1] + 1], offsets)
-    return Encoded(*splice.assemble_plain(origin.buf, start, end, rows))
+            return Encoded(origin.buf[start[0] : end[-1] + 1], offsets, _known(origin, rows))
+    return Encoded(*splice.assemble_plain(origin.buf, start, end, rows), _known(origin, rows))
+
+
+def _known(origin: JsonlBlock, rows: Array) -> tuple[Array, Array] | None:
+    """A record as it is has the hash that it was read with."""
+    return None if origin._identity is None else (origin._identity[0][rows], origin._identity[1][rows])
 
 
 def _spliced(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:

@@ -47,6 +47,7 @@ class JsonlBlock:
         self._scan = scan if not self.bad else _only(scan, np.flatnonzero(ok))
         self.n_rows = self._scan.n_records
         self._names: list[str] | None = None
+        self._identity: tuple[Array, Array] | None = None
         self.places: tuple[Array, Array] | None = None  # number of the input file and offset in it, by row
 
     @classmethod
@@ -98,8 +99,10 @@ class JsonlBlock:
             return _python_values(self.buf, types, start, length)
 
     def identity(self) -> tuple[Array, Array]:
-        """128-bit content hash of every record's bytes."""
-        return hash128.hash_spans(self.buf, self.start, self.end - self.start)
+        """128-bit content hash of every record's bytes. Remembered: records that are written as they are need no other."""
+        if self._identity is None:
+            self._identity = hash128.hash_spans(self.buf, self.start, self.end - self.start)
+        return self._identity
 
     def literals(self, names: Sequence[str]) -> tuple[Array, Array, Array]:
         """(types, start, length) of the values as they stand in the record, quotes included; length -1 where missing."""

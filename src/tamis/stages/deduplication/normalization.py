@@ -43,8 +43,12 @@ def normalized(texts: pa.Array, mode: str) -> pa.Array:
         return texts
     if mode == "nfc":
         return pc.utf8_normalize(texts, form="NFC")
-    rewrite: dict[str, Callable[[str], str]] = {"strip": _stripped, "casefold": _folded, "alphanumeric": _letters}
-    return pa.array([None if t is None else rewrite[mode](t) for t in texts.to_pylist()], pa.large_string())
+    return pa.array([None if t is None else rewritten(t, mode) for t in texts.to_pylist()], pa.large_string())
+
+
+def rewritten(text: str, mode: str) -> str:
+    """One text."""
+    return _REWRITE[mode](text)
 
 
 def _stripped(text: str) -> str:
@@ -57,3 +61,16 @@ def _folded(text: str) -> str:
 
 def _letters(text: str) -> str:
     return _OTHER.sub("", unicodedata.normalize("NFKC", text).casefold())
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _same(text: str) -> str:
+    return text
+
+
+_REWRITE: dict[str, Callable[[str], str]] = {
+    "none": _same, "strip": _stripped, "nfc": _composed, "casefold": _folded, "alphanumeric": _letters,
+}  # fmt: skip

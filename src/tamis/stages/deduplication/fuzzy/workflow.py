@@ -110,7 +110,8 @@ class FuzzyDeduplicationWorkflow:
         identity = {
             "input": self.input_path, "text_field": self.text_field, "normalize_text": mode, "sketch": vars(s).copy(),
             "normalization_version": NORMALIZATION_VERSION, "threshold": self.threshold, "min_shingles": self.min_shingles,
-            "keep": self.keep, "keep_by": self.keep_by, "perform_removal": self.perform_removal, "bands_per_iteration": self.bands_per_iteration,
+            "keep": self.keep, "keep_by": self.keep_by, "perform_removal": self.perform_removal,
+            "bands_per_iteration": self.bands_per_iteration,
         }  # fmt: skip
         index = self._index()
         identity |= {k: v for k, v in index.items() if v is not None}
@@ -120,7 +121,15 @@ class FuzzyDeduplicationWorkflow:
             make_source(self.input_path, self.input_blocksize, self.input_file_extensions, self.read_kwargs),
             [],
             self.output_path,
-            {"threshold": self.threshold, "n": s.n, "unit": s.unit, "seed": s.seed, "keep": self.keep},
+            {
+                "threshold": self.threshold,
+                "n": s.n,
+                "unit": s.unit,
+                "seed": s.seed,
+                "keep": self.keep,
+                "text_field": self.text_field,
+                "normalize_text": mode,
+            },
             make_writer(self.input_path, self.output_path, self.output_filetype) if self.perform_removal else None,
             texts=(lambda places: CandidateTexts(places, self.text_field, mode))
             if self.threshold is not None
