@@ -5,6 +5,8 @@
 #   make lint          ruff (check and format) and mypy
 #   make torture       the slow tests: long fuzzing, kill -9, disk full
 #   make bench-engine  memory and throughput figures of the engine
+#   make bench-text    filters against their peers
+#   make bench-dedup   deduplication: quality, speed, memory, against its peers
 #   make bench-langid  speed of language id, and agreement with the fastText library
 #   make venv          only the environment (.venv)
 #   make clean         remove what these targets made (also .venv)
@@ -21,7 +23,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: venv demo test lint format bench-engine bench-langid torture clean
+.PHONY: venv demo test lint format bench-engine bench-text bench-dedup bench-langid torture clean
 
 venv: $(STAMP)
 
@@ -50,6 +52,12 @@ format: $(STAMP)
 
 bench-engine: $(STAMP)
 	@$(BIN)/python benchmarks/engine.py
+
+bench-text: $(STAMP)
+	@$(BIN)/python benchmarks/text.py
+
+bench-dedup: $(STAMP)
+	@$(BIN)/python benchmarks/dedup.py
 
 bench-langid: $(STAMP)
 	@$(BIN)/python benchmarks/langid.py --write
