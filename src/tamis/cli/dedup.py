@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tamis.cli import dedup_index, options
+from tamis.cli import dedup_index, dedup_lines, options
 from tamis.errors import TamisError, UsageError
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("lines")(dedup_lines.lines)
 
 Source = Annotated[str, typer.Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")]
 Target = Annotated[str, typer.Argument(metavar="OUT", help="The folder for the documents that stay.")]
@@ -216,7 +217,7 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], as_json: bool, qu
     from tamis.dedup.alarms import alarms
 
     try:
-        with _shown(quiet or as_json) as show, sigterm_interrupts():
+        with shown_passes(quiet or as_json) as show, sigterm_interrupts():
             result = run(progress=show, count_caller=True, **settings)
     except KeyboardInterrupt:
         typer.echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
@@ -244,7 +245,7 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], as_json: bool, qu
 
 
 @contextlib.contextmanager
-def _shown(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+def shown_passes(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Each pass with a progress display of its own, under its name."""
     from tamis.cli.progress import Shown
 

@@ -1,7 +1,7 @@
 """A table of ids on disk that says of any document whether it is listed, without being loaded.
 
 `ids.bin`: 16 bytes per distinct id, its XXH3-128, sorted. `starts.npy`: where each bucket of hashes begins, some 256 ids each. A reader
-holds the starts (0.03 bytes per id) and reads the buckets of its documents with pread, at most a megabyte at a time.
+holds the starts (0.04 bytes per id) and reads the buckets of its documents with pread, at most a megabyte at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from tamis.dedup.sorting import sort_pairs
 from tamis.errors import FormatError, UsageError
 
 BYTES_PER_ID = 16
-_BYTES_WHILE_SORTING = 72  # a key, a number and the other half, once more to sort them, and the part that is written
+_BYTES_WHILE_SORTING = (
+    128  # measured: keys, numbers and the other half, each once more to sort them, and what is written
+)
 _PER_BUCKET = 256
 _MAX_BITS = 24
 _GAP = 4096  # ids that are read and not needed, rather than asking the disk once more

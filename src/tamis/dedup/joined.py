@@ -13,22 +13,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tamis.dedup.decisions import DecisionFiles, place_ids
-from tamis.dedup.index import Entry, Index, check_parameters, locked, read_index, run_name
-from tamis.dedup.notes import read_json, write_json
+from tamis.dedup.notes import read_json
 from tamis.dedup.records import MAX_DOCUMENTS, Array, Records
 from tamis.errors import FormatError, UsageError
-from tamis.stages.deduplication.keys import NO_ROW
-from tamis.stages.deduplication.removal import rows_of_table
 
 SIGNATURE_BYTES = 256
 SIGNATURE = tuple(f"sig_{i}" for i in range(SIGNATURE_BYTES // 8))
 MAX_COMPARED = 1024  # indexed documents of a component that a new one is compared with
-_TYPES = {"file": np.dtype("<i4"), "offset": np.dtype("<i8"), "lo": np.dtype("<u8")}
+BYTES_PER_SIGNATURE = 600  # while it is looked up
+TYPES = {"file": np.dtype("<i4"), "offset": np.dtype("<i8"), "lo": np.dtype("<u8")}
 
 
 class JoinedRecords(Records):
@@ -36,7 +33,7 @@ class JoinedRecords(Records):
 
     def __init__(self, older: Sequence[dict[str, Any]], paths: Sequence[str]) -> None:
         self.new = Records(paths)
-        parts = [_entry_records(pin) for pin in older]
+        parts = [entry_records(pin) for pin in older]
         self.types = dict(self.new.types)
         for part in parts:
             self.types = part.types | self.types
@@ -84,11 +81,11 @@ class JoinedRecords(Records):
             yield first + self.n_old, values
 
 
-def _entry_records(pin: dict[str, Any]) -> Records:
+def entry_records(pin: dict[str, Any]) -> Records:
     records = Records(pin["files"])
     size = os.path.getsize(pin["files"][0])
     for name, kind in records.types.items():
-        expected = _TYPES.get(name, np.dtype("<u4" if name.startswith("row_") else "<u8"))
+        expected = TYPES.get(name, np.dtype("<u4" if name.startswith("row_") else "<u8"))
         if kind != expected:
             raise FormatError(f"{pin['files'][0]}: column {name} is {kind}, expected {expected}; the index is damaged")
     for run in records._runs:
@@ -104,7 +101,7 @@ def _entry_records(pin: dict[str, Any]) -> Records:
 def _columns(bands: int) -> set[str]:
     """What an entry must hold; `bands` is 0 for exact deduplication."""
     keys = {f"{what}_{k}" for k in range(bands + 1) for what in ("key", "row")}
-    return keys | set(_TYPES) | (set(SIGNATURE) if bands else set())
+    return keys | set(TYPES) | (set(SIGNATURE) if bands else set())
 
 
 def _paths(pin: dict[str, Any]) -> list[str]:
@@ -117,17 +114,17 @@ def open_records(task: dict[str, Any], which: str = "records") -> Records:
     if not task.get("older"):
         return Records(task[which])
     for pin in task["older"]:
-        if pin["sketch_version"] != _sketch_version(int(pin["bands"])):
+        if pin["sketch_version"] != sketch_version(int(pin["bands"])):
             raise UsageError(
                 f"{os.path.dirname(pin['folder'])} was made by another version of the sketches ({pin['sketch_version']}, this one is "
-                f"{_sketch_version(int(pin['bands']))}); make the index anew"
+                f"{sketch_version(int(pin['bands']))}); make the index anew"
             )
     records = JoinedRecords(task["older"], task[which])
     records.first_path = len(read_json(task["paths"]))
     return records
 
 
-def _sketch_version(bands: int) -> int:
+def sketch_version(bands: int) -> int:
     """0 where there are no sketches."""
     if not bands:
         return 0
@@ -178,7 +175,7 @@ def _cuts(pairs: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def similar_to_indexed(
-    pairs: NDArray[np.uint64], records: JoinedRecords, threshold: float
+    pairs: NDArray[np.uint64], records: JoinedRecords, threshold: float, room_bytes: int
 ) -> tuple[NDArray[np.uint64], tuple[Array, Array, Array], int]:
     """New documents whose estimated similarity to an indexed one of their component reaches the threshold.
 
@@ -186,25 +183,45 @@ def similar_to_indexed(
     go, and how many indexed documents were not compared because their component has too many.
     """
     number = (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-    signature = _signatures(records, number)
     stays = np.ones(len(pairs), bool)
-    found: list[tuple[Array, Array, Array]] = []
-    n_capped = 0
+    work: list[tuple[int, int, int, int]] = []  # positions of indexed documents, and of new ones to compare with them
+    step, n_capped = max(MAX_COMPARED, room_bytes // BYTES_PER_SIGNATURE), 0
     for a, b in itertools.pairwise(_cuts(pairs).tolist()):
         k = a + int(np.searchsorted(number[a:b], records.n_old))
         stays[a:k] = False
-        if k in (a, b):
-            continue
-        last = min(k, a + MAX_COMPARED)
-        n_capped += k - last
-        best, which = _best(signature[a:last], signature[k:b])
-        goes = best >= threshold
-        stays[k:b] = ~goes
-        found.append((number[k:b][goes], number[a:last][which[goes]], best[goes]))
+        if a < k < b:
+            last = min(k, a + MAX_COMPARED)
+            n_capped += k - last
+            work += [(a, last, c, min(c + step, b)) for c in range(k, b, step)]
+    found: list[tuple[Array, Array, Array]] = []
+    for some in _lots(work, step):
+        at = np.unique(np.concatenate([np.r_[a:last, c:d] for a, last, c, d in some]))
+        signature = _signatures(records, number[at])
+        for a, last, c, d in some:
+            i, j = np.searchsorted(at, [a, c]).tolist()
+            best, which = _best(signature[i : i + last - a], signature[j : j + d - c])
+            goes = best >= threshold
+            stays[c:d] = ~goes
+            found.append((number[c:d][goes], number[a:last][which[goes]], best[goes]))
     left = pairs[stays]
     several = np.repeat(np.diff(_cuts(left)) > 1, np.diff(_cuts(left)))
     columns = [np.concatenate([f[i] for f in found]) if found else np.empty(0, np.uint32) for i in range(3)]
     return left[several], (columns[0], columns[1], columns[2].astype(np.float32)), n_capped
+
+
+def _lots(work: list[tuple[int, int, int, int]], step: int) -> Iterator[list[tuple[int, int, int, int]]]:
+    """Pieces of work whose signatures fit together."""
+    lot: list[tuple[int, int, int, int]] = []
+    size = 0
+    for piece in work:
+        n = piece[1] - piece[0] + piece[3] - piece[2]
+        if lot and size + n > step:
+            yield lot
+            lot, size = [], 0
+        lot.append(piece)
+        size += n
+    if lot:
+        yield lot
 
 
 def _signatures(records: Records, numbers: Array) -> NDArray[np.uint8]:
@@ -246,114 +263,3 @@ def restore_ids(records: JoinedRecords, duplicates: str) -> int:
             pq.write_table(table, path + ".tmp", compression="zstd")
             os.replace(path + ".tmp", path)
     return n_rows
-
-
-# -- changing an index --------------------------------------------------------------------------------------------------
-def append(task: dict[str, Any], removal: str) -> None:
-    """Add the documents that stay to an index, in place of what the same run added before."""
-    about = task["index"]
-    path, run = about["path"], run_name(about["output"])
-    paths = read_json(task["paths"])
-    with locked(path):
-        exists = os.path.exists(os.path.join(path, "index.json"))
-        version = _sketch_version(int(about["parameters"].get("bands", 0)))
-        index = read_index(path) if exists else Index(path, about["kind"], about["parameters"], [], version)
-        check_parameters(index, about["kind"], about["parameters"])
-        if index.entries and index.sketch_version != version:
-            raise UsageError(f"{path} was made by another version of the sketches; make the index anew")
-        index.tidy()
-        name = index.next_name(run)
-        folder = os.path.join(path, name)
-        by_file = _write_entry(folder, _survivors(Records(task["records"]), removal), paths)
-        size = os.path.getsize(os.path.join(folder, "records.arrow"))
-        entry = Entry(name, about["input"], about["output"], int(by_file.sum()), size, by_file.tolist())
-        index.entries = [*(e for e in index.entries if e.run != run), entry]
-        index.save()
-        index.tidy()
-
-
-def remove_source(path: str, source: str) -> int:
-    """Take the documents of a file, or of all files under a folder, out of an index. Returns how many there were."""
-    source = os.path.abspath(source)
-    with locked(path):
-        index = read_index(path)
-        index.tidy()
-        n_removed, entries = 0, []
-        for entry in index.entries:
-            paths = index.paths(entry)
-            gone = np.array([p == source or p.startswith(source.rstrip("/") + "/") for p in paths], bool)
-            n = int(np.array(entry.by_file, np.int64)[gone].sum())
-            n_removed += n
-            if not n:
-                entries.append(entry)
-            elif n < entry.n_documents:
-                entries.append(_without(index, entry, paths, gone))
-        if n_removed:
-            index.entries = entries
-            index.save()
-            index.tidy()
-    return n_removed
-
-
-def _without(index: Index, entry: Entry, paths: list[str], gone: NDArray[np.bool_]) -> Entry:
-    name = index.next_name(entry.run)
-    folder = os.path.join(index.path, name)
-    records = _entry_records({"files": [index.records(entry)], "bands": index.bands})
-    kept = ((columns, ~gone[columns["file"]]) for columns in _batches(records))
-    by_file = _write_entry(folder, kept, paths)
-    size = os.path.getsize(os.path.join(folder, "records.arrow"))
-    return Entry(name, entry.input, entry.output, int(by_file.sum()), size, by_file.tolist())
-
-
-def _batches(records: Records) -> Iterator[dict[str, Array]]:
-    """Record batches with the columns of an index."""
-    names = [n for n in records.types if n in _TYPES or n.startswith(("key_", "row_", "sig_"))]
-    for columns in zip(*(records.iter_column(n) for n in names), strict=True):
-        yield {name: values for name, (_, values) in zip(names, columns, strict=True)}
-
-
-def _survivors(records: Records, removal: str) -> Iterator[tuple[dict[str, Array], NDArray[np.bool_]]]:
-    """Record batches, each with what stays of it: documents that are not removed and have a text."""
-    for columns, (_, length) in zip(_batches(records), records.iter_column("length"), strict=True):
-        keep = length >= 0
-        file, offset = columns["file"], columns["offset"]
-        for number in np.unique(file).tolist():
-            mine = np.flatnonzero(file == number)
-            rows, _ = rows_of_table(removal, number, offset[mine], ())
-            keep[mine[rows]] = False
-        yield columns, keep
-
-
-def _write_entry(folder: str, batches: Iterator[tuple[dict[str, Array], NDArray[np.bool_]]], paths: list[str]) -> Any:
-    """Write an entry's folder; returns the number of documents of each input file."""
-    os.makedirs(folder, exist_ok=True)
-    by_file = np.zeros(len(paths), np.int64)
-    writer: Any = None
-    with open(os.path.join(folder, "records.arrow"), "wb") as sink:
-        for columns, keep in batches:
-            batch = pa.record_batch({n: pa.array(v) for n, v in _filtered(columns, keep).items()})
-            writer = writer or pa.ipc.new_file(sink, batch.schema)
-            writer.write_batch(batch)
-            by_file += np.bincount(columns["file"][keep], minlength=len(paths))
-        (writer or pa.ipc.new_file(sink, pa.schema([("file", pa.int32())]))).close()
-        sink.flush()
-        os.fsync(sink.fileno())
-    write_json(os.path.join(folder, "paths.json"), paths)
-    return by_file
-
-
-def _filtered(columns: dict[str, Array], keep: NDArray[np.bool_]) -> dict[str, Array]:
-    """The rows that stay; keys keep their order and get the new rows' numbers."""
-    moved = np.cumsum(keep) - 1
-    out: dict[str, Array] = {}
-    for name, values in columns.items():
-        if name.startswith("key_"):
-            row = columns["row_" + name[4:]]
-            has = row != NO_ROW
-            stays = np.flatnonzero(has)[keep[row[has]]]
-            key, new_row = np.full(int(keep.sum()), 2**64 - 1, np.uint64), np.full(int(keep.sum()), NO_ROW, np.uint32)
-            key[: len(stays)], new_row[: len(stays)] = values[stays], moved[row[stays]]
-            out[name], out["row_" + name[4:]] = key, new_row
-        elif not name.startswith("row_"):
-            out[name] = values[keep]
-    return out

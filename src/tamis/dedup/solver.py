@@ -49,7 +49,7 @@ def solve(folder: str) -> None:
             found, facts = decide(folder, records, task, room, _say)
             _conclude(folder, task, records, found, {**read_json(os.path.join(folder, "candidates.json")), **facts})
         elif step == "index":
-            from tamis.dedup.joined import append
+            from tamis.dedup.entries import append
 
             append(task, os.path.join(folder, "removal"))
         elif step == "ids":

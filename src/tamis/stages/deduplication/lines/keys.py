@@ -1,8 +1,8 @@
 """64-bit keys of units: a hash of each one after normalisation.
 
-ASCII units, most of them in many languages, are normalised all at once (ascii_units.py). Units with other characters take the way
-through Python's strings, together as far as that is faster than one by one (normal forms are not: one character that changes
-makes the whole text slow). Both give what normalization.py says, byte for byte.
+ASCII units, and for "casefold" most others, are normalised all at once (bulk.py). The rest takes the way through Python's
+strings, together as far as that is faster than one by one (normal forms are not: one character that changes makes the whole
+text slow). Both give what normalization.py says, byte for byte.
 
 A key is one half of a 128-bit hash: among ten billion different units about three pairs are taken for equal by chance.
 """
@@ -14,7 +14,7 @@ import unicodedata
 from typing import TYPE_CHECKING, Any, Literal
 
 from tamis.errors import UsageError
-from tamis.stages.deduplication.lines.ascii_units import STOP, AsciiUnits, collapsed, packed, table
+from tamis.stages.deduplication.lines.bulk import STOP, BulkUnits, collapsed, packed, table
 from tamis.stages.deduplication.normalization import MODES as TEXT_MODES
 from tamis.stages.deduplication.normalization import NORMALIZATION_VERSION
 
@@ -47,20 +47,17 @@ class UnitKeys:
 
     def __init__(self, mode: str, min_chars: int) -> None:
         self.mode, self.min_chars = mode, min_chars
-        self._ascii = AsciiUnits(mode)
+        self._bulk = BulkUnits(mode)
 
     def of(self, data: Array, units: Units) -> tuple[Array, Array]:
         """(which units, their keys): ascending, those that have at least `min_chars` characters after normalisation."""
         import numpy as np
 
         a, b = int(units.start[0]), int(units.stop[-1])
-        wide = self._ascii.others(data[a:b], units.start - a, units.stop - a)
-        narrow = np.flatnonzero(~wide & (units.end - units.start >= self.min_chars))
-        found = [
-            self._hashed(buffer, start, end, end - start, rows)
-            for buffer, start, end, rows in self._ascii.normalized(data[a:b], units.start - a, units.end - a, narrow)
-        ]
-        at = np.flatnonzero(wide)
+        other = self._bulk.load(data[a:b], units.start - a, units.end - a, units.stop - a)
+        at = np.flatnonzero(~other & (units.end - units.start >= self.min_chars))
+        found = [self._hashed(*part) for part in self._bulk.normalized(at)]
+        at = np.flatnonzero(other)
         if len(at):
             found.append(self._of_others(data, units.start[at], units.end[at], at))
         if len(found) == 1:

@@ -2,8 +2,8 @@
 
 A line is what text.split("\\n") gives. A paragraph is a run of lines that are not blank (nothing but whitespace); blank lines
 belong to the paragraph before them, and those at the beginning of a text to a unit of their own, number -1, which is always
-kept. Memory: some 80 bytes per line of a window. A window is half a megabyte of whole texts, or of whole units of one
-text; only a paragraph that is larger than that makes it larger.
+kept. Memory: some 80 bytes per line of a window. A window is half a megabyte of whole texts, or of whole lines of one
+text.
 """
 
 from __future__ import annotations
@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 UNITS = ("line", "paragraph")
 WINDOW_BYTES = 1 << 19
-# Where a large text may be cut: after a line; before a line that is surely not blank, after a blank one.
-_CUT = {
-    "line": re.compile(rb"\n"),
-    "paragraph": re.compile(rb"\n[ \t\r]*\n(?=[!-~\xd0-\xdf\xe4-\xf4])"),
-}
+_FEED = re.compile(rb"\n")
 
 
 @dataclass
@@ -54,46 +50,99 @@ def split_units(parts: StringBuffers, unit: str) -> Iterator[Units]:
     import numpy as np
 
     offsets = np.asarray(parts.offsets, np.int64)
+    room = np.empty(WINDOW_BYTES, bool)
     row, n = 0, parts.n_rows
     while row < n:
         after = int(np.searchsorted(offsets, offsets[row] + WINDOW_BYTES, side="right")) - 1
         if after > row:
-            yield _split(parts.data, offsets[row : after + 1], row, unit, 0, True)
+            lines = _lines(parts.data, offsets[row : after + 1], row, 0, True, room)
+            yield lines if unit == "line" else _paragraphs(parts.data, lines)
             row = after
             continue
-        at, end, number = int(offsets[row]), int(offsets[row + 1]), 0
-        while at < end:  # a text larger than a window
-            found = _CUT[unit].search(memoryview(parts.data), min(at + WINDOW_BYTES, end), end)  # type: ignore[arg-type]
-            cut = end if found is None else found.end()
-            units = _split(parts.data, np.array([at, cut]), row, unit, number, found is None)
-            yield units
-            number, at = int(units.number[-1]) + 1, cut
-            if at == end and found is not None:  # the text ends in a line feed: an empty line comes last
-                yield _split(parts.data, np.array([end, end]), row, unit, number, True)
+        windows = _lines_of_large(parts.data, int(offsets[row]), int(offsets[row + 1]), row, room)
+        yield from windows if unit == "line" else _paragraphs_of_large(parts.data, windows)
         row += 1
 
 
-def _split(data: Array, offsets: Array, row: int, unit: str, number: int, whole: bool) -> Units:
-    """Units of the texts data[offsets[i]:offsets[i + 1]); not `whole`: of a part of one text that ends where a unit does."""
+def _lines_of_large(data: Array, at: int, end: int, row: int, room: Array) -> Iterator[Units]:
+    """Lines of one text that is larger than a window."""
+    import numpy as np
+
+    number = 0
+    while at < end:
+        found = _FEED.search(memoryview(data), min(at + WINDOW_BYTES, end), end)  # type: ignore[arg-type]
+        cut = end if found is None else found.end()
+        lines = _lines(data, np.array([at, cut]), row, number, found is None, room)
+        yield lines
+        number, at = int(lines.number[-1]) + 1, cut
+        if at == end and found is not None:  # the text ends in a line feed: an empty line comes last
+            yield _lines(data, np.array([end, end]), row, number, True, room)
+
+
+def _paragraphs_of_large(data: Array, windows: Iterator[Units]) -> Iterator[Units]:
+    """Paragraphs of one text from windows of its lines. The last one of a window is held back: the next may go on with it."""
+    held: Units | None = None
+    number, in_text = 0, False  # of the next paragraph; whether the line before was not blank
+    for lines in windows:
+        found = _paragraphs(data, lines)
+        if held is not None:
+            goes_on = in_text or found.end[0] == found.start[0]  # blank lines go with what is before them
+            if goes_on:
+                held.stop[:], held.last[:] = found.stop[:1], found.last[:1]
+                held.end[:] = found.end[:1] if found.end[0] > found.start[0] else held.end
+                found = _some(found, slice(1, None))
+                if not len(found.row):
+                    in_text = in_text and not _ends_blank(data, lines)
+                    continue
+            yield held
+        numbers = number + found.number - max(int(found.number[0]), 0) if number else found.number
+        number = int(numbers[-1]) + 1
+        found.number = numbers
+        if len(found.row) > 1:
+            yield _some(found, slice(0, -1))
+        held, in_text = _some(found, slice(-1, None)), not _ends_blank(data, lines)
+    if held is not None:
+        yield held
+
+
+def _some(units: Units, which: slice) -> Units:
+    return Units(*(values[which].copy() for values in vars(units).values()))
+
+
+def _ends_blank(data: Array, lines: Units) -> bool:
+    return bool(_blank(data, lines.start[-1:], lines.end[-1:])[0])
+
+
+def _lines(data: Array, offsets: Array, row: int, number: int, whole: bool, room: Array) -> Units:
+    """Lines of the texts data[offsets[i]:offsets[i + 1]); not `whole`: of a part of one text that ends in a line feed."""
     import numpy as np
 
     a, b = int(offsets[0]), int(offsets[-1])
-    feeds = np.flatnonzero(data[a:b] == 10) + a
+    ends = positions(np.equal(data[a:b], 10, out=room[: b - a] if b - a <= len(room) else None)) + a
+    last = np.zeros(len(ends), bool)
     if whole:
-        at = np.searchsorted(feeds, offsets[1:])
-        ends = np.insert(feeds, at, offsets[1:])
+        at = np.searchsorted(ends, offsets[1:])
+        ends = np.insert(ends, at, offsets[1:])
         last = np.zeros(len(ends), bool)
         last[at + np.arange(len(at))] = True
-    else:
-        ends, last = feeds, np.zeros(len(feeds), bool)
     stops = ends + ~last
     starts = np.concatenate([offsets[:1], stops[:-1]])
     first = np.ones(len(ends), bool)
     first[1:] = last[:-1]
     rows = np.cumsum(first) - 1 + row
-    if unit == "paragraph":
-        return _join_lines(data, Units(rows, rows, starts, ends, stops, last), first, number)
     return Units(rows, _count(first, rows) + number, starts, ends, stops, last)
+
+
+def positions(mask: Array) -> Array:
+    """Where a contiguous mask is true. For masks that seldom are: eight bytes at a time first."""
+    import numpy as np
+
+    n = len(mask) // 8 * 8
+    words = np.flatnonzero(mask[:n].view(np.uint64) != 0)
+    inside = np.flatnonzero(mask[:n].reshape(-1, 8)[words].ravel())
+    found = words[inside >> 3] * 8 + (inside & 7)
+    tail = np.flatnonzero(mask[n:]) + n
+    return np.concatenate([found, tail]) if len(tail) else found
 
 
 def _count(first: Array, rows: Array) -> Array:
@@ -103,11 +152,13 @@ def _count(first: Array, rows: Array) -> Array:
     return np.arange(len(first)) - np.flatnonzero(first)[rows - rows[0]] if len(first) else rows
 
 
-def _join_lines(data: Array, lines: Units, first: Array, number: int) -> Units:
+def _paragraphs(data: Array, lines: Units) -> Units:
     """Paragraphs of lines."""
     import numpy as np
 
     blank = _blank(data, lines.start, lines.end)
+    first = np.ones(len(blank), bool)
+    first[1:] = lines.row[1:] != lines.row[:-1]
     opens = first.copy()
     opens[1:] |= ~blank[1:] & blank[:-1]
     at = np.flatnonzero(opens)
@@ -115,10 +166,9 @@ def _join_lines(data: Array, lines: Units, first: Array, number: int) -> Units:
     closing = np.append(at[1:], len(blank)) - 1
     start = lines.start[at]
     end = np.where(n_filled > 0, lines.end[at + np.maximum(n_filled, 1) - 1], start)
-    rows = lines.row[at]
-    head = first[at]
+    rows, head = lines.row[at], first[at]
     numbers = _count(head, rows) - (n_filled == 0)[np.flatnonzero(head)][rows - rows[0]]
-    return Units(rows, numbers + number, start, end, lines.stop[closing], lines.last[closing])
+    return Units(rows, numbers, start, end, lines.stop[closing], lines.last[closing])
 
 
 def _blank(data: Array, start: Array, end: Array) -> Array:

@@ -33,7 +33,7 @@ class TextDuplicatesRemovalWorkflow:
     the documents' own, texts or numbers (7, 7.0 and "7" are one id); documents without an id stay. `duplicate_id_field`: the
     field of the table that holds the ids.
 
-    The ids are sorted into a table on disk (16 bytes each, 35 more of scratch while it is made); workers look into it
+    The ids are sorted into a table on disk (16 bytes each, 40 more of scratch while it is made); workers look into it
     and never load it.
     """
 

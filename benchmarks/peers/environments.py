@@ -1,0 +1,71 @@
+"""The peers: an environment for each, made once under the folder for benchmark data, and the commands that run them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+import data
+
+HERE = Path(__file__).resolve().parent
+PACKAGES = {
+    "datatrove": ["datatrove==0.10.1", "regex", "spacy>=3.8,<4", "orjson"],
+    "nemo-curator": ["nemo-curator[text-cpu]==1.4.0"],
+}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """An installed peer. `env` finds its programs before others: one of the peers starts `ray` by name."""
+
+    name: str
+    folder: Path
+
+    @property
+    def python(self) -> str:
+        return str(self.folder / "bin" / "python")
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**os.environ, "PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"}
+
+    def version(self) -> str:
+        code = f"from importlib.metadata import version; print(version({self.name!r}))"
+        return f"{self.name} {self._says(code)}"
+
+    def command(self, source: Path, target: Path) -> list[str]:
+        """Its filters over a folder of JSONL, to JSONL."""
+        if self.name == "datatrove":
+            # Its logs go with its output: left from a run before, they would make it skip what it takes for done.
+            return [self.python, str(HERE / "datatrove_gopher.py"), str(source), str(target), str(target / "logs")]
+        package = self._says("from importlib.util import find_spec; print(find_spec('nemo_curator').origin)")
+        recipes = Path(package).parent / "config" / "text"
+        # Ray Data: the quicker of its two executors here. The other needs a core for each of 30 stages, or batch mode.
+        recipe = [f"--config-path={recipes}", "--config-name=heuristic_filter_english_pipeline", "+backend=ray_data"]
+        return [self.python, "-m", "nemo_curator.config.run", *recipe, f"input_path={source}", f"output_path={target}"]
+
+    def _says(self, code: str) -> str:
+        said = subprocess.run([self.python, "-c", code], capture_output=True, text=True, check=True)
+        return said.stdout.strip()
+
+
+def installed(name: str) -> Peer | None:
+    """The peer; None, after a line that says why, where pip cannot install it."""
+    peer = Peer(name, data.DATA / "peers" / name)
+    ready, wanted = peer.folder / ".ready", " ".join(PACKAGES[name])
+    if ready.exists() and ready.read_text() == wanted:
+        return peer
+    print(f"installing {wanted}", flush=True)
+    try:
+        venv.create(peer.folder, clear=True, with_pip=True)
+        command = [peer.python, "-m", "pip", "install", "-q", *PACKAGES[name]]
+        subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as exc:
+        reason = str(getattr(exc, "stderr", "") or exc).strip().splitlines()[-1]
+        print(f"{name}: left out, {wanted} cannot be installed: {reason}", flush=True)
+        return None
+    ready.write_text(wanted)
+    return peer

@@ -1,0 +1,129 @@
+"""`tamis dedup lines IN OUT`: cut lines or paragraphs that occurred before out of documents."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tamis.cli import options
+from tamis.errors import TamisError
+
+Source = Annotated[str, typer.Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")]
+Target = Annotated[str, typer.Argument(metavar="OUT", help="The folder for the documents.")]
+
+
+def lines(
+    source: Source,
+    target: Target,
+    text_field: Annotated[str, typer.Option(help="The field that holds the text.")] = "text",
+    unit: Annotated[
+        str, typer.Option(metavar="UNIT", help="What is compared: line, or paragraph (between blank lines).")
+    ] = "line",
+    normalize: Annotated[
+        str,
+        typer.Option(metavar="MODE", help="What equal means: none, strip, nfc, casefold, alphanumeric or ccnet."),
+    ] = "casefold",
+    min_chars: Annotated[int, typer.Option(help="Shorter ones are never cut.")] = 20,
+    min_count: Annotated[int, typer.Option(help="Only what occurs at least so often is cut.")] = 2,
+    keep_first: Annotated[
+        bool, typer.Option("--keep-first/--cut-all", help="Leave the first occurrence, or cut that one, too.")
+    ] = True,
+    min_left_chars: Annotated[int, typer.Option(help="Drop a document of which less than this is left.")] = 1,
+    cut_field: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="A field that tells the numbers of what was cut, from 0.")
+    ] = None,
+    max_source_loss: Annotated[
+        str, typer.Option(metavar="SHARE", help="Stop before cutting when a source would lose more than this share.")
+    ] = "95%",
+    find_only: Annotated[bool, typer.Option("--find-only", help="Only count, and list the most frequent.")] = False,
+    memory: options.Memory = None,
+    workers: options.Workers = None,
+    scratch: options.Scratch = None,
+    blocksize: options.Blocksize = None,
+    timeout: options.Timeout = None,
+    fresh: options.Fresh = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Cut lines (or paragraphs) that occurred before out of documents.
+
+    The first one in the input stays. Documents of which nothing is left are dropped. The lines that occur most often are listed
+    in OUT/_tamis/duplicates. The same command again goes on where it stopped.
+
+    Example: tamis dedup lines data/ clean/ --memory 1GB
+    """
+    from tamis.stages.deduplication.lines.workflow import LineDeduplicationWorkflow
+
+    workflow = LineDeduplicationWorkflow(
+        target, source, input_blocksize=blocksize, text_field=text_field, unit=unit, normalize_text=normalize,
+        min_chars=min_chars, min_count=min_count, keep_first=keep_first, min_left_chars=min_left_chars, cut_field=cut_field,
+        perform_removal=not find_only, max_source_loss=max_source_loss,
+    )  # fmt: skip
+    settings = options.given(memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh)
+    raise typer.Exit(_perform(workflow, settings, as_json, quiet))
+
+
+def _perform(workflow: Any, settings: dict[str, Any], as_json: bool, quiet: bool) -> int:
+    from tamis.cli.dedup import shown_passes
+    from tamis.cli.run import sigterm_interrupts, write_report
+    from tamis.cli.show import print_json
+
+    try:
+        with shown_passes(quiet or as_json) as show, sigterm_interrupts():
+            result = workflow.run(progress=show, count_caller=True, **settings)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
+        return 130
+    except TamisError as exc:
+        if not as_json:
+            raise
+        typer.echo(f"error: {exc}", err=True)
+        print_json({"status": "failed", "exit_code": exc.exit_code, "message": str(exc)})
+        return exc.exit_code
+    about: dict[str, Any] = {
+        "status": result.status, "output": result.output, "duplicates": result.duplicates, "unit": workflow.unit,
+        **result.summary, "seconds": round(result.seconds, 3), "peak_bytes": result.peak_bytes,
+        "scratch_bytes": result.scratch_bytes,
+    }  # fmt: skip
+    if result.run is not None:
+        write_report(result.run.run_dir)
+        book = next(b for b in result.run.ledger.stages if b.name == "cut_units")
+        about["cut_bytes"] = int(book.metrics.get("bytes_cut", 0))
+        about["n_dropped"] = sum(t.n for t in book.dropped.values())
+    if as_json:
+        print_json(about)
+    else:
+        _print(about, result)
+    return 0
+
+
+def _print(about: dict[str, Any], result: Any) -> None:
+    from tamis.cli.show import print_lines, print_table
+    from tamis.sizes import format_size
+
+    unit, n, cut = f"{about['unit']}s", about["n_long_enough"], about["n_duplicates"]
+    if about["status"] == "already":
+        print_lines([f"finished earlier, nothing to do: {cut:,} of {n:,} {unit} repeat others (--fresh starts over)"])
+        return
+    rows = [
+        (unit, f"{about['n_units']:,}"),
+        ("  long enough to count", f"{n:,}"),
+        ("  repeated, cut" if result.run is not None else "  repeated", f"{cut:,} ({cut / n:.1%})" if n else "0"),
+        (f"different {unit} among them", f"{about['n_groups']:,}"),
+        ("most frequent one", f"{about['largest_group']:,} times"),
+        ("documents", f"{about['n_documents']:,}"),
+        (f"  with repeated {unit}", f"{about['n_edited']:,}"),
+    ]
+    if result.run is not None:
+        rows += [
+            ("  dropped, too little left", f"{about['n_dropped']:,}"),
+            ("text cut", format_size(about["cut_bytes"])),
+        ]
+    print_table(f"Repeated {unit}", ["", ""], rows, right=(1,))
+    memory, scratch = format_size(about["peak_bytes"]), format_size(about["scratch_bytes"])
+    told = [f"{about['seconds']:.1f} s, peak memory {memory}, scratch {scratch}"]
+    if result.run is not None:
+        written = f"{result.run.ledger.written.n:,} documents in {result.run.n_files:,} files"
+        told.append(f"output: {about['output']} ({written})")
+    print_lines([*told, f"most frequent {unit}: {about['duplicates']}"])

@@ -1,0 +1,255 @@
+"""Removing documents by a table of ids: what goes, what is refused, and the table on disk against a Python set."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tamis.backends.local import InProcessExecutor, LocalExecutor
+from tamis.cli.main import app
+from tamis.dedup.idtable import IdTable, build
+from tamis.dedup.records import Records
+from tamis.errors import Incomplete, RunConflict, UsageError
+from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
+from tamis.stages.deduplication.ids import id_texts
+from tamis.stages.text.deduplication.removal_workflow import TextDuplicatesRemovalWorkflow
+
+
+def write(folder: Path, docs: list[dict[str, Any]], n_files: int = 2) -> Path:
+    folder.mkdir(parents=True)
+    for k in range(n_files):
+        (folder / f"{k}.jsonl").write_text("".join(json.dumps(d) + "\n" for d in docs[k::n_files]))
+    return folder
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for p in sorted(folder.glob("*.jsonl")) for line in p.read_text().splitlines()]
+
+
+def ids_file(path: Path, ids: list[Any], field: str = "id") -> Path:
+    path.write_text("".join(json.dumps({field: i}) + "\n" for i in ids))
+    return path
+
+
+def run(source: Path, ids: Path, target: Path, executor: Any = None, **parameters: Any) -> Any:
+    workflow = TextDuplicatesRemovalWorkflow(str(source), str(ids), str(target), **parameters)
+    return workflow.run(executor if executor is not None else InProcessExecutor(), memory="512MB")
+
+
+def test_the_result_of_finding_alone_removes_what_removal_in_one_call_removes(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", [{"id": i, "text": f"text {i % 70}"} for i in range(200)], n_files=3)
+    found = ExactDeduplicationWorkflow(str(tmp_path / "found"), str(source), perform_removal=False)
+    found.run(InProcessExecutor(), memory="512MB")
+    at_once = ExactDeduplicationWorkflow(str(tmp_path / "once"), str(source), max_source_loss=1)
+    at_once.run(InProcessExecutor(), memory="512MB")
+    result = run(source, tmp_path / "found" / "_tamis" / "duplicates", tmp_path / "out", LocalExecutor())
+    assert read(tmp_path / "out") == read(tmp_path / "once")
+    assert (result.n_documents, result.n_duplicates, result.summary["n_ids"]) == (200, 130, 130)
+    assert not (tmp_path / "out" / "_tamis" / "dedup").exists()
+    again = run(source, tmp_path / "found" / "_tamis" / "duplicates", tmp_path / "out")
+    assert (again.status, again.n_duplicates) == ("already", 130)
+
+
+@pytest.mark.parametrize(
+    "listed", [[3, 5, 700], ["3", "5", "5", None], [3.0, 5.0, None]], ids=["numbers", "texts", "floats"]
+)
+def test_ids_of_the_documents_own_are_texts_or_numbers(tmp_path: Path, listed: list[Any]) -> None:
+    docs = [{"name": i, "text": "x"} for i in range(8)] + [{"text": "no id"}, {"name": None, "text": "null id"}]
+    source = write(tmp_path / "in", docs, n_files=1)
+    result = run(source, ids_file(tmp_path / "ids.jsonl", listed), tmp_path / "out", id_field="name")
+    assert [d.get("name") for d in read(tmp_path / "out")] == [0, 1, 2, 4, 6, 7, None, None]
+    assert result.n_duplicates == 2
+
+
+def test_parquet_in_and_out_with_another_field_and_fewer_fields(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    table = pa.table({"key": ["a", "b", "c", "é"], "text": ["1", "2", "3", "4"], "more": [1, 2, 3, 4]})
+    pq.write_table(table, tmp_path / "in" / "a.parquet")
+    pq.write_table(pa.table({"gone": pa.array(["é", "b"]).dictionary_encode()}), tmp_path / "ids.parquet")
+    run(
+        tmp_path / "in", tmp_path / "ids.parquet", tmp_path / "out", id_field="key", duplicate_id_field="gone",
+        output_fields=["key", "text"], drop_id_field=True,
+    )  # fmt: skip
+    assert pq.read_table(next((tmp_path / "out").glob("*.parquet"))).to_pylist() == [{"text": "1"}, {"text": "3"}]
+    run(tmp_path / "in", tmp_path / "ids.parquet", tmp_path / "lines", id_field="key", duplicate_id_field="gone",
+        output_filetype="jsonl")  # fmt: skip
+    assert [d["key"] for d in read(tmp_path / "lines")] == ["a", "c"]
+
+
+def test_ids_by_place_that_name_no_document_are_an_error(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", [{"text": "a"}, {"text": "b"}], n_files=1)
+    with pytest.raises(Incomplete, match=r"1 of 2 ids in .* name no document"):
+        run(source, ids_file(tmp_path / "ids.jsonl", ["000000_0", "000000_3"]), tmp_path / "out")
+
+
+def test_ids_that_all_name_no_document_are_an_error(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", [{"name": "a", "text": "a"}], n_files=1)
+    with pytest.raises(Incomplete, match=r"none of the 1 ids .* all 1 were written"):
+        run(source, ids_file(tmp_path / "ids.jsonl", ["x"]), tmp_path / "out", id_field="name")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"id": "doc-1"}], "id is not an id by file and position"),
+        ([{"id": "000002_0"}], "its file is not the one with this number"),
+        ([{"id": "000001_0", "path": "/elsewhere/0.jsonl"}], "its file is not the one with this number"),
+        ([{"id": [1]}], "id is neither text nor a number"),
+        ([{"key": "000000_0"}], "has an id in the field 'id'"),
+    ],
+)
+def test_tables_that_cannot_mean_this_input(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
+    source = write(tmp_path / "in", [{"text": "a"}, {"text": "b"}])
+    (tmp_path / "ids.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    with pytest.raises(UsageError, match=message):
+        run(source, tmp_path / "ids.jsonl", tmp_path / "out")
+    assert list((tmp_path / "out").glob("*.jsonl")) == []
+    ids_file(tmp_path / "ids.jsonl", ["000001_0"])
+    assert run(source, tmp_path / "ids.jsonl", tmp_path / "out").n_duplicates == 1
+
+
+def test_a_table_with_damaged_records_removes_nothing(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", [{"text": str(i)} for i in range(300)], n_files=1)
+    ids = ids_file(tmp_path / "ids.jsonl", [f"000000_{15 * i}" for i in range(9)])
+    with open(ids, "a") as file:
+        file.write('{"id": "0000\n')
+    with pytest.raises(Incomplete, match="1 records of"):
+        run(source, ids, tmp_path / "out")
+    assert list((tmp_path / "out").glob("*.jsonl")) == []
+
+
+def test_input_that_changed_after_the_ids_were_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tamis.dedup.byids import RemovalByIds
+
+    source = write(tmp_path / "in", [{"text": "a"}, {"text": "b"}], n_files=1)
+    ids = ids_file(tmp_path / "ids.jsonl", ["000000_0"])
+
+    def interrupted(self: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RemovalByIds, "_remove", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(source, ids, tmp_path / "out")
+    with open(source / "0.jsonl", "a") as file:
+        file.write('{"text": "late"}\n')
+    with pytest.raises(RunConflict, match="the input changed after it was compared"):
+        run(source, ids, tmp_path / "out")
+    assert run(source, ids, tmp_path / "out", output_mode="overwrite").n_duplicates == 1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"id_generator_path": "ids.json"}, "no state of an id generator"),
+        ({"drop_id_field": True}, "there is no field to drop"),
+        ({"input_kwargs": {"lines": True}}, "input_kwargs has"),
+        ({"duplicate_id_read_kwargs": {"x": 1}}, "duplicate_id_read_kwargs has"),
+        ({"output_filetype": "csv"}, "output_filetype must be"),
+        ({"output_mode": "append"}, "output_mode must be"),
+        ({"id_field": 7}, "id_field=.*expected the name of a field"),
+        ({"id_field": "id", "input_fields": ["text"]}, "input_fields must hold id_field"),
+    ],
+)
+def test_mistakes(tmp_path: Path, parameters: dict[str, Any], message: str) -> None:
+    source = write(tmp_path / "in", [{"text": "a"}])
+    with pytest.raises(UsageError, match=message):
+        TextDuplicatesRemovalWorkflow(str(source), "ids.jsonl", str(tmp_path / "out"), **parameters)
+
+
+def test_ids_in_the_output_itself_are_refused(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", [{"text": "a"}])
+    with pytest.raises(UsageError, match="lies in the output"):
+        TextDuplicatesRemovalWorkflow(str(source), str(tmp_path / "o" / "_tamis" / "duplicates"), str(tmp_path / "o"))
+
+
+def test_the_command(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", [{"name": i, "text": "x"} for i in range(5)], n_files=1)
+    ids = ids_file(tmp_path / "ids.jsonl", [1, 3], "gone")
+    options = ["--id-field", "name", "--ids-field", "gone", "--drop-id-field", "--memory", "512MB", "--quiet"]
+    command = ["dedup", "remove", str(source), str(ids), str(tmp_path / "out"), *options]
+    told = CliRunner().invoke(app, command)
+    assert told.exit_code == 0, told.output
+    assert ["ids", "listed", "2"] in [line.split() for line in told.output.splitlines()]
+    assert read(tmp_path / "out") == [{"text": "x"}] * 3
+    assert "2 of 5 documents are duplicates" in CliRunner().invoke(app, command).output
+
+
+def test_ids_as_texts() -> None:
+    assert id_texts(pa.array([1.0, -2.0, 2.5, None, float("nan"), 1e300])).to_pylist() == [
+        "1", "-2", "2.5", None, None, "1e+300",
+    ]  # fmt: skip
+    assert id_texts(pa.array([7, None])).to_pylist() == ["7", None]
+    assert id_texts(pa.nulls(2)).to_pylist() == [None, None]
+    assert id_texts(pa.array([True])) is None
+
+
+def records(path: Path, hi: list[int], lo: list[int]) -> Records:
+    """A record file of one batch, as the stage writes it."""
+    order = np.argsort(np.array(hi, np.uint64), kind="stable")
+    n = len(hi)
+    batch = pa.record_batch(
+        {
+            "file": pa.array(np.zeros(n, np.int32)),
+            "offset": pa.array(np.arange(n)),
+            "lo": pa.array(np.array(lo, np.uint64)),
+            "key_0": pa.array(np.array(hi, np.uint64)[order]),
+            "row_0": pa.array(order.astype(np.uint32)),
+        }
+    )
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return Records([str(path)])
+
+
+U64 = st.one_of(st.integers(0, (1 << 64) - 1), st.sampled_from([0, 1, (1 << 63), (1 << 64) - 1]))
+
+
+@given(
+    listed=st.lists(st.tuples(U64, st.integers(0, 3)), max_size=60),
+    asked=st.lists(st.tuples(U64, st.integers(0, 3)), max_size=30),
+    room=st.sampled_from([500, 1 << 20]),
+)
+def test_the_table_answers_like_a_set(
+    tmp_path_factory: pytest.TempPathFactory, listed: list[tuple[int, int]], asked: list[tuple[int, int]], room: int
+) -> None:
+    folder = tmp_path_factory.mktemp("ids")
+    n = (
+        build(records(folder / "r.arrow", *(list(c) for c in zip(*listed, strict=True))), str(folder / "t"), room)
+        if listed
+        else 0
+    )
+    assert n == len(set(listed))
+    if listed:
+        table = IdTable(str(folder / "t"))
+        every = [*asked, *listed[::3]]
+        hi, lo = (np.array([e[k] for e in every], np.uint64) for k in range(2))
+        assert table.lists(hi, lo).tolist() == [e in set(listed) for e in every]
+        table.close()
+
+
+def test_many_ids_are_read_a_bucket_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    hi, lo = rng.integers(0, 1 << 64, (2, 200_000), dtype=np.uint64)
+    assert build(records(tmp_path / "r.arrow", hi.tolist(), lo.tolist()), str(tmp_path / "t"), 1 << 20) == 200_000
+    table = IdTable(str(tmp_path / "t"))
+    sizes = []
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda f, n, at: sizes.append(n) or pread(f, n, at))
+    assert table.lists(hi[:8], lo[:8]).all()
+    assert not table.lists(hi[:8], lo[:8] + np.uint64(1)).any()
+    assert sum(sizes) < 16 * 16 * 700
+    assert table.lists(hi, lo).all()
+    assert max(sizes) <= 16 << 16
+    assert os.path.getsize(tmp_path / "t" / "ids.bin") == 16 * 200_000
+    table.close()

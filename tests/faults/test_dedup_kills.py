@@ -1,0 +1,225 @@
+"""kill -9 in every pass of a fuzzy deduplication, then the same command again: the survivors are those of an undisturbed run.
+
+Victims are the process that drives the passes and the process that decides between them; the workers of a pass are those of any run
+(test_kills.py). Every restart may have other workers and another budget.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from fault_harness import env, lines_of
+
+N_DOCUMENTS = 6000
+WORDS = [
+    a + b + c for a in ("ka", "lo", "mi", "nu") for b in ("ban", "dor", "fil", "gem", "hul") for c in ("a", "en", "o")
+]
+SETTINGS = [("400MB", "1"), ("512MB", "2"), ("1GB", "2")]
+PHASES = ("keys", "decision", "texts", "removal")
+
+
+def write_corpus(folder: Path) -> Path:
+    """Some 18 MB; every third document is an edited copy of another one. One file is compressed: texts are then collected in a pass."""
+    rng, texts = random.Random(5), [""]
+    texts.clear()
+    for i in range(N_DOCUMENTS):
+        if i % 3 == 2:
+            words = texts[rng.randrange(len(texts))].split()
+            for _ in range(3):
+                words[rng.randrange(len(words))] = "changed"
+        else:
+            words = rng.choices(WORDS, k=420)
+        texts.append(" ".join(words))
+    rng.shuffle(texts)
+    folder.mkdir()
+    for k in range(3):
+        lines = [json.dumps({"id": f"{k}-{i}", "text": t}) for i, t in enumerate(texts[k::3])]
+        data = ("\n".join(lines) + "\n").encode()
+        if k == 2:
+            (folder / "2.jsonl.gz").write_bytes(gzip.compress(data, 1, mtime=0))
+        else:
+            (folder / f"{k}.jsonl").write_bytes(data)
+    return folder
+
+
+def start(
+    source: Path, output: Path, memory: str = "512MB", workers: str = "2", more: Sequence[str] = ()
+) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tamis.cli.main", "dedup", "fuzzy", str(source), str(output), "--quiet", "--json"]
+    options = ["--memory", memory, "--workers", workers, "--blocksize", "2MB"]
+    return subprocess.Popen(
+        [*command, *options, *more], env=env(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def deciding(run: int) -> list[int]:
+    try:
+        return [p.pid for p in psutil.Process(run).children() if "tamis.dedup.solver" in " ".join(p.cmdline())]
+    except psutil.Error:
+        return []
+
+
+@dataclass
+class Killer:
+    """Runs the command until it finishes, killing it in the phases of the plan."""
+
+    source: Path
+    output: Path
+    rng: random.Random
+    more: Sequence[str] = ()
+    killed: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def run(self, plan: list[tuple[str, str]]) -> None:
+        deadline = time.monotonic() + 60 + 25 * len(plan)
+        while True:
+            assert time.monotonic() < deadline, f"not finished; killed {dict(self.killed)}"
+            run = start(self.source, self.output, *self.rng.choice(SETTINGS), self.more)
+            try:
+                if plan:
+                    self._disturb(run, plan)
+                text, _ = run.communicate(timeout=100)
+            finally:
+                if run.poll() is None:
+                    run.kill()
+                    run.wait()
+            if run.returncode == 0:
+                return
+            told = "the deciding process ended with status -9"
+            assert run.returncode == -signal.SIGKILL or (run.returncode == 1 and told in text), text[-3000:]
+
+    def _disturb(self, run: subprocess.Popen[str], plan: list[tuple[str, str]]) -> None:
+        """Wait for the phase of the next victim, a random moment longer, and kill. A phase that is over is tried in another output."""
+        phase, victim = plan[0]
+        while run.poll() is None and not self._is_in(phase, run.pid):
+            time.sleep(0.002)
+        time.sleep(self.rng.uniform(0.0, {"decision": 0.25, "index": 0.05}.get(phase, 0.5)))
+        pids = [run.pid] if victim == "driver" else deciding(run.pid)
+        if run.poll() is None and pids and self._is_in(phase, run.pid):
+            os.kill(pids[0], signal.SIGKILL)
+            self.killed[phase, victim] += 1
+            plan.pop(0)
+
+    def _is_in(self, phase: str, run: int) -> bool:
+        folder = self.output / "_tamis"
+        work = folder / "dedup"
+        if phase == "decision":
+            return bool(deciding(run))
+        if phase == "index":  # after the removal
+            return bool(deciding(run)) and (folder / "manifest.json").exists()
+        if phase == "removal":
+            return (folder / "plan.json").exists() and not (folder / "dedup.json").exists()
+        name, done = ("keys-0", "task.json") if phase == "keys" else ("texts", "summary.json")
+        return (work / name / "_tamis" / "plan.json").exists() and not (work / done).exists()
+
+
+def rows(output: Path) -> list[dict[str, Any]]:
+    table: list[dict[str, Any]] = pq.read_table(output / "_tamis" / "duplicates").to_pylist()
+    return sorted(table, key=lambda row: str(row["id"]))
+
+
+def check(tmp_path: Path, plan: list[tuple[str, str]], seed: int) -> Counter[tuple[str, str]]:
+    source = write_corpus(tmp_path / "in")
+    calm = start(source, tmp_path / "calm")
+    text, _ = calm.communicate(timeout=100)
+    assert calm.returncode == 0, text
+    expected = sorted(lines_of(tmp_path / "calm"))
+    assert N_DOCUMENTS // 2 < len(expected) < N_DOCUMENTS * 3 // 4
+    rng, killed, n_rounds = random.Random(seed), Counter[tuple[str, str]](), 0
+    while plan:
+        n_before = len(plan)
+        killer = Killer(source, tmp_path / f"out{n_rounds}", rng)
+        killer.run(plan)
+        killed += killer.killed
+        assert sorted(lines_of(killer.output)) == expected
+        assert rows(killer.output) == rows(tmp_path / "calm")
+        assert not (killer.output / "_tamis" / "dedup").exists()
+        assert sorted(p.name for p in killer.output.iterdir() if not p.name.startswith("part-")) == ["_tamis"]
+        n_rounds += 1
+        assert len(plan) < n_before or n_rounds < 5, f"whole runs without a kill in {plan[0]}"
+    return killed
+
+
+@pytest.mark.timeout(400)
+def test_kills_in_every_pass(tmp_path: Path) -> None:
+    plan = [
+        ("keys", "driver"), ("decision", "solver"), ("decision", "driver"), ("texts", "driver"), ("decision", "solver"),
+        ("removal", "driver"),
+    ]  # fmt: skip
+    assert check(tmp_path, list(plan), seed=3) == Counter(plan)
+
+
+@pytest.mark.timeout(400)
+def test_kills_while_an_index_is_used_and_added_to(tmp_path: Path) -> None:
+    """A third of the documents are new; the index ends with two entries, whole, and nothing else."""
+    source = write_corpus(tmp_path / "in")
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    new.mkdir()
+    for path in sorted(source.iterdir()):
+        path.rename((new if path.name == "0.jsonl" else old) / path.name)
+    outcomes = []
+    for name, plan in (("calm", []), ("killed", [("decision", "solver"), ("index", "solver"), ("index", "driver")])):
+        place = tmp_path / name
+        place.mkdir()
+        Killer(old, place / "old", random.Random(1), ["--index", str(place / "index")]).run([])
+        more = ["--against", str(place / "index"), "--append"]
+        killer = Killer(new, place / "new", random.Random(2), more)
+        killer.run(plan)
+        assert sum(killer.killed.values()) == (3 if name == "killed" else 0)
+        entries = json.loads((place / "index" / "index.json").read_text())["entries"]
+        assert sorted(p.name for p in (place / "index").iterdir()) == sorted(
+            ["index.json", "lock", *(e["name"] for e in entries)]
+        )
+        kept = [(row["id"], row["kept_id"], row["similarity"]) for row in rows(place / "new")]
+        outcomes.append((sorted(lines_of(place / "new")), kept, [e["by_file"] for e in entries]))
+    assert outcomes[0] == outcomes[1]
+    assert len(outcomes[0][2]) == 2
+    assert 0 < len(outcomes[0][0]) < N_DOCUMENTS // 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_fifty_kills(tmp_path: Path) -> None:
+    rng = random.Random(8)
+    plan = []
+    for i in range(50):
+        phase = PHASES[i % 4]
+        plan.append((phase, rng.choice(["driver", "solver"]) if phase == "decision" else "driver"))
+    assert check(tmp_path, list(plan), seed=9) == Counter(plan)
+
+
+@pytest.mark.timeout(300)
+def test_an_interrupt_ends_with_130_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    source = write_corpus(tmp_path / "in")
+    for phase in ("keys", "decision"):
+        killer = Killer(source, tmp_path / "out", random.Random(1))
+        run = start(source, tmp_path / "out")
+        while run.poll() is None and not killer._is_in(phase, run.pid):
+            time.sleep(0.002)
+        run.send_signal(signal.SIGINT)
+        text, _ = run.communicate(timeout=60)
+        assert run.returncode == 130, text
+        assert "the same command goes on from there" in text
+        assert "Traceback" not in text
+    last = start(source, tmp_path / "out")
+    text, _ = last.communicate(timeout=100)
+    assert last.returncode == 0, text
+    told = json.loads(text)
+    assert told["n_documents"] == N_DOCUMENTS
+    assert len(lines_of(tmp_path / "out")) == N_DOCUMENTS - told["n_duplicates"]
+    assert not (tmp_path / "out" / "_tamis" / "dedup").exists()
