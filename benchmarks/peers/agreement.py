@@ -60,7 +60,7 @@ Documents that each rule drops first, datatrove with its own words:
 
 ## What else differs
 
-None of it occurs in the corpus.
+None of it changes a verdict on this corpus.
 
 - A citation such as `[1]` or `[edit]` inside a line: datatrove takes it out before it counts sentences and looks for phrases. Here it
   is left out only at the end of a line, where it would hide the end mark; `gamma.[1] Delta` is one sentence.
