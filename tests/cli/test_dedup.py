@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-
-from tamis.cli.main import app
+from command import tamis
 
 
 @pytest.fixture
@@ -27,8 +25,8 @@ def ids(folder: Path) -> list[int]:
 
 
 def run(*arguments: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    return result.exit_code, result.output
+    told = tamis(*arguments)
+    return told.exit_code, told.output
 
 
 def test_exact_and_fuzzy(source: Path, tmp_path: Path) -> None:

@@ -6,22 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import command
 import pyarrow.parquet as pq
 import pytest
-import typer
-from typer.testing import CliRunner
-
-from tamis.cli.dedup_lines import lines
-from tamis.errors import UsageError
 
 LINE = "Accept our cookies to go on reading this page"
 
 
 def tamis(*args: str) -> Any:
-    """The command alone, as an application of its own."""
-    app = typer.Typer()
-    app.command("lines")(lines)
-    return CliRunner().invoke(app, [*args, "--memory", "512MB", "--workers", "1"])
+    """The command, with a budget."""
+    return command.tamis("dedup", "lines", *args, "--memory", "512MB", "--workers", "1")
 
 
 @pytest.fixture
@@ -74,5 +68,5 @@ def test_finding_only(source: str, tmp_path: Path) -> None:
 
 def test_mistakes(source: str, tmp_path: Path) -> None:
     done = tamis(source, str(tmp_path / "out"), "--unit", "word")
-    assert isinstance(done.exception, UsageError)
-    assert "unit must be one of line, paragraph" in str(done.exception)
+    assert done.exit_code == 2
+    assert "unit must be one of line, paragraph" in done.output

@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from command import tamis
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
-from tamis.cli.main import app
 from tamis.dedup.idtable import IdTable, build
 from tamis.dedup.records import Records
 from tamis.errors import Incomplete, RunConflict, UsageError
@@ -178,11 +177,11 @@ def test_the_command(tmp_path: Path) -> None:
     ids = ids_file(tmp_path / "ids.jsonl", [1, 3], "gone")
     options = ["--id-field", "name", "--ids-field", "gone", "--drop-id-field", "--memory", "512MB", "--quiet"]
     command = ["dedup", "remove", str(source), str(ids), str(tmp_path / "out"), *options]
-    told = CliRunner().invoke(app, command)
+    told = tamis(*command)
     assert told.exit_code == 0, told.output
     assert ["ids", "listed", "2"] in [line.split() for line in told.output.splitlines()]
     assert read(tmp_path / "out") == [{"text": "x"}] * 3
-    assert "2 of 5 documents are duplicates" in CliRunner().invoke(app, command).output
+    assert "2 of 5 documents are duplicates" in tamis(*command).output
 
 
 def test_ids_as_texts() -> None:
