@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ROW_ID = "_tamis_row"
 _FEW = 4  # a part below this share of a column (one in four) is copied at once
+SCORES = "\0scores"  # in DocumentBatch._shared, instead of the name of a column: scores that come out as columns
 MISSING, NULL, TEXT, OTHER = range(4)  # what DocumentBatch.kinds() says of a value
 
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from tamis.engine.dropped import record_bytes
 from tamis.engine.job import ID_FIELD
 from tamis.formats.encode import encode_jsonl
-from tamis.tasks import DocumentBatch
+from tamis.tasks import SCORES, DocumentBatch
 
 FIELD = "_tamis_rejected"
 _COLUMNS = ("file", "offset", "id", "stage", "rule", "value", "threshold", "bytes")
@@ -85,7 +85,11 @@ class Rejections:
         self._tables.append(pa.table(columns, names=list(_COLUMNS)))
         if self.keep_documents:
             verdicts = [{"stage": stage, "rule": rule, "value": v, "threshold": threshold} for v in values]
-            rejected = batch.take(at).with_column(FIELD, pa.array(verdicts))
+            rejected = batch.take(at)
+            for (what, name), scores in batch._shared.items():
+                if what == SCORES:
+                    rejected = rejected.with_column(name, pa.array(scores[at]))
+            rejected = rejected.with_column(FIELD, pa.array(verdicts))
             self._documents.append(encode_jsonl(rejected).data.tobytes())
 
     def _facts(self, batch: DocumentBatch) -> tuple[Any, Any, pa.Array, Any]:

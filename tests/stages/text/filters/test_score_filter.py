@@ -331,3 +331,18 @@ def test_numpy_masks_are_accepted_from_user_filters() -> None:
             return np.asarray(scores) > 3
 
     assert column(ScoreFilter(Mask()).process(batch())) == ["one two", "1 2 3", "four words in here"]
+
+
+def test_kept_scores_are_those_of_every_document_dropped_ones_too(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    texts = ["one", "one two three 4", "1 2 3 4 5"]
+    lines = [json.dumps({"id": i, "text": t}) for i, t in enumerate(texts)]
+    (tmp_path / "in" / "a.jsonl").write_text("\n".join(lines) + "\n")
+    chain = ScoreFilter([WordCountFilter(2, 100), NumbersFilter(0.3)], score_field=["n_words", "numbers"])
+    stages = [JsonlReader(str(tmp_path / "in")), chain, JsonlWriter(str(tmp_path / "out"))]
+    Pipeline("p", stages=stages).execute(InProcessExecutor(), memory="512MB", keep_rejected=True)
+    kept = [json.loads(x) for p in (tmp_path / "out").glob("*.jsonl") for x in p.read_text().splitlines()]
+    assert [(d["id"], d["n_words"], d["numbers"]) for d in kept] == [(1, 4, 1 / 15)]
+    gone = [json.loads(x) for p in (tmp_path / "out/_tamis/rejected").iterdir() for x in p.read_text().splitlines()]
+    found = {d["id"]: (d["n_words"], d["numbers"], d["_tamis_rejected"]["rule"]) for d in gone}
+    assert found == {0: (1, 0.0, "word_count"), 2: (5, 5 / 9, "numbers_ratio")}

@@ -17,7 +17,7 @@ from tamis.errors import PipelineError, UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters.base import DocumentFilter
 from tamis.stages.text.filters.statistics import Measured, pass_of
-from tamis.tasks import DocumentBatch
+from tamis.tasks import SCORES, DocumentBatch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -165,7 +165,8 @@ class Filter(_Filters):
 class ScoreFilter(_Filters):
     """Score documents and keep those that the filter keeps. `filter_obj`: a DocumentFilter, or a list applied in order.
 
-    `score_field` keeps scores as columns (a name per filter, None for those not wanted); `invert` keeps what would be
+    `score_field` keeps scores as columns (a name per filter, None for those not wanted), of all documents, also of those that
+    are dropped and kept elsewhere (--keep-rejected); `invert` keeps what would be
     dropped; with a list each may be a list. `verbose` logs how many documents of each batch stay.
     """
 
@@ -213,10 +214,15 @@ class ScoreFilter(_Filters):
         kept_scores: list[tuple[str, np.ndarray[Any, Any], Any]] = []
         for i, (one, text_field, score_field, invert, reason) in enumerate(rules):
             column = measured.setdefault(text_field, Measured(task, text_field))
-            scores = _scores(one, column, left, self._reading(text_field, i))
+            if score_field is None:
+                scores = _scores(one, column, left, self._reading(text_field, i))
+            else:  # a score that is kept is that of every document: those that are dropped may be kept, too, elsewhere
+                everyone = np.arange(task.num_items)
+                whole = _scores(one, column, everyone, self._reading(text_field, i))
+                scores = _at(whole, left)
+                kept_scores.append((score_field, everyone, whole))
+                task._shared[SCORES, score_field] = _array(whole)
             mask = np.asarray(_kept(one, column, left, scores), bool) ^ invert
-            if score_field is not None:
-                kept_scores.append((score_field, left, scores))
             gone = np.flatnonzero(~mask)
             values = _at(scores, gone)
             values = values.to_pylist() if hasattr(values, "to_pylist") else values
@@ -273,6 +279,18 @@ def _at(scores: Any, where: np.ndarray[Any, Any]) -> Any:
     if isinstance(scores, (pa.Array, pa.ChunkedArray)):
         return scores.take(_positions(where))
     return [scores[i] for i in where]
+
+
+def _array(scores: Any) -> np.ndarray[Any, Any]:
+    """Scores as a numpy array, of Python objects where they are no numbers."""
+    import numpy as np
+
+    if isinstance(scores, np.ndarray):
+        return scores
+    values = scores.to_pylist() if hasattr(scores, "to_pylist") else list(scores)
+    out = np.empty(len(values), object)
+    out[:] = values
+    return out
 
 
 def _column(scores: Any, field: str) -> pa.Array:
