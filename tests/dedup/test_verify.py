@@ -14,10 +14,10 @@ from tamis.dedup.verify import Verifier, verify_components
 
 class Texts:
     def __init__(self, texts: list[str]) -> None:
-        self.texts, self.asked = texts, 0
+        self.texts, self.most_bytes = texts, 0
 
     def array(self, numbers: Sequence[int]) -> pa.Array:
-        self.asked += len(numbers)
+        self.most_bytes = max(self.most_bytes, sum(len(self.texts[n]) for n in numbers))
         return pa.array([self.texts[n] for n in numbers], pa.large_string())
 
 
@@ -52,6 +52,14 @@ def test_only_so_many_that_stay_are_compared(monkeypatch: pytest.MonkeyPatch) ->
     found, verifier = run(texts)
     assert found == [(4, 0)]  # 3 equals 2, but 2 came after the bound and is no leader
     assert verifier.n_capped == 2
+
+
+def test_texts_held_at_once_have_a_bound_whatever_the_leaders() -> None:
+    texts = [f"word{i} " * 10 for i in range(40)]  # nothing resembles anything: all but the last become leaders
+    found, verifier = run([*texts, texts[30] + "more"], room_bytes=500)
+    assert found == [(40, 30)]
+    assert verifier.n_compared >= 40 * 39 // 2
+    assert verifier.texts.most_bytes <= 2 * 500 + 90  # type: ignore[attr-defined]
 
 
 def test_nothing_to_verify() -> None:

@@ -7,6 +7,7 @@ a run that is killed here starts here again and decides the same.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -20,6 +21,10 @@ from tamis.dedup.joined import JoinedRecords, decision_files, n_old, open_record
 from tamis.dedup.notes import read_json, write_json
 from tamis.dedup.records import Records
 from tamis.errors import TamisError, UsageError
+from tamis.formats.faults import is_memory_failure
+from tamis.memory import meter
+
+_DRIVER_BYTES = 40_000_000  # the process that waits for this one
 
 
 def solve(folder: str) -> None:
@@ -121,7 +126,7 @@ def histogram(by_size: Any) -> dict[str, int]:
     found: dict[str, int] = {}
     low = high = 2
     while low < len(by_size):
-        found[str(low) if low == high else f"{low}-{high}"] = int(by_size[low : high + 1].sum())
+        found[str(low) if low == high else f"{low}-{high}"] = int(sum(by_size[low : high + 1]))
         low, high = high + 1, high * 2
     return found
 
@@ -133,6 +138,14 @@ def _say(what: str) -> Any:
     return progress
 
 
+def cap_memory(budget_bytes: int) -> None:
+    """An allocation beyond the budget fails at once, as in a worker. What is loaded now is counted as it is measured."""
+    status = meter.status() or {}
+    left = budget_bytes - _DRIVER_BYTES - (meter.pss() or 0)
+    with contextlib.suppress(OSError, ValueError):  # where limits cannot be set, the parts are still cut to fit
+        meter.set_data_limit(os.getpid(), status.get("VmData", 0) + max(left, 0))
+
+
 def main() -> int:
     if len(sys.argv) > 3:
         from tamis.backends.forkserver import die_with_parent
@@ -141,14 +154,22 @@ def main() -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         die_with_parent(int(sys.argv[3]))
     try:
+        cap_memory(int(read_json(os.path.join(sys.argv[1], "task.json"))["budget_bytes"]))
         solve(sys.argv[1])
     except TamisError as exc:
-        print(json.dumps({"error": str(exc), "exit_code": exc.exit_code}), flush=True)
-        return exc.exit_code
-    except MemoryError:
-        print(json.dumps({"error": "out of memory while grouping keys", "exit_code": 4}), flush=True)
-        return 4
+        return _refuse(str(exc), exc.exit_code)
+    except (MemoryError, OSError) as exc:
+        if not is_memory_failure(exc):
+            raise
+        return _refuse(
+            "the decision does not fit into the budget; give more --memory, the passes before it are kept", 4
+        )
     return 0
+
+
+def _refuse(why: str, exit_code: int) -> int:
+    print(json.dumps({"error": why, "exit_code": exit_code}), flush=True)
+    return exit_code
 
 
 if __name__ == "__main__":

@@ -31,10 +31,12 @@ class StoredTexts:
         raise NotImplementedError
 
     def array(self, numbers: Sequence[int]) -> pa.Array:
-        """Texts of several documents as one Arrow array."""
-        found = [self.get(int(n)) for n in numbers]
-        offsets = np.concatenate([[0], np.cumsum([len(f) for f in found])]).astype(np.int64)
-        return pa.LargeStringArray.from_buffers(len(found), pa.py_buffer(offsets), pa.py_buffer(b"".join(found)))
+        """Texts of several documents as one Arrow array; held once, besides the one that is being read."""
+        data, offsets = bytearray(), np.zeros(len(numbers) + 1, np.int64)
+        for i, number in enumerate(numbers):
+            data += self.get(int(number))
+            offsets[i + 1] = len(data)
+        return pa.LargeStringArray.from_buffers(len(numbers), pa.py_buffer(offsets), pa.py_buffer(data))
 
     def close(self) -> None:
         for file in self._open.values():

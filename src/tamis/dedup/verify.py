@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tamis.dedup.texts import StoredTexts
-from tamis.kernels.buffers import string_buffers
+from tamis.kernels.buffers import StringBuffers, string_buffers
 from tamis.kernels.sketch.similarity import similarities
 
 MAX_LEADERS = 64
+Array = NDArray[Any]
 
 
 class Verifier:
@@ -30,41 +31,60 @@ class Verifier:
         self.n_compared = self.n_capped = 0
 
     def verify(self, member: NDArray[np.uint32], length: NDArray[np.int64]) -> Iterator[tuple[int, int, float]]:
-        """(document, the one it resembles, similarity) for those that go. `member`: one component, best first."""
-        leaders: list[int] = []
-        for first, last in _chunks(length, self.room_bytes):
-            yield from self._chunk(leaders, member[first:last].tolist())
+        """(document, the one it resembles, similarity) for those that go. `member`: one component, best first.
 
-    def _chunk(self, leaders: list[int], members: list[int]) -> Iterator[tuple[int, int, float]]:
-        """Compare members with the leaders so far, and with those among them that become one."""
-        array = self.texts.array([*leaders, *members])
-        parts = string_buffers(array)
-        left = np.arange(len(leaders), len(array))
-        at = 0
-        while len(left):
-            if at < len(leaders):
-                leader, others = at, left
-            elif len(leaders) < MAX_LEADERS:
-                leader, others = int(left[0]), left[1:]
-                leaders.append(members[leader - (len(array) - len(members))])
-            else:
-                self.n_capped += len(left)
-                return
-            at += 1
-            left = others
-            if not len(others):
-                continue
-            found = similarities(parts, leader, np.ascontiguousarray(others, np.int64), **self.how)
-            self.n_compared += len(others)
-            goes = found >= self.threshold
-            first_member = len(array) - len(members)
-            for row, similarity in zip(others[goes].tolist(), found[goes].tolist(), strict=True):
-                yield members[row - first_member], leaders[at - 1], similarity
-            left = others[~goes]
+        Texts of at most twice `room_bytes` are held (and never less than two documents): a chunk of members, and beside it the
+        leaders before it, a lot of them at a time.
+        """
+        leaders: list[int] = []  # positions in `member`
+        for first, last in _chunks(length, self.room_bytes):
+            left = np.arange(first, last)
+            for a, b in _chunks(length[leaders], self.room_bytes):
+                left = yield from self._compared(member, leaders[a:b], left)
+            left = yield from self._among(member, leaders, left)
+            self.n_capped += len(left)
+
+    def _compared(
+        self, member: Array, leaders: list[int], left: Array
+    ) -> Generator[tuple[int, int, float], None, Array]:
+        """Compare what is left of a chunk with some leaders; returns what is left then."""
+        parts = self._texts(member, [*leaders, *left.tolist()])
+        rows = np.arange(len(leaders), parts.n_rows)
+        for k, leader in enumerate(leaders):
+            goes = yield from self._goes(member, leader, left, parts, k, rows)
+            left, rows = left[~goes], rows[~goes]
+        return left
+
+    def _among(self, member: Array, leaders: list[int], left: Array) -> Generator[tuple[int, int, float], None, Array]:
+        """What is left of a chunk, with each other: the first becomes a leader, until there are too many."""
+        parts = self._texts(member, left.tolist())
+        rows = np.arange(parts.n_rows)
+        while len(left) and len(leaders) < MAX_LEADERS:
+            leader, row = int(left[0]), int(rows[0])
+            leaders.append(leader)
+            left, rows = left[1:], rows[1:]
+            goes = yield from self._goes(member, leader, left, parts, row, rows)
+            left, rows = left[~goes], rows[~goes]
+        return left
+
+    def _goes(
+        self, member: Array, leader: int, left: Array, parts: StringBuffers, row: int, rows: Array
+    ) -> Generator[tuple[int, int, float], None, NDArray[np.bool_]]:
+        if not len(left):
+            return np.zeros(0, bool)
+        found = similarities(parts, row, np.ascontiguousarray(rows, np.int64), **self.how)
+        self.n_compared += len(left)
+        goes: NDArray[np.bool_] = found >= self.threshold
+        for at, similarity in zip(left[goes].tolist(), found[goes].tolist(), strict=True):
+            yield int(member[at]), int(member[leader]), similarity
+        return goes
+
+    def _texts(self, member: Array, places: list[int]) -> StringBuffers:
+        return string_buffers(self.texts.array([int(member[at]) for at in places]))
 
 
 def _chunks(length: NDArray[np.int64], room_bytes: int) -> Iterator[tuple[int, int]]:
-    """Ranges of a component whose texts fit together, at least one document each."""
+    """Ranges of documents whose texts fit together, at least one document each."""
     first, total = 0, 0
     for i, size in enumerate(length.tolist()):
         if i > first and total + size > room_bytes:

@@ -22,6 +22,7 @@ from typing import Any
 
 from tamis.dedup.notes import read_json, write_json
 from tamis.errors import BudgetError, Incomplete, RunConflict, TamisError, UsageError, WorkerError
+from tamis.memory.release import hygiene_env
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.deduplication.records import RecordWriter
@@ -298,15 +299,19 @@ class Workflow:
     def _told(self, name: str) -> Any:
         return read_json(os.path.join(self.work, name))
 
-    def _solver_room(self) -> int:
+    def _budget_bytes(self) -> int:
         from tamis.memory.budget import find_budget
 
-        return solver_room(find_budget(self.settings.get("memory"), os.environ).bytes)
+        return find_budget(self.settings.get("memory"), os.environ).bytes
+
+    def _solver_room(self) -> int:
+        return solver_room(self._budget_bytes())
 
     def _solve(self, steps: list[str], **files: Any) -> None:
         task = {
             **self.passes.task, **files, "steps": steps, "paths": os.path.join(self.work, "paths.json"),
-            "duplicates": self.duplicates, "room_bytes": self._solver_room(), "older": self._told("older.json") or [],
+            "duplicates": self.duplicates, "older": self._told("older.json") or [], "room_bytes": self._solver_room(),
+            "budget_bytes": self._budget_bytes(),
         }  # fmt: skip
         write_json(os.path.join(self.work, "task.json"), task)
         source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -316,6 +321,7 @@ class Workflow:
             [sys.executable, "-c", start, self.work, source, str(os.getpid())],
             stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
+            env=hygiene_env(os.environ),
             text=True,
         ) as process:
             try:
