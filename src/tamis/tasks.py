@@ -177,6 +177,18 @@ class DocumentBatch(Task["pa.Table"]):
                 self._cache[name] = _take(self._origin.column(name), self._rows)
         return self._cache[name]
 
+    def column_of(self, name: str, at: np.ndarray[Any, Any]) -> pa.Array:
+        """The values of a column in these rows; where no field was looked at yet, only these records are."""
+        if self._rows is not None and not getattr(self._origin, "is_parsed", True) and self._is_plain(name):
+            own: Any = self._origin
+            return own.column_of(name, self._rows[at])
+        return _take(self.column(name), at)
+
+    def _is_plain(self, name: str) -> bool:
+        """Whether a column is what the records say, and nobody decoded or changed it."""
+        changed = (self._columns, self._cache, self._hidden, self._pending)
+        return self._rows is not None and not any(name in c for c in changed) and bool((self._rows >= 0).all())
+
     def kinds(self, name: str) -> np.ndarray[Any, Any]:
         """What each value of a field is: MISSING, NULL, TEXT or OTHER (a number, a list, ...).
 
@@ -309,9 +321,13 @@ class DocumentBatch(Task["pa.Table"]):
         return child
 
     def _forget(self, names: Iterable[str]) -> None:
-        """What was measured of columns that change now is no longer true."""
+        """What was measured of columns that change now, and scores that were to become these columns, are no longer true."""
         gone = set(names)
-        self._shared = {k: v for k, v in self._shared.items() if k[0] not in gone}
+        self._shared = {
+            (of, what): v
+            for (of, what), v in self._shared.items()
+            if of not in gone and not (of == SCORES and what in gone)
+        }
 
     @classmethod
     def over(cls, origin: Origin, rows: np.ndarray[Any, Any], dataset_name: str = "") -> DocumentBatch:

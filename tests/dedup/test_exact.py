@@ -8,12 +8,13 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
-from tamis.errors import Incomplete, RunConflict, UsageError
+from tamis.errors import ConservationError, Incomplete, RunConflict, UsageError
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 
 
@@ -129,6 +130,22 @@ def test_compressed_and_parquet_input(tmp_path: Path) -> None:
     assert pq.read_table(next((tmp_path / "pq-out").glob("*.parquet")))["id"].to_pylist() == list(seen.values())
 
 
+def test_only_files_of_the_named_type_are_read(tmp_path: Path) -> None:
+    docs = documents(60)
+    source = write(tmp_path / "in", docs, n_files=1)
+    pq.write_table(pa.table({"text": [d["text"] for d in docs]}), source / "more.parquet")
+    (source / "other.txt").write_text((source / "0.jsonl").read_text())
+    unique = len({d["text"] for d in docs})
+    assert run(source, tmp_path / "both").n_documents == 120
+    assert run(source, tmp_path / "jsonl", input_filetype="jsonl").n_documents == 60
+    assert len(read(tmp_path / "jsonl")) == unique
+    assert run(source, tmp_path / "parquet", input_filetype="parquet").n_documents == 60
+    assert pq.read_table(sorted((tmp_path / "parquet").glob("*.parquet"))).num_rows == unique
+    assert run(source, tmp_path / "txt", input_file_extensions=[".txt"]).n_documents == 60
+    plan = ExactDeduplicationWorkflow(str(tmp_path / "p"), str(source), input_file_extensions=[".txt"]).plan("512MB")
+    assert plan.n_files == 1
+
+
 def test_same_survivors_for_workers_and_budgets(tmp_path: Path) -> None:
     source = write(tmp_path / "in", documents(3000), n_files=4)
     contents = set()
@@ -181,6 +198,50 @@ def test_input_that_changed_after_it_was_compared_is_not_touched(tmp_path: Path)
         run(source, tmp_path / "out", max_source_loss=1)
 
 
+def test_damaged_records_are_in_quarantine_whatever_was_compared(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", documents(300))
+    with open(sorted(source.iterdir())[0], "ab") as file:
+        file.write(b'{"text": broken}\n{"text":"a"}\n{"text":"a"}\n')
+    result = run(source, tmp_path / "out")
+    assert result.run.ledger.quarantined.n == 1
+    assert sum(d["text"] == "a" for d in read(tmp_path / "out")) == 1
+
+
+def test_a_removal_that_does_not_remove_what_was_found_is_an_error(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", documents(900), n_files=1)
+    with pytest.raises(Incomplete, match="nothing was removed"):
+        run(source, tmp_path / "out", max_source_loss=0.01)
+    table = tmp_path / "out" / "_tamis" / "dedup" / "removal" / "starts.npy"
+    np.save(table, np.zeros_like(np.load(table)))  # a table that lists nothing
+    with pytest.raises(ConservationError, match=r"900 documents were compared .* removed 0; do not use"):
+        run(source, tmp_path / "out")
+
+
+def test_a_scratch_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", documents(900), n_files=1)
+    scratch = tmp_path / "scratch"
+
+    def attempt(max_source_loss: float) -> Any:
+        workflow = ExactDeduplicationWorkflow(str(tmp_path / "out"), str(source), max_source_loss=max_source_loss)
+        return workflow.run(InProcessExecutor(), memory="512MB", scratch=str(scratch))
+
+    with pytest.raises(Incomplete):
+        attempt(0.01)
+    (folder,) = scratch.glob("tamis-dedup-*")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    with pytest.raises(RunConflict, match="only you can write to"):
+        attempt(1)
+    folder.chmod(0o700)
+    folder.rename(scratch / "elsewhere")
+    folder.symlink_to(scratch / "elsewhere")
+    with pytest.raises(RunConflict, match="only you can write to"):
+        attempt(1)
+    folder.unlink()
+    (scratch / "elsewhere").rename(folder)
+    assert attempt(1).status == "finished"
+
+
 def test_an_output_with_other_data_is_refused(tmp_path: Path) -> None:
     source = write(tmp_path / "in", documents(5))
     (tmp_path / "out").mkdir()
@@ -198,6 +259,7 @@ def test_an_output_with_other_data_is_refused(tmp_path: Path) -> None:
         ({"max_source_loss": 2}, "max_source_loss"),
         ({"id_field": "id"}, "named by file and position"),
         ({"output_filetype": "csv"}, "output_filetype must be"),
+        ({"input_filetype": "csv"}, "input_filetype must be"),
     ],
 )
 def test_mistakes(tmp_path: Path, parameters: dict[str, Any], message: str) -> None:

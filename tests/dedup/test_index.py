@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import tamis
+from made_documents import edited, jaccard, read, text, write
 from typer.testing import CliRunner
 
 from tamis.backends.local import InProcessExecutor
@@ -24,34 +25,9 @@ from tamis.errors import FormatError, RunConflict, TamisError, UsageError
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
 
-WORDS = [a + b for a in ("ka", "lo", "mi", "nu", "pe", "ri") for b in ("ban", "dor", "fil", "gem", "hul", "jas", "kot")]
-
-
-def text(seed: int, n_words: int = 300) -> str:
-    return " ".join(random.Random(seed).choices(WORDS, k=n_words))
-
-
-def edited(whole: str, n_edits: int, seed: int = 0) -> str:
-    words, rng = whole.split(), random.Random(seed)
-    for _ in range(n_edits):
-        words[rng.randrange(len(words))] = "changed"
-    return " ".join(words)
-
-
-def jaccard(a: str, b: str, n: int = 24) -> float:
-    one, two = ({t[i : i + n] for i in range(len(t) - n + 1)} for t in (a, b))
-    return len(one & two) / len(one | two)
-
-
-def write(folder: Path, docs: list[dict[str, Any]], n_files: int = 2) -> Path:
-    folder.mkdir(parents=True)
-    for k in range(n_files):
-        (folder / f"{k}.jsonl").write_text("".join(json.dumps(d) + "\n" for d in docs[k::n_files]))
-    return folder
-
 
 def ids(folder: Path) -> set[Any]:
-    return {json.loads(line)["id"] for p in folder.glob("*.jsonl") for line in p.read_text().splitlines()}
+    return {d["id"] for d in read(folder)}
 
 
 def run(kind: Any, source: Path, target: Path, fresh: bool = False, **parameters: Any) -> Any:

@@ -14,6 +14,7 @@ import pytest
 from command import tamis
 from hypothesis import given
 from hypothesis import strategies as st
+from made_documents import read, write
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
 from tamis.dedup.idtable import IdTable, build
@@ -22,17 +23,6 @@ from tamis.errors import Incomplete, RunConflict, UsageError
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from tamis.stages.deduplication.ids import id_texts
 from tamis.stages.text.deduplication.removal_workflow import TextDuplicatesRemovalWorkflow
-
-
-def write(folder: Path, docs: list[dict[str, Any]], n_files: int = 2) -> Path:
-    folder.mkdir(parents=True)
-    for k in range(n_files):
-        (folder / f"{k}.jsonl").write_text("".join(json.dumps(d) + "\n" for d in docs[k::n_files]))
-    return folder
-
-
-def read(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for p in sorted(folder.glob("*.jsonl")) for line in p.read_text().splitlines()]
 
 
 def ids_file(path: Path, ids: list[Any], field: str = "id") -> Path:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tamis.dedup.solver import histogram
 from tamis.memory.release import hygiene_env
 
 SRC = Path(__file__).parents[2] / "src"
@@ -22,7 +21,7 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_an_allocation_beyond_the_budget_fails() -> None:
     done = python(
         "from tamis.dedup.solver import cap_memory; import numpy as np; from tamis.memory import meter\n"
-        "cap_memory(40_000_000 + meter.pss() + 100_000_000)\n"
+        "cap_memory(meter.pss() + 100_000_000)\n"
         "held = np.ones(60_000_000, np.uint8)\n"
         "try: np.ones(60_000_000, np.uint8)\n"
         "except MemoryError: print('refused')"
@@ -37,7 +36,7 @@ def test_a_budget_that_is_too_small_is_told_and_not_exceeded(tmp_path: Path) -> 
     code = (
         "import sys; from tamis.dedup import solver, groups; import numpy as np\n"
         "groups.exact_duplicates = lambda *_: np.ones(200_000_000, np.uint8)\n"
-        "sys.exit(solver.main())"
+        "sys.exit(solver.main(sys.argv[1:]))"
     )
     done = python(code, str(tmp_path))
     assert done.returncode == 4, done.stderr
@@ -45,11 +44,6 @@ def test_a_budget_that_is_too_small_is_told_and_not_exceeded(tmp_path: Path) -> 
 
 
 def test_an_unknown_step_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "task.json").write_text(json.dumps({"budget_bytes": 10**9, "room_bytes": 1, "steps": ["guess"]}))
-    done = python("import sys; from tamis.dedup.solver import main; sys.exit(main())", str(tmp_path))
+    (tmp_path / "task.json").write_text(json.dumps({"budget_bytes": 10**10, "room_bytes": 1, "steps": ["guess"]}))
+    done = python("import sys; from tamis.dedup.solver import main; sys.exit(main(sys.argv[1:]))", str(tmp_path))
     assert (done.returncode, json.loads(done.stdout)["error"]) == (2, "deduplication: unknown step 'guess'")
-
-
-def test_sizes_are_told_by_powers_of_two() -> None:
-    assert histogram([0, 0, 3, 1, 2, 0, 1]) == {"2": 3, "3-4": 3, "5-8": 1}
-    assert histogram([]) == {}

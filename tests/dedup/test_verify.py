@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -60,6 +61,23 @@ def test_texts_held_at_once_have_a_bound_whatever_the_leaders() -> None:
     assert found == [(40, 30)]
     assert verifier.n_compared >= 40 * 39 // 2
     assert verifier.texts.most_bytes <= 2 * 500 + 90  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_small_components_together_give_what_each_gives_alone(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    texts = [" ".join(rng.choices("abcde", k=rng.randint(0, 6))) for _ in range(200)]
+    root = np.sort(np.array([rng.randrange(60) for _ in texts], np.uint32))
+    member = np.array(rng.sample(range(200), 200), np.uint32)
+    length = np.array([len(texts[m]) for m in member], np.int64)
+    outcomes = []
+    for room_bytes, per_lot in ((1 << 20, 1 << 16), (40, 1 << 16), (1 << 20, 7), (1, 1)):
+        monkeypatch.setattr(verify, "_LOT_DOCUMENTS", per_lot)
+        verifier = Verifier(Texts(texts), 0.5, 1, "word", 1, room_bytes)  # type: ignore[arg-type]
+        found = verify_components(verifier, member, root, length)
+        outcomes.append([sorted(zip(*(column.tolist() for column in found), strict=True)), verifier.n_compared])
+    assert outcomes[0] == outcomes[1] == outcomes[2] == outcomes[3]
+    assert len(outcomes[0][0]) > 20
 
 
 def test_nothing_to_verify() -> None:

@@ -1,7 +1,7 @@
 """kill -9 in every pass of a fuzzy deduplication, then the same command again: the survivors are those of an undisturbed run.
 
-Victims are the process that drives the passes and the process that decides between them; the workers of a pass are those of any run
-(test_kills.py). Every restart may have other workers and another budget.
+Victims are the process that drives the passes, the process that decides between them and the one they are all forked from; the
+workers of a pass are those of any run (test_kills.py). Every restart may have other workers and another budget.
 """
 
 from __future__ import annotations
@@ -67,11 +67,15 @@ def start(
     )
 
 
-def deciding(run: int) -> list[int]:
+def named(run: int, name: str) -> list[int]:
     try:
-        return [p.pid for p in psutil.Process(run).children() if "tamis.dedup.solver" in " ".join(p.cmdline())]
+        return [p.pid for p in psutil.Process(run).children(recursive=True) if p.name() == name]
     except psutil.Error:
         return []
+
+
+def deciding(run: int) -> list[int]:
+    return named(run, "tamis-solver")
 
 
 @dataclass
@@ -107,8 +111,8 @@ class Killer:
         phase, victim = plan[0]
         while run.poll() is None and not self._is_in(phase, run.pid):
             time.sleep(0.002)
-        time.sleep(self.rng.uniform(0.0, {"decision": 0.25, "index": 0.05}.get(phase, 0.5)))
-        pids = [run.pid] if victim == "driver" else deciding(run.pid)
+        time.sleep(self.rng.uniform(0.0, {"decision": 0.1, "index": 0.02}.get(phase, 0.5)))
+        pids = [run.pid] if victim == "driver" else named(run.pid, f"tamis-{victim}")
         if run.poll() is None and pids and self._is_in(phase, run.pid):
             os.kill(pids[0], signal.SIGKILL)
             self.killed[phase, victim] += 1
@@ -158,7 +162,7 @@ def check(tmp_path: Path, plan: list[tuple[str, str]], seed: int) -> Counter[tup
 def test_kills_in_every_pass(tmp_path: Path) -> None:
     plan = [
         ("keys", "driver"), ("decision", "solver"), ("decision", "driver"), ("texts", "driver"), ("decision", "solver"),
-        ("removal", "driver"),
+        ("removal", "driver"), ("keys", "nursery"), ("removal", "nursery"), ("decision", "nursery"),
     ]  # fmt: skip
     assert check(tmp_path, list(plan), seed=3) == Counter(plan)
 
@@ -199,7 +203,8 @@ def test_fifty_kills(tmp_path: Path) -> None:
     plan = []
     for i in range(50):
         phase = PHASES[i % 4]
-        plan.append((phase, rng.choice(["driver", "solver"]) if phase == "decision" else "driver"))
+        victims = ["driver", "nursery", "solver"] if phase == "decision" else ["driver", "nursery"]
+        plan.append((phase, rng.choice(victims)))
     assert check(tmp_path, list(plan), seed=9) == Counter(plan)
 
 

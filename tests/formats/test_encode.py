@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.formats.encode import encode_jsonl, literals_of
+from tamis.formats.encode import encode_jsonl, literals_of, written_lines
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.tables import TableBlock
 from tamis.tasks import DocumentBatch
@@ -44,6 +44,10 @@ def lines(batch: DocumentBatch) -> list[bytes]:
     assert all(r.endswith(b"\n") for r in rows)
     hi, lo = encoded.content_hash()
     assert len(hi) == len(lo) == batch.num_items
+    written = written_lines(batch)
+    assert b"".join(p.tobytes() for p in written.pieces) == encoded.data.tobytes()
+    assert [h.tolist() for h in written.hashes] == [hi.tolist(), lo.tolist()]
+    assert written.lengths.tolist() == [len(r) - 1 for r in rows]
     return [r[:-1] for r in rows]
 
 
@@ -66,8 +70,29 @@ def raw_members(record: bytes) -> list[tuple[str, bytes]]:
 
 def test_untouched_records_come_out_byte_for_byte_and_are_not_copied() -> None:
     batch = batch_of()
+    batch._origin.identity()  # type: ignore[union-attr]
     assert lines(batch) == RECORDS
-    assert np.shares_memory(encode_jsonl(batch).data, batch._origin.buf)  # type: ignore[union-attr]
+    assert np.shares_memory(written_lines(batch).pieces[0], batch._origin.buf)  # type: ignore[union-attr]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([10, 100, 9_000, 40_000]), min_size=1, max_size=12),
+    st.lists(st.integers(0, 11), max_size=20),
+    st.sampled_from([b"\n", b"\r\n", b"\n\n"]),
+    st.booleans(),
+)
+def test_long_runs_are_pieces_of_the_input(sizes: list[int], rows: list[int], newline: bytes, cut: bool) -> None:
+    records = [b'{"text":"%s"}' % (b"abcdefghij"[i % 10 : i % 10 + 1] * n) for i, n in enumerate(sizes)]
+    data = newline.join(records) + (b"" if cut else newline)
+    block = JsonlBlock.parse(np.frombuffer(data, np.uint8))
+    block.identity()
+    rows = [r for r in rows if r < len(records)]
+    assert lines(DocumentBatch.over(block, np.array(rows, np.int64))) == [records[r] for r in rows]
+    if newline == b"\n" and not cut and min(sizes) > 20_000:
+        pieces = written_lines(DocumentBatch.over(block, np.arange(len(records)))).pieces
+        assert len(pieces) == 1
+        assert np.shares_memory(pieces[0], block.buf)
 
 
 @pytest.mark.parametrize("newline", [b"\r\n", b"\n\n", b"\n \t\n"])

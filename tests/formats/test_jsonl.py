@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tamis.errors import FormatError
 from tamis.formats.canonical import EXACT_INT, canonical_text
 from tamis.formats.jsonl import JsonlBlock
 
@@ -246,6 +247,30 @@ def test_literals_keep_quotes_and_name_missing_ones() -> None:
     _, start, length = found.literals(["x"])
     spans = [found.buf[s : s + n].tobytes() if n >= 0 else None for s, n in zip(start[:, 0], length[:, 0], strict=True)]
     assert spans == [b'"a\\n"', b"1.50", None, b"null"]
+
+
+def test_checked_records_are_the_same_and_their_fields_are_found_when_asked_for() -> None:
+    data = np.frombuffer(b'{"id":1,"text":"a"}\n\n {"id":2,"text":"b\\n"}\r\n{"id":3}', np.uint8)
+    parsed, checked = JsonlBlock.parse(data), JsonlBlock.checked(data)
+    assert not checked.is_parsed
+    assert (checked.n_rows, checked.n_blank, checked.bad) == (3, 1, [])
+    assert [h.tolist() for h in checked.identity()] == [h.tolist() for h in parsed.identity()]
+    assert checked.column_of("id", np.array([2, 0])).to_pylist() == [3, 1]
+    assert not checked.is_parsed
+    assert checked.column("text").to_pylist() == ["a", "b\n", None]
+    assert checked.is_parsed
+    assert (checked.field_names(), checked.close.tolist()) == (["id", "text"], parsed.close.tolist())
+
+
+def test_records_that_are_not_valid_after_all_are_noticed() -> None:
+    plain = JsonlBlock.checked(np.frombuffer(b'{"a":1}\n[2]\n', np.uint8))
+    assert (plain.n_rows, len(plain.bad)) == (1, 1)
+    large = JsonlBlock.checked(np.frombuffer(b'{"a":1}\n{"a":12345}\n', np.uint8), 8)
+    assert (large.n_rows, large.bad) == (1, [(8, 19, "larger than max_record")])
+    broken = JsonlBlock.checked(np.frombuffer(b'{"a":1}\n{"a" 2}\n', np.uint8))
+    assert broken.n_rows == 2
+    with pytest.raises(FormatError, match="the input changed"):
+        broken.column("a")
 
 
 def test_identity_is_that_of_the_bytes() -> None:

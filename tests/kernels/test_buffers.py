@@ -56,6 +56,28 @@ def test_chunks_in_order_without_the_empty_ones() -> None:
     assert [values_of(views) for views in chunk_buffers(pa.array(["c"]))] == [[b"c"]]
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()])
+def test_spans_of_all_values_and_of_some(kind: pa.DataType) -> None:
+    views = string_buffers(pa.array(["no", "ab", None, "", "cdé"], kind)[1:])
+    starts, ends = views.spans()
+    assert (starts.dtype, ends.dtype) == (np.int64, np.int64)
+    assert [starts.tolist(), ends.tolist()] == [[2, 4, 4, 4], [4, 4, 4, 8]]
+    assert [one.tolist() for one in views.spans(np.array([3, 0, 3]))] == [[4, 2, 4], [8, 4, 8]]
+    assert [one.tolist() for one in views.spans(np.array([], np.int64))] == [[], []]
+
+
+def test_a_null_ends_where_it_begins_whatever_lies_under_it() -> None:
+    views = StringBuffers(np.array([0, 3, 5], np.int32), np.zeros(5, np.uint8), np.array([False, True]))
+    assert [one.tolist() for one in views.spans()] == [[0, 3], [0, 5]]
+
+
+@pytest.mark.parametrize("offsets", [[-1, 2, 4], [0, 3, 2], [0, 2, 6]])
+def test_spans_outside_the_data_are_refused(offsets: list[int]) -> None:
+    views = StringBuffers(np.array(offsets, np.int64), np.zeros(5, np.uint8), None)
+    with pytest.raises(ValueError, match="outside the 5 bytes of data"):
+        views.spans()
+
+
 def test_other_types_are_refused() -> None:
     with pytest.raises(TypeError, match="expected a string or binary column, got int64"):
         string_buffers(pa.array([1]))

@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,22 @@ from tamis.kernels.compile import import_all
 from tamis.tasks import DocumentBatch
 
 
-def load(payload: bytes, place: dict[str, Any]) -> UnitRunner:
-    """The runner for a job. `payload` comes from the supervisor over a private socket, never from a file."""
+def load_libraries(groups: Iterable[str]) -> None:
+    """Everything that does not depend on the stages of a job."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    job: Job = pickle.loads(payload)
     _leave_pandas_out()
+    _warm_up()
+    for group in groups:
+        import_all(group)
+
+
+def load(payload: bytes, place: dict[str, Any]) -> UnitRunner:
+    """The runner for a job. `payload` comes from the supervisor over a private socket, never from a file."""
+    job: Job = pickle.loads(payload)
+    load_libraries(job.kernel_groups())
     for stage in job.stages:
         stage.setup_on_node(None, None)
-    _warm_up()
-    for group in job.kernel_groups():
-        import_all(group)
     return UnitRunner(job, Workplace.from_dict(place["workplace"], expected_inputs(place["plan"])))
 
 

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tamis.dedup.group_sizes import LARGE, histogram
+from tamis.dedup.planning import BYTES_PER_KEY
 from tamis.dedup.records import Array, Records, parts_of
 from tamis.dedup.sorting import runs, sort_pairs
 from tamis.errors import BudgetError
 from tamis.kernels.sketch.components import link, roots
 from tamis.kernels.sketch.sorting import star_edges
 
-BYTES_PER_KEY = 48  # a key and a number (12), the room to sort them (20), edges (8), slack
 HEAVY_BUCKET = 100_000
 _PARENTS_SHARE = 0.4  # of the room: above it edges are written to a file
 _CHUNK = 1 << 20
@@ -149,8 +150,6 @@ def _pairs(parents: Numbers, nodes: Numbers | None) -> NDArray[np.uint64]:
 
 def component_facts(pairs: Any) -> dict[str, Any]:
     """Sizes of the components before verification, for the report."""
-    from tamis.dedup.solver import LARGE, histogram
-
     root = (pairs >> np.uint64(32)).astype(np.uint32)
     cuts = (
         np.concatenate([[0], np.flatnonzero(root[1:] != root[:-1]) + 1, [len(root)]]) if len(root) else np.zeros(1, int)

@@ -8,18 +8,16 @@ from typing import Any
 import numpy as np
 
 from tamis.dedup.decisions import DecisionFiles
+from tamis.dedup.planning import BYTES_PER_HASH
 from tamis.dedup.records import Array, Records, parts_of
 from tamis.dedup.sorting import runs, sort_pairs
 
-BYTES_PER_KEY = (
-    120  # a key and a number (12), the room to sort them (20), and what is gathered where all are duplicates
-)
 Progress = Callable[[float], None]
 
 
 def exact_duplicates(records: Records, found: DecisionFiles, room_bytes: int, progress: Progress | None = None) -> None:
     """Of every group of equal hashes the document with the smallest (rank, number) stays; the others go to `found`."""
-    parts = parts_of(len(records) * BYTES_PER_KEY, room_bytes)
+    parts = parts_of(len(records) * BYTES_PER_HASH, room_bytes)
     for i, part in enumerate(parts):
         number, kept, size = _of_part(records, part)
         found.add(number, kept, np.ones(len(number)), size)

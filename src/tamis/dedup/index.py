@@ -11,16 +11,15 @@ nothing heavy.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tamis.dedup import notes
 from tamis.dedup.notes import write_json
 from tamis.errors import RunConflict, UsageError
 
@@ -178,20 +177,6 @@ def refuse_existing(path: str, output: str) -> None:
         raise UsageError(f"{path} holds other data; give an empty folder for the index")
 
 
-@contextlib.contextmanager
-def locked(path: str) -> Iterator[None]:
+def locked(path: str) -> contextlib.AbstractContextManager[None]:
     """One writer at a time."""
-    try:
-        os.makedirs(path, exist_ok=True)
-        lock = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as exc:
-        raise RunConflict(f"cannot write to {path}: {exc.strerror or exc}") from exc
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise RunConflict(f"another process is changing the index {path}; wait for it") from None
-    try:
-        yield
-    finally:
-        os.close(lock)
+    return notes.locked(os.path.join(path, "lock"), f"another process is changing the index {path}; wait for it")

@@ -8,6 +8,7 @@ from typing import Any
 
 from tamis.dedup.notes import write_json
 from tamis.dedup.workflow import Passes, Progress, Workflow
+from tamis.errors import ConservationError
 from tamis.pipeline import Pipeline
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.text.modules.joiner import DocumentJoiner
@@ -55,4 +56,10 @@ class Joining(Workflow):
 
     def _counted(self, summary: dict[str, Any], removed: Any) -> dict[str, Any]:
         n_segments = next(b.derived.n + b.out.n for b in removed.ledger.stages)
+        n_sorted = self._told("n_records.json")
+        if n_segments != n_sorted:
+            raise ConservationError(
+                f"{n_sorted:,} segments were sorted by their document, but {n_segments:,} were joined; do not use "
+                f"{self.passes.output}, start over with fresh (--fresh)"
+            )
         return {"n_segments": n_segments, "n_documents": removed.ledger.written.n, "n_duplicates": 0}

@@ -16,6 +16,9 @@ from tamis.errors import BudgetError
 
 META_BYTES = 56  # per document and pass; a later pass has only the place (12)
 KEY_BYTES = 12
+# In memory, while the keys of one part are sorted: a key and a number (12), the room to sort them (20), and ...
+BYTES_PER_HASH = 120  # ... what is gathered where all are duplicates (groups.py)
+BYTES_PER_KEY = 48  # ... edges (8) and slack (bands.py)
 _SAMPLE_BYTES = 1 << 18
 _SAMPLED_FILES = 8
 _USUAL_DOCUMENT_BYTES = 2000  # where a sample cannot tell without decoding
@@ -60,7 +63,7 @@ def make_plan(
     free = _free(scratch)
     chosen = per_pass or choose_bands(n_documents, bands, free)
     room = solver_room(budget_bytes)
-    key_bytes = 120 if not bands else 48
+    key_bytes = BYTES_PER_KEY if bands else BYTES_PER_HASH
     return DedupPlan(
         n_files=len(paths),
         input_bytes=sum(sizes),

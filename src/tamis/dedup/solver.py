@@ -1,7 +1,7 @@
-"""`python -m tamis.dedup.solver FOLDER`: from the keys of all documents to the decision which ones go.
+"""From the keys of all documents to the decision which ones go.
 
-A process of its own between two passes: it needs numpy and Arrow, which the process that drives the passes does without, and
-its memory is given back whole. Reads FOLDER/task.json, writes the tables of decisions.py and, last, FOLDER/summary.json;
+A process of its own between two passes (deciding.py starts it): it needs numpy and Arrow, which the process that drives the
+passes does without, and its memory is given back whole. Reads FOLDER/task.json, writes the tables of decisions.py and, last, FOLDER/summary.json;
 a run that is killed here starts here again and decides the same.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tamis.dedup.decisions import DecisionFiles, write_tables
+from tamis.dedup.group_sizes import LARGE, histogram
 from tamis.dedup.joined import JoinedRecords, decision_files, n_old, open_records, restore_ids
 from tamis.dedup.notes import read_json, write_json
 from tamis.dedup.records import Records
@@ -118,19 +118,6 @@ def summarize(records: Records, found: DecisionFiles, n_files: int) -> dict[str,
     }
 
 
-LARGE = 1 << 20  # groups above this size are counted as if they had it
-
-
-def histogram(by_size: Any) -> dict[str, int]:
-    """How many groups have 2, 3-4, 5-8, ... members; `by_size[n]` have n."""
-    found: dict[str, int] = {}
-    low = high = 2
-    while low < len(by_size):
-        found[str(low) if low == high else f"{low}-{high}"] = int(sum(by_size[low : high + 1]))
-        low, high = high + 1, high * 2
-    return found
-
-
 def _say(what: str) -> Any:
     def progress(share: float) -> None:
         print(json.dumps({"phase": what, "share": round(share, 4)}), flush=True)
@@ -141,21 +128,18 @@ def _say(what: str) -> Any:
 def cap_memory(budget_bytes: int) -> None:
     """An allocation beyond the budget fails at once, as in a worker. What is loaded now is counted as it is measured."""
     status = meter.status() or {}
-    left = budget_bytes - _DRIVER_BYTES - (meter.pss() or 0)
+    left = budget_bytes - (meter.pss() or 0)
     with contextlib.suppress(OSError, ValueError):  # where limits cannot be set, the parts are still cut to fit
         meter.set_data_limit(os.getpid(), status.get("VmData", 0) + max(left, 0))
 
 
-def main() -> int:
-    if len(sys.argv) > 3:
-        from tamis.backends.forkserver import die_with_parent
-
-        # Left alone it would go on writing into a folder that the next run works in.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        die_with_parent(int(sys.argv[3]))
+def main(arguments: Sequence[str]) -> int:
+    """`arguments`: the folder with task.json. Prints one JSON object per line: progress, and why it could not be done."""
+    (folder,) = arguments
     try:
-        cap_memory(int(read_json(os.path.join(sys.argv[1], "task.json"))["budget_bytes"]))
-        solve(sys.argv[1])
+        others = _DRIVER_BYTES + (meter.pss(os.getppid()) or 0)  # the driver, and the nursery that this was forked from
+        cap_memory(int(read_json(os.path.join(folder, "task.json"))["budget_bytes"]) - others)
+        solve(folder)
     except TamisError as exc:
         return _refuse(str(exc), exc.exit_code)
     except (MemoryError, OSError) as exc:
@@ -170,7 +154,3 @@ def main() -> int:
 def _refuse(why: str, exit_code: int) -> int:
     print(json.dumps({"error": why, "exit_code": exit_code}), flush=True)
     return exit_code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

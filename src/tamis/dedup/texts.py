@@ -4,21 +4,25 @@ is known, or out of files that a second pass wrote, compressed, where the input 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import zstandard
 from numpy.typing import NDArray
 
 from tamis.errors import FormatError
-from tamis.stages.deduplication.normalization import rewritten
+from tamis.formats.jsonl import JsonlBlock
+from tamis.stages.deduplication.normalization import normalized
+from tamis.stages.text.filters.statistics import texts_of
+from tamis.tasks import DocumentBatch
 
 _MAX_TEXT_BYTES = 1 << 32
 _STEP = 1 << 14
+_LOT_BYTES = 8 << 20  # of records that are parsed at once
 
 
 class StoredTexts:
@@ -27,16 +31,9 @@ class StoredTexts:
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
 
-    def get(self, number: int) -> bytes:
+    def array(self, numbers: NDArray[np.uint32]) -> pa.Array:
+        """Texts of several documents, in this order, as one Arrow array without nulls."""
         raise NotImplementedError
-
-    def array(self, numbers: Sequence[int]) -> pa.Array:
-        """Texts of several documents as one Arrow array; held once, besides the one that is being read."""
-        data, offsets = bytearray(), np.zeros(len(numbers) + 1, np.int64)
-        for i, number in enumerate(numbers):
-            data += self.get(int(number))
-            offsets[i + 1] = len(data)
-        return pa.LargeStringArray.from_buffers(len(numbers), pa.py_buffer(offsets), pa.py_buffer(data))
 
     def close(self) -> None:
         for file in self._open.values():
@@ -57,23 +54,46 @@ class InputTexts(StoredTexts):
     def __init__(self, paths: Sequence[str], places: str, numbers: NDArray[np.uint32], field: str, mode: str) -> None:
         super().__init__()
         self._paths, self._numbers, self._field, self._mode = list(paths), numbers, field, mode
+        self._read, self._read_at, self._read_path = b"", 0, ""
         self._file_of, self._offset = (np.load(os.path.join(places, f"{n}.npy")) for n in ("file", "offset"))
 
-    def get(self, number: int) -> bytes:
-        row = int(np.searchsorted(self._numbers, number))
-        path = self._paths[int(self._file_of[row])]
-        try:
-            text = json.loads(self._line(path, int(self._offset[row]))).get(self._field)
-        except (ValueError, RecursionError, AttributeError) as exc:
-            raise FormatError(
-                f"{path}: changed after it was compared ({exc}); start over with fresh (--fresh)"
-            ) from None
-        return rewritten(text, self._mode).encode("utf-8", "replace") if isinstance(text, str) else b""
+    def array(self, numbers: NDArray[np.uint32]) -> pa.Array:
+        rows = np.searchsorted(self._numbers, numbers)
+        order = np.argsort(rows, kind="stable")  # in the order of the input
+        texts: list[pa.Array] = []
+        lines: list[bytes] = []
+        n_bytes = 0
+        for row in rows[order].tolist():
+            line = self._line(self._paths[int(self._file_of[row])], int(self._offset[row]))
+            lines.append(line)
+            n_bytes += len(line)
+            if n_bytes > _LOT_BYTES:  # records may hold far more than their text
+                texts.append(self._parsed(lines))
+                lines, n_bytes = [], 0
+        texts.append(self._parsed(lines))
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        whole = texts[0] if len(texts) == 1 else pa.concat_arrays(texts)
+        return whole.take(pa.array(back))
+
+    def _parsed(self, lines: list[bytes]) -> pa.Array:
+        """The texts of records, as the first pass saw them."""
+        block = JsonlBlock.parse(np.frombuffer(b"\n".join([*lines, b""]), np.uint8), [self._field])
+        if block.n_rows != len(lines):
+            raise FormatError("the input changed after it was compared; start over with fresh (--fresh)")
+        texts = texts_of(DocumentBatch.over(block, np.arange(block.n_rows)), self._field)
+        return pc.fill_null(normalized(texts, self._mode), "")
 
     def _line(self, path: str, offset: int) -> bytes:
-        """Up to the line feed or the end of the file."""
+        """Up to the line feed or the end of the file. Neighbours are often in what was read last."""
+        at = offset - self._read_at
+        if path == self._read_path and 0 <= at < len(self._read):
+            end = self._read.find(b"\n", at)
+            if end >= 0:
+                return self._read[at:end]
         pieces, step = [], _STEP
         while piece := os.pread(self._file(path), step, offset):
+            self._read, self._read_at, self._read_path = piece, offset, path
             end = piece.find(b"\n")
             if end >= 0:
                 pieces.append(piece[:end])
@@ -104,7 +124,15 @@ class Texts(StoredTexts):
         self._numbers = numbers
         self._unpack = zstandard.ZstdDecompressor().decompress
 
-    def get(self, number: int) -> bytes:
+    def array(self, numbers: NDArray[np.uint32]) -> pa.Array:
+        """Held once, besides the one that is being read."""
+        data, offsets = bytearray(), np.zeros(len(numbers) + 1, np.int64)
+        for i, number in enumerate(numbers.tolist()):
+            data += self._get(number)
+            offsets[i + 1] = len(data)
+        return pa.LargeStringArray.from_buffers(len(numbers), pa.py_buffer(offsets), pa.py_buffer(data))
+
+    def _get(self, number: int) -> bytes:
         row = int(np.searchsorted(self._numbers, number))
         if row >= len(self._numbers) or self._numbers[row] != number:
             raise FormatError(f"document {number} is no candidate")

@@ -8,7 +8,6 @@ a giant component some that could go stay, but none goes that resembles nothing.
 
 from __future__ import annotations
 
-import itertools
 from array import array
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -18,9 +17,10 @@ from numpy.typing import NDArray
 
 from tamis.dedup.texts import StoredTexts
 from tamis.kernels.buffers import StringBuffers, string_buffers
-from tamis.kernels.sketch.similarity import similarities
+from tamis.kernels.sketch.similarity import lead, similarities
 
 MAX_LEADERS = 64
+_LOT_DOCUMENTS = 1 << 16  # of small components, compared together
 Array = NDArray[Any]
 
 
@@ -79,8 +79,17 @@ class Verifier:
             yield int(member[at]), int(member[leader]), similarity
         return goes
 
+    def verify_lot(self, member: Array, cuts: Array) -> tuple[Array, Array, Array]:
+        """(number, kept, similarity) of several components whose texts fit together: member[cuts[i]:cuts[i + 1]] each."""
+        parts = string_buffers(self.texts.array(member))
+        leader, similarity, n_compared, n_capped = lead(parts, cuts, self.threshold, MAX_LEADERS, **self.how)
+        self.n_compared += n_compared
+        self.n_capped += n_capped
+        gone = np.flatnonzero(leader != np.arange(len(member)))
+        return member[gone], member[leader[gone]], similarity[gone].astype(np.float32)
+
     def _texts(self, member: Array, places: list[int]) -> StringBuffers:
-        return string_buffers(self.texts.array([int(member[at]) for at in places]))
+        return string_buffers(self.texts.array(member[np.array(places, np.int64)]))
 
 
 def _chunks(length: NDArray[np.int64], room_bytes: int) -> Iterator[tuple[int, int]]:
@@ -102,13 +111,37 @@ def verify_components(
     length: NDArray[np.int64],
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """(number, kept, similarity) over all components. `member` comes by root, and within one best first."""
-    cuts = (
-        np.concatenate([[0], np.flatnonzero(root[1:] != root[:-1]) + 1, [len(root)]]) if len(root) else np.zeros(1, int)
-    )
+    if not len(root):
+        return np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.float32)
+    cuts = np.concatenate([[0], np.flatnonzero(root[1:] != root[:-1]) + 1, [len(root)]])
+    parts = []
+    for first, last in _lots(cuts, length, verifier.room_bytes):
+        a, b = int(cuts[first]), int(cuts[last])
+        if last == first + 1:
+            parts.append(_large(verifier, member[a:b], length[a:b]))
+        else:
+            parts.append(verifier.verify_lot(member[a:b], cuts[first : last + 1] - a))
+    gone, kept, similarity = (np.concatenate([p[k] for p in parts]) for k in range(3))
+    return gone, kept, similarity
+
+
+def _large(verifier: Verifier, member: Array, length: Array) -> tuple[Array, Array, Array]:
+    """One component that may not fit, a chunk at a time."""
     gone, kept, similarity = array("I"), array("I"), array("f")  # 12 bytes per duplicate
-    for a, b in itertools.pairwise(cuts.tolist()):
-        for number, stays, alike in verifier.verify(member[a:b], length[a:b]):
-            gone.append(number)
-            kept.append(stays)
-            similarity.append(alike)
+    for number, stays, alike in verifier.verify(member, length):
+        gone.append(number)
+        kept.append(stays)
+        similarity.append(alike)
     return np.array(gone, np.uint32), np.array(kept, np.uint32), np.array(similarity, np.float32)
+
+
+def _lots(cuts: Array, length: NDArray[np.int64], room_bytes: int) -> Iterator[tuple[int, int]]:
+    """Ranges of components whose texts fit together; one that fits with no other comes alone."""
+    ends = np.concatenate([[0], np.cumsum(np.maximum(length, 0))])[cuts]  # bytes before each component
+    first, n = 0, len(cuts) - 1
+    while first < n:
+        by_bytes = int(np.searchsorted(ends, ends[first] + room_bytes, side="right")) - 1
+        by_number = int(np.searchsorted(cuts, cuts[first] + _LOT_DOCUMENTS, side="right")) - 1
+        last = max(first + 1, min(by_bytes, by_number))
+        yield first, last
+        first = last

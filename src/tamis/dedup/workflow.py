@@ -8,27 +8,28 @@ people read. Passes over documents are runs of the engine with all its promises;
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.notes import read_json, write_json
-from tamis.errors import BudgetError, Incomplete, RunConflict, TamisError, UsageError, WorkerError
-from tamis.memory.release import hygiene_env
+from tamis.dedup.deciding import decide
+from tamis.dedup.expected import DedupExpectation
+from tamis.dedup.notes import locked, make_private, read_json, write_json
+from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError, WorkerError
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.deduplication.records import RecordWriter
 from tamis.stages.deduplication.removal import RemoveDuplicates
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
 from tamis.stages.io import Writer
+
+if TYPE_CHECKING:
+    from tamis.backends.nursery import Nursery
 
 SOLVER_BASE_BYTES = 130_000_000  # Python, numpy, Arrow and numba before the first key
 _SOLVER_SHARE = 0.6  # of what is left then: the rest is for what the estimate does not see
@@ -90,7 +91,7 @@ class DedupResult:
 
 
 class Workflow:
-    """Call `run` once. `settings` are those of a run: memory, workers, scratch, timeout, fresh, ..."""
+    """Call `run` once. `settings` are those of a run: memory, workers, scratch, timeout, fresh, ...; `watch` sees every sample."""
 
     def __init__(
         self, passes: Passes, settings: Mapping[str, Any], progress: Progress | None = None, executor: Any = None
@@ -98,6 +99,7 @@ class Workflow:
         self.passes, self.executor = passes, executor
         self.settings = dict(settings)
         self.fresh = bool(self.settings.pop("fresh", False))
+        self.watch = self.settings.pop("watch", None)
         self.progress = progress or (lambda _: None)
         self.run_dir = os.path.join(passes.output, "_tamis")
         self.work = os.path.join(self.run_dir, "dedup")
@@ -107,24 +109,28 @@ class Workflow:
             self.work = os.path.join(str(scratch), f"tamis-dedup-{key.hexdigest()}")
         self.duplicates = os.path.join(self.run_dir, "duplicates")
         self.peak_bytes = self.scratch_bytes = 0
+        self._nursery: Nursery | None = None
 
     def run(self) -> DedupResult:
         began_s = time.monotonic()
         self._prepare_output()
-        with self._locked():
-            done = read_json(os.path.join(self.run_dir, "dedup.json"))
+        with self._locked(), self._processes():
+            done = self._done()
             if done is not None:
                 self._same(done["identity"])
                 shutil.rmtree(self.work, ignore_errors=True)
                 return DedupResult("already", self.passes.output, self.duplicates, done["summary"])
             self._same(self._told("identity.json"))
             write_json(os.path.join(self.work, "identity.json"), self._identity())
+            expectation = DedupExpectation(self)
+            expectation.begin()
             self._pin_index()
             summary = self._decided()
             scratch_bytes = self.scratch_bytes
             self._check_loss(summary)
             removed = self._remove() if self.passes.writer is not None else None
             summary.update(self._counted(summary, removed))
+            expectation.end(time.monotonic() - began_s, summary, removed)
             self._add_to_index()
             about = {k: v for k, v in summary.items() if not k.endswith("_by_file")}
             write_json(os.path.join(self.run_dir, "dedup.json"), {"identity": self._identity(), "summary": about})
@@ -134,8 +140,20 @@ class Workflow:
             "finished", self.passes.output, self.duplicates, about, seconds, self.peak_bytes, scratch_bytes, removed
         )
 
+    def _done(self) -> dict[str, Any] | None:
+        done: dict[str, Any] | None = read_json(os.path.join(self.run_dir, "dedup.json"))
+        return done
+
     def _counted(self, summary: dict[str, Any], removed: Any) -> dict[str, Any]:
-        """What is known only after the removal."""
+        """What is known only after the removal: that exactly those documents went that were to go."""
+        if removed is not None and self.passes.remove is None:
+            n_gone = sum(t.n for book in removed.ledger.stages for t in book.dropped.values())
+            n_seen, n_found = removed.ledger.written.n + n_gone, summary["n_documents"]
+            if (n_seen, n_gone) != (n_found, summary["n_duplicates"]):
+                raise ConservationError(
+                    f"{n_found:,} documents were compared and {summary['n_duplicates']:,} found to be duplicates, but the pass that "
+                    f"removes them met {n_seen:,} and removed {n_gone:,}; do not use {self.passes.output}, start over with fresh (--fresh)"
+                )
         return {}
 
     # -- the index ------------------------------------------------------------------------------------------------------
@@ -180,30 +198,36 @@ class Workflow:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
+        busy = f"another deduplication is writing to {self.passes.output}; wait for it"
+        with locked(os.path.join(self.run_dir, "dedup.lock"), busy):
+            make_private(self.work)
+            yield
+
+    @contextlib.contextmanager
+    def _processes(self) -> Iterator[None]:
+        """One process from which those of all passes, and of the decisions between them, are forked. It loads while we plan."""
+        from tamis.backends.nursery import Nursery
+        from tamis.kernels.cache import kernels_are_cached
+
+        log = os.path.join(self.work, "processes.log")
+        self._nursery = Nursery(log, modules=["tamis.dedup.solver", "tamis.stages.deduplication.removal"])
+        keys = self.passes.keys or self.passes.keys_of(1)
+        groups = ["", *dict.fromkeys(g for stage, _ in keys for g in stage.kernel_groups)]
         try:
-            os.makedirs(self.run_dir, exist_ok=True)
-            os.makedirs(self.work, mode=0o700, exist_ok=True)
-            lock = os.open(os.path.join(self.run_dir, "dedup.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as exc:
-            raise RunConflict(f"cannot write to {self.passes.output}: {exc.strerror or exc}") from exc
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            raise RunConflict(f"another deduplication is writing to {self.passes.output}; wait for it") from None
-        try:
+            if self._done() is None and kernels_are_cached(groups):
+                self._nursery.start(groups)
             yield
         finally:
-            os.close(lock)
+            self._nursery.close()
 
     def _identity(self) -> dict[str, Any]:
         return {"name": self.passes.name, **self.passes.identity}
 
     def _same(self, earlier: dict[str, Any] | None) -> None:
         now = json.loads(json.dumps(self._identity()))
-        if earlier is None or earlier == now:
+        changed = sorted(k for k in {*(earlier or {}), *now} if (earlier or {}).get(k) != now.get(k))
+        if earlier is None or not changed:
             return
-        changed = sorted(k for k in {*earlier, *now} if earlier.get(k) != now.get(k))
         raise RunConflict(
             f"{self.passes.output} holds another deduplication: {changed[0]} was {earlier.get(changed[0])!r} and is "
             f"{now.get(changed[0])!r} now; give another output, or start over with fresh (--fresh)"
@@ -216,7 +240,10 @@ class Workflow:
         def observe(state: dict[str, Any]) -> None:
             self.progress({**state, "pass": label})
 
-        executor = self.executor if self.executor is not None else LocalExecutor(progress=observe)
+        executor = self.executor
+        if executor is None:
+            executor = LocalExecutor(progress=observe, watch=self.watch)
+            executor.nursery = self._nursery
         result = pipeline.execute(executor, **self.settings)
         self.peak_bytes = max(self.peak_bytes, result.peak_bytes)
         if result.exit_code == Incomplete.exit_code:
@@ -293,6 +320,9 @@ class Workflow:
         if self._told("inputs.json") is None:
             plan = read_json(os.path.join(result.run_dir, "plan.json")) or {}
             write_json(os.path.join(self.work, "paths.json"), plan["inputs"]["paths"])
+            is_clean = not result.ledger.quarantined.n and not result.ledger.n_bad_ranges
+            write_json(os.path.join(self.work, "checked.json"), is_clean)
+            write_json(os.path.join(self.work, "n_records.json"), result.ledger.written.n)
             write_json(os.path.join(self.work, "inputs.json"), plan["inputs"])
         return [os.path.join(result.output, f["name"]) for f in result.files]
 
@@ -300,9 +330,10 @@ class Workflow:
         return read_json(os.path.join(self.work, name))
 
     def _budget_bytes(self) -> int:
+        from tamis.memory import beside
         from tamis.memory.budget import find_budget
 
-        return find_budget(self.settings.get("memory"), os.environ).bytes
+        return find_budget(self.settings.get("memory"), os.environ).bytes - beside.reserved_bytes()
 
     def _solver_room(self) -> int:
         return solver_room(self._budget_bytes())
@@ -314,33 +345,8 @@ class Workflow:
             "budget_bytes": self._budget_bytes(),
         }  # fmt: skip
         write_json(os.path.join(self.work, "task.json"), task)
-        source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        start = "import sys; sys.path.insert(0, sys.argv[2]); from tamis.dedup.solver import main; sys.exit(main())"
-        told: dict[str, Any] = {}
-        with subprocess.Popen(
-            [sys.executable, "-c", start, self.work, source, str(os.getpid())],
-            stdout=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            env=hygiene_env(os.environ),
-            text=True,
-        ) as process:
-            try:
-                assert process.stdout is not None
-                for line in process.stdout:
-                    with contextlib.suppress(ValueError):
-                        told = json.loads(line)
-                        self.progress({**told, "pass": "decision"})
-            except BaseException:
-                process.kill()
-                raise
-        code = process.returncode
-        if code == 0:
-            return
-        if "error" in told:
-            kinds = {4: BudgetError, 2: UsageError, 5: RunConflict}
-            kind = kinds.get(int(told.get("exit_code", 1)), TamisError)
-            raise kind(str(told["error"]))
-        raise WorkerError(f"the deciding process ended with status {code}; run the same command again")
+        assert self._nursery is not None
+        self.peak_bytes = max(self.peak_bytes, decide(self.work, self._nursery, self.progress))
 
     def _check_loss(self, summary: dict[str, Any]) -> None:
         """Stop before anything is removed when a whole source is about to go."""
@@ -371,7 +377,9 @@ class Workflow:
             if self.passes.remove is not None
             else RemoveDuplicates(table, os.path.join(self.work, names), threshold=self.passes.threshold)
         )
-        pipeline = Pipeline(f"{self.passes.name}: removal", stages=[self.passes.source(), remove, self.passes.writer()])
+        source: Any = self.passes.source()
+        source.checked = bool(self._told("checked.json"))
+        pipeline = Pipeline(f"{self.passes.name}: removal", stages=[source, remove, self.passes.writer()])
         self._check_inputs(pipeline)
         return self._execute(pipeline, "removal")
 
@@ -398,7 +406,15 @@ def solver_room(budget_bytes: int) -> int:
     return room
 
 
-_NOT_DECIDED = {"identity.json", "inputs.json", "paths.json", "chosen.json", "older.json"}
+_NOT_DECIDED = {
+    "identity.json",
+    "inputs.json",
+    "checked.json",
+    "n_records.json",
+    "paths.json",
+    "chosen.json",
+    "older.json",
+}
 MIN_SOURCE_DOCUMENTS = 100  # a handful of documents says nothing about a source
 
 

@@ -34,7 +34,6 @@ class Seen:
         self._copies = [b._child() for b in batches]
         self._first = [0, *accumulate(b.num_items for b in batches)]
         self._sizes: Array | None = None
-        self._ids: dict[int, pa.Array | None] = {}  # by number of the batch
 
     @property
     def batches(self) -> list[DocumentBatch]:
@@ -64,13 +63,10 @@ class Seen:
 
     def _id(self, k: int, at: int) -> str | None:
         """The document's id as `tamis why` knows it."""
-        if k not in self._ids:
-            batch = self.batches[k]
-            self._ids[k] = _named(batch.column(ID_FIELD))  # all null where there is none
-        ids = self._ids[k]
-        if ids is None or not ids[at].is_valid:
+        ids = _named(self.batches[k].column_of(ID_FIELD, np.array([at])))  # null where there is none
+        if ids is None or not ids[0].is_valid:
             return None
-        value = ids[at] if pa.types.is_integer(ids.type) or _is_text(ids.type) else ids[at].cast(pa.large_string())
+        value = ids[0] if pa.types.is_integer(ids.type) or _is_text(ids.type) else ids[0].cast(pa.large_string())
         name = str(value.as_py())
         return name if 0 < len(name) <= _MAX_ID_CHARS else None
 

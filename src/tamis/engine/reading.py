@@ -62,6 +62,7 @@ class Limits:
     block_bytes: int  # bound for pieces whose size nobody knows beforehand; 0: none
     expected: dict[str, tuple[int, int]] = field(default_factory=dict)  # path -> (size, mtime_ns) when planned
     columns: tuple[str, ...] | None = None  # of Parquet files: only these are read
+    checked: bool = False  # an earlier pass over these files found every record of JSONL to be valid
 
 
 def read_pieces(pieces: list[Piece], keys: list[str], limits: Limits, describe: bool = False) -> Contents:
@@ -120,7 +121,11 @@ def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
         return
     buf, at = _joined([d for _, d, _ in parts])
     places = [place for _, _, place in parts]
-    block = JsonlBlock.parse(buf, keys, limits.max_record_bytes)
+    block = (
+        JsonlBlock.checked(buf, limits.max_record_bytes)
+        if limits.checked
+        else JsonlBlock.parse(buf, keys, limits.max_record_bytes)
+    )
     contents.decoded_bytes = len(buf)
     contents.n_blank = block.n_blank
     for start, end, reason in block.bad:

@@ -41,7 +41,7 @@ class Rejections:
         self.keep_documents, self.id_field = keep_documents, id_field
         self._tables: list[pa.Table] = []
         self._documents: list[bytes] = []
-        self._known: tuple[DocumentBatch, Any, Any, pa.Array, Any] | None = None
+        self._known: tuple[DocumentBatch, Any, Any, Any] | None = None
 
     def add(
         self,
@@ -76,9 +76,9 @@ class Rejections:
         threshold: str,
     ) -> None:
         n = len(at)
-        file, offset, ids, sizes = self._facts(batch)
+        file, offset, sizes = self._facts(batch)
         columns = [
-            pa.array(file[at]), pa.array(offset[at]), ids.take(pa.array(at)), pa.array([stage] * n, _TYPES[3]),
+            pa.array(file[at]), pa.array(offset[at]), self._ids(batch, at), pa.array([stage] * n, _TYPES[3]),
             pa.array([rule] * n, _TYPES[4]), pa.array(values, _TYPES[5]), pa.array([threshold] * n, _TYPES[6]),
             pa.array(sizes[at]),
         ]  # fmt: skip
@@ -88,19 +88,19 @@ class Rejections:
             rejected = batch.take(at)
             for (what, name), scores in batch._shared.items():
                 if what == SCORES:
-                    rejected = rejected.with_column(name, pa.array(scores[at]))
+                    rejected = rejected.with_column(name, _column(scores[at]))
             rejected = rejected.with_column(FIELD, pa.array(verdicts))
             self._documents.append(encode_jsonl(rejected).data.tobytes())
 
-    def _facts(self, batch: DocumentBatch) -> tuple[Any, Any, pa.Array, Any]:
-        """Places, ids and sizes of a batch, found once for all the rules of a stage (a chain may have thirty)."""
+    def _facts(self, batch: DocumentBatch) -> tuple[Any, Any, Any]:
+        """Places and sizes of a batch, found once for all the rules of a stage (a chain may have thirty)."""
         if self._known is None or self._known[0] is not batch:
-            self._known = (batch, *batch.places(), self._ids(batch), record_bytes(batch))
+            self._known = (batch, *batch.places(), record_bytes(batch))
         return self._known[1:]
 
-    def _ids(self, batch: DocumentBatch) -> pa.Array:
+    def _ids(self, batch: DocumentBatch, at: np.ndarray[Any, Any]) -> pa.Array:
         """The documents' own ids as text; null where there is none."""
-        ids = batch.column(self.id_field)  # all null where there is none
+        ids = batch.column_of(self.id_field, at)
         try:
             return ids.cast(_TYPES[2])
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
@@ -126,6 +126,14 @@ class Rejections:
                 }
             )
         return files
+
+
+def _column(scores: np.ndarray[Any, Any]) -> pa.Array:
+    """Scores of documents that went are of any kind, and several: then they are told as text."""
+    try:
+        return pa.array(scores)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array(list(map(_text, scores)), pa.large_string())
 
 
 def _text(value: Any) -> str | None:

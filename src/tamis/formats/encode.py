@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tamis.tasks import DocumentBatch
 
 Array = np.ndarray[Any, Any]
+_RUN_BYTES = 16_384  # on average; a shorter piece costs more to write than to copy
 
 
 @dataclass
@@ -40,6 +41,45 @@ class Encoded:
             return self.hashes
         starts = self.offsets[:-1]
         return hash128.hash_spans(self.data, starts, self.offsets[1:] - starts - 1)
+
+
+@dataclass
+class Written:
+    """Lines of JSONL as pieces to be written one after the other; of every line its hash and its bytes without the line feed."""
+
+    pieces: list[Array]
+    hashes: tuple[Array, Array]
+    lengths: Array
+
+
+def written_lines(batch: DocumentBatch) -> Written:
+    """What `encode_jsonl` gives, but that long runs of records that nobody changed are pieces of the input block: not copied."""
+    origin, rows = batch._origin, batch._rows
+    if isinstance(origin, JsonlBlock) and rows is not None and _is_untouched(batch, rows):
+        hashes, runs = _known(origin, rows), _runs(origin, rows)
+        if hashes is not None and runs is not None:
+            return Written([origin.buf[a:b] for a, b in runs], hashes, origin.end[rows] - origin.start[rows])
+    encoded = encode_jsonl(batch)
+    return Written([encoded.data], encoded.content_hash(), np.diff(encoded.offsets) - 1)
+
+
+def _is_untouched(batch: DocumentBatch, rows: Array) -> bool:
+    return batch._only is None and not batch._hidden and not batch._columns and bool((rows >= 0).all())
+
+
+def _runs(origin: JsonlBlock, rows: Array) -> list[tuple[int, int]] | None:
+    """Stretches of the block that hold these records with their line feeds, and nothing else.
+
+    None when a record is not followed by a line feed, or the stretches are so short that copying them together costs less.
+    """
+    start, end = origin.start[rows], origin.end[rows]
+    if not len(rows) or int(end.max()) >= len(origin.buf) or not bool((origin.buf[end] == 10).all()):
+        return None
+    first = np.flatnonzero(np.concatenate([[True], start[1:] != end[:-1] + 1]))
+    if len(first) > 1 + int((end - start).sum()) // _RUN_BYTES:
+        return None
+    last = np.concatenate([first[1:], [len(rows)]]) - 1
+    return list(zip(start[first].tolist(), (end[last] + 1).tolist(), strict=True))
 
 
 def encode_jsonl(batch: DocumentBatch) -> Encoded:
@@ -58,15 +98,7 @@ def encode_jsonl(batch: DocumentBatch) -> Encoded:
 
 
 def _untouched(origin: JsonlBlock, rows: Array) -> Encoded:
-    """Raw bytes. When the rows are all records of the block, newline by newline, the block itself is the output."""
-    start, end, n = origin.start, origin.end, len(rows)
-    if n and n == origin.n_rows and rows[0] == 0 and (n == 1 or bool((rows[1:] > rows[:-1]).all())):
-        has_final_newline = end[-1] < len(origin.buf) and origin.buf[end[-1]] == 10
-        if has_final_newline and bool((end[:-1] + 1 == start[1:]).all()):
-            offsets = np.empty(n + 1, np.int64)
-            offsets[:-1], offsets[-1] = start - start[0], end[-1] + 1 - start[0]
-            return Encoded(origin.buf[start[0] : end[-1] + 1], offsets, _known(origin, rows))
-    return Encoded(*splice.assemble_plain(origin.buf, start, end, rows), _known(origin, rows))
+    return Encoded(*splice.assemble_plain(origin.buf, origin.start, origin.end, rows), _known(origin, rows))
 
 
 def _known(origin: JsonlBlock, rows: Array) -> tuple[Array, Array] | None:

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tamis.errors import FormatError
 from tamis.formats.canonical import EXACT_INT, number_text
 from tamis.formats.nested import array_of, deep_recursion, load
-from tamis.kernels import buffers, hash128, json_scan, json_text
+from tamis.kernels import buffers, hash128, json_scan, json_text, record_lines, splice
 from tamis.tasks import MISSING, NULL, OTHER, TEXT
 
 if TYPE_CHECKING:
@@ -44,8 +45,9 @@ class JsonlBlock:
             (int(scan.start[i]), int(scan.end[i]), BAD_RECORD[int(scan.status[i])]) for i in np.flatnonzero(~ok)
         ]
         self.n_blank = scan.n_blank
-        self._scan = scan if not self.bad else _only(scan, np.flatnonzero(ok))
-        self.n_rows = self._scan.n_records
+        self._found: json_scan.Scan | None = scan if not self.bad else _only(scan, np.flatnonzero(ok))
+        self.start, self.end = self._found.start, self._found.end
+        self.n_rows = self._found.n_records
         self._names: list[str] | None = None
         self._identity: tuple[Array, Array] | None = None
         self.places: tuple[Array, Array] | None = None  # number of the input file and offset in it, by row
@@ -54,13 +56,29 @@ class JsonlBlock:
     def parse(cls, buf: Array, keys: Sequence[str] = (), max_record_bytes: int = 1 << 62) -> JsonlBlock:
         return cls(buf, json_scan.scan_records(buf, list(keys), max_record_bytes))
 
-    @property
-    def start(self) -> Array:
-        return self._scan.start
+    @classmethod
+    def checked(cls, buf: Array, max_record_bytes: int = 1 << 62) -> JsonlBlock:
+        """Records that an earlier pass over the same bytes found to be valid: only their lines are looked for.
+
+        What lies inside is found when it is asked for. Anything unexpected, and they are parsed as always.
+        """
+        lines = record_lines.record_lines(buf)
+        if lines is None or (len(lines[0]) and int((lines[1] - lines[0]).max()) > max_record_bytes):
+            return cls.parse(buf, (), max_record_bytes)
+        block = cls(buf, json_scan.scan_records(buf[:0], [], max_record_bytes))
+        block._found = None
+        block.start, block.end, block.n_blank = lines
+        block.n_rows = len(block.start)
+        return block
 
     @property
-    def end(self) -> Array:
-        return self._scan.end
+    def _scan(self) -> json_scan.Scan:
+        if self._found is None:
+            found = json_scan.scan_records(self.buf, [], 1 << 62)
+            if found.n_records != self.n_rows or bool((found.status != json_scan.OK).any()):
+                raise FormatError("records that were valid before are not any more: the input changed during the run")
+            self._found = found
+        return self._found
 
     @property
     def close(self) -> Array:
@@ -69,6 +87,15 @@ class JsonlBlock:
     @property
     def n_fields(self) -> Array:
         return self._scan.n_fields
+
+    @property
+    def is_parsed(self) -> bool:
+        return self._found is not None
+
+    def column_of(self, name: str, rows: Array) -> pa.Array:
+        """One field of some records, of which alone the inside is looked at."""
+        data, _ = splice.assemble_plain(self.buf, self.start, self.end, rows)
+        return JsonlBlock.parse(data, [name]).column(name)
 
     def field_names(self) -> list[str]:
         if self._names is None:

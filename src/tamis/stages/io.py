@@ -16,6 +16,7 @@ class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
     name = "reader"
     formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet")
     fields: Sequence[str] | None = None
+    checked = False  # set by a workflow whose earlier pass found every record of the same files to be valid
 
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:
         """Whole files at once, for use outside of a run; a run reads ranges that fit its budget."""

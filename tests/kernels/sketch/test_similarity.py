@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from tamis.errors import UsageError
 from tamis.kernels.buffers import StringBuffers, string_buffers
-from tamis.kernels.sketch.similarity import similarities
+from tamis.kernels.sketch.similarity import lead, similarities
 
 TEXTS = st.one_of(
     st.none(), st.text(alphabet="ab ", max_size=60), st.text(alphabet="aé漢 \u3000", max_size=60), st.text(max_size=40)
@@ -123,3 +125,42 @@ def test_wrong_parameters_are_named() -> None:
         similarities(parts, 0, members, **options, max_shingles=1)
     with pytest.raises(UsageError, match=r"similarities: n must be"):
         similarities(parts, 0, members, **{**options, "n": 0})
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    groups=st.lists(st.lists(TEXTS, max_size=6), max_size=5),
+    n=st.integers(1, 4),
+    unit=st.sampled_from(["char", "word"]),
+    threshold=st.sampled_from([0.0, 0.2, 0.5, 1.0]),
+    max_leaders=st.integers(1, 4),
+    max_shingles=st.sampled_from([2, 5, 1000]),
+)
+def test_leaders_equal_the_twin(
+    groups: list[list[str | None]], n: int, unit: str, threshold: float, max_leaders: int, max_shingles: int
+) -> None:
+    options = {"n": n, "unit": unit, "seed": 5}
+    documents = [document for group in groups for document in group]
+    cuts = np.cumsum([0, *(len(group) for group in groups)])
+    found = lead(parts_of(*documents), cuts, threshold, max_leaders, **options, max_shingles=max_shingles)
+    hashes = [twin.shingles(document, **options) for document in documents]
+    leader, similarity, n_compared, n_capped = list(range(len(documents))), [1.0] * len(documents), 0, 0
+    for a, b in itertools.pairwise(cuts.tolist()):
+        left, n_leaders = list(range(a, b)), 0
+        while left and n_leaders < max_leaders:
+            head, *rest = left
+            n_leaders += 1
+            n_compared += len(rest)
+            alike = {row: twin.similarity(hashes[head], hashes[row], max_shingles) for row in rest}
+            left = [row for row in rest if alike[row] < threshold]
+            for row in rest:
+                if alike[row] >= threshold:
+                    leader[row], similarity[row] = head, alike[row]
+        n_capped += len(left)
+    assert (found[0].tolist(), found[1].tolist(), *found[2:]) == (leader, similarity, n_compared, n_capped)
+
+
+def test_cuts_that_do_not_fit_are_refused() -> None:
+    for cuts in ([0, 1], [0, 3], [1, 2], [0, 2, 1, 2], []):
+        with pytest.raises(UsageError, match="cuts must ascend from 0 to 2"):
+            lead(parts_of("a", "b"), np.array(cuts, np.int64), 0.5, 1, n=1, unit="word", seed=1)

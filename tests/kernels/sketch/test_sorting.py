@@ -1,4 +1,4 @@
-"""sort_pairs against sorted(), with keys that are no hashes too; runs and star edges against the twin."""
+"""sort_pairs against sorted(), with keys that are no hashes too; star edges against the twin."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.errors import UsageError
-from tamis.kernels.sketch.sorting import CROWDED, groups, n_bytes_needed, sort_pairs, star_edges
+from tamis.kernels.sketch.sorting import CROWDED, sort_pairs, star_edges
 
 FEW_KEYS = st.lists(st.tuples(st.sampled_from([0, 1, 255, 2**33, 2**63, 2**64 - 1]), st.integers(0, 2**32 - 1)))
 ANY_KEYS = st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 300)), max_size=200)
@@ -27,13 +27,11 @@ def edges_of(keys: np.ndarray, ids: np.ndarray) -> list[tuple[int, int]]:
 
 @settings(max_examples=200, deadline=None)
 @given(st.one_of(FEW_KEYS, ANY_KEYS))
-def test_pairs_runs_and_edges_equal_the_twin(pairs: list[tuple[int, int]]) -> None:
+def test_pairs_and_edges_equal_the_twin(pairs: list[tuple[int, int]]) -> None:
     keys, ids = arrays(pairs)
     expected = twin.sort_pairs(keys.tolist(), ids.tolist())
     sort_pairs(keys, ids)
     assert (keys.tolist(), ids.tolist()) == expected
-    starts, ends = groups(keys)
-    assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == twin.groups(expected[0])
     assert edges_of(keys, ids) == twin.star_edges(*expected)
 
 
@@ -72,29 +70,21 @@ def test_keys_that_are_no_hashes(shape: str) -> None:
     check_sorted(keys[::-1].copy(), np.arange(n, dtype=np.uint32))
 
 
-def test_runs_and_edges_written_out() -> None:
+def test_edges_written_out() -> None:
     keys, ids = arrays([(5, 1), (5, 4), (5, 9), (6, 2), (7, 3), (7, 3), (7, 8), (9, 0), (9, 0)])
-    assert [one.tolist() for one in groups(keys)] == [[0, 4, 7], [3, 7, 9]]
     assert edges_of(keys, ids) == [(1, 4), (1, 9), (3, 8)]
 
 
 def test_nothing_to_sort() -> None:
     keys, ids = arrays([])
     sort_pairs(keys, ids)
-    assert [one.tolist() for one in groups(keys)] == [[], []]
     assert edges_of(keys, ids) == []
 
 
-def test_memory_is_12_bytes_per_pair_and_counters() -> None:
-    assert n_bytes_needed(0) == 198_656
-    assert n_bytes_needed(1_000_000) - n_bytes_needed(0) == 12_000_000
-
-
-def test_read_only_pairs_have_runs_and_edges() -> None:
+def test_read_only_pairs_have_edges() -> None:
     keys, ids = arrays([(5, 1), (5, 4)])
     keys.flags.writeable = ids.flags.writeable = False
     assert edges_of(keys, ids) == [(1, 4)]
-    assert groups(keys)[1].tolist() == [2]
 
 
 def test_wrong_arrays_are_refused() -> None:

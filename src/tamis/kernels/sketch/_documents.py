@@ -1,4 +1,4 @@
-"""What the wrappers of this group share: checked parameters, spans of documents, tables and scratch for `_shingles`."""
+"""What the wrappers of this group share: checked parameters, tables and scratch for `_shingles`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.errors import UsageError
-from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.sketch._shingles import BASE, CHARS, CHUNK, MAX_N, N_STATE, PIECE, POINT, SLACK, WORDS
 from tamis.kernels.text._blocks import PAD
 
@@ -57,21 +56,6 @@ def scratch(n: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.ui
     """(pad, marks, units, state) for `next_shingles`: 50 kB."""
     units = np.empty(n + CHUNK + SLACK, np.uint64)
     return np.zeros(PAD, np.uint8), np.empty(PIECE + SLACK, np.int64), units, np.zeros(N_STATE, np.uint64)
-
-
-def spans(
-    where: str, parts: StringBuffers, rows: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(starts, ends) of all documents, or of some: the work is theirs alone. Null documents are empty."""
-    some = slice(None) if rows is None else rows
-    starts, ends = parts.offsets[:-1][some].astype(np.int64), parts.offsets[1:][some].astype(np.int64)
-    if parts.validity is not None:
-        ends = np.where(parts.validity[some], ends, starts)
-    if starts.size and not (
-        int(starts.min()) >= 0 and bool((starts <= ends).all()) and int(ends.max()) <= parts.data.size
-    ):
-        raise ValueError(f"{where}: the offsets of a document are outside the {parts.data.size} bytes of data")
-    return starts, ends
 
 
 def check_number(where: str, name: str, value: Any, least: int, most: int) -> None:

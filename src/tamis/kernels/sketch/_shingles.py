@@ -17,7 +17,7 @@ import numpy as np
 
 from tamis.kernels._intrinsics import at, load_u64, lowest_bit, mask_ge, put
 from tamis.kernels._jit import helper
-from tamis.kernels.text._blocks import ONE, ZERO, ascii_spaces, block_at, valid_mask, wide_spaces
+from tamis.kernels.text._blocks import ONE, ZERO, word_changes
 from tamis.kernels.text._unicode import decode, first_word_byte
 from tamis.kernels.text._words import read_word
 
@@ -154,17 +154,7 @@ def _word_units(source, size, e, pad, pages, flags, marks, state, units, m):
     put(marks, 0, np.int64(at(state, BEGIN)))
     stop = min(e, p + PIECE)
     while p < stop:
-        block, i = block_at(source, size, p, e, pad)
-        valid = valid_mask(p, e)
-        spaces = ascii_spaces(block, i) | overflow
-        overflow = ZERO
-        high = mask_ge(block, i, 128) & valid
-        if high != ZERO:
-            wide, overflow = wide_spaces(source, p, e, high & mask_ge(block, i, 192), pages, flags)
-            spaces |= wide
-        words = ~spaces & valid
-        changes = (words ^ ((words << ONE) | inside)) & valid
-        inside = words >> np.uint64(63)
+        changes, inside, overflow = word_changes(source, size, p, e, pad, pages, flags, inside, overflow)
         while changes != ZERO:
             put(marks, n_marks, p + lowest_bit(changes))
             changes &= changes - ONE

@@ -25,7 +25,7 @@ from tamis.errors import UsageError
 from tamis.kernels._intrinsics import at, pointer, put
 from tamis.kernels._jit import I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U64_IN, U64_OUT, kernel
 from tamis.kernels.buffers import StringBuffers
-from tamis.kernels.sketch._documents import Shingling, Unit, check_number, mixed, scratch, shingling, spans
+from tamis.kernels.sketch._documents import Shingling, Unit, check_number, mixed, scratch, shingling
 from tamis.kernels.sketch._fill import (
     EMPTY,
     NONE,
@@ -189,7 +189,7 @@ def band_keys(
     MinHash, for comparison: many times slower.
     """
     plan = shingling("band_keys", n, unit, seed)
-    starts, ends = spans("band_keys", parts)
+    starts, ends = parts.spans()
     keys, n_shingles, _ = _run(parts.data, starts, ends, plan, bands, rows, wide, method, False)
     return keys, n_shingles
 

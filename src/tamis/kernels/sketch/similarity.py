@@ -23,7 +23,7 @@ from tamis.errors import UsageError
 from tamis.kernels._intrinsics import at, pointer, put
 from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, U64_IN, U64_OUT, helper, kernel
 from tamis.kernels.buffers import StringBuffers
-from tamis.kernels.sketch._documents import Unit, check_number, scratch, shingling, spans
+from tamis.kernels.sketch._documents import Unit, check_number, scratch, shingling
 from tamis.kernels.sketch._shingles import CHUNK, DONE, SLACK, next_shingles, start
 from tamis.kernels.text._blocks import ONE, ZERO
 from tamis.kernels.text._unicode import FLAGS, PAGE_OF, U16_IN
@@ -111,51 +111,22 @@ def _enter(table, mask, number, n_most, n_others, hashes, end):
     return n_others
 
 
-@kernel(
-    types.void(
-        *(U8_IN, I64_IN, I64_IN, types.int64, types.int64, types.uint64, types.uint64, U64_IN),
-        *(U8_IN, U16_IN, types.int64, U8_OUT, I64_OUT, U64_OUT, U64_OUT, U64_OUT, U64_OUT, U64_OUT, U64_OUT, F64_OUT),
-    )
-)
-def _similarities(
-    data,
-    starts,
-    ends,
-    kind,
-    n,
-    power,
-    seed,
-    table_in,
-    pages_in,
-    flags_in,
-    n_most,
-    pad_out,
-    marks_out,
-    units_out,
-    state_out,
-    hashes_out,
-    entries_out,
-    slots_out,
-    others_out,
-    out,
-):
-    """Document 0 is the leader, the others are members."""
-    source, table, pages, flags = pointer(data), pointer(table_in), pointer(pages_in), pointer(flags_in)
-    pad, marks, units, state = pointer(pad_out), pointer(marks_out), pointer(units_out), pointer(state_out)
-    hashes, entries, slots, others = pointer(hashes_out), pointer(entries_out), pointer(slots_out), pointer(others_out)
-    work = (pad, marks, units, state)
-    size = data.size
-    slot_mask = slots_out.size - 1
-    other_mask = others_out.size // 2 - 1
+@helper
+def _follow(source, size, starts, ends, order, n_order, way, n_most, work, hashes, tables, masks, number, out):
+    """Similarity of document order[0] and each of order[1:n_order], into `out`. The slots must be empty. The next number."""
+    kind, n, power, seed, table, pages, flags = way
+    entries, slots, others = tables
+    slot_mask, other_mask = masks
+    state = work[3]
     n_entries = np.int64(0)
-    number = ONE
     leader_top = top = _ALL
     row = np.int64(0)
-    while row < starts.size:
-        e = at(ends, row)
+    while row < n_order:
+        document = at(order, row)
+        e = at(ends, document)
         entry = np.int64(-1)
         n_hits = n_others = np.int64(0)
-        start(source, at(starts, row), e, kind, pages, flags, state)
+        start(source, at(starts, document), e, kind, pages, flags, state)
         while at(state, DONE) == ZERO and n_others <= n_most and n_entries <= n_most:
             end = next_shingles(source, size, e, kind, n, power, seed, table, pages, flags, work, hashes, 0)
             if top != _ALL:
@@ -186,6 +157,122 @@ def _similarities(
             put(out, row - 1, n_hits / n_union if n_union > 0 else 0.0)
         top = leader_top
         row += 1
+    return number
+
+
+_WAY = (types.int64, types.int64, types.uint64, types.uint64, U64_IN, U8_IN, U16_IN)  # how shingles are made
+_ROOM = (U8_OUT, I64_OUT, U64_OUT, U64_OUT, U64_OUT, U64_OUT, U64_OUT, U64_OUT)  # scratch, hashes and tables
+
+
+@kernel(types.void(U8_IN, I64_IN, I64_IN, I64_IN, *_WAY, types.int64, *_ROOM, F64_OUT))
+def _similarities(
+    data, starts, ends, order, kind, n, power, seed, table, pages, flags, n_most,
+    pad, marks, units, state, hashes, entries, slots, others, out,
+):  # fmt: skip
+    _follow(
+        pointer(data), data.size, starts, ends, order, order.size,
+        (kind, n, power, seed, pointer(table), pointer(pages), pointer(flags)), n_most,
+        (pointer(pad), pointer(marks), pointer(units), pointer(state)), pointer(hashes),
+        (pointer(entries), pointer(slots), pointer(others)), (slots.size - 1, others.size // 2 - 1), ONE, out,
+    )  # fmt: skip
+
+
+@kernel(
+    types.void(
+        *(U8_IN, I64_IN, I64_IN, I64_IN, *_WAY, types.int64, *_ROOM, F64_OUT),
+        *(types.float64, types.int64, I64_OUT, I64_OUT, F64_OUT, I64_OUT),
+    )
+)
+def _lead(
+    data, starts, ends, cuts, kind, n, power, seed, table, pages, flags, n_most,
+    pad, marks, units, state, hashes, entries, slots, others, out,
+    threshold, max_leaders, left, leader, similarity, totals,
+):  # fmt: skip
+    source, size = pointer(data), data.size
+    way = (kind, n, power, seed, pointer(table), pointer(pages), pointer(flags))
+    work = (pointer(pad), pointer(marks), pointer(units), pointer(state))
+    hash_at, tables = pointer(hashes), (pointer(entries), pointer(slots), pointer(others))
+    number = ONE
+    n_compared = n_capped = np.int64(0)
+    for group in range(cuts.size - 1):
+        n_left = np.int64(0)
+        for row in range(at(cuts, group), at(cuts, group + 1)):
+            put(left, n_left, row)
+            n_left += 1
+        n_leaders = 0
+        while n_left > 0 and n_leaders < max_leaders:
+            head = at(left, 0)
+            n_leaders += 1
+            put(leader, head, head)
+            if n_left == 1:
+                n_left = np.int64(0)
+                break
+            # As large as this leader needs: clearing costs as much as it has shingles, not as much as the largest has.
+            n_slots = np.int64(1)
+            n_bytes = at(ends, head) - at(starts, head)
+            while n_slots < 4 * (n_bytes if n_bytes < n_most else n_most):
+                n_slots *= 2
+            for slot in range(n_slots):
+                put(tables[1], slot, ZERO)
+            masks = (n_slots - 1, others.size // 2 - 1)
+            number = _follow(
+                source, size, starts, ends, left, n_left, way, n_most, work, hash_at, tables, masks, number, out
+            )
+            n_compared += n_left - 1
+            n_next = np.int64(0)
+            for k in range(1, n_left):
+                row = at(left, k)
+                if at(out, k - 1) >= threshold:
+                    put(leader, row, head)
+                    put(similarity, row, at(out, k - 1))
+                else:
+                    put(left, n_next, row)
+                    n_next += 1
+            n_left = n_next
+        n_capped += n_left
+    put(totals, 0, n_compared)
+    put(totals, 1, n_capped)
+
+
+def lead(
+    parts: StringBuffers,
+    cuts: NDArray[np.int64],
+    threshold: float,
+    max_leaders: int,
+    *,
+    n: int,
+    unit: Unit,
+    seed: int,
+    max_shingles: int = 1 << 17,
+) -> tuple[NDArray[np.int64], NDArray[np.float64], int, int]:
+    """In each group of documents cuts[i]:cuts[i + 1], who stays, and for whom the others go.
+
+    The first document leads; those whose similarity with it reaches the threshold follow it; the first of the rest leads
+    next, up to `max_leaders` times. Returns, by document: the one it follows (itself where it stays), the similarity
+    (1.0 where it stays); and how many comparisons were made, and how many documents stay because there were too many leaders.
+    """
+    plan = shingling("lead", n, unit, seed)
+    check_number("lead", "max_shingles", max_shingles, 2, MAX_SHINGLES)
+    cuts = np.ascontiguousarray(cuts, np.int64)
+    if cuts.size < 1 or cuts[0] != 0 or cuts[-1] != parts.n_rows or bool((np.diff(cuts) < 0).any()):
+        raise UsageError(f"lead: cuts must ascend from 0 to {parts.n_rows}")
+    starts, ends = parts.spans()
+    largest = min(int((ends - starts).max(initial=0)), max_shingles)
+    widest = int(np.diff(cuts).max(initial=0))
+    leader, similarity = np.arange(parts.n_rows, dtype=np.int64), np.ones(parts.n_rows, np.float64)
+    totals = np.zeros(2, np.int64)
+    _lead(
+        *(parts.data, starts, ends, cuts, plan.kind, plan.n, plan.power, plan.seed, plan.table, PAGE_OF, FLAGS),
+        *(max_shingles, *scratch(plan.n), np.empty(CHUNK + SLACK, np.uint64), np.empty(2 * largest + 2, np.uint64)),
+        *(np.empty(_slots(largest), np.uint64), np.zeros(2 * _slots(largest), np.uint64), np.empty(widest, np.float64)),
+        *(threshold, max_leaders, np.empty(widest, np.int64), leader, similarity, totals),
+    )
+    return leader, similarity, int(totals[0]), int(totals[1])
+
+
+def _slots(n: int) -> int:
+    """At most a quarter of the slots is taken: a search that fails is short."""
+    return 1 << (4 * n - 1).bit_length()
 
 
 def similarities(
@@ -212,16 +299,16 @@ def similarities(
         raise UsageError(
             f"similarities: members must be from 0 to {parts.n_rows - 1}, got {members.min()} to {members.max()}"
         )
-    starts, ends = spans("similarities", parts, np.concatenate([np.array([leader], np.int64), members]))
+    starts, ends = parts.spans()
+    order = np.concatenate([np.array([leader], np.int64), members])
     out = np.empty(members.size, np.float64)
-    # A document has no more shingles than bytes. At most a quarter of the slots is taken: a search that fails is short.
-    n_leader = min(int(ends[0] - starts[0]), max_shingles)
-    n_others = min(int((ends - starts)[1:].max(initial=0)), max_shingles)
-    slots = np.zeros(1 << (4 * n_leader - 1).bit_length(), np.uint64)
-    others = np.zeros(2 << (4 * n_others - 1).bit_length(), np.uint64)
+    # A document has no more shingles than bytes.
+    n_leader = min(int(ends[leader] - starts[leader]), max_shingles)
+    n_others = min(int((ends - starts)[members].max(initial=0)), max_shingles)
     _similarities(
-        *(parts.data, starts, ends, plan.kind, plan.n, plan.power, plan.seed, plan.table),
+        *(parts.data, starts, ends, order, plan.kind, plan.n, plan.power, plan.seed, plan.table),
         *(PAGE_OF, FLAGS, max_shingles, *scratch(plan.n), np.empty(CHUNK + SLACK, np.uint64)),
-        *(np.empty(2 * n_leader + 2, np.uint64), slots, others, out),
+        *(np.empty(2 * n_leader + 2, np.uint64), np.zeros(_slots(n_leader), np.uint64)),
+        *(np.zeros(2 * _slots(n_others), np.uint64), out),
     )
     return out

@@ -1,4 +1,4 @@
-"""Sorting of (key, id) pairs, the runs of equal keys in them, and the edges these stand for.
+"""Sorting of (key, id) pairs, and the edges that runs of equal keys in them stand for.
 
 Keys are hashes, so that few of their highest bits decide almost everything. A first pass scatters the pairs by some of
 these bits into parts of a few thousand; a second one scatters each part, now in the cache, by enough bits to have more
@@ -161,26 +161,6 @@ def _sort(keys_out, ids_out, other_keys, other_ids, ends_out, places_out, counts
         first = end
 
 
-@kernel(types.int64(U64_IN, I64_OUT, I64_OUT))
-def _groups(keys, starts, ends):
-    """How many runs there are; written as far as there is room."""
-    n = keys.size
-    n_groups = 0
-    k = 0
-    while k < n:
-        first = k
-        key = at(keys, k)
-        k += 1
-        while k < n and at(keys, k) == key:
-            k += 1
-        if k - first > 1:
-            if n_groups < starts.size:
-                put(starts, n_groups, first)
-                put(ends, n_groups, k)
-            n_groups += 1
-    return n_groups
-
-
 @kernel(types.int64(U64_IN, U32_IN, U32_OUT, U32_OUT))
 def _star_edges(keys, ids, out_a, out_b):
     """How many edges there are; written as far as there is room."""
@@ -198,26 +178,12 @@ def _star_edges(keys, ids, out_a, out_b):
     return n_edges
 
 
-def n_bytes_needed(n: int) -> int:
-    """What `sort_pairs` allocates for n pairs."""
-    return 12 * n + 8 * ((1 << PART_BITS) + (1 << PLACE_BITS) + 256)
-
-
 def sort_pairs(keys: NDArray[np.uint64], ids: NDArray[np.uint32]) -> None:
     """Sort both arrays in place, by key and then by id."""
     _check("sort_pairs", keys, ids)
     others = np.empty(keys.size, np.uint64), np.empty(ids.size, np.uint32)
     counts = [np.empty(n, np.int64) for n in (1 << PART_BITS, 1 << PLACE_BITS, 256)]
     _sort(keys, ids, *others, *counts)
-
-
-def groups(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(starts, ends) of the runs of at least two equal keys in sorted keys."""
-    none = np.empty(0, np.int64)
-    n_groups = int(_groups(keys, none, none))
-    starts, ends = np.empty(n_groups, np.int64), np.empty(n_groups, np.int64)
-    _groups(keys, starts, ends)
-    return starts, ends
 
 
 def star_edges(

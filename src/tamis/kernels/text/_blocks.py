@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels._intrinsics import copy_bytes, lowest_bit, mask_ge, mask_lt
+from tamis.kernels._intrinsics import copy_bytes, count_bits, lowest_bit, mask_eq, mask_ge, mask_lt
 from tamis.kernels._jit import helper
 from tamis.kernels.text._unicode import SPACE, decode, flags_of
 
@@ -58,3 +58,45 @@ def wide_spaces(source, p, e, leads, pages, flags):
             if k + n_bytes > 64:
                 overflow = run >> np.uint64(64 - k)
     return bits, overflow
+
+
+@helper
+def word_changes(source, size, p, e, pad, pages, flags, inside, overflow):
+    """(bits where a word begins or ends in the block at p, inside, overflow): the last two for the next block.
+
+    `inside` is 1 when the block before ended in a word; both are 0 at the beginning of a text.
+    """
+    block, i = block_at(source, size, p, e, pad)
+    valid = valid_mask(p, e)
+    spaces = ascii_spaces(block, i) | overflow
+    overflow = ZERO
+    high = mask_ge(block, i, 128) & valid
+    if high != ZERO:
+        wide, overflow = wide_spaces(source, p, e, high & mask_ge(block, i, 192), pages, flags)
+        spaces |= wide
+    words = ~spaces & valid
+    return (words ^ ((words << ONE) | inside)) & valid, words >> np.uint64(63), overflow
+
+
+@helper
+def line_feed_search(s):
+    """Where `next_line_feed` begins: (block, its line feeds to come, its characters, how many are before the block)."""
+    return s - 64, ZERO, ZERO, np.int64(0)
+
+
+@helper
+def next_line_feed(source, size, e, pad, search):
+    """(place of the next line feed or e, characters before it, whether it is e, search for the one after)."""
+    p, newlines, leads, n_before = search
+    while newlines == ZERO and p + 64 < e:
+        p += 64
+        n_before += count_bits(leads)
+        block, i = block_at(source, size, p, e, pad)
+        valid = valid_mask(p, e)
+        newlines = mask_eq(block, i, 10) & valid
+        leads = valid & ~(mask_ge(block, i, 128) & mask_lt(block, i, 192))
+    if newlines == ZERO:
+        return e, n_before + count_bits(leads), True, (p, newlines, leads, n_before)
+    k = lowest_bit(newlines)
+    n_here = n_before + count_bits(leads & ((ONE << np.uint64(k)) - ONE))
+    return p + k, n_here, False, (p, newlines & (newlines - ONE), leads, n_before)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels._intrinsics import at, count_bits, load_u64, lowest_bit, mask_ge, put, rotl64
+from tamis.kernels._intrinsics import at, count_bits, load_u64, lowest_bit, put, rotl64
 from tamis.kernels._jit import helper
-from tamis.kernels.text._blocks import ONE, ZERO, ascii_spaces, block_at, valid_mask, wide_spaces
+from tamis.kernels.text._blocks import ONE, ZERO, word_changes
 
 K1 = np.uint64(0x9E3779B97F4A7C15)
 K2 = np.uint64(0xD6E8FEB86659FD93)
@@ -34,18 +34,7 @@ def split_words(source, size, s, e, origin, limit, pad, pages, flags, marks):
     while p < e:
         if n_marks > 2 * limit:
             return -1
-        block, i = block_at(source, size, p, e, pad)
-        valid = valid_mask(p, e)
-        spaces = ascii_spaces(block, i) | overflow
-        overflow = ZERO
-        high = mask_ge(block, i, 128) & valid
-        if high != ZERO:
-            wide, overflow = wide_spaces(source, p, e, high & mask_ge(block, i, 192), pages, flags)
-            spaces |= wide
-        words = ~spaces & valid
-        changes = words ^ ((words << ONE) | inside)
-        changes &= valid
-        inside = words >> np.uint64(63)
+        changes, inside, overflow = word_changes(source, size, p, e, pad, pages, flags, inside, overflow)
         while changes != ZERO:
             put(marks, n_marks, np.int32(p + lowest_bit(changes) - origin))
             changes &= changes - ONE

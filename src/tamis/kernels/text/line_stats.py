@@ -13,10 +13,10 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from tamis.kernels._intrinsics import at, count_bits, lowest_bit, mask_eq, mask_ge, mask_lt, pointer, put
+from tamis.kernels._intrinsics import at, pointer, put
 from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, U64_OUT, helper, kernel
 from tamis.kernels.hash128 import hash_bytes
-from tamis.kernels.text._blocks import ONE, PAD, ZERO, block_at, valid_mask
+from tamis.kernels.text._blocks import ONE, PAD, ZERO, line_feed_search, next_line_feed
 from tamis.kernels.text._seen import SLOT, is_new, new_set, slots_for
 from tamis.kernels.text._unicode import (
     BULLET,
@@ -105,32 +105,12 @@ def _lines(data, starts, ends, n_newlines, pages_in, flags_in, pad_out, table_ou
         n_runs = n_same_runs = n_same_run_chars = 0
         for turn in range(n_rounds):
             epoch += ONE
-            next_block = s
-            p = s
-            newlines = ZERO
-            leads = ZERO
-            n_before = 0  # characters before block p
+            search = line_feed_search(s)
             begin = s
             n_at_begin = 0
             last = False
             while not last:
-                while newlines == ZERO and next_block < e:
-                    p = next_block
-                    next_block += 64
-                    n_before += count_bits(leads)
-                    block, i = block_at(source, size, p, e, pad)
-                    valid = valid_mask(p, e)
-                    newlines = mask_eq(block, i, 10) & valid
-                    leads = valid & ~(mask_ge(block, i, 128) & mask_lt(block, i, 192))
-                if newlines != ZERO:
-                    k = lowest_bit(newlines)
-                    newlines &= newlines - ONE
-                    end = p + k
-                    n_at_end = n_before + count_bits(leads & ((ONE << np.uint64(k)) - ONE))
-                else:
-                    last = True
-                    end = e
-                    n_at_end = n_before + count_bits(leads)
+                end, n_at_end, last, search = next_line_feed(source, size, e, pad, search)
                 length = n_at_end - n_at_begin
                 if begin < end:
                     a = first_word_byte(source, begin, end, pages, flags)

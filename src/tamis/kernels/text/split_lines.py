@@ -298,10 +298,7 @@ def line_table(parts: StringBuffers, only_terminal: bool = False, sentences: boo
     `only_terminal`: words and phrases are looked for only in lines that end in an end mark (all that most rules keep).
     Without `sentences` these are not counted. Together they make the table three times as fast.
     """
-    starts = parts.offsets[:-1].astype(np.int64)
-    ends = parts.offsets[1:].astype(np.int64)
-    if parts.validity is not None:
-        ends = np.where(parts.validity, ends, starts)
+    starts, ends = parts.spans()
     doc_ptr = np.zeros(starts.size + 1, np.int64)
     pad = np.zeros(PAD, np.uint8)
     n_lines = np.empty(starts.size, np.int64)

@@ -130,20 +130,6 @@ _UNIQUE = {
 }
 
 
-def spans(parts: StringBuffers, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(starts, ends) of all documents or the chosen ones; null documents are empty."""
-    starts, ends = parts.offsets[:-1].astype(np.int64), parts.offsets[1:].astype(np.int64)
-    if parts.validity is not None:
-        ends = np.where(parts.validity, ends, starts)
-    if rows is not None:
-        starts, ends = starts[rows], ends[rows]
-    if starts.size and not (
-        int(starts.min()) >= 0 and bool((starts <= ends).all()) and int(ends.max()) <= parts.data.size
-    ):
-        raise ValueError(f"text statistics: the offsets of a document are outside the {parts.data.size} bytes of data")
-    return np.ascontiguousarray(starts), np.ascontiguousarray(ends)
-
-
 def statistics(
     parts: StringBuffers,
     wanted: Collection[str],
@@ -156,7 +142,7 @@ def statistics(
     """
     names = set(wanted)
     _check(names)
-    starts, ends = spans(parts, rows)
+    starts, ends = parts.spans(rows)
     needed = names | {source for name in names & _UNIQUE.keys() for source in _UNIQUE[name]}
     grams = {name: _GRAMS[name] for name in names if name in _GRAMS}
     line_names = {*LINE_COUNTS, *PARAGRAPH_COUNTS, *_renamed("gopher_", PARAGRAPH_COUNTS)}

@@ -330,9 +330,8 @@ def word_counts(
 def word_hashes(parts: StringBuffers) -> WordHashes:
     """The words of every document of a column: 24 bytes per word, so for a batch at a time. Null has no words."""
     from tamis.kernels.text.char_counts import char_counts
-    from tamis.kernels.text.text_stats import spans
 
-    starts, ends = spans(parts)
+    starts, ends = parts.spans()
     doc_ptr = np.zeros(starts.size + 1, np.int64)
     np.cumsum(char_counts(parts.data, starts, ends)["words"], out=doc_ptr[1:])
     n_words = int(doc_ptr[-1])

@@ -1,9 +1,10 @@
-"""What the workflows accept beside their own parameters: readers, writers and the names that the original's users know."""
+"""What the workflows accept beside their own parameters: where documents come from, and in which format they go."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
@@ -12,9 +13,7 @@ from tamis.stages.io import Writer, refuse_unknown
 
 if TYPE_CHECKING:
     from tamis.dedup.planning import DedupPlan
-
-# Of the original's GPU memory pools; there is nothing like them here, and the value changes no result.
-GPU_ONLY = ("rmm_pool_size", "spill_memory_limit", "lsh_rmm_pool_size", "lsh_spill_memory_limit", "use_async_memory")
+    from tamis.formats.listing import FileList
 
 
 def absolute(path: str | os.PathLike[str] | Sequence[str]) -> Any:
@@ -24,43 +23,73 @@ def absolute(path: str | os.PathLike[str] | Sequence[str]) -> Any:
     return [os.path.abspath(os.path.expanduser(p)) for p in path]
 
 
-def make_source(
-    input_path: Any,
-    blocksize: str | int | None,
-    extensions: Sequence[str] | None,
-    read_kwargs: Mapping[str, Any] | None,
-) -> Callable[[], ProcessingStage[Any, Any]]:
-    from tamis.stages.text.io.reader import DocumentReader
+@dataclass(frozen=True)
+class Input:
+    """`filetype`: "jsonl", "parquet", or None for both; `more`: other parameters of the reader. `who` begins messages."""
 
-    refuse_unknown("deduplication", "read_kwargs", read_kwargs, ())
-    if not input_path:
-        raise UsageError("deduplication: input_path must name a folder, a glob or files")
-    more: dict[str, Any] = {"blocksize": blocksize} if blocksize is not None else {}
-    if extensions is not None:
-        more["file_extensions"] = list(extensions)
-    return lambda: DocumentReader(input_path, **more)
+    who: str
+    path: Any
+    filetype: str | None = None
+    blocksize: str | int | None = None
+    extensions: Sequence[str] | None = None
+    read_kwargs: Mapping[str, Any] | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        refuse_unknown(self.who, "read_kwargs", self.read_kwargs, ())
+        check_filetype(self.who, "input_filetype", self.filetype)
+
+    def reader(self) -> ProcessingStage[Any, Any]:
+        """A fresh one; every pass has its own."""
+        from tamis.stages.text.io.reader import DocumentReader, JsonlReader, ParquetReader
+
+        if not self.path:
+            raise UsageError(f"{self.who}: input_path must name a folder, a glob or files")
+        kind = {None: DocumentReader, "jsonl": JsonlReader, "parquet": ParquetReader}[self.filetype]
+        more = dict(self.more)
+        if self.blocksize is not None:
+            more["blocksize"] = self.blocksize
+        if self.extensions is not None:
+            more["file_extensions"] = list(self.extensions)
+        return kind(self.path, **more)
+
+    def suffixes(self) -> tuple[str, ...]:
+        """Accepted endings of file names."""
+        partitioning: Any = self.reader().decompose()[0]  # type: ignore[attr-defined]
+        accepted: tuple[str, ...] = partitioning.suffixes()
+        return accepted
+
+    def writer(self, output: str, filetype: str | None, extension: str | None = None, **more: Any) -> WriterFactory:
+        """Makes writers in the format of the input, or the one named. Parameters are checked now."""
+        from tamis.stages.text.io.formats import output_format
+        from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
+
+        check_filetype(self.who, "output_filetype", filetype)
+        is_parquet, found = output_format(self.path, self.suffixes())
+        if filetype is not None and is_parquet != (filetype == "parquet"):
+            is_parquet, found = filetype == "parquet", filetype
+        kind = ParquetWriter if is_parquet else JsonlWriter
+        kind(output, file_extension=extension or found, **more)
+        return lambda: kind(output, file_extension=extension or found, **more)
+
+    def files(self) -> FileList:
+        from tamis.formats.listing import list_files
+
+        return list_files(self.path, self.suffixes())
+
+    def plan(self, bands: int, rows: int, per_pass: int | None, memory: Any, work: str) -> DedupPlan:
+        from tamis.dedup import planning
+        from tamis.memory.budget import find_budget
+
+        files = self.files()
+        paths = [os.fsdecode(p) for p in files.paths]
+        budget = find_budget(memory, os.environ).bytes
+        return planning.make_plan(paths, list(files.sizes), bands, rows, per_pass, budget, work)
 
 
-def make_writer(input_path: Any, output: str, filetype: str | None) -> Callable[[], Writer]:
-    """A writer in the format of the input, or the one named."""
-    from tamis.stages.text.io.formats import output_format
-    from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
+WriterFactory = Callable[[], Writer]
 
+
+def check_filetype(who: str, name: str, filetype: str | None) -> None:
     if filetype not in (None, "jsonl", "parquet"):
-        raise UsageError(f"deduplication: output_filetype must be 'jsonl' or 'parquet', got {filetype!r}")
-    is_parquet, extension = output_format(input_path)
-    if filetype is not None and is_parquet != (filetype == "parquet"):
-        is_parquet, extension = filetype == "parquet", filetype
-    return lambda: ParquetWriter(output) if is_parquet else JsonlWriter(output, file_extension=extension)
-
-
-def make_plan(input_path: Any, bands: int, rows: int, per_pass: int | None, memory: Any, work: str) -> DedupPlan:
-    from tamis.dedup import planning
-    from tamis.formats.listing import list_files
-    from tamis.memory.budget import find_budget
-    from tamis.stages.file_partitioning import FilePartitioningStage
-
-    files = list_files(input_path, FilePartitioningStage(input_path).suffixes())
-    paths = [os.fsdecode(p) for p in files.paths]
-    budget = find_budget(memory, os.environ).bytes
-    return planning.make_plan(paths, list(files.sizes), bands, rows, per_pass, budget, work)
+        raise UsageError(f"{who}: {name} must be 'jsonl' or 'parquet', got {filetype!r}")

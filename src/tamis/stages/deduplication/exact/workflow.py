@@ -11,7 +11,7 @@ from tamis.sizes import parse_fraction
 from tamis.stages.deduplication.against import index_options
 from tamis.stages.deduplication.exact.hashing import DocumentHashes
 from tamis.stages.deduplication.normalization import NORMALIZATION_VERSION
-from tamis.stages.deduplication.options import absolute, make_plan, make_source, make_writer
+from tamis.stages.deduplication.options import Input, absolute
 
 if TYPE_CHECKING:
     from tamis.dedup.planning import DedupPlan
@@ -60,6 +60,17 @@ class ExactDeduplicationWorkflow:
         self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
         self._keys()
         self._index()
+        self._input()
+
+    def _input(self) -> Input:
+        return Input(
+            "ExactDeduplicationWorkflow",
+            self.input_path,
+            self.input_filetype,
+            self.input_blocksize,
+            self.input_file_extensions,
+            self.read_kwargs,
+        )
 
     def _index(self) -> dict[str, Any]:
         return index_options("ExactDeduplicationWorkflow", self.index_path, self.against, self.append)
@@ -71,10 +82,10 @@ class ExactDeduplicationWorkflow:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
         from tamis.dedup.workflow import Passes, Workflow
 
-        source = make_source(self.input_path, self.input_blocksize, self.input_file_extensions, self.read_kwargs)
-        writer = make_writer(self.input_path, self.output_path, self.output_filetype) if self.perform_removal else None
+        source = self._input().reader
+        writer = self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None
         identity = {
-            "input": self.input_path, "text_field": self.text_field, "normalize_text": str(self._keys().normalize_text),
+            "input": self.input_path, "input_filetype": self.input_filetype, "text_field": self.text_field, "normalize_text": str(self._keys().normalize_text),
             "normalization_version": NORMALIZATION_VERSION, "keep": self.keep, "keep_by": self.keep_by,
             "perform_removal": self.perform_removal,
         }  # fmt: skip
@@ -89,4 +100,4 @@ class ExactDeduplicationWorkflow:
 
     def plan(self, memory: str | int | None = None) -> DedupPlan:
         """What a run would take, from a small sample. Nothing is written."""
-        return make_plan(self.input_path, 0, 0, None, memory, self.output_path)
+        return self._input().plan(0, 0, None, memory, self.output_path)

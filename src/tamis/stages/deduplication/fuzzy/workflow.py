@@ -11,7 +11,7 @@ from tamis.sizes import parse_fraction
 from tamis.stages.deduplication.against import SignedSketches, index_options
 from tamis.stages.deduplication.fuzzy.sketching import CandidateTexts, DocumentSketches, Sketch
 from tamis.stages.deduplication.normalization import NORMALIZATION_VERSION, check_mode
-from tamis.stages.deduplication.options import absolute, make_plan, make_source, make_writer
+from tamis.stages.deduplication.options import Input, absolute
 
 if TYPE_CHECKING:
     from tamis.dedup.planning import DedupPlan
@@ -74,10 +74,21 @@ class FuzzyDeduplicationWorkflow:
         elif self.threshold is not None:
             self.threshold = parse_fraction(self.threshold, "threshold")
         self._stage(0, self.num_bands)
+        self._input()
         if self._index()["index"] is not None and n is not None and n < self.num_bands:
             raise UsageError(
                 "bands_per_iteration: an index holds all bands, so they are made in one pass; leave it out"
             )
+
+    def _input(self) -> Input:
+        return Input(
+            "FuzzyDeduplicationWorkflow",
+            self.input_path,
+            self.input_filetype,
+            self.input_blocksize,
+            self.input_file_extensions,
+            self.read_kwargs,
+        )
 
     def _index(self) -> dict[str, Any]:
         return index_options("FuzzyDeduplicationWorkflow", self.index_path, self.against, self.append)
@@ -108,7 +119,7 @@ class FuzzyDeduplicationWorkflow:
         s = self.sketch()
         mode = check_mode("fuzzy deduplication", self.normalize_text)
         identity = {
-            "input": self.input_path, "text_field": self.text_field, "normalize_text": mode, "sketch": vars(s).copy(),
+            "input": self.input_path, "input_filetype": self.input_filetype, "text_field": self.text_field, "normalize_text": mode, "sketch": vars(s).copy(),
             "normalization_version": NORMALIZATION_VERSION, "threshold": self.threshold, "min_shingles": self.min_shingles,
             "keep": self.keep, "keep_by": self.keep_by, "perform_removal": self.perform_removal,
             "bands_per_iteration": self.bands_per_iteration,
@@ -118,7 +129,7 @@ class FuzzyDeduplicationWorkflow:
         how = {"normalize_text": mode, "normalization_version": NORMALIZATION_VERSION, **vars(s)}
         return Passes(
             "fuzzy deduplication",
-            make_source(self.input_path, self.input_blocksize, self.input_file_extensions, self.read_kwargs),
+            self._input().reader,
             [],
             self.output_path,
             {
@@ -130,7 +141,7 @@ class FuzzyDeduplicationWorkflow:
                 "text_field": self.text_field,
                 "normalize_text": mode,
             },
-            make_writer(self.input_path, self.output_path, self.output_filetype) if self.perform_removal else None,
+            self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None,
             texts=(lambda places: CandidateTexts(places, self.text_field, mode))
             if self.threshold is not None
             else None,
@@ -151,8 +162,7 @@ class FuzzyDeduplicationWorkflow:
 
     def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
         """What a run would take, from a small sample. Nothing is written."""
-        return make_plan(
-            self.input_path,
+        return self._input().plan(
             self.num_bands,
             self.minhashes_per_band,
             self.bands_per_iteration,

@@ -11,7 +11,7 @@ from tamis.sizes import parse_fraction
 from tamis.stages.deduplication.lines.cutting import CutUnits
 from tamis.stages.deduplication.lines.hashing import UnitHashes, check_count
 from tamis.stages.deduplication.lines.keys import KEYS_VERSION
-from tamis.stages.deduplication.options import absolute, make_source, make_writer
+from tamis.stages.deduplication.options import Input, absolute
 
 if TYPE_CHECKING:
     from tamis.dedup.workflow import DedupResult
@@ -59,6 +59,17 @@ class LineDeduplicationWorkflow:
                 f"line deduplication: cut_field must be another field than the text, got {self.cut_field!r}"
             )
         self._keys()
+        self._input()
+
+    def _input(self) -> Input:
+        return Input(
+            "LineDeduplicationWorkflow",
+            self.input_path,
+            self.input_filetype,
+            self.input_blocksize,
+            self.input_file_extensions,
+            self.read_kwargs,
+        )
 
     def _keys(self) -> UnitHashes:
         return UnitHashes(self.text_field, self.unit, self.normalize_text, self.min_chars)
@@ -67,11 +78,11 @@ class LineDeduplicationWorkflow:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
         from tamis.dedup.workflow import Passes, Workflow
 
-        source = make_source(self.input_path, self.input_blocksize, self.input_file_extensions, self.read_kwargs)
-        writer = make_writer(self.input_path, self.output_path, self.output_filetype) if self.perform_removal else None
+        source = self._input().reader
+        writer = self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None
         rule = {"min_count": self.min_count, "keep_first": self.keep_first}
         identity = {
-            "input": self.input_path, "text_field": self.text_field, "unit": self.unit, "normalize_text": self.normalize_text,
+            "input": self.input_path, "input_filetype": self.input_filetype, "text_field": self.text_field, "unit": self.unit, "normalize_text": self.normalize_text,
             "keys_version": KEYS_VERSION, "min_chars": self.min_chars, **rule, "min_left_chars": self.min_left_chars,
             "cut_field": self.cut_field, "perform_removal": self.perform_removal,
         }  # fmt: skip

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
-from tamis.stages.base import ProcessingStage
 from tamis.stages.deduplication.ids import TextDuplicatesRemovalStage, check_field
-from tamis.stages.deduplication.options import absolute
-from tamis.stages.io import Writer, check_fields, refuse_unknown
+from tamis.stages.deduplication.options import Input, WriterFactory, absolute, check_filetype
+from tamis.stages.io import check_fields, refuse_unknown
 
 if TYPE_CHECKING:
     from tamis.dedup.workflow import DedupResult
@@ -66,9 +65,7 @@ class TextDuplicatesRemovalWorkflow:
         check_field("duplicate_id_field", self.duplicate_id_field)
         self.input_fields = check_fields(_WHO, self.input_fields)
         self.output_fields = check_fields(_WHO, self.output_fields)
-        for name, value in (("input_filetype", self.input_filetype), ("output_filetype", self.output_filetype)):
-            if value not in (None, "jsonl", "parquet"):
-                raise UsageError(f"{_WHO}: {name} must be 'jsonl' or 'parquet', got {value!r}")
+        check_filetype(_WHO, "output_filetype", self.output_filetype)
         refuse_unknown(_WHO, "input_kwargs", self.input_kwargs, ())
         refuse_unknown(_WHO, "duplicate_id_read_kwargs", self.duplicate_id_read_kwargs, ())
         for name in ("id_generator_path", "id_generator_storage_options"):
@@ -93,27 +90,21 @@ class TextDuplicatesRemovalWorkflow:
             if os.path.commonpath([path, self.output_path]) == self.output_path:
                 raise UsageError(f"{_WHO}: {path} lies in the output {self.output_path}; give another output_path")
 
-    def _source(self) -> Callable[[], ProcessingStage[Any, Any]]:
-        from tamis.stages.text.io.reader import DocumentReader, JsonlReader, ParquetReader
+    def _input(self) -> Input:
+        more = {"fields": self.input_fields, "limit": self.input_task_limit}
+        more["files_per_partition"] = self.input_files_per_partition
+        return Input(
+            _WHO, self.input_path, self.input_filetype, self.input_blocksize, self.input_file_extensions, more=more
+        )
 
-        kind = {None: DocumentReader, "jsonl": JsonlReader, "parquet": ParquetReader}[self.input_filetype]
-        more: dict[str, Any] = {"fields": self.input_fields, "limit": self.input_task_limit}
-        more |= {"files_per_partition": self.input_files_per_partition, "blocksize": self.input_blocksize}
-        if self.input_file_extensions is not None:
-            more["file_extensions"] = list(self.input_file_extensions)
-        return lambda: kind(self.input_path, **more)
-
-    def _writer(self) -> Callable[[], Writer]:
-        from tamis.stages.text.io.formats import output_format
-        from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
-
-        is_parquet, extension = output_format(self.input_path)
-        if self.output_filetype is not None and is_parquet != (self.output_filetype == "parquet"):
-            is_parquet, extension = self.output_filetype == "parquet", self.output_filetype
-        make = ParquetWriter if is_parquet else JsonlWriter
-        extension = self.output_file_extension or extension
-        make(self.output_path, extension, self.output_kwargs, self.output_fields)
-        return lambda: make(self.output_path, extension, self.output_kwargs, self.output_fields)
+    def _writer(self) -> WriterFactory:
+        return self._input().writer(
+            self.output_path,
+            self.output_filetype,
+            self.output_file_extension,
+            write_kwargs=self.output_kwargs,
+            fields=self.output_fields,
+        )
 
     def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. Goes on where it was stopped."""
@@ -127,7 +118,13 @@ class TextDuplicatesRemovalWorkflow:
             "drop_id_field": self.drop_id_field, "limit": self.input_task_limit,
         }  # fmt: skip
         passes = Passes(
-            "removal of listed duplicates", self._source(), [], self.output_path, {}, self._writer(), identity=identity
+            "removal of listed duplicates",
+            self._input().reader,
+            [],
+            self.output_path,
+            {},
+            self._writer(),
+            identity=identity,
         )
         if self.output_mode == "overwrite":
             settings.setdefault("fresh", True)

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def output_format(source: Any) -> tuple[bool, str]:
-    """(whether Parquet, extension): that of the input files where they agree; JSONL for a mix of formats, plain for one of codecs."""
+def output_format(source: Any, accepted: Sequence[str] | None = None) -> tuple[bool, str]:
+    """(whether Parquet, extension): that of the input files where they agree; JSONL for a mix of formats, plain for one of codecs.
+
+    `accepted`: the endings of file names that are read, by default all that Tamis knows.
+    """
     from tamis.formats.listing import list_files
     from tamis.stages.file_partitioning import FilePartitioningStage
 
-    stage = FilePartitioningStage(source)
-    files = list_files(source, stage.suffixes())
-    suffixes = {_suffix(os.fsdecode(path), stage.suffixes()) for path in files.paths}
+    accepted = FilePartitioningStage(source).suffixes() if accepted is None else tuple(accepted)
+    files = list_files(source, accepted)
+    suffixes = {_suffix(os.fsdecode(path), accepted) for path in files.paths}
     if suffixes == {".parquet"}:
         return True, "parquet"
     codecs = {suffix.rpartition(".")[2] for suffix in suffixes if suffix.count(".") == 2}

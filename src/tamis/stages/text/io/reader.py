@@ -62,6 +62,7 @@ class JsonlReader(CompositeStage[EmptyTask, DocumentBatch]):
     limit: int | None = None
     name: str = "jsonl_reader"
     _stage: type[JsonlReaderStage] = field(default=JsonlReaderStage, init=False, repr=False)
+    checked: bool = field(default=False, init=False, repr=False)  # as in Reader
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -70,6 +71,8 @@ class JsonlReader(CompositeStage[EmptyTask, DocumentBatch]):
         self.decompose()
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        reader = self._stage(self.fields, self.read_kwargs)
+        reader.checked = self.checked
         return [
             FilePartitioningStage(
                 self.file_paths,
@@ -79,7 +82,7 @@ class JsonlReader(CompositeStage[EmptyTask, DocumentBatch]):
                 storage_options=self.storage_options,
                 limit=self.limit,
             ),
-            self._stage(self.fields, self.read_kwargs),
+            reader,
         ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tamis.stages.deduplication.options import absolute, make_source, make_writer
+from tamis.stages.deduplication.options import Input, absolute
 from tamis.stages.text.modules.joiner import DocumentJoiner
 
 if TYPE_CHECKING:
@@ -50,13 +50,14 @@ class DocumentJoinWorkflow:
         from tamis.dedup.joining import Joining
         from tamis.dedup.workflow import Passes
 
+        source = Input("DocumentJoinWorkflow", self.input_path, None, self.input_blocksize, self.input_file_extensions)
         passes = Passes(
             "join",
-            make_source(self.input_path, self.input_blocksize, self.input_file_extensions, None),
+            source.reader,
             [],
             self.output_path,
             {},
-            make_writer(self.input_path, self.output_path, self.output_filetype),
+            source.writer(self.output_path, self.output_filetype),
             identity=asdict(self),
         )
         return Joining(passes, self._joiner(), settings, progress, executor).run()

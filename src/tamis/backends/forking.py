@@ -1,0 +1,199 @@
+"""A process that forks others on request: messages with file descriptors in, children forked, their ends told.
+
+The forking server (forkserver.py) and the nursery (nursery.py) are both made of it; they differ in what a child becomes.
+Forking is safe because such a process has one thread. Children die with it, and it dies with whoever started it.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_HEAD = struct.Struct("<I")
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent is gone."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def name_process(name: str) -> None:
+    """What `top` and `ps -o comm` show; 15 characters at most."""
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as file:
+        file.write(name)
+
+
+def send_request(sock: socket.socket, message: dict[str, Any], fds: list[int]) -> None:
+    """The other side of `Requests`: a message with file descriptors. A peer that is gone is noticed elsewhere."""
+    data = json.dumps(message).encode()
+    with contextlib.suppress(OSError):
+        socket.send_fds(sock, [_HEAD.pack(len(data)) + data], fds)
+
+
+class Requests:
+    """Messages with file descriptors from the process that started this one."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._data = bytearray()
+        self._fds: list[int] = []
+
+    def send(self, message: dict[str, Any]) -> None:
+        data = json.dumps(message).encode()
+        with contextlib.suppress(OSError):
+            self.sock.sendall(_HEAD.pack(len(data)) + data)
+
+    def receive(self, block: bool) -> bool:
+        """Read what is there, with file descriptors. False when the other side is gone."""
+        flags = 0 if block else socket.MSG_DONTWAIT
+        try:
+            data, ancillary, _, _ = self.sock.recvmsg(1 << 16, socket.CMSG_SPACE(64 * 4), flags)
+        except BlockingIOError:
+            return True
+        for level, kind, raw in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds = array.array("i")
+                fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
+                self._fds.extend(fds)
+        self._data += data
+        return bool(data)
+
+    def take(self, n_bytes: int) -> bytes:
+        """So many bytes, waiting for them; ends the process when the other side is gone."""
+        while len(self._data) < n_bytes:
+            if not self.receive(block=True):
+                os._exit(0)
+        data = bytes(self._data[:n_bytes])
+        del self._data[:n_bytes]
+        return data
+
+    def take_message(self) -> dict[str, Any]:
+        """The next message, waiting for it."""
+        (size,) = _HEAD.unpack(self.take(_HEAD.size))
+        message: dict[str, Any] = json.loads(self.take(size))
+        return message
+
+    def next_message(self) -> dict[str, Any] | None:
+        """The next message, if it is here already."""
+        if len(self._data) < _HEAD.size:
+            return None
+        (size,) = _HEAD.unpack_from(self._data)
+        return self.take_message() if len(self._data) >= _HEAD.size + size else None
+
+    def take_fd(self) -> int:
+        return self._fds.pop(0)
+
+
+class Forker:
+    """Forks a child for every message {"child": number, ...} with one file descriptor; the child runs `become(message, fd)`.
+
+    Tells {"type": "forked", "child", "pid"} and, when it has ended, {"type": "exit", "child", "pid", "code"}.
+    """
+
+    def __init__(self, requests: Requests, become: Callable[[dict[str, Any], int], int]) -> None:
+        self._requests, self._become = requests, become
+        self._children: dict[int, int] = {}  # pid -> number
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
+        os.set_blocking(self._wake_read, False)
+
+    def serve(self) -> int:
+        """Until the other side is gone."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        while True:
+            select.select([self._requests.sock.fileno(), self._wake_read], [], [], 5.0)
+            with contextlib.suppress(BlockingIOError):
+                while os.read(self._wake_read, 4096):
+                    pass
+            self._reap()
+            if not self._requests.receive(block=False):
+                return 0
+            while (message := self._requests.next_message()) is not None:
+                self._fork(message, self._requests.take_fd())
+
+    def _reap(self) -> None:
+        while self._children:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            child = self._children.pop(pid, None)
+            if child is not None:
+                code = os.waitstatus_to_exitcode(status)
+                self._requests.send({"type": "exit", "child": child, "pid": pid, "code": code})
+
+    def _fork(self, message: dict[str, Any], fd: int) -> None:
+        pid = os.fork()
+        if pid:
+            os.close(fd)
+            self._children[pid] = int(message["child"])
+            self._requests.send({"type": "forked", "child": message["child"], "pid": pid})
+            return
+        status = 1
+        try:
+            self._leave()
+            status = self._become(message, fd)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(status)
+
+    def _leave(self) -> None:
+        """What a fresh child must not share with this process."""
+        parent = os.getppid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        die_with_parent(parent)
+        self._requests.sock.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+
+def enter(sys_path: list[str], folder: str, log: str) -> None:
+    """Take over the caller's import path and folder; everything printed goes to the log."""
+    sys.path[:] = sys_path
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.close(out)
+
+
+def settle() -> dict[str, int]:
+    """After loading, before the first fork: nothing is collected any more, and pages needed once are given back."""
+    import gc
+
+    from tamis.memory import meter
+    from tamis.memory.pages import drop_clean_pages
+
+    gc.collect()
+    gc.freeze()
+    drop_clean_pages()
+    status = meter.status() or {}
+    return {
+        "anon_bytes": status.get("RssAnon", 0), "data_bytes": status.get("VmData", 0), "pss_bytes": meter.pss() or 0,
+        "peak_bytes": status.get("VmHWM", 0), "threads": status.get("Threads", 1),
+    }  # fmt: skip

@@ -1,0 +1,213 @@
+"""The nursery: one process with all libraries loaded, from which the forking servers of several passes are forked.
+
+A workflow of several passes would otherwise load numpy, Arrow, numba and the kernels once for every pass and once for every
+step between them, 0.5 to 1 s each. The nursery itself never sees a job: each server is a fork, and its memory goes with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tamis.backends.forking import Forker, Requests, die_with_parent, enter, name_process, send_request, settle
+from tamis.engine.channel import Channel
+from tamis.errors import WorkerError
+from tamis.memory import meter
+from tamis.memory.release import hygiene_env
+
+_START = "import sys; sys.path.insert(0, sys.argv[3]); from tamis.backends.nursery import main; sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))"
+_MAX_STARTS = 20
+_CALLS = {"solver": "tamis.dedup.solver"}  # what may be called in a child: `main(arguments)` of these modules
+
+
+class Child:
+    """A process forked by the nursery, to whoever asked for it: like subprocess.Popen, as far as that is needed."""
+
+    def __init__(self, nursery: Nursery, number: int) -> None:
+        self._nursery, self._number = nursery, number
+        self.pid = 0
+        self.returncode: int | None = None
+
+    def kill(self) -> None:
+        if self.pid and self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        self._nursery._pump(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status, as in subprocess: negative for a signal."""
+        deadline_s = None if timeout is None else time.monotonic() + timeout
+        while self.returncode is None:
+            left_s = 1.0 if deadline_s is None else deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise subprocess.TimeoutExpired("a process of the nursery", timeout or 0.0)
+            self._nursery._pump(min(left_s, 1.0))
+        return self.returncode
+
+
+class Nursery:
+    """Starts with its first use. `modules` are imported in it, for what will be called there."""
+
+    def __init__(self, log: str, modules: Sequence[str] = ()) -> None:
+        self._log, self._modules = log, list(modules)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._children: dict[int, Child] = {}
+        self._groups: set[str] = set()
+        self._n_children = self._n_starts = 0
+        self._is_up = False
+
+    def start(self, groups: Sequence[str] = ()) -> None:
+        """Begin to load the libraries and these groups of kernels, without waiting for the end of it."""
+        self._groups |= set(groups)
+        if self._channel is None or self._channel.closed:
+            self._open()
+
+    def ready(self, groups: Sequence[str] = ()) -> None:
+        """Have it running; what was not loaded by then, children load for themselves."""
+        self.start(groups)
+        while not self._is_up:
+            assert self._channel is not None
+            assert self._process is not None
+            if self._channel.receive() is not None:
+                self._is_up = True
+            elif self._process.wait() != -signal.SIGKILL:
+                raise WorkerError(
+                    f"the process that forks the others died while starting; the end of its log:\n{self.log_tail()}"
+                )
+            else:
+                self._open()  # killed from outside: it is not to blame
+
+    @property
+    def pss_bytes(self) -> int:
+        return (meter.pss(self._process.pid) or 0) if self._process is not None else 0
+
+    def spawn(self) -> tuple[socket.socket, Child]:
+        """A forking server, waiting for its job on the socket (forkserver.serve)."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            return ours, self._fork({"do": "serve"}, theirs.fileno())
+        finally:
+            theirs.close()
+
+    def call(self, name: str, arguments: Sequence[str], stdout: int) -> Child:
+        """Run `main(arguments)` of one of the modules in _CALLS, with its output into this file descriptor."""
+        return self._fork({"do": "call", "name": name, "arguments": list(arguments)}, stdout)
+
+    def log_tail(self) -> str:
+        try:
+            with open(self._log, "rb") as file:
+                file.seek(max(0, os.path.getsize(self._log) - 4000))
+                return file.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._process is not None:
+            try:
+                self._process.wait(timeout=2)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    # -- inside -----------------------------------------------------------------------------------------------------------
+    def _open(self) -> None:
+        self._n_starts += 1
+        if self._n_starts > _MAX_STARTS:
+            raise WorkerError(f"the process that forks the others died {_MAX_STARTS} times; see {self._log}")
+        self.close()
+        self._is_up = False
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _START, str(theirs.fileno()), str(os.getpid()), source],
+                pass_fds=[theirs.fileno()], env=hygiene_env(os.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        theirs.close()
+        self._channel = Channel(ours)
+        self._channel.send(
+            {
+                "sys_path": [p for p in sys.path if p] or [os.getcwd()], "cwd": os.getcwd(), "log": self._log,
+                "groups": sorted(self._groups), "modules": self._modules,
+            }
+        )  # fmt: skip
+
+    def _fork(self, message: dict[str, Any], fd: int) -> Child:
+        self.ready()
+        assert self._channel is not None
+        self._n_children += 1
+        child = self._children[self._n_children] = Child(self, self._n_children)
+        send_request(self._channel.sock, {"child": self._n_children, **message}, [fd])
+        while not child.pid and child.returncode is None:
+            self._pump(1.0)
+        return child
+
+    def _pump(self, timeout_s: float) -> None:
+        """Take in what the process says; when it is gone, so are all its children."""
+        if self._channel is None or self._channel.closed:
+            self._all_gone()
+            return
+        if timeout_s > 0:
+            select.select([self._channel], [], [], timeout_s)
+        for message in self._channel.poll():
+            child = self._children.get(message["child"])
+            if child is None:
+                continue
+            if message["type"] == "forked":
+                child.pid = message["pid"]
+            else:
+                child.returncode = message["code"]
+                del self._children[message["child"]]
+        if self._channel.closed:
+            self._all_gone()
+
+    def _all_gone(self) -> None:
+        for child in self._children.values():
+            child.returncode = -signal.SIGKILL
+        self._children.clear()
+
+
+# -- the process itself ---------------------------------------------------------------------------------------------------
+def main(fd: int, parent: int) -> int:
+    name_process("tamis-nursery")
+    die_with_parent(parent)
+    requests = Requests(socket.socket(fileno=fd))
+    hello = requests.take_message()
+    enter(hello["sys_path"], hello["cwd"], hello["log"])
+    from tamis.backends.preload import load_libraries
+
+    load_libraries(hello["groups"])
+    for name in hello["modules"]:
+        importlib.import_module(name)
+    requests.send({"type": "up", **settle()})
+    return Forker(requests, _become).serve()
+
+
+def _become(message: dict[str, Any], fd: int) -> int:
+    if message["do"] == "serve":
+        from tamis.backends.forkserver import serve
+
+        return serve(socket.socket(fileno=fd))
+    name_process(f"tamis-{message['name']}")
+    os.dup2(fd, 1)
+    os.close(fd)
+    called: int = importlib.import_module(_CALLS[message["name"]]).main(message["arguments"])
+    return called

@@ -1,0 +1,166 @@
+"""What a deduplication is expected to take, what it took, and the record of its settings. Imports nothing heavy.
+
+As for a run (engine/expectation.py), with the plan's own formulas instead of partition models: `fixed_bytes` of the conditions is the
+planned peak, `handover_bytes` the planned scratch. Kept in `<run dir>/dedup_prediction.json`; measured runs go to the machine profile
+under a key made of the parameters. Observing must never hurt: what cannot be read or written is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tamis.dedup.notes import read_json, write_json
+from tamis.errors import TamisError
+from tamis.memory import profiles, starting
+from tamis.memory.forecast import MAX_RUNS, Conditions, Forecast, Interval, Measured, predict, runs_of
+
+if TYPE_CHECKING:
+    from tamis.dedup.planning import DedupPlan
+    from tamis.dedup.workflow import Workflow
+
+FILE = "dedup_prediction.json"
+_IN_KEY = ("sketch", "threshold", "perform_removal")  # what decides how much work there is; the rest changes little
+# A pass over documents: supervisor, forking server and two workers with their partitions, measured (docs/benchmarks-dedup.md).
+_PASS_BYTES = 200_000_000
+_WORKER_BYTES = 25_000_000
+_MORE_PASSES = 0.6  # of the whole, for each further pass that makes keys
+
+
+def profile_key(name: str, identity: Mapping[str, Any]) -> str:
+    """Of the parameters; what is deduplicated does not count."""
+    kept = {k: identity[k] for k in _IN_KEY if k in identity}
+    text = json.dumps([name, kept], sort_keys=True, default=str)
+    return "dedup-" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def conditions(plan: DedupPlan, n_workers: int, decoded_bytes: int) -> Conditions:
+    from tamis.dedup.workflow import SOLVER_BASE_BYTES
+
+    peak = max(_PASS_BYTES + _WORKER_BYTES * n_workers, SOLVER_BASE_BYTES + plan.decision_bytes)
+    return Conditions(
+        budget_bytes=plan.budget_bytes, n_workers=n_workers, fixed_bytes=min(peak, plan.budget_bytes), worker_bytes=0,
+        cap_bytes=plan.budget_bytes, input_bytes=plan.input_bytes, decoded_bytes=decoded_bytes, max_block_bytes=32 << 20,
+        handover_bytes=plan.scratch_bytes,
+    )  # fmt: skip
+
+
+def forecast(
+    plan: DedupPlan, asked: Conditions, past: list[Measured], *, elsewhere: bool = False, nodes: int = 1
+) -> Forecast:
+    rate = starting.DEDUP_RATES["fuzzy" if plan.n_bands else "exact"]
+    passes = 1 + _MORE_PASSES * (plan.n_key_passes - 1)
+    found = predict(asked, [], past, passes / rate / 1e6, elsewhere=elsewhere, nodes=nodes)
+    if past:
+        return found
+    expected = float(plan.scratch_bytes)
+    return replace(found, scratch_bytes=Interval(expected / 2, expected, expected * 2))
+
+
+class DedupExpectation:
+    """`begin` before the first pass, `end` after the last."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self._workflow = workflow
+        self._key = profile_key(workflow.passes.name, workflow.passes.identity)
+        self._plan: DedupPlan | None = None
+        self._asked: Conditions | None = None
+        self.prediction: dict[str, Any] = {}
+
+    def begin(self) -> None:
+        with contextlib.suppress(TamisError, OSError, KeyError, ValueError, TypeError):
+            self._predict()
+
+    def _predict(self) -> None:
+        from tamis.dedup.planning import make_plan
+        from tamis.engine.expectation import as_prediction, basis_of
+        from tamis.engine.inputs import find_inputs
+        from tamis.engine.job import make_job
+        from tamis.pipeline import Pipeline
+
+        w = self._workflow
+        sketch = w.passes.identity.get("sketch") or {}
+        job = make_job(w.passes.name, Pipeline(w.passes.name, stages=[w.passes.source()]).build())
+        files = find_inputs(job, None, None, w.work).files
+        self._plan = make_plan(
+            files.paths, files.sizes, int(sketch.get("bands", 0)), int(sketch.get("rows", 0)),
+            w.passes.identity.get("bands_per_iteration"), w._budget_bytes(), w.work,
+        )  # fmt: skip
+        workers = w.settings.get("workers") or len(os.sched_getaffinity(0))
+        self._asked = conditions(self._plan, int(workers), starting.decoded_bytes(files.paths, files.sizes))
+        past = runs_of(profiles.load(self._key))
+        found = forecast(self._plan, self._asked, past)
+        self.prediction = as_prediction(found, self._asked, basis_of(past))
+        write_json(os.path.join(w.run_dir, FILE), self.prediction)
+
+    def end(self, seconds: float, summary: Mapping[str, Any], removed: Any) -> None:
+        """`removed`: the result of the last pass, None where nothing is removed."""
+        with contextlib.suppress(TamisError, OSError, KeyError, ValueError, TypeError):
+            self._compare(seconds, summary, removed)
+        with contextlib.suppress(TamisError, OSError, KeyError, ValueError, TypeError):
+            self._note(summary)
+
+    def _compare(self, seconds: float, summary: Mapping[str, Any], removed: Any) -> None:
+        from tamis.engine.expectation import compared
+
+        if self._asked is None:
+            return
+        w = self._workflow
+        read = removed.ledger.read_bytes if removed is not None else self._asked.decoded_bytes
+        written = removed.ledger.written_bytes if removed is not None else 0
+        took = Measured(
+            replace(self._asked, decoded_bytes=read), w.peak_bytes, round(seconds, 3), round(seconds * self._asked.n_workers, 3), 0.0,
+            w.scratch_bytes, written, int(summary.get("n_documents", 0)), 0, time.time(), True,
+        )  # fmt: skip
+        self.prediction = compared(self.prediction, took)
+        write_json(os.path.join(w.run_dir, FILE), self.prediction)
+        earlier = [m.to_dict() for m in runs_of(profiles.load(self._key))]
+        profiles.save(
+            self._key, {"name": w.passes.name, "segments": [], "runs": [*earlier, took.to_dict()][-MAX_RUNS:]}
+        )
+
+    def _note(self, summary: Mapping[str, Any]) -> None:
+        """Beside the settings of the last pass in settings.json: those of the deduplication itself."""
+        from tamis.dedup.workflow import SOLVER_BASE_BYTES
+        from tamis.engine.settings import Record
+
+        w, plan = self._workflow, self._plan
+        path = os.path.join(w.run_dir, "settings.json")
+        record = Record(list((read_json(path) or {}).get("settings", [])))
+        room = w._solver_room()
+        record.note(
+            "room of the deciding process", room, "default",
+            "for keys and groups: a fixed share of the budget once the process itself is in memory; larger sets are decided in parts",
+            {"budget_bytes": w._budget_bytes(), "process_bytes": SOLVER_BASE_BYTES},
+        )  # fmt: skip
+        n = int(summary.get("n_documents", 0))
+        if plan is not None:
+            record.note(
+                "parts of the key space", plan.n_parts_per_band, "adaptation",
+                "so many that the keys of one part of one band fit into that room",
+                {"n_documents": n, "planned_documents": plan.n_documents, "decision_bytes": plan.decision_bytes},
+            )  # fmt: skip
+        chosen = w._told("chosen.json")
+        if plan is not None and plan.n_bands:
+            asked = w.passes.identity.get("bands_per_iteration")
+            record.note(
+                "bands per pass", int(chosen or plan.bands_per_pass), "user" if asked else "adaptation",
+                "as asked for" if asked else "as many as half of the free disk can hold: fewer take more passes over the input",
+                {
+                    "bands": plan.n_bands, "passes": plan.n_key_passes, "scratch_bytes": w.scratch_bytes, "free_bytes": plan.free_bytes,
+                    "published_guide": starting.fuzzy_bands(plan.input_bytes).bands_per_iteration,
+                },
+            )  # fmt: skip
+        record.note(
+            "scratch of the keys",
+            w.scratch_bytes,
+            "adaptation",
+            "the most that keys and candidates took on the disk at once",
+        )
+        write_json(path, {"settings": record.entries})

@@ -1,0 +1,72 @@
+"""What a deduplication is expected to take, what it took, and its settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tamis.cli.plan_dedup import _identity
+from tamis.dedup.expected import conditions, forecast, profile_key
+from tamis.dedup.planning import DedupPlan
+from tamis.memory import profiles
+from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
+from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
+
+MB = 10**6
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TAMIS_PROFILES", "on")
+    monkeypatch.setenv("TAMIS_PROFILE_DIR", str(tmp_path / "profiles"))
+    (tmp_path / "in").mkdir()
+    lines = "".join(json.dumps({"id": i, "text": f"document {i % 900} " * 20}) + "\n" for i in range(1000))
+    (tmp_path / "in/a.jsonl").write_text(lines)
+    return tmp_path
+
+
+def read(place: Path, name: str) -> Any:
+    return json.loads((place / "out/_tamis" / name).read_text())
+
+
+def test_exact(place: Path) -> None:
+    workflow = ExactDeduplicationWorkflow(str(place / "out"), str(place / "in"))
+    result = workflow.run(memory="600MB")
+    assert result.n_duplicates == 100
+    found = read(place, "dedup_prediction.json")
+    assert found["peak_bytes"]["measured"] == result.peak_bytes
+    assert set(found["scratch_bytes"]) == {"low", "expected", "high", "measured", "inside"}
+    kept = profiles.load(profile_key(*_identity(workflow)))  # where `tamis plan dedup` looks
+    assert kept is not None
+    assert kept["runs"][0]["peak_bytes"] == result.peak_bytes
+    profiles.check_numbers(kept)
+
+
+def test_fuzzy_settings_are_recorded_beside_those_of_the_last_pass(place: Path) -> None:
+    workflow = FuzzyDeduplicationWorkflow(str(place / "out"), str(place / "in"), bands_per_iteration=10)
+    workflow.run(memory="600MB")
+    entries = {e["name"]: e for e in read(place, "settings.json")["settings"]}
+    assert {"memory", "worker cap", "room of the deciding process", "parts of the key space", "bands per pass"} <= set(
+        entries
+    )
+    bands = entries["bands per pass"]
+    assert (bands["value"], bands["chosen_by"], bands["evidence"]["bands"]) == (10, "user", 20)
+    assert bands["evidence"]["published_guide"] == "5 to 10"
+    assert entries["room of the deciding process"]["value"] == int((600 - 130) * MB * 0.6)
+    assert profiles.load(profile_key(*_identity(workflow))) is not None
+
+
+def test_the_first_forecast_is_the_plan() -> None:
+    plan = DedupPlan(1, 10**9, 500_000, 20, 20, 1, 148 * MB, 10**11, 26 * MB, 1, 512 * MB, 10**9)
+    asked = conditions(plan, 2, 10**9)
+    found = forecast(plan, asked, [])
+    assert (found.scratch_bytes.low, found.scratch_bytes.expected, found.scratch_bytes.high) == (
+        74 * MB,
+        148 * MB,
+        296 * MB,
+    )
+    assert found.peak_bytes.expected == 250 * MB
+    assert found.seconds.expected == pytest.approx(1.4 + 1000 / 70 / 2)
