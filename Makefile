@@ -7,6 +7,7 @@
 #   make bench-engine  memory and throughput figures of the engine
 #   make bench-text    filters against their peers
 #   make bench-dedup   deduplication: quality, speed, memory, against its peers
+#   make bench-observe what monitoring and the dashboard cost
 #   make bench-langid  speed of language id, and agreement with the fastText library
 #   make venv          only the environment (.venv)
 #   make clean         remove what these targets made (also .venv)
@@ -23,7 +24,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: venv demo test lint format bench-engine bench-text bench-dedup bench-langid torture clean
+.PHONY: venv demo test lint format bench-engine bench-text bench-dedup bench-langid bench-observe torture clean
 
 venv: $(STAMP)
 
@@ -58,6 +59,9 @@ bench-text: $(STAMP)
 
 bench-dedup: $(STAMP)
 	@$(BIN)/python benchmarks/dedup.py
+
+bench-observe: $(STAMP)
+	@$(BIN)/python benchmarks/observe.py
 
 bench-langid: $(STAMP)
 	@$(BIN)/python benchmarks/langid.py --write

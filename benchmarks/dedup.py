@@ -27,22 +27,16 @@ import dedup_data
 import dedup_environments
 
 import data
-from measuring import measure
+import figures
+from figures import ROWS, note, table
+from measuring import TAMIS, measure
 
 HERE = Path(__file__).resolve().parent
 OUT = Path(os.environ.get("TAMIS_BENCH_OUT", data.DATA / "out")) / "dedup"  # emptied after every run
 KEPT = data.DATA / "dedup-figures"
-TAMIS = str(Path(sys.executable).with_name("tamis"))
 N_CORES = len(os.sched_getaffinity(0))
 TINY_SCRATCH = 4e9
-ROWS: list[tuple[str, str, str, str]] = []  # part, what, figure, verdict
 TABLES: list[str] = []
-
-
-def note(part: str, what: str, figure: str, ok: bool | None = None) -> None:
-    verdict = "" if ok is None else "yes" if ok else "NO"
-    ROWS.append((part, what, figure, verdict))
-    print(f"{part:8s} {what:70s} {figure:60s} {verdict}", flush=True)
 
 
 class Watched:
@@ -288,7 +282,7 @@ def main() -> int:
     print(f"{time.monotonic() - began:.0f} s in all", flush=True)
     if not options.quick:
         write_page()
-    return 1 if any(row[3] == "NO" for row in ROWS) else 0
+    return figures.exit_code()
 
 
 def keep(part: str) -> None:
@@ -317,13 +311,11 @@ def write_page() -> None:
         "a larger input is not a smaller one with copies. Times are those of the whole command, memory is the peak of all its",
         "processes (PSS). Fuzzy deduplication verifies every pair and removes duplicates in the same call.",
         "",
-        "| part | what | measured | kept |",
-        "|---|---|---|---|",
-        *(f"| {a} | {b} | {c} | {d} |" for a, b, c, d in rows),
+        *table(rows),
         "",
         *tables,
     ]
-    (HERE.parent / "docs" / "benchmarks-dedup.md").write_text("\n".join(lines).rstrip() + "\n")
+    figures.write_page("benchmarks-dedup.md", lines)
 
 
 if __name__ == "__main__":

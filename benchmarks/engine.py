@@ -6,7 +6,6 @@ the full run uses 10 GB. Writes docs/benchmarks-engine.md when all parts ran.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -22,17 +21,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import data
-from measuring import measure
+from figures import ROWS, note, run_parts, table, write_page
+from measuring import TAMIS, measure
 
 HERE = Path(__file__).resolve().parent
 OUT = Path(os.environ.get("TAMIS_BENCH_OUT", data.DATA / "out"))
-ROWS: list[tuple[str, str, str, str]] = []  # part, what, figure, verdict
-
-
-def note(part: str, what: str, figure: str, ok: bool | None) -> None:
-    verdict = "" if ok is None else "yes" if ok else "NO"
-    ROWS.append((part, what, figure, verdict))
-    print(f"{part:12s} {what:62s} {figure:42s} {verdict}", flush=True)
 
 
 def job(kind: str, source: Path, out: Path | None = None, **settings: Any) -> dict[str, Any]:
@@ -134,8 +127,6 @@ def throughput(quick: bool) -> None:
 
 
 def start(quick: bool) -> None:
-    tamis = str(Path(sys.executable).with_name("tamis"))
-
     def wall(command: list[str], **env: str) -> float:
         began = time.monotonic()
         subprocess.run(
@@ -143,7 +134,7 @@ def start(quick: bool) -> None:
         )
         return time.monotonic() - began
 
-    best = min(wall([tamis, "--help"]) for _ in range(5))
+    best = min(wall([TAMIS, "--help"]) for _ in range(5))
     note("start", "tamis --help", f"{best:.2f} s", best < 0.4)
     one = data.DATA / "one-document"
     one.mkdir(parents=True, exist_ok=True)
@@ -243,34 +234,11 @@ PARTS: dict[str, Callable[[bool], None]] = {
 }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", choices=sorted(PARTS), action="append")
-    args = parser.parse_args()
-    OUT.mkdir(parents=True, exist_ok=True)
-    os.environ["TAMIS_PROFILES"] = "off"
-    for name, part in PARTS.items():
-        if not args.only or name in args.only:
-            part(args.quick)
-    shutil.rmtree(OUT, ignore_errors=True)
-    if not args.only and not args.quick:
-        write_table()
-    return 1 if any(row[3] == "NO" for row in ROWS) else 0
-
-
 def write_table() -> None:
-    lines = [
-        "# Figures of the engine",
-        "",
-        "Written by `make bench-engine`.",
-        "",
-        "| part | what | measured | kept |",
-        "|---|---|---|---|",
-    ]
-    lines += [f"| {a} | {b} | {c} | {d} |" for a, b, c, d in ROWS]
-    (HERE.parent / "docs" / "benchmarks-engine.md").write_text("\n".join(lines) + "\n")
+    write_page(
+        "benchmarks-engine.md", ["# Figures of the engine", "", "Written by `make bench-engine`.", "", *table(ROWS)]
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_parts(__doc__, PARTS, OUT, write_table))

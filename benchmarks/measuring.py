@@ -16,6 +16,7 @@ from tamis.memory import meter
 
 SHARED = Path(os.environ.get("TAMIS_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 TOOL = SHARED / "tools" / "measure.py"
+TAMIS = str(Path(sys.executable).with_name("tamis"))  # the command of the environment that this runs in
 
 
 def measure(command: list[str], timeout_s: float = 900, env: dict[str, str] | None = None) -> dict[str, Any]:

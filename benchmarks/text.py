@@ -7,7 +7,6 @@ tenth of everything, where start-up counts too much to judge speeds by it. Write
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -18,20 +17,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import data
-from measuring import measure
+from figures import ROWS, note, run_parts, table, write_page
+from measuring import TAMIS, measure
 from peers import environments
 
 HERE = Path(__file__).resolve().parent
 OUT = Path(os.environ.get("TAMIS_BENCH_OUT", data.DATA / "out-text"))
 BUDGET_MB = 512
-ROWS: list[tuple[str, str, str, str]] = []  # part, what, figure, verdict
 VERSIONS: list[str] = []
-
-
-def note(part: str, what: str, figure: str, ok: bool | None) -> None:
-    verdict = "" if ok is None else "yes" if ok else "NO"
-    ROWS.append((part, what, figure, verdict))
-    print(f"{part:12s} {what:62s} {figure:52s} {verdict}", flush=True)
 
 
 def documents(quick: bool, tenth: bool = False) -> Path:
@@ -83,8 +76,7 @@ def run(command: list[str], target: Path, env: dict[str, str] | None = None) -> 
 
 def best_of_tamis(rules: str, source: Path, n_runs: int = 3) -> dict[str, Any]:
     """The shortest wall and CPU time of the runs, and the largest peak."""
-    tamis = str(Path(sys.executable).with_name("tamis"))
-    command = [tamis, "filter", rules, str(source), str(OUT / rules), "--memory", f"{BUDGET_MB}MB", "--quiet"]
+    command = [TAMIS, "filter", rules, str(source), str(OUT / rules), "--memory", f"{BUDGET_MB}MB", "--quiet"]
     runs = [run(command, OUT / rules) for _ in range(n_runs)]
     best = {key: min(r[key] for r in runs) for key in ("wall_s", "cpu_s")}
     return {**best, "peak_pss_mb": max(r["peak_pss_mb"] for r in runs), "kept": runs[0]["kept"]}
@@ -185,22 +177,6 @@ def compare_kept(peer: str, rules: str, ours: set[str], theirs: set[str], n_docu
 PARTS: dict[str, Callable[[bool], None]] = {"tamis": tamis, "long": long_document, "peers": peers}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", choices=sorted(PARTS), action="append")
-    args = parser.parse_args()
-    OUT.mkdir(parents=True, exist_ok=True)
-    os.environ["TAMIS_PROFILES"] = "off"
-    for name, part in PARTS.items():
-        if not args.only or name in args.only:
-            part(args.quick)
-    shutil.rmtree(OUT, ignore_errors=True)
-    if not args.only and not args.quick:
-        write_table()
-    return 1 if any(row[3] == "NO" for row in ROWS) else 0
-
-
 def write_table() -> None:
     lines = [
         "# Figures of the text filters",
@@ -216,12 +192,10 @@ def write_table() -> None:
         "  few documents in ten thousand go or stay by that.",
         "- datatrove keeps other documents because it splits words in another way: [datatrove.md](datatrove.md).",
         "",
-        "| part | what | measured | kept |",
-        "|---|---|---|---|",
+        *table(ROWS),
     ]
-    lines += [f"| {a} | {b} | {c} | {d} |" for a, b, c, d in ROWS]
-    (HERE.parent / "docs" / "benchmarks-text.md").write_text("\n".join(lines) + "\n")
+    write_page("benchmarks-text.md", lines)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_parts(__doc__, PARTS, OUT, write_table))

@@ -23,6 +23,7 @@ SUPERVISOR_SIDE = [
         "ledger", "place", "recovery", "run", "rundb", "rundir", "settings", "supervisor", "units", "coverage", "filetable", "grants", "pool", "scratch", "state",
     )),
     "tamis.backends.local", "tamis.pipeline", "tamis.tasks", *(m for m in MODULES if m.startswith("tamis.stages")),
+    *(f"tamis.dedup.{m}" for m in ("alarms", "byids", "deciding", "index", "joining", "notes", "planning", "workflow")),
 ]  # fmt: skip
 STAGES_FOR_THE_ENGINE = {
     "tamis.stages.base",
@@ -30,6 +31,8 @@ STAGES_FOR_THE_ENGINE = {
     "tamis.stages.resources",
     "tamis.stages.file_partitioning",
 }
+# What observers may know of the engine: how to read what it wrote.
+ENGINE_FOR_OBSERVERS = {"tamis.engine.ledger", "tamis.engine.identity", "tamis.engine.histograms"}
 
 # room -> rooms it may import; a room may always import itself
 ROOMS = {
@@ -43,6 +46,7 @@ ROOMS = {
     "pipeline": {"errors", "sizes", "tasks", "stages"},
     "engine": {"errors", "sizes", "kernels", "formats", "tasks", "memory", "stages"},
     "backends": {"errors", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
+    "dedup": {"errors", "sizes", "kernels", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends"},
 }  # fmt: skip
 
 
@@ -142,8 +146,31 @@ def test_nothing_below_imports_the_command_line_or_observers() -> None:
             wrong += [
                 f"{module} imports {n}"
                 for n in own(found.top | found.inside)
-                if room(n) in ("cli", "observe", "recipe")
+                if room(n) in ("cli", "observe", "recipe", "recipe_targets", "recipe_text")
             ]
+    assert wrong == []
+
+
+def test_observers_read_the_run_directory_and_know_nothing_of_who_writes_it() -> None:
+    wrong = []
+    for module in MODULES:
+        if room(module) == "observe":
+            found = imports_of(module)
+            wrong += [
+                f"{module} imports {n}"
+                for n in own(found.top | found.inside)
+                if room(n) not in ("observe", "errors", "sizes", "tasks", "formats", "recipe_text", "")
+                and n not in ENGINE_FOR_OBSERVERS
+            ]
+    assert wrong == []
+
+
+def test_the_engine_and_what_it_runs_on_know_no_deduplication() -> None:
+    wrong = []
+    for module in MODULES:
+        if room(module) in ("engine", "backends", "memory", "pipeline"):
+            found = imports_of(module)
+            wrong += [f"{module} imports {n}" for n in own(found.top | found.inside) if room(n) == "dedup"]
     assert wrong == []
 
 
@@ -155,7 +182,7 @@ def test_formats_and_kernels_never_reach_up_even_inside_functions() -> None:
             wrong += [
                 f"{module} imports {n}"
                 for n in own(found.inside)
-                if room(n) in ("stages", "engine", "backends", "pipeline", "memory")
+                if room(n) in ("stages", "engine", "backends", "pipeline", "memory", "dedup")
             ]
     assert wrong == []
 

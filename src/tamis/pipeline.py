@@ -177,7 +177,7 @@ class Pipeline:
         job = make_job(self.name, self.build(), chosen.mode)
         output = self._output(job.writer, chosen.run_dir)
         inputs = find_inputs(job, initial_tasks, chosen.blocksize, os.path.join(output, "_tamis", "initial"))
-        run = Run(job, inputs, chosen, executor.make_crew, output, executor.progress)
+        run = Run(job, inputs, chosen, executor.make_crew, output, executor.progress, executor.watch)
         self.last_result = executor.last_result = run.execute()
         return self.last_result
 

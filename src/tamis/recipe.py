@@ -24,14 +24,27 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tamis.errors import RecipeError, UsageError
 from tamis.recipe_targets import TARGET, Targets, check_allowed_name
 from tamis.recipe_text import MAX_FILE_BYTES, Node, References, override, parse, suggest
 from tamis.sizes import parse_fraction, parse_size
 
-TOP_LEVEL = ("name", "description", "stages", "workflow", "settings", "ray_client", "backend", "execution_mode")
+if TYPE_CHECKING:
+    from tamis.observe.alerts.parse import Section
+
+TOP_LEVEL = (
+    "name",
+    "description",
+    "stages",
+    "workflow",
+    "settings",
+    "alerts",
+    "ray_client",
+    "backend",
+    "execution_mode",
+)
 BACKENDS = ("local", "ray_data", "xenna")
 MODES = ("streaming", "batch")
 ON_INFEASIBLE = ("stop", "sample")
@@ -48,6 +61,7 @@ class Recipe:
     workflow: object | None = None
     backend: str = "local"
     ray_client: object | None = None
+    alerts: Section | None = None  # docs/alerts.md; what may be used of it is decided by whoever runs the recipe
 
 
 def load_recipe(
@@ -103,6 +117,7 @@ class _Loader:
         for key in built_parts:
             self.targets.check(self.top[key], key)
         settings = self.settings()
+        alerts = self.alerts()
         backend = self.choice("backend", BACKENDS) or "local"
         mode = self.choice("execution_mode", MODES)
         if mode is not None:
@@ -129,6 +144,7 @@ class _Loader:
             workflow=self.one("workflow", "run"),
             backend=backend,
             ray_client=self.one("ray_client", "start"),
+            alerts=alerts,
         )
 
     def resolve_all(self) -> None:
@@ -180,6 +196,13 @@ class _Loader:
         if not any(callable(getattr(made, method, None)) for method in methods):
             raise self.fail(f"{type(made).__name__} is not {what}: it has no {' or '.join(methods)} method", node, path)
         return made
+
+    def alerts(self) -> Section | None:
+        if "alerts" not in self.top:
+            return None
+        from tamis.observe.alerts.parse import read_section
+
+        return read_section(self.top["alerts"], self.references, self.file, "alerts")
 
     def settings(self) -> dict[str, object]:
         node = self.top.get("settings")

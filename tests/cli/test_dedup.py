@@ -46,6 +46,8 @@ def test_exact_and_fuzzy(source: Path, tmp_path: Path) -> None:
     assert about["duplicates"] == str(tmp_path / "fuzzy" / "_tamis" / "duplicates")
     code, said = run("dedup", "exact", source, tmp_path / "exact", "--memory", "512MB")
     assert (code, "finished earlier" in said) == (0, True)
+    code, said = run("resume", tmp_path / "exact")
+    assert (code, "run the same command again" in said) == (2, True)
 
 
 def test_a_plan_writes_nothing(source: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tamis.cli.filter import make_recipe, output_format
+from tamis.cli.filter import make_recipe
 from tamis.errors import UsageError
 
 SRC = Path(__file__).parents[2] / "src"
@@ -62,29 +62,12 @@ def test_parquet_in_parquet_out_with_another_text_field(place: Path) -> None:
     assert pq.read_table(written).to_pydict() == {"n": [1], "body": [GOOD]}
 
 
-def test_the_format_of_the_output_is_that_of_the_input(tmp_path: Path) -> None:
-    def of(*names: str) -> tuple[str, str]:
-        folder = tmp_path / "+".join(names)
-        folder.mkdir()
-        for name in names:
-            (folder / name).write_text("")
-        return output_format(str(folder))
-
-    assert of("a.jsonl", "b.json") == ("JsonlWriter", "jsonl")
-    assert of("a.jsonl.zst", "b.ndjson.zst") == ("JsonlWriter", "jsonl.zst")
-    assert of("a.jsonl.zst", "b.jsonl.gz") == ("JsonlWriter", "jsonl")
-    assert of("a.jsonl.zst", "b.jsonl") == ("JsonlWriter", "jsonl")
-    assert of("a.parquet") == ("ParquetWriter", "parquet")
-    assert of("a.parquet", "b.jsonl") == ("JsonlWriter", "jsonl")
-    with pytest.raises(UsageError, match="no input files"):
-        output_format(str(tmp_path / "absent*.jsonl"))
-
-
 def test_the_recipe_names_absolute_places(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     text = make_recipe("gopher-quality", "in", "out", "text")
     assert f'file_paths: "{place}/in"' in text
     assert "_target_: tamis.stages.text.filters.gopher.GopherQuality" in text
+    assert "_target_: tamis.stages.text.io.writer.JsonlWriter" in text
     assert text.endswith(f'path: "{place}/out"\n    file_extension: jsonl.gz\n')
     with pytest.raises(UsageError, match="cannot be given here"):
         make_recipe("c4", "in", "${out}", "text")

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,8 +19,8 @@ from tamis.cli.heads import copy_heads
 SRC = Path(__file__).parents[2] / "src"
 
 
-def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(SRC)}
+def tamis(*args: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(SRC), **more}
     command = [sys.executable, "-m", "tamis.cli.main", *args]
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=100, check=False)
 
@@ -98,3 +99,91 @@ def test_heads(place: Path, tmp_path: Path) -> None:
     assert heads[1]["ratio"] > 4
     assert pq.read_table(heads[2]["head"]).column_names == ["id", "text"]
     assert "No such file" in heads[3]["error"]
+
+
+def planned(*args: str, cwd: Path, **more: str) -> dict[str, Any]:
+    done = tamis("plan", *args, "--json", cwd=cwd, **more)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_plan_says_where_it_comes_from_and_how_sure_it_is(place: Path) -> None:
+    args = ("copy", "--set", "input=in", "--set", "output=out", "--memory", "512MB", "--probe-mb", "0.5")
+    plan = planned(*args, cwd=place)
+    assert plan["basis"] == "a probe: this pipeline has not run on this machine yet"
+    for name in ("peak_bytes", "scratch_bytes", "output_bytes", "seconds"):
+        span = plan["forecast"][name]
+        assert 0 <= span["low"] <= span["expected"] <= span["high"], name
+    assert plan["forecast"]["peak_bytes"]["high"] <= 512_000_000
+    assert plan["guide"]["memory"] == "32 GB"
+    assert planned(*args, "--no-probe", cwd=place)["basis"].startswith("starting table")
+
+
+def test_after_a_run_the_plan_comes_from_it_and_tries_nothing(place: Path) -> None:
+    on = {"TAMIS_PROFILES": "on", "TAMIS_PROFILE_DIR": str(place / "profiles")}
+    sets = ("--set", "input=in", "--set", "output=out", "--memory", "512MB")
+    first = planned("copy", *sets, "--probe-mb", "0.5", cwd=place, **on)
+    assert not (place / "profiles").exists()  # a probe is not an experience
+    assert first["probe_bytes"] > 0
+    assert tamis("run", "copy", *sets, "-q", cwd=place, **on).returncode == 0
+    plan = planned("copy", *sets, cwd=place, **on)
+    assert (plan["basis"], plan["probe_bytes"], plan["kept_share"]) == (
+        "machine profile: 1 earlier run of this pipeline on this machine", 0, None,
+    )  # fmt: skip
+    took = json.loads((place / "out/_tamis/manifest.json").read_text())["prediction"]["peak_bytes"]["measured"]
+    assert plan["forecast"]["peak_bytes"]["low"] <= took <= plan["forecast"]["peak_bytes"]["high"]
+
+
+def test_without_data_and_for_another_machine(place: Path) -> None:
+    one = planned("copy", "--dataset-bytes", "8TB", "--machine", "64GB,32cores", cwd=place)
+    assert (one["n_files"], one["decoded_bytes"], one["budget_bytes"], one["n_workers"]) == (
+        0,
+        8 * 10**12,
+        51_200_000_000,
+        32,
+    )
+    assert (one["free_bytes"], one["machine"], one["guide"]["nodes"]) == (None, "64 GB, 32 cores", "8 or more")
+    assert one["basis"].startswith("starting table")
+    ten = planned("copy", "--dataset-bytes", "8TB", "--cluster", "10x64GB,32cores", cwd=place)
+    assert ten["nodes"] == 10
+    assert ten["seconds"] == pytest.approx(one["seconds"] / 10, rel=0.05)
+    assert ten["forecast"]["peak_bytes"] == one["forecast"]["peak_bytes"]  # of one node
+
+
+def test_deduplication_is_planned_too(place: Path) -> None:
+    plan = planned("dedup", "fuzzy", "in", "--memory", "512MB", "--set", "num_bands=10", cwd=place)
+    assert (plan["n_files"], plan["n_bands"], plan["guide"]["bands_per_iteration"]) == (3, 10, "5 to 10")
+    assert plan["forecast"]["peak_bytes"]["high"] <= 512_000_000
+    big = planned(
+        "dedup", "fuzzy", "--dataset-bytes", "1TB", "--avg-doc-bytes", "2kB", "--machine", "64GB,32cores", cwd=place
+    )
+    assert (big["n_documents"], big["guide"]["bands_per_iteration"], big["bands_per_pass"]) == (500_000_000, "1", 20)
+    assert big["original_formula_bytes"] == 8 * 20 * 13 * 500_000_000
+    text = tamis("plan", "dedup", "exact", "in", "--memory", "512MB", cwd=place)
+    assert text.returncode == 0, text.stderr
+    assert "peak memory" in text.stdout
+    assert "starting table" in text.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["copy", "--machine", "64GB"], "expected memory and cores"),
+        (["copy", "--machine", "64GB,x"], "cannot read 'x'"),
+        (["copy", "--cluster", "64GB,32cores"], "expected the number of nodes"),
+        (["copy", "--machine", "1GB,1core", "--cluster", "2x1GB,1core"], "--machine or --cluster, not both"),
+        (["copy", "--avg-doc-bytes", "2kB"], "--avg-doc-bytes is for --dataset-bytes"),
+        (["copy", "--dataset-bytes", "lots"], "--dataset-bytes: cannot read 'lots'"),
+        (["copy", "--dataset-bytes", "1GB", "--probe"], "--probe needs data"),
+        (["copy", "more"], "one recipe at a time"),
+        (["dedup"], "expected: tamis plan dedup exact|fuzzy IN"),
+        (["dedup", "exact"], "give the input"),
+        (["dedup", "fuzzy", "in", "--set", "nonsense=1"], "unexpected keyword argument 'nonsense'"),
+    ],
+)
+def test_mistakes(args: list[str], message: str, place: Path) -> None:
+    done = tamis("plan", *args, cwd=place)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

@@ -82,3 +82,11 @@ def test_on_a_terminal_one_line_lives(monkeypatch: pytest.MonkeyPatch) -> None:
         shown.show({"phase": "starting"})
         shown.show(state(1.0, 1000, 0))
     assert "1,234 documents" in terminal.getvalue()
+
+
+def test_a_note_stays_and_is_not_shown_when_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    with Shown() as shown:
+        shown.note("alert memory: [bold]91 %[/bold]")
+    with Shown(quiet=True) as shown:
+        shown.note("nothing")
+    assert capsys.readouterr().err == "alert memory: [bold]91 %[/bold]\n"

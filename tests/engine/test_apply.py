@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.engine.apply import StageFailure, identify, run_stage
+from tamis.engine.apply import StageFailure, Uses, identify, run_stage
 from tamis.engine.ledger import StageBook
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
 from tamis.kernels import hash128
+from tamis.memory.release import PeakWatch
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import ROW_ID, DocumentBatch
 
@@ -176,6 +177,25 @@ def test_drops_are_counted_under_the_first_reason_that_the_stage_gave() -> None:
     assert stage._consume_drops() == []
 
 
+def test_what_a_failed_attempt_counted_does_not_count() -> None:
+    class Failing(ProcessingStage[Any, Any]):
+        name = "failing"
+        fails = True
+
+        def process(self, task: DocumentBatch) -> DocumentBatch:
+            self._log_metric("seen", task.num_items)
+            if self.fails:
+                raise ValueError
+            return task
+
+    stage, book = Failing(), StageBook("failing")
+    with pytest.raises(StageFailure):
+        run_stage(stage, "failing", [batch(3)], book)
+    stage.fails = False
+    run_stage(stage, "failing", [batch(3)], book)
+    assert book.metrics == {"seen": 3}
+
+
 def test_what_a_stage_counts_itself_is_added_up() -> None:
     class Counting(ProcessingStage[Any, Any]):
         name = "counting"
@@ -189,3 +209,56 @@ def test_what_a_stage_counts_itself_is_added_up() -> None:
     run_stage(Counting(), "counting", [batch(2)], book)
     assert book.metrics == {"seen": 5.0}
     assert StageBook.from_dict(book.to_dict()).metrics == {"seen": 5.0}
+
+
+LINE_BYTES = len(b'{"n": 0, "t":"x"}')
+
+
+def used(*functions: Callable[[DocumentBatch], Any]) -> list[list[Any]]:
+    tasks: list[Any] = [batch(4)]
+    uses = Uses()
+    for i, function in enumerate(functions):
+        tasks = run_stage(Do(function), f"s{i}", tasks, StageBook(f"s{i}"), None, uses)
+    return uses.rows
+
+
+def test_each_stage_tells_its_bytes_cpu_and_peak() -> None:
+    def hungry(b: DocumentBatch) -> DocumentBatch:
+        held = np.ones(8_000_000)
+        assert held.sum() == 8_000_000
+        return b
+
+    def same(b: DocumentBatch) -> DocumentBatch:
+        return b
+
+    rows = used(same, hungry, same)
+    assert [row[0] for row in rows] == ["s0", "s1", "s2"]
+    assert [row[1] for row in rows] == [4 * LINE_BYTES] * 3
+    assert all(row[2] >= 0 for row in rows)
+    assert rows[1][3] > 60_000_000
+    assert rows[0][3] < 30_000_000  # the peak of one stage is not that of the others
+    assert rows[2][3] < 30_000_000
+
+
+def test_bytes_go_with_the_documents() -> None:
+    rows = used(
+        lambda b: b.filter(np.array([True, False, True, True])),
+        lambda b: None,
+        lambda b: b,
+    )
+    assert [row[1] for row in rows] == [4 * LINE_BYTES, 3 * LINE_BYTES, 0]
+
+
+def test_bytes_are_counted_anew_after_copies() -> None:
+    rows = used(lambda b: [b, b.take(np.array([0, 1]))], lambda b: b)
+    assert [row[1] for row in rows] == [4 * LINE_BYTES, 6 * LINE_BYTES]
+
+
+def test_a_stage_that_raises_leaves_no_measurement_open() -> None:
+    def fails(b: DocumentBatch) -> DocumentBatch:
+        raise ValueError("no")
+
+    before = len(PeakWatch._open)
+    with pytest.raises(StageFailure):
+        used(fails)
+    assert len(PeakWatch._open) == before

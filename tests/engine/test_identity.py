@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import enum
+import functools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pytest
 
 from tamis.engine.identity import describe_job, differences
 from tamis.engine.job import make_job
@@ -70,8 +79,70 @@ def test_a_changed_function_or_class_is_noticed() -> None:
     assert differences(described(Keep(0.5)), described(KeepOther(0.5)))[0].startswith("the stages were ")
 
 
+class Colour(enum.Enum):
+    RED, BLUE = 1, 2
+
+
+class Slotted:
+    __slots__ = ("_hidden", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self._hidden = limit, object()
+
+
+def longer_than(limit: int) -> Callable[[str], bool]:
+    return lambda text: len(text) > limit
+
+
+def longer(text: str, limit: int) -> bool:
+    return len(text) > limit
+
+
+class Rule:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def keeps(self, text: str) -> bool:
+        return len(text) > self.limit
+
+
+@pytest.mark.parametrize(
+    ("make", "one", "other"),
+    [
+        (re.compile, "a+", "b+"),
+        (lambda flags: re.compile("a", flags), 0, re.IGNORECASE),
+        (str.encode, "a", "b"),
+        (Path, "a.bin", "b.bin"),
+        (Colour, 1, 2),
+        (Slotted, 1, 2),
+        (np.int64, 1, 2),
+        (np.arange, 3, 4),
+        (complex, 1, 2),
+        (lambda name: getattr(str, name), "lower", "upper"),
+        (lambda text: text.join, ",", ";"),
+        (longer_than, 1, 2),
+        (lambda n: lambda text, limit=n: len(text) > limit, 1, 2),
+        (lambda n: functools.partial(longer, limit=n), 1, 2),
+        (lambda n: Rule(n).keeps, 1, 2),
+    ],
+)
+def test_a_changed_value_of_any_kind_is_noticed_and_the_same_is_not(make: Any, one: Any, other: Any) -> None:
+    assert differences(described(Keep(0.5, rule=make(one))), described(Keep(0.5, rule=make(one)))) == []
+    (changed,) = differences(described(Keep(0.5, rule=make(one))), described(Keep(0.5, rule=make(other))))
+    assert "Keep: rule was " in changed
+    json.dumps(described(Keep(0.5, rule=make(one))))
+
+
+def test_a_module_counts_by_its_name() -> None:
+    (changed,) = differences(described(Keep(0.5, rule=json)), described(Keep(0.5, rule=re)))
+    assert changed.endswith("Keep: rule was 'json' and is 're'")
+
+
+def test_addresses_are_no_parameters() -> None:
+    assert differences(described(Keep(0.5, rule=object())), described(Keep(0.5, rule=object()))) == []
+
+
 def test_a_description_survives_json() -> None:
-    import json
 
     before = described(Keep(0.5, {"a"}, long))
     assert differences(json.loads(json.dumps(before)), described(Keep(0.5, {"a"}, long))) == []

@@ -65,8 +65,14 @@ def test_the_last_reason_for_a_setting_counts() -> None:
     record = Record()
     record.note("workers", 4, "machine", "4 cores")
     record.note("memory", 1, "user", "given")
-    record.note("workers", 2, "adaptation", "small budget")
+    record.note("workers", 2, "adaptation", "small budget", {"cores": 4})
     assert record.entries == [
-        {"name": "memory", "value": 1, "chosen_by": "user", "why": "given"},
-        {"name": "workers", "value": 2, "chosen_by": "adaptation", "why": "small budget"},
+        {"name": "memory", "value": 1, "chosen_by": "user", "why": "given", "evidence": {}},
+        {"name": "workers", "value": 2, "chosen_by": "adaptation", "why": "small budget", "evidence": {"cores": 4}},
     ]
+
+
+def test_who_chose_a_setting() -> None:
+    given = RunSettings.from_mapping({"memory": "1GB", "queue": "256MB", "chosen_by": {"memory": "recipe"}})
+    assert [given.who(name) for name in ("memory", "queue", "max_record")] == ["recipe", "user", "default"]
+    assert [RunSettings(workers=2).who(name) for name in ("workers", "memory")] == ["user", "default"]

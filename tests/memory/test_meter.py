@@ -72,8 +72,8 @@ def test_status_parts_add_up(child):
 
 
 def test_peak_can_be_reset():
-    block = bytearray(b"x") * (60 * MB)
-    del block
+    with mmap.mmap(-1, 60 * MB) as block:  # not from the heap, which may have room from other tests
+        block.write(b"x" * (60 * MB))
     assert meter.peak_rss() - meter.statm().resident_bytes > 40 * MB
     assert meter.reset_peak()
     assert meter.peak_rss() - meter.statm().resident_bytes < 10 * MB

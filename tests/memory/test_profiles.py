@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tamis.errors import UsageError
 from tamis.memory import profiles
+from tamis.memory.forecast import Conditions, Measured
 from tamis.memory.predictor import MIB, Predictor
 
 
@@ -21,6 +23,7 @@ def file_of(environ, key):
 
 def test_folder_follows_the_environment():
     assert profiles.profile_dir({"TAMIS_CACHE_DIR": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a/profiles")
+    assert profiles.profile_dir({"TAMIS_PROFILE_DIR": "/p", "TAMIS_CACHE_DIR": "/a"}) == Path("/p")
     assert profiles.profile_dir({"XDG_CACHE_HOME": "/b", "HOME": "/h"}) == Path("/b/tamis/profiles")
     assert profiles.profile_dir({"XDG_CACHE_HOME": "b", "HOME": "/h"}) == Path("/h/.cache/tamis/profiles")
 
@@ -89,3 +92,96 @@ def test_list_shows_profiles_and_nothing_else(environ):
         ("a", True, True),
         ("b", True, True),
     ]
+
+
+def numbers(name="gopher"):
+    model = Predictor()
+    model.observe(MIB, 100, 8 * MIB)
+    run = Measured(Conditions(10**9, 2, 1, 1, 1, 5, 5, 5), 100, 2.0, 3.0, 2.5, 0, 4, 7, 1, 1.0, True)
+    return {"name": name, "stages": ["a"], "segments": [model.to_dict()], "runs": [run.to_dict()]}
+
+
+def test_a_profile_is_found_by_key_beginning_or_name(environ):
+    profiles.save("abc1", numbers("first"), environ)
+    profiles.save("abd2", numbers("second"), environ)
+    assert profiles.find("abc1", environ).name == "first"
+    assert profiles.find("abd", environ).key == "abd2"
+    assert profiles.find("second", environ).key == "abd2"
+    with pytest.raises(UsageError, match="'ab' means 2 profiles"):
+        profiles.find("ab", environ)
+    with pytest.raises(UsageError, match="no profile 'zzz' for this machine"):
+        profiles.find("zzz", environ)
+    with pytest.raises(UsageError, match="no profile ''"):
+        profiles.find("", environ)
+
+
+def test_a_damaged_profile_that_is_asked_for_is_named(environ):
+    profiles.save("abc", numbers(), environ)
+    file_of(environ, "abc").write_bytes(b"{")
+    with pytest.raises(UsageError, match="is damaged"):
+        profiles.find("abc", environ)
+
+
+def test_a_pinned_profile_is_read_and_not_changed(environ):
+    profiles.save("abc", numbers("kept"), environ)
+    assert profiles.pin("abc", True, environ).pinned is True
+    assert profiles.save("abc", numbers("new"), environ) is False
+    assert profiles.load("abc", environ)["name"] == "kept"
+    profiles.pin("abc", False, environ)
+    assert profiles.save("abc", numbers("new"), environ) is True
+    assert profiles.load("abc", environ)["name"] == "new"
+
+
+def test_export_and_import(environ, tmp_path):
+    profiles.save("abc", numbers(), environ)
+    profiles.save("def", numbers("other"), environ)
+    data = json.loads(json.dumps(profiles.export((), environ)))
+    assert [p["key"] for p in data["profiles"]] == ["abc", "def"]
+    assert [p["key"] for p in profiles.export(["def"], environ)["profiles"]] == ["def"]
+    other = {"TAMIS_CACHE_DIR": str(tmp_path / "elsewhere")}
+    assert profiles.import_all(data, environ=other) == ["abc", "def"]
+    assert profiles.load("abc", other) == numbers()
+    assert profiles.import_all(data, environ=other) == []
+    profiles.pin("def", True, other)
+    assert profiles.import_all(data, replace=True, environ=other) == ["abc"]
+
+
+def test_profiles_of_another_machine_serve_here_only_when_asked_to(environ):
+    entry = {"key": "abc", "machine": "0" * 12, "numbers": numbers(), "facts": {"cores": 64, "evil": "x"}}
+    data = {"format": "tamis-profiles", "version": 1, "profiles": [entry]}
+    assert profiles.import_all(data, environ=environ) == ["abc"]
+    assert profiles.load("abc", environ) is None
+    assert profiles.import_all(data, here=True, environ=environ) == ["abc"]
+    assert profiles.load("abc", environ) == numbers()
+    assert profiles.find("abc", environ).facts == {"cores": 64}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"key": "../../etc/x"}, r"profiles.1: key: expected letters"),
+        ({"key": 7}, "profiles.1: key"),
+        ({"machine": "../x"}, "profiles.1: machine: expected twelve hex digits"),
+        ({"numbers": []}, "profiles.1: numbers: expected a mapping"),
+        ({"numbers": {"segments": [{"version": 1}]}}, "profiles.1: memory profile: coefficients"),
+        ({"numbers": {"segments": [7]}}, "profiles.1: segments: expected partition models"),
+        ({"numbers": {"runs": [{}]}}, "profiles.1: machine profile: a run"),
+        ({"numbers": {"runs": [{}] * 1000}}, "profiles.1: runs: expected a list of at most 20"),
+        ({"numbers": {"__reduce__": 1}}, "profiles.1: unknown field '__reduce__'"),
+        ({"numbers": {"name": "x" * 2000}}, "profiles.1: name: expected text"),
+    ],
+)
+def test_a_hostile_import_writes_nothing(environ, change, message):
+    good = {"key": "abc", "machine": profiles.machine_id(), "numbers": numbers()}
+    data = {"format": "tamis-profiles", "version": 1, "profiles": [good, {**good, **change}]}
+    with pytest.raises(UsageError, match=message):
+        profiles.import_all(data, environ=environ)
+    assert profiles.list_profiles(environ) == []
+
+
+@pytest.mark.parametrize(
+    "data", [None, [], {}, {"format": "tamis-profiles", "version": 2}, {"format": "x", "version": 1}]
+)
+def test_something_else_is_not_imported(environ, data):
+    with pytest.raises(UsageError, match="not an export of profiles"):
+        profiles.import_all(data, environ=environ)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
 from tamis.cli.top import lines_of
-from tamis.engine.rundb import _SCHEMA
+from tamis.engine.rundb import _SCHEMA, RunDatabase
 from tamis.observe.live import read_live
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import JsonlReader
@@ -27,7 +28,10 @@ def folder(tmp_path: Path) -> Path:
         for i in range(20):
             used = 100_000_000 + i * 1_000_000
             row = (1000.0 + i, used, 500_000_000, i * 10, i * 8, i, i, i * 5_000_000, (19 - i) * 5_000_000 + 50_000_000)
-            db.execute("INSERT INTO samples VALUES (?,?,?,?,?,?,?,?,?,?,?)", (*row, 0, json.dumps({"1": 7, "2": 8})))
+            db.execute(
+                "INSERT INTO samples VALUES (?,?,?,?,?,?,?,?,?,?,?" + ",NULL" * 15 + ")",
+                (*row, 0, json.dumps({"1": 7, "2": 8})),
+            )
         db.execute("INSERT INTO units VALUES (1018, 2, 5, 100, 32000000, 900, 64000000, 1000, 0.25, 0.2)")
         db.execute("INSERT INTO events VALUES (1019, 'split', ?)", (json.dumps({"text": "cut in two"}),))
     db.close()
@@ -61,10 +65,102 @@ def test_a_run_that_stopped_or_finished(folder: Path) -> None:
 
 def test_a_damaged_database_is_a_sentence(folder: Path) -> None:
     (folder / "run.sqlite").write_bytes(b"not a database at all" * 100)
-    assert read_live(folder).status.startswith("run.sqlite cannot be read")
+    assert "run.sqlite cannot be read (file is not a database)" in read_live(folder).status
+    assert lines_of(read_live(folder))
     (folder / "run.sqlite").unlink()
     assert read_live(folder).status == "no samples yet"
     assert lines_of(read_live(folder))
+
+
+def test_processes_stages_machine_and_gpus(tmp_path: Path) -> None:
+    db = RunDatabase(str(tmp_path / "run.sqlite"))
+    db.about({"name": "clean", "began_at": 1000.0})
+    for i in range(21):
+        at = 1000.0 + i
+        facts = {
+            "psi_some": 1.5,
+            "psi_full": 0.25,
+            "disk_free_bytes": 7_000_000_000,
+            "scratch_bytes": 5_000_000,
+            "queue_bytes": 3_000_000,
+        }
+        machine = {
+            "machine_used_bytes": 8_000_000_000,
+            "machine_total_bytes": 16_000_000_000,
+            "cgroup_limit_bytes": 2_000_000_000,
+        }
+        totals = {
+            "used_bytes": 1_000_000,
+            "peak_bytes": 2_000_000,
+            "budget_bytes": 10_000_000,
+            "cpu_s": 61.0,
+            "duplicates": 4,
+            "dropped": 9,
+        }
+        db.sample({**totals, **facts, **machine}, {1: 400_000}, at=at)
+        db.put(
+            "processes",
+            at=at,
+            pid=10,
+            role="supervisor",
+            pss_bytes=30_000_000,
+            anon_bytes=20_000_000,
+            peak_bytes=40_000_000,
+            cpu_s=1.0,
+        )
+        db.put("processes", at=at, pid=11, role="worker", worker=1, segment=0, pss_bytes=400_000, cpu_s=60.0)
+        db.put(
+            "stages",
+            at=at,
+            stage="rules\x1b[2J",
+            position=0,
+            n_in=100 * i,
+            n_out=90 * i,
+            n_dropped=10 * i,
+            in_bytes=2_000_000 * i,
+            peak_bytes=50_000_000,
+        )
+        db.put(
+            "gpus",
+            at=at,
+            gpu=0,
+            name="H200",
+            used_bytes=4_000_000_000,
+            total_bytes=8_000_000_000,
+            ours_bytes=1_000_000_000,
+            busy=0.75,
+            temperature_c=41.0,
+        )
+    db.alert("memory", "critical", "96 % of the budget", {})
+    db.close()
+    live = read_live(tmp_path, now=1021.0)
+    assert (live.status, live.seconds, live.peak_bytes) == ("running", 20.0, 2_000_000)
+    assert [(p.role, p.worker, p.pid) for p in live.processes] == [("supervisor", 0, 10), ("worker", 1, 11)]
+    stage = live.stages[0]
+    assert (stage.documents_per_s, stage.bytes_per_s, stage.n_dropped) == (100.0, 2_000_000.0, 200)
+    shown = "\n".join(lines_of(live, 100))
+    for piece in (
+        "supervisor      10      30 MB     20 MB      40 MB    0:01",
+        "worker 1        11     400 kB",
+        "machine  memory 8 GB of 16 GB, group 0 B of 2 GB, waiting for memory 1.5 % (all 0.25 %), disk free 7 GB",
+        "run      CPU 1:01, scratch 5 MB, queue 3 MB",
+        "dropped 9 (4 of them duplicates)",
+        "gpu 0    4 GB of 8 GB (this run 1 GB), busy 75%, 41 C, H200",
+        "critical  96 % of the budget",
+    ):
+        assert piece in shown
+    result = CliRunner().invoke(app, ["top", str(tmp_path), "--once"])
+    assert result.exit_code == 2  # no output folder, but the run directory itself
+    assert json.dumps(asdict(live))
+
+
+def test_numbers_that_no_run_has(tmp_path: Path) -> None:
+    db = RunDatabase(str(tmp_path / "run.sqlite"))
+    db.sample({"used_bytes": -5, "budget_bytes": 0, "level": -3, "left_bytes": -1}, {}, at=1e300)
+    db.put("stages", at=1e300, stage="", n_in=-(1 << 60))
+    db.put("events", at=1e300, kind="x", data="{}")
+    db.close()
+    assert lines_of(read_live(tmp_path))
 
 
 def test_the_command(tmp_path: Path) -> None:

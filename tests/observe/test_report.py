@@ -11,7 +11,6 @@ import pytest
 from tamis import InProcessExecutor, Pipeline
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.errors import TamisError
-from tamis.observe.chart import memory_chart
 from tamis.observe.report import write_report
 from tamis.observe.samples import last_failure
 from tamis.stages.text.io.reader import JsonlReader
@@ -150,10 +149,3 @@ def test_an_unfinished_run(tmp_path: Path) -> None:
 def test_no_run_directory(tmp_path: Path) -> None:
     with pytest.raises(TamisError, match="is not a run directory"):
         write_report(tmp_path / "nothing")
-
-
-def test_chart() -> None:
-    assert memory_chart([], 100) == ""
-    one = memory_chart([(0.0, 50)], 100)
-    assert 'points="70.0,106.9 900.0,106.9"' in one
-    assert "100 B" in one

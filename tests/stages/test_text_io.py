@@ -10,6 +10,7 @@ import pytest
 
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.file_partitioning import FilePartitioningStage
+from tamis.stages.text.io.formats import output_format
 from tamis.stages.text.io.reader import DocumentReader, JsonlReader, ParquetReader
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
 from tamis.tasks import EmptyTask, FileGroupTask, Task
@@ -102,3 +103,21 @@ def test_a_writer_and_what_it_writes(tmp_path: Path) -> None:
 def test_mistakes_in_a_writer_are_found_when_it_is_made(cls: Any, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         cls(**{"path": "out", **arguments})
+
+
+def test_the_format_of_the_output_is_that_of_the_input(tmp_path: Path) -> None:
+    def of(*names: str) -> tuple[bool, str]:
+        folder = tmp_path / "+".join(names)
+        folder.mkdir()
+        for name in names:
+            (folder / name).write_text("")
+        return output_format(str(folder))
+
+    assert of("a.jsonl", "b.json") == (False, "jsonl")
+    assert of("a.jsonl.zst", "b.ndjson.zst") == (False, "jsonl.zst")
+    assert of("a.jsonl.zst", "b.jsonl.gz") == (False, "jsonl")
+    assert of("a.jsonl.zst", "b.jsonl") == (False, "jsonl")
+    assert of("a.parquet") == (True, "parquet")
+    assert of("a.parquet", "b.jsonl") == (False, "jsonl")
+    with pytest.raises(UsageError, match="no input files"):
+        output_format(str(tmp_path / "absent*.jsonl"))

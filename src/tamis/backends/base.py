@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.engine.drive import Crew
 from tamis.engine.job import Job
+from tamis.engine.monitor import Watch
 from tamis.engine.run import OpenCrew, Progress, RunResult
 from tamis.errors import UsageError
 from tamis.tasks import Task
@@ -28,16 +29,21 @@ _CONFIG = {
 
 
 class BaseExecutor:
-    """`config`: execution_mode ("streaming" or "batch"), memory, workers, scratch, timeout, max_record."""
+    """`config`: execution_mode ("streaming" or "batch"), memory, workers, scratch, timeout, max_record.
 
-    def __init__(self, config: Mapping[str, Any] | None = None, progress: Progress | None = None) -> None:
+    `progress` is called with the state of a run some times a second, `watch` with its samples (engine/monitor.py).
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any] | None = None, progress: Progress | None = None, watch: Watch | None = None
+    ) -> None:
         for key in config or {}:
             if key not in _CONFIG:
                 near = difflib.get_close_matches(key, _CONFIG, 1)
                 hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_CONFIG)}"
                 raise UsageError(f"{type(self).__name__}: unknown config key {key!r}; {hint}")
         self.config = dict(config or {})
-        self.progress = progress
+        self.progress, self.watch = progress, watch
         self.last_result: RunResult | None = None
 
     def settings(self) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import os
 import selectors
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -16,13 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.backends.base import BaseExecutor
+from tamis.backends.forking import send_request
 from tamis.backends.inprocess import InlineCrew
+from tamis.backends.nursery import Child, Nursery
 from tamis.engine.channel import Channel
 from tamis.engine.drive import Event
 from tamis.engine.job import Job
 from tamis.errors import UsageError, WorkerError
 from tamis.kernels.cache import kernels_are_cached
-from tamis.memory import meter
+from tamis.memory import beside, meter
 from tamis.memory.release import hygiene_env
 
 _START = "import sys; sys.path.insert(0, sys.argv[3]); from tamis.backends.forkserver import main; sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))"
@@ -45,8 +46,11 @@ class _Process:
 class ForkCrew:
     """Processes of one run. `payload` is the pickled job, `place` what workers must know of the run."""
 
-    def __init__(self, payload: bytes, place: dict[str, Any], log: str, count_caller: bool) -> None:
+    def __init__(
+        self, payload: bytes, place: dict[str, Any], log: str, count_caller: bool, nursery: Nursery | None = None
+    ) -> None:
         self._payload, self._place, self._log, self._count_caller = payload, place, log, count_caller
+        self._nursery = nursery
         self._workers: dict[int, _Process] = {}
         self._by_exit: list[Event] = []
         self._selector = selectors.DefaultSelector()
@@ -54,7 +58,7 @@ class ForkCrew:
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
-        self._server: subprocess.Popen[bytes] | None = None
+        self._server: subprocess.Popen[bytes] | Child | None = None
         self._channel: Channel | None = None
         self._n_starts = 0
         self._measured_at = 0.0
@@ -67,15 +71,7 @@ class ForkCrew:
         self._n_starts += 1
         if self._n_starts > _MAX_SERVER_STARTS:
             raise WorkerError(f"the forking server died {_MAX_SERVER_STARTS} times; see {self._log}")
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        with open(self._log, "ab") as log:
-            self._server = subprocess.Popen(
-                [sys.executable, "-c", _START, str(theirs.fileno()), str(os.getpid()), source],
-                pass_fds=[theirs.fileno()], env=hygiene_env(os.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
-        theirs.close()
+        ours, self._server = self._start_server() if self._nursery is None else self._nursery.spawn()
         self._channel = Channel(ours)
         self._channel.send(
             {
@@ -89,9 +85,22 @@ class ForkCrew:
         if answer is None or answer["type"] != "up":
             self._refuse(answer)
         assert answer is not None
-        self.server_anon_bytes, self.server_pss_bytes = answer["anon_bytes"], answer["pss_bytes"]
+        self.server_anon_bytes = answer["anon_bytes"]
+        self.server_pss_bytes = answer["pss_bytes"] + (self._nursery.pss_bytes if self._nursery is not None else 0)
         self.server_peak_bytes = answer["peak_bytes"]
         self._selector.register(ours, selectors.EVENT_READ, self._channel)
+
+    def _start_server(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        with open(self._log, "ab") as log:
+            server = subprocess.Popen(
+                [sys.executable, "-c", _START, str(theirs.fileno()), str(os.getpid()), source],
+                pass_fds=[theirs.fileno()], env=hygiene_env(os.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        theirs.close()
+        return ours, server
 
     def _refuse(self, answer: dict[str, Any] | None) -> None:
         if answer is None:
@@ -113,9 +122,7 @@ class ForkCrew:
         self._workers[worker] = process
         self._selector.register(ours, selectors.EVENT_READ, worker)
         assert self._channel is not None
-        data = b'{"worker":%d}' % worker
-        with contextlib.suppress(OSError):
-            socket.send_fds(self._channel.sock, [struct.pack("<I", len(data)) + data], [theirs.fileno()])
+        send_request(self._channel.sock, {"child": worker}, [theirs.fileno()])
         theirs.close()
 
     def assign(self, worker: int, message: dict[str, Any], cap_bytes: int) -> None:
@@ -164,8 +171,9 @@ class ForkCrew:
         if fresh:
             self._measured_at = now
             server = meter.pss(self._server.pid) if self._server is not None else None
-            caller = meter.pss() if self._count_caller else 0
-            self._fixed_bytes = (server or 0) + (caller or 0)
+            caller = (meter.pss() or 0) + beside.pss_bytes() if self._count_caller else 0
+            nursery = self._nursery.pss_bytes if self._nursery is not None else 0
+            self._fixed_bytes = (server or 0) + (caller or 0) + nursery
             self._trim_log()
         used: dict[int, int] = {}
         for worker, process in self._workers.items():
@@ -178,7 +186,9 @@ class ForkCrew:
                 pss = meter.pss(process.pid)
                 if pss is not None:
                     kin = sum(meter.pss(p) or 0 for p in meter.children(process.pid))
-                    process.anon_offset = pss + kin - anon
+                    after = meter.rss_anon(process.pid)  # it may grow while it is measured
+                    process.anon_offset = pss + kin - (anon + (after or anon)) // 2
+                    anon = after or anon
             process.used_bytes = max(0, anon + (process.anon_offset or 0))
             used[worker] = process.used_bytes
         return self._fixed_bytes + sum(used.values()), used
@@ -228,11 +238,11 @@ class ForkCrew:
         assert self._channel is not None
         events: list[Event] = []
         for message in self._channel.poll():
-            process = self._workers.get(message["worker"])
+            process = self._workers.get(message["child"])
             if message["type"] == "forked" and process is not None:
                 process.pid = process.pid or message["pid"]
             elif message["type"] == "exit" and process is not None:
-                events += self._gone(message["worker"], message["code"])
+                events += self._gone(message["child"], message["code"])
         if self._channel.closed:
             self._selector.unregister(self._channel.sock)
             for worker in list(self._workers):
@@ -276,7 +286,12 @@ class ForkCrew:
 
 
 class LocalExecutor(BaseExecutor):
-    """Worker processes on this machine, inside a memory budget. The default."""
+    """Worker processes on this machine, inside a memory budget. The default.
+
+    With a `nursery`, whose owner closes it, the forking server of each run is forked from that.
+    """
+
+    nursery: Nursery | None = None
 
     def make_crew(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> ForkCrew:
         import cloudpickle
@@ -285,7 +300,9 @@ class LocalExecutor(BaseExecutor):
         if not kernels_are_cached(groups):
             (self.progress or (lambda _: None))({"phase": "compiling"})
             compile_kernels(groups)
-        return ForkCrew(cloudpickle.dumps(job), place, log, count_caller)
+        if self.nursery is not None:
+            self.nursery.ready(groups)
+        return ForkCrew(cloudpickle.dumps(job), place, log, count_caller, self.nursery)
 
 
 class InProcessExecutor(BaseExecutor):

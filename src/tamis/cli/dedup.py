@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tamis.cli import dedup_index, dedup_lines, options
 from tamis.errors import TamisError, UsageError
+
+if TYPE_CHECKING:
+    from tamis.cli.alerting import Wanted
 
 app = typer.Typer(
     name="dedup",
@@ -61,6 +65,10 @@ def exact(
     blocksize: options.Blocksize = None,
     timeout: options.Timeout = None,
     fresh: Fresh = False,
+    dashboard: options.Dashboard = False,
+    dashboard_port: options.DashboardPort = None,
+    metrics_port: options.MetricsPort = None,
+    metrics_host: options.MetricsHost = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -80,7 +88,10 @@ def exact(
     if plan:
         show_plan(workflow, memory, as_json)
         return
-    settings = options.given(memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh)
+    settings = options.given(
+        memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, dashboard=dashboard,
+        dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
+    )  # fmt: skip
     raise typer.Exit(perform(workflow.run, settings, as_json, quiet))
 
 
@@ -120,6 +131,10 @@ def fuzzy(
     blocksize: options.Blocksize = None,
     timeout: options.Timeout = None,
     fresh: Fresh = False,
+    dashboard: options.Dashboard = False,
+    dashboard_port: options.DashboardPort = None,
+    metrics_port: options.MetricsPort = None,
+    metrics_host: options.MetricsHost = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -141,7 +156,10 @@ def fuzzy(
     if plan:
         show_plan(workflow, memory, as_json)
         return
-    settings = options.given(memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh)
+    settings = options.given(
+        memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, dashboard=dashboard,
+        dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
+    )  # fmt: skip
     raise typer.Exit(perform(workflow.run, settings, as_json, quiet))
 
 
@@ -163,6 +181,10 @@ def remove(
     blocksize: options.Blocksize = None,
     timeout: options.Timeout = None,
     fresh: Fresh = False,
+    dashboard: options.Dashboard = False,
+    dashboard_port: options.DashboardPort = None,
+    metrics_port: options.MetricsPort = None,
+    metrics_host: options.MetricsHost = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -176,7 +198,10 @@ def remove(
         source, ids, target, id_field=id_field, duplicate_id_field=ids_field, drop_id_field=drop_id_field,
         input_blocksize=blocksize,
     )  # fmt: skip
-    settings = options.given(memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh)
+    settings = options.given(
+        memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, dashboard=dashboard,
+        dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
+    )  # fmt: skip
     raise typer.Exit(perform(workflow.run, settings, as_json, quiet))
 
 
@@ -210,15 +235,25 @@ def show_plan(workflow: Any, memory: Any, as_json: bool) -> None:
     print_table("Plan", ["", ""], rows)
 
 
-def perform(run: Callable[..., Any], settings: dict[str, Any], as_json: bool, quiet: bool) -> int:
-    """Run all passes with progress shown, print what happened, and return the exit code."""
-    from tamis.cli.run import sigterm_interrupts, write_report
+def perform(
+    run: Callable[..., Any],
+    settings: dict[str, Any],
+    as_json: bool,
+    quiet: bool,
+    describe: Callable[[Any], dict[str, Any]] | None = None,
+    show: Callable[[dict[str, Any], Any], None] | None = None,
+    alerts: Wanted | None = None,
+) -> int:
+    """Run all passes with progress shown, print what happened, and return the exit code.
+
+    `describe`: more facts of a result; `show` prints them instead of the usual table.
+    """
+    from tamis.cli.run import write_report
     from tamis.cli.show import print_json
     from tamis.dedup.alarms import alarms
 
     try:
-        with shown_passes(quiet or as_json) as show, sigterm_interrupts():
-            result = run(progress=show, count_caller=True, **settings)
+        result, raised = _watched(run, settings, quiet or as_json, alerts)
     except KeyboardInterrupt:
         typer.echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
         raise typer.Exit(130) from None
@@ -234,14 +269,48 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], as_json: bool, qu
         "status": result.status, "output": result.output, "duplicates": result.duplicates, **result.summary,
         "seconds": round(result.seconds, 3), "peak_bytes": result.peak_bytes, "scratch_bytes": result.scratch_bytes,
     }  # fmt: skip
-    about["alarms"] = alarms(result.summary)
+    about |= {"alarms": alarms(result.summary), "alerts": raised, **(describe(result) if describe is not None else {})}
     if as_json:
         print_json(about)
     else:
-        _print(about, result)
+        from tamis.cli.alerting import alert_lines
+        from tamis.cli.show import print_lines
+
+        (show or _print)(about, result)
+        print_lines(alert_lines(raised))
         for sentence in about["alarms"]:
             typer.echo(f"look: {sentence}", err=True)
     return 0
+
+
+def _watched(
+    run: Callable[..., Any], settings: dict[str, Any], quiet: bool, alerts: Wanted | None
+) -> tuple[Any, dict[str, Any]]:
+    """The result, and what alerts there were. Every pass is watched."""
+    from tamis.cli import dashboard, metrics
+    from tamis.cli.alerting import Wanted, make_watch
+    from tamis.cli.run import sigterm_interrupts
+
+    output = str(getattr(getattr(run, "__self__", None), "output_path", ""))
+    watch = make_watch(
+        alerts or Wanted(),
+        settings,
+        os.path.join(output, "_tamis"),
+        "deduplication",
+        lambda text: typer.echo(text, err=True),
+    )
+    try:
+        with (
+            metrics.beside_workflow(run, settings),
+            dashboard.beside_workflow(run, settings),
+            shown_passes(quiet) as show,
+            sigterm_interrupts(),
+        ):
+            result = run(progress=show, watch=watch, count_caller=True, **settings)
+    finally:
+        if watch is not None:
+            watch.close()
+    return result, watch.summary() if watch is not None else {}
 
 
 @contextlib.contextmanager

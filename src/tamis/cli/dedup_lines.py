@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from tamis.cli import options
-from tamis.errors import TamisError
 
 Source = Annotated[str, typer.Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")]
 Target = Annotated[str, typer.Argument(metavar="OUT", help="The folder for the documents.")]
@@ -43,6 +42,10 @@ def lines(
     blocksize: options.Blocksize = None,
     timeout: options.Timeout = None,
     fresh: options.Fresh = False,
+    dashboard: options.Dashboard = False,
+    dashboard_port: options.DashboardPort = None,
+    metrics_port: options.MetricsPort = None,
+    metrics_host: options.MetricsHost = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -53,6 +56,7 @@ def lines(
 
     Example: tamis dedup lines data/ clean/ --memory 1GB
     """
+    from tamis.cli import dedup
     from tamis.stages.deduplication.lines.workflow import LineDeduplicationWorkflow
 
     workflow = LineDeduplicationWorkflow(
@@ -60,42 +64,22 @@ def lines(
         min_chars=min_chars, min_count=min_count, keep_first=keep_first, min_left_chars=min_left_chars, cut_field=cut_field,
         perform_removal=not find_only, max_source_loss=max_source_loss,
     )  # fmt: skip
-    settings = options.given(memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh)
-    raise typer.Exit(_perform(workflow, settings, as_json, quiet))
+    settings = options.given(
+        memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, dashboard=dashboard,
+        dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
+    )  # fmt: skip
+    raise typer.Exit(
+        dedup.perform(workflow.run, settings, as_json, quiet, lambda r: _described(r, workflow.unit), _print)
+    )
 
 
-def _perform(workflow: Any, settings: dict[str, Any], as_json: bool, quiet: bool) -> int:
-    from tamis.cli.dedup import shown_passes
-    from tamis.cli.run import sigterm_interrupts, write_report
-    from tamis.cli.show import print_json
-
-    try:
-        with shown_passes(quiet or as_json) as show, sigterm_interrupts():
-            result = workflow.run(progress=show, count_caller=True, **settings)
-    except KeyboardInterrupt:
-        typer.echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
-        return 130
-    except TamisError as exc:
-        if not as_json:
-            raise
-        typer.echo(f"error: {exc}", err=True)
-        print_json({"status": "failed", "exit_code": exc.exit_code, "message": str(exc)})
-        return exc.exit_code
-    about: dict[str, Any] = {
-        "status": result.status, "output": result.output, "duplicates": result.duplicates, "unit": workflow.unit,
-        **result.summary, "seconds": round(result.seconds, 3), "peak_bytes": result.peak_bytes,
-        "scratch_bytes": result.scratch_bytes,
-    }  # fmt: skip
+def _described(result: Any, unit: str) -> dict[str, Any]:
+    about: dict[str, Any] = {"unit": unit}
     if result.run is not None:
-        write_report(result.run.run_dir)
         book = next(b for b in result.run.ledger.stages if b.name == "cut_units")
         about["cut_bytes"] = int(book.metrics.get("bytes_cut", 0))
         about["n_dropped"] = sum(t.n for t in book.dropped.values())
-    if as_json:
-        print_json(about)
-    else:
-        _print(about, result)
-    return 0
+    return about
 
 
 def _print(about: dict[str, Any], result: Any) -> None:

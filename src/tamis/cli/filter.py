@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,6 +43,11 @@ def filter_(
     on_infeasible: options.OnInfeasible = None,
     fresh: options.Fresh = False,
     keep_rejected: options.KeepRejected = False,
+    alerts: options.Alerts = None,
+    dashboard: options.Dashboard = False,
+    dashboard_port: options.DashboardPort = None,
+    metrics_port: options.MetricsPort = None,
+    metrics_host: options.MetricsHost = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -65,13 +69,14 @@ def filter_(
     settings = options.given(
         memory=memory, workers=workers, scratch=scratch, blocksize=blocksize, max_record=max_record, timeout=timeout,
         quarantine_limit=quarantine_limit, sample=sample, progressive=progressive, on_infeasible=on_infeasible, fresh=fresh,
-        keep_rejected=keep_rejected,
+        keep_rejected=keep_rejected, dashboard=dashboard, dashboard_port=dashboard_port,
+        metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
     recipe = make_recipe(sets, source, target, text_field)
     with tempfile.TemporaryDirectory(prefix="tamis-filter-") as folder:
         path = os.path.join(folder, _RECIPE)
         Path(path).write_text(recipe, encoding="utf-8")
-        raise typer.Exit(perform(_FilterRequest(path, settings=settings, text=recipe), as_json, quiet))
+        raise typer.Exit(perform(_FilterRequest(path, settings=settings, alerts=alerts, text=recipe), as_json, quiet))
 
 
 @dataclass(frozen=True)
@@ -93,12 +98,13 @@ class _FilterRequest(Request):
 def make_recipe(sets: str, source: str, target: str, text_field: str) -> str:
     """The recipe of the command. Strings are written as JSON, which YAML reads as it is."""
     from tamis.stages.text.filters.sets import find_sets
+    from tamis.stages.text.io.formats import output_format
 
     source, target = (path if "://" in path else os.path.abspath(os.path.expanduser(path)) for path in (source, target))
     for value in (source, target, text_field):
         if "${" in value:
             raise UsageError(f"{value}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
-    writer, extension = output_format(source)
+    is_parquet, extension = output_format(source)
     lines = [
         f"name: {json.dumps(sets)}",
         "stages:",
@@ -108,30 +114,11 @@ def make_recipe(sets: str, source: str, target: str, text_field: str) -> str:
     for made in find_sets(sets):
         lines += [f"  - _target_: {made.__module__}.{made.__name__}", f"    text_field: {json.dumps(text_field)}"]
     lines += [
-        f"  - _target_: tamis.stages.text.io.writer.{writer}",
+        f"  - _target_: tamis.stages.text.io.writer.{'ParquetWriter' if is_parquet else 'JsonlWriter'}",
         f"    path: {json.dumps(target)}",
         f"    file_extension: {extension}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def output_format(source: str) -> tuple[str, str]:
-    """(writer, extension): that of the input files where they agree; JSONL for a mix of formats, plain for one of codecs."""
-    from tamis.formats.listing import list_files
-    from tamis.stages.file_partitioning import FilePartitioningStage
-
-    stage = FilePartitioningStage(source)
-    files = list_files(source, stage.suffixes())
-    suffixes = {_suffix(os.fsdecode(path), stage.suffixes()) for path in files.paths}
-    if suffixes == {".parquet"}:
-        return "ParquetWriter", "parquet"
-    codecs = {suffix.rpartition(".")[2] for suffix in suffixes if suffix.count(".") == 2}
-    same = len(codecs) == 1 and all(suffix.count(".") == 2 for suffix in suffixes)
-    return "JsonlWriter", f"jsonl.{codecs.pop()}" if same else "jsonl"
-
-
-def _suffix(path: str, suffixes: Sequence[str]) -> str:
-    return max((s for s in suffixes if path.endswith(s)), key=len, default="")
 
 
 def _print_list() -> None:

@@ -15,7 +15,25 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tamis.cli import dedup, demo, diff, doctor, filter, inspect, join, plan, quarantine, resume, run, split, top, why
+from tamis.cli import (
+    dashboard,
+    dedup,
+    demo,
+    diff,
+    doctor,
+    filter,
+    inspect,
+    join,
+    metrics,
+    plan,
+    profile,
+    quarantine,
+    resume,
+    run,
+    split,
+    top,
+    why,
+)
 from tamis.errors import TamisError
 
 
@@ -48,11 +66,14 @@ app.command("run")(run.run)
 app.command("filter")(filter.filter_)
 app.add_typer(dedup.app, name="dedup")
 app.command("plan")(plan.plan)
+app.add_typer(profile.app, name="profile")
 app.command("resume")(resume.resume)
 app.command("quarantine")(quarantine.quarantine)
 app.command("why")(why.why)
 app.command("rethreshold")(why.rethreshold)
 app.command("top")(top.top)
+app.command("dashboard")(dashboard.dashboard)
+app.command("metrics")(metrics.metrics)
 app.command("report")(diff.report)
 app.command("diff")(diff.diff)
 app.command("inspect")(inspect.inspect)

@@ -39,6 +39,37 @@ KeepRejected = Annotated[
         "--keep-rejected", help="Write dropped documents to the run directory, with the rule that dropped them."
     ),
 ]
+Alerts = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Your rules for alerts (YAML or TOML), or off; default: $TAMIS_ALERTS, or alerts.yaml in ~/.config/tamis.",
+    ),
+]
+AllowAlertSinks = Annotated[
+    bool,
+    typer.Option("--allow-alert-sinks", help="Let the recipe send alerts to commands and webhooks of its own."),
+]
+Dashboard = Annotated[
+    bool,
+    typer.Option("--dashboard", help="Serve a live page on the run, to this machine only; its address is printed."),
+]
+DashboardPort = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, metavar="PORT", help="Port of that page; default 8787, or any that is free."),
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=65535, metavar="PORT", help="Serve figures for Prometheus at this port; 0: any that is free."
+    ),
+]
+MetricsHost = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST", help="Whom these figures are for: this machine only, or 0.0.0.0 for all that can reach it."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the result.")]
 
 

@@ -1,42 +1,60 @@
-"""`tamis plan`: what a run would take, from a probe of a few MB. Nothing is written to the output.
+"""`tamis plan`: what a run would take, before it starts, as intervals. Nothing is written to the output.
 
-The probe copies the beginning of some input files to a temporary folder and runs the recipe's stages on them with real workers
-under the real budget; what it took is scaled to the whole input.
+Where the figures come from, best first: earlier runs of the same pipeline on this machine (the machine profile); a probe, which
+runs the recipe's stages on the beginning of some input files with real workers under the real budget; the shipped table.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import shutil
-import sqlite3
-import subprocess
-import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tamis.cli import options
-from tamis.cli.request import Request, output_of, redirect
-from tamis.errors import BudgetError, TamisError, UsageError
+from tamis.cli.plan_machine import Machine, parse_machine, this_machine
+from tamis.cli.request import Request, output_of
+from tamis.errors import BudgetError, UsageError
 
 if TYPE_CHECKING:
+    from tamis.cli.plan_probe import Probe
+    from tamis.engine.job import Job
     from tamis.formats.listing import FileList
+    from tamis.memory.forecast import Conditions, Measured
+    from tamis.memory.predictor import Predictor
     from tamis.pipeline import Pipeline
 
-_PROBED_FILES = 6
-_PROBE_MEMORY = "1GB"  # where the budget itself is too small to try anything
-_START_S = 1.0
+MachineSpec = Annotated[
+    str | None, typer.Option("--machine", metavar="SPEC", help="Plan for another machine, e.g. 64GB,32cores,4gpus.")
+]
+ClusterSpec = Annotated[
+    str | None, typer.Option("--cluster", metavar="SPEC", help="Plan for several equal machines, e.g. 10x64GB,32cores.")
+]
+DatasetBytes = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Plan without data: the decoded size, e.g. 8TB. Reads nothing.")
+]
+DocumentBytes = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="With --dataset-bytes: the mean size of a document; default 4kB.")
+]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """`n_files` is 0 for one that is only imagined."""
+
+    n_files: int
+    kinds: dict[str, int]
+    input_bytes: int
+    decoded_bytes: int
+    document_bytes: int | None = None
 
 
 @dataclass
 class Plan:
-    """Sizes in bytes. Everything but the files is an estimate."""
+    """Sizes in bytes. Everything but the files is an estimate; `forecast` holds the intervals."""
 
     n_files: int
     kinds: dict[str, int]
@@ -51,226 +69,280 @@ class Plan:
     n_partitions: int
     peak_bytes: int
     output_bytes: int
-    free_bytes: int
+    free_bytes: int | None  # None: it is another machine's disk
     seconds: float
-    kept_share: float
+    kept_share: float | None
     probe_bytes: int
     probe_documents: int
-
-
-@dataclass
-class Probe:
-    smallest_bytes: int
-    n_workers: int
-    peak_bytes: int
-    units: list[tuple[int, int, int, float]]  # decoded bytes, largest record, peak, seconds
-    read_bytes: int
-    written_bytes: int
-    n_records: int
-    n_written: int
-    fits: bool
+    basis: str
+    machine: str
+    nodes: int
+    gpu_seconds: float
+    forecast: dict[str, Any] = field(default_factory=dict)
+    guide: dict[str, str] = field(default_factory=dict)
 
 
 def plan(
-    recipe: options.RecipePath,
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A recipe file, the name of a shipped recipe, or the word dedup.")
+    ],
+    rest: Annotated[
+        list[str] | None, typer.Argument(metavar="[WHICH [IN]]", help="After dedup: exact or fuzzy, and its input.")
+    ] = None,
     memory: options.Memory = None,
     workers: options.Workers = None,
     blocksize: options.Blocksize = None,
     max_record: options.MaxRecord = None,
+    machine: MachineSpec = None,
+    cluster: ClusterSpec = None,
+    dataset_bytes: DatasetBytes = None,
+    avg_doc_bytes: DocumentBytes = None,
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Try the recipe on a little data, even if it has run here before.")
+    ] = False,
+    no_probe: Annotated[bool, typer.Option("--no-probe", help="Try nothing, even if it has not run here yet.")] = False,
     probe_mb: Annotated[float, typer.Option(min=0.1, max=1000, help="Decoded MB to try the recipe on.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
-    """Tell what a run would take: partitions, smallest budget, peak memory, disk, time. Writes nothing to the output.
+    """Tell what a run would take: partitions, smallest budget, peak memory, scratch, output, time. Writes nothing to the output.
 
-    Exit code 4 if the budget is too small.
+    Ranges are where the real figure lies with 90 % probability; they narrow with every run of the pipeline on this machine.
+    After `dedup`, --set gives parameters of the workflow. Exit code 4 if the budget is too small.
 
     Example: tamis plan recipe.yaml --memory 2GB
     """
     from tamis.cli.show import print_json
 
-    settings = options.given(memory=memory, workers=workers, blocksize=blocksize, max_record=max_record)
-    request = Request(recipe, options.parse_sets(set_), tuple(allow_module or ()), settings)
-    if (workflow := request.workflow()) is not None:
-        from tamis.cli import dedup
+    if machine is not None and cluster is not None:
+        raise UsageError("give --machine or --cluster, not both")
+    if avg_doc_bytes is not None and dataset_bytes is None:
+        raise UsageError("--avg-doc-bytes is for --dataset-bytes")
+    if probe and no_probe:
+        raise UsageError("give --probe or --no-probe, not both")
+    where = parse_machine(cluster, "--cluster") if cluster else parse_machine(machine) if machine else this_machine()
+    asked = _imagined(dataset_bytes, avg_doc_bytes) if dataset_bytes is not None else None
+    if recipe == "dedup" or rest:
+        from tamis.cli.plan_dedup import show, workflow_of
 
-        dedup.show_plan(workflow[0], workflow[1].get("memory"), as_json)
+        if recipe != "dedup":
+            raise UsageError(f"one recipe at a time: {' '.join(rest or ())!r} is too much")
+        workflow = workflow_of(rest or [], options.parse_sets(set_), asked is not None)
+        show(workflow, memory, workers, where, asked, as_json)
         return
-    found = make_plan(request, int(probe_mb * 1e6))
+    settings = options.given(memory=memory, workers=workers, blocksize=blocksize, max_record=max_record)
+    overrides = options.parse_sets(set_)
+    if asked is not None:
+        overrides = {**_placeholders(recipe), **overrides}
+    request = Request(recipe, overrides, tuple(allow_module or ()), settings)
+    if (found := request.workflow()) is not None:
+        from tamis.cli.plan_dedup import show
+
+        show(found[0], found[1].get("memory"), found[1].get("workers"), where, asked, as_json)
+        return
+    made = make_plan(request, int(probe_mb * 1e6), where, asked, True if probe else False if no_probe else None)
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(made))
     else:
-        _print(found)
-    if not found.fits:
+        _print(made)
+    if not made.fits:
         raise typer.Exit(BudgetError.exit_code)
 
 
-def make_plan(request: Request, probe_bytes: int) -> Plan:
-    from tamis.formats.listing import list_files
+def _imagined(dataset_bytes: str, document_bytes: str | None) -> Dataset:
+    from tamis.memory.starting import DOCUMENT_BYTES
+    from tamis.sizes import parse_size
+
+    size = parse_size(dataset_bytes, "--dataset-bytes")
+    each = parse_size(document_bytes, "--avg-doc-bytes") if document_bytes else DOCUMENT_BYTES
+    return Dataset(0, {}, size, size, each)
+
+
+def _placeholders(recipe: str) -> dict[str, str]:
+    """Values for what a recipe leaves open: a plan without data needs no input."""
+    from tamis.cli.recipe_edit import read_text
+    from tamis.cli.request import find_recipe
+    from tamis.recipe_text import MISSING, parse
+
+    path = find_recipe(recipe)
+    root = parse(read_text(path).removeprefix("\ufeff"), path).value
+    return {k: "planned" for k, n in root.items() if n.value == MISSING and n.plain} if isinstance(root, dict) else {}
+
+
+def make_plan(
+    request: Request,
+    probe_bytes: int,
+    where: Machine | None = None,
+    asked: Dataset | None = None,
+    probe: bool | None = None,
+) -> Plan:
+    from tamis.engine.expectation import basis_of, models_of, profile_key, stage_names
+    from tamis.engine.identity import describe_job
+    from tamis.engine.job import make_job
+    from tamis.engine.run import DEFAULT_BLOCK_BYTES
+    from tamis.engine.settings import DEFAULT_MAX_RECORD
+    from tamis.memory import profiles, starting
     from tamis.memory.budget import find_budget
+    from tamis.memory.forecast import predict, runs_of
+    from tamis.sizes import parse_size
     from tamis.stages.file_partitioning import FilePartitioningStage
 
+    where = where or this_machine()
     pipeline, settings = request.build()
-    source = pipeline.build()[0]
+    flat = pipeline.build()
+    source = flat[0]
     if not isinstance(source, FilePartitioningStage):
         raise UsageError(
             f"plan works for recipes that begin with a reader of files, and this one begins with {source.name}"
         )
     output = output_of(pipeline, settings)
-    files = list_files(source.file_paths, source.suffixes(), source.limit)
-    budget = find_budget(settings.get("memory"), os.environ)
-    with tempfile.TemporaryDirectory(prefix="tamis-plan-") as folder:
-        heads = _copy_heads(files, folder, probe_bytes)
-        usable = [h["head"] for h in heads if h.get("head")]
-        if not usable:
-            why = next((h["error"] for h in heads if "error" in h), "no record ends in the first MB of the files")
-            raise TamisError(f"nothing to try the recipe on: {why}")
-        probe = _probe(pipeline, settings, usable, folder, budget.bytes)
-    asked = settings.get("blocksize") or source.blocksize
-    return _scale(files, heads, probe, budget.bytes, output, asked)
+    job = make_job(pipeline.name, flat, str(settings.get("mode", "streaming")))
+    stages = describe_job(job, {"max_record": parse_size(settings.get("max_record", DEFAULT_MAX_RECORD))})
+    most = settings.get("blocksize") or source.blocksize
+    block = parse_size(most) if most else DEFAULT_BLOCK_BYTES
 
-
-def _copy_heads(files: FileList, folder: str, n_bytes: int) -> list[dict[str, Any]]:
-    """Heads of a few files of every kind, spread evenly over the list."""
-    by_kind: dict[str, list[str]] = {}
-    for path, size in zip(files.paths, files.sizes, strict=True):
-        if size > 0:
-            by_kind.setdefault(_kind(path), []).append(path)
-    per_kind = max(1, _PROBED_FILES // max(len(by_kind), 1))
-    chosen = [path for paths in by_kind.values() for path in _spread(paths, per_kind)]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    asked = json.dumps({"paths": chosen, "folder": folder, "n_bytes": n_bytes})
-    done = subprocess.run(
-        [sys.executable, "-m", "tamis.cli.heads"], input=asked, env=env, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise TamisError(f"the input files cannot be looked into: {done.stderr.strip().splitlines()[-1:]}")
-    heads: list[dict[str, Any]] = json.loads(done.stdout)
-    return heads
-
-
-def _spread(paths: Sequence[str], n: int) -> list[str]:
-    """
-    >>> _spread(["a", "b", "c", "d", "e"], 2)
-    ['a', 'c']
-    """
-    if len(paths) <= n:
-        return list(paths)
-    return [paths[i * len(paths) // n] for i in range(n)]
-
-
-def _kind(path: str) -> str:
-    name = os.path.basename(path)
-    return ".".join(name.split(".")[-2:]) if name.endswith((".gz", ".zst", ".bz2", ".xz")) else name.rpartition(".")[2]
-
-
-def _probe(pipeline: Pipeline, settings: dict[str, Any], heads: list[str], folder: str, budget_bytes: int) -> Probe:
-    """Run the stages on the heads, under the budget if that is possible at all."""
-    from tamis.backends.local import LocalExecutor
-    from tamis.engine.budgeting import NAMED_MARGIN
-
-    chosen = {
-        k: v for k, v in settings.items() if k in ("memory", "workers", "blocksize", "max_record", "timeout", "mode")
-    }
-    chosen |= {"quarantine_limit": "100%", "count_caller": True}
-    output = os.path.join(folder, "out")
-    if not pipeline.build()[-1].is_sink_stage:
-        chosen["run_dir"] = output
-    fits = True
-    small = redirect(pipeline, heads, output)
-    try:
-        result = small.execute(LocalExecutor(), **chosen)
-    except BudgetError:
-        fits = False
-        result = small.execute(LocalExecutor(), **{**chosen, "memory": _PROBE_MEMORY, "fresh": True})
-    with open(os.path.join(result.run_dir, "settings.json"), "rb") as file:
-        notes = {e["name"]: e["value"] for e in json.load(file)["settings"]}
-    with closing(sqlite3.connect(os.path.join(result.run_dir, "run.sqlite"))) as db:
-        units = db.execute(
-            "SELECT decoded_bytes, largest_record, peak_bytes, seconds FROM units WHERE decoded_bytes > 0 ORDER BY at"
-        ).fetchall()
-    ledger = result.ledger
-    smallest = int(notes["smallest budget"])
-    return Probe(
-        smallest, int(notes["workers"]), result.peak_bytes, [(int(a), int(b), int(c or 0), float(d)) for a, b, c, d in units],
-        ledger.read_bytes, ledger.written_bytes, ledger.records.n, ledger.written.n, fits and budget_bytes >= smallest / NAMED_MARGIN,
+    here = find_budget(settings.get("memory"), os.environ).bytes
+    budget = here if where.is_here or settings.get("memory") else where.budget_bytes
+    profile = profiles.load(profile_key(stages))
+    past = runs_of(profile)
+    models, _ = models_of(profile, len(job.segments), block)
+    files = None if asked is not None else _files(source)
+    tried: Probe | None = None
+    basis = basis_of(past)
+    if probe and files is None:
+        raise UsageError("--probe needs data, and --dataset-bytes plans without: leave one of them out")
+    if files is not None and (probe or (probe is None and not past)):
+        tried = _probe(pipeline, settings, files, probe_bytes, budget if where.is_here else min(budget, here))
+        if not past:
+            models, basis = [_taught(tried, block)], "a probe: this pipeline has not run on this machine yet"
+            past = [tried.measured]
+    data = asked or _dataset(files, tried, past)
+    conditions = _conditions(job, settings, data, past, budget, where, block)
+    start_s = starting.seconds_per_byte(stage_names(stages))
+    found = predict(conditions, models, past, start_s, elsewhere=not where.is_here, nodes=where.nodes)
+    fits, smallest = _judge(conditions, tried if where.is_here else None)
+    gpu = starting.gpu_seconds_per_document(stage_names(stages)) * _documents(data, past)
+    seconds = found.seconds.expected
+    if gpu and where.gpus:  # GPU and CPU work overlap: the slower one decides
+        seconds = max(seconds, gpu / (where.gpus * where.nodes))
+    row = starting.text_sizing(data.decoded_bytes)
+    return Plan(
+        n_files=data.n_files, kinds=data.kinds, input_bytes=data.input_bytes, decoded_bytes=data.decoded_bytes, output=output,
+        budget_bytes=budget, smallest_budget_bytes=smallest, fits=fits, n_workers=conditions.n_workers, block_bytes=found.block_bytes,
+        n_partitions=found.n_partitions, peak_bytes=int(found.peak_bytes.expected), output_bytes=int(found.output_bytes.expected),
+        free_bytes=_free(output) if where.is_here else None, seconds=round(seconds, 1), kept_share=_kept(tried),
+        probe_bytes=tried.measured.conditions.decoded_bytes if tried else 0,
+        probe_documents=tried.measured.n_documents if tried else 0, basis=basis, machine=str(where), nodes=where.nodes,
+        gpu_seconds=round(gpu, 1), forecast=found.to_dict(),
+        guide={"size": row.size, "nodes": row.nodes, "gpus": row.gpus, "memory": row.memory, "notes": row.notes},
     )  # fmt: skip
 
 
-def _scale(
-    files: FileList, heads: list[dict[str, Any]], probe: Probe, budget_bytes: int, output: str, asked: Any
-) -> Plan:
-    from tamis.engine.budgeting import NAMED_MARGIN, USABLE
-    from tamis.engine.run import DEFAULT_BLOCK_BYTES
-    from tamis.engine.state import MIN_CAP_BYTES
+def _files(source: Any) -> FileList:
+    from tamis.formats.listing import list_files
+
+    return list_files(source.file_paths, source.suffixes(), source.limit)
+
+
+def _probe(pipeline: Pipeline, settings: dict[str, Any], files: FileList, n_bytes: int, budget: int) -> Probe:
+    from tamis.cli.plan_probe import probe
+
+    with tempfile.TemporaryDirectory(prefix="tamis-plan-") as folder:
+        return probe(pipeline, settings, files, n_bytes, folder, budget)
+
+
+def _taught(tried: Probe, block_bytes: int) -> Predictor:
     from tamis.memory.predictor import Predictor
+
+    model = Predictor(block_bytes)
+    for decoded, largest, peak, _ in tried.units:
+        model.observe(decoded, largest, peak)
+    return model
+
+
+def _dataset(files: FileList | None, tried: Probe | None, past: list[Measured]) -> Dataset:
+    from tamis.cli.plan_probe import kind_of
+    from tamis.memory.starting import decoded_bytes
+
+    assert files is not None
+    kinds: dict[str, int] = {}
+    decoded = 0.0
+    for path, size in zip(files.paths, files.sizes, strict=True):
+        kind = kind_of(path)
+        kinds[kind] = kinds.get(kind, 0) + 1
+        decoded += max(size, 0) * (tried.ratios.get(kind, 1.0) if tried else 1.0)
+    stored = sum(max(s, 0) for s in files.sizes)
+    if tried is None and any(k not in ("jsonl", "json") for k in kinds):
+        last = past[-1].conditions if past else None
+        known = last is not None and last.input_bytes > 0
+        decoded = (
+            stored * last.decoded_bytes / last.input_bytes
+            if known and last is not None
+            else decoded_bytes(files.paths, files.sizes)
+        )
+    return Dataset(len(files), kinds, stored, int(decoded))
+
+
+def _conditions(
+    job: Job, settings: dict[str, Any], data: Dataset, past: list[Measured], budget: int, where: Machine, block: int
+) -> Conditions:
+    from tamis.engine.budgeting import GOOD_CAP_BYTES, USABLE, count_workers
+    from tamis.engine.state import MIN_CAP_BYTES
+    from tamis.memory import starting
+    from tamis.memory.forecast import Conditions
     from tamis.sizes import parse_size
 
-    ratios: dict[str, list[float]] = {}
-    for head in heads:
-        if "ratio" in head:
-            ratios.setdefault(_kind(head["path"]), []).append(head["ratio"])
-    decoded = 0.0
-    kinds: dict[str, int] = {}
-    for path, size in zip(files.paths, files.sizes, strict=True):
-        kind = _kind(path)
-        kinds[kind] = kinds.get(kind, 0) + 1
-        known = ratios.get(kind, [1.0])
-        decoded += max(size, 0) * sum(known) / len(known)
-    most = parse_size(asked) if asked else DEFAULT_BLOCK_BYTES
-    predictor = Predictor(most)
-    for decoded_bytes, largest, peak, _ in probe.units:
-        predictor.observe(decoded_bytes, largest, peak)
-    fixed = probe.smallest_bytes / NAMED_MARGIN * USABLE - MIN_CAP_BYTES  # supervisor, forking server, one idle worker
-    cap = max((budget_bytes * USABLE - fixed) / probe.n_workers, MIN_CAP_BYTES)
-    largest = max((u[1] for u in probe.units), default=0)
-    block = max(predictor.best_size(int(cap), largest), 1 << 16)
-    peak_bytes = max(
-        probe.peak_bytes, min(fixed + probe.n_workers * predictor.reserve(block, largest), budget_bytes * USABLE)
+    last = past[-1].conditions if past else None
+    fixed = last.fixed_bytes if last else starting.FIXED_BYTES
+    worker = last.worker_bytes if last else starting.WORKER_BYTES
+    pool = int(budget * USABLE) - fixed
+    asked = int(max((s.resources.memory_gb for s in job.segments), default=0.0) * 1e9)
+    wanted = settings.get("workers") or where.cores
+    n = count_workers(
+        int(wanted), pool, worker, max(asked, MIN_CAP_BYTES if settings.get("workers") else GOOD_CAP_BYTES)
     )
-    # The first partitions pay for set-up and cold caches; the faster half is what a long run sees.
-    timed = sorted(probe.units, key=lambda u: u[3] / u[0])[: (len(probe.units) + 1) // 2]
-    rate = sum(u[0] for u in timed) / max(sum(u[3] for u in timed), 1e-6)
-    parent = output
-    while not os.path.exists(parent):
-        parent = os.path.dirname(parent)
-    return Plan(
-        n_files=len(files), kinds=kinds, input_bytes=sum(max(s, 0) for s in files.sizes), decoded_bytes=int(decoded), output=output,
-        budget_bytes=budget_bytes, smallest_budget_bytes=probe.smallest_bytes, fits=probe.fits, n_workers=probe.n_workers, block_bytes=block,
-        n_partitions=max(1, math.ceil(decoded / block)), peak_bytes=int(peak_bytes),
-        output_bytes=int(probe.written_bytes / max(probe.read_bytes, 1) * decoded), free_bytes=shutil.disk_usage(parent).free,
-        seconds=round(_START_S + decoded / rate / probe.n_workers, 1), kept_share=round(probe.n_written / max(probe.n_records, 1), 4),
-        probe_bytes=probe.read_bytes, probe_documents=probe.n_records,
+    streams = any(k not in ("jsonl", "json") for k in data.kinds)
+    queue = data.decoded_bytes if settings.get("mode") == "batch" else parse_size(settings.get("queue", "256MB"))
+    return Conditions(
+        budget_bytes=budget, n_workers=n, fixed_bytes=fixed, worker_bytes=worker, cap_bytes=max(0, pool // n - worker),
+        input_bytes=data.input_bytes, decoded_bytes=data.decoded_bytes, max_block_bytes=block,
+        handover_bytes=queue if streams or len(job.segments) > 1 else 0,
     )  # fmt: skip
+
+
+def _judge(conditions: Conditions, tried: Probe | None) -> tuple[bool, int]:
+    """Whether the budget is enough, and the smallest that is."""
+    from tamis.engine.budgeting import NAMED_MARGIN, smallest_budget
+
+    if tried is not None:
+        return tried.fits, tried.smallest_bytes
+    smallest = smallest_budget(conditions.fixed_bytes, conditions.worker_bytes)
+    return conditions.budget_bytes >= smallest, int(smallest * NAMED_MARGIN)
+
+
+def _documents(data: Dataset, past: list[Measured]) -> float:
+    from tamis.memory.starting import DOCUMENT_BYTES
+
+    if data.document_bytes:
+        return data.decoded_bytes / data.document_bytes
+    last = next((m for m in reversed(past) if m.n_documents and m.conditions.decoded_bytes), None)
+    each = last.conditions.decoded_bytes / last.n_documents if last else DOCUMENT_BYTES
+    return data.decoded_bytes / each
+
+
+def _kept(tried: Probe | None) -> float | None:
+    return round(tried.n_written / max(tried.measured.n_documents, 1), 4) if tried else None
+
+
+def _free(path: str) -> int:
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return shutil.disk_usage(path).free
 
 
 def _print(p: Plan) -> None:
-    from tamis.cli.progress import clock
-    from tamis.cli.show import count, print_lines
-    from tamis.sizes import format_size
+    from tamis.cli.plan_show import lines
+    from tamis.cli.show import print_lines
 
-    kinds = ", ".join(f"{n:,} {kind}" for kind, n in sorted(p.kinds.items()))
-    rows = [
-        (
-            "input",
-            f"{count(p.n_files, 'file')} ({kinds}), {format_size(p.input_bytes)}, about {format_size(p.decoded_bytes)} decoded",
-        ),
-        ("budget", f"{format_size(p.budget_bytes)}; the smallest that works is {format_size(p.smallest_budget_bytes)}"),
-        ("partitions", f"about {p.n_partitions:,} of {format_size(p.block_bytes)}, on {count(p.n_workers, 'worker')}"),
-        ("peak memory", f"about {format_size(p.peak_bytes)}"),
-        (
-            "output",
-            f"about {format_size(p.output_bytes)} ({p.kept_share:.1%} of the documents) in {p.output}; {format_size(p.free_bytes)} free",
-        ),
-        ("time", f"about {clock(p.seconds)}"),
-    ]
-    if not p.fits:
-        rows = rows[:2]
-    print_lines(f"{name:<12} {value}" for name, value in rows)
-    notes = ["", f"from a probe of {format_size(p.probe_bytes)}, {count(p.probe_documents, 'document')}"]
-    if not p.fits:
-        notes.append(f"the budget is too small: give --memory {math.ceil(p.smallest_budget_bytes / 1e6)}MB or more")
-    if p.output_bytes > p.free_bytes:
-        notes.append("the disk is too small for the output: make room, or use --sample")
-    print_lines(notes)
+    print_lines(lines(p))

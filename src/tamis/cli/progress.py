@@ -83,6 +83,19 @@ class Shown:
         with contextlib.suppress(OSError, ValueError):
             self._show(state)
 
+    def note(self, text: str) -> None:
+        """One line that stays, above the progress. May come from another thread."""
+        if self._quiet:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            live = self._live
+            if live is None:
+                print(text, file=sys.stderr, flush=True)
+                return
+            from rich.text import Text
+
+            live.console.print(Text(text, style="bold"))
+
     def _show(self, state: dict[str, Any]) -> None:
         phase = str(state.get("phase", "working"))
         is_new, self._phase = phase != self._phase, phase

@@ -11,18 +11,21 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import PipelineError, RunConflict, TamisError, UsageError
 
 if TYPE_CHECKING:
+    from tamis.cli.alerting import Wanted
     from tamis.pipeline import Pipeline
     from tamis.recipe import Recipe
 
 FILE = "command.json"
 _VERSION = 1
 _MAX_BYTES = 1_000_000
+_DEDUP = ("dedup.json", "dedup", "dedup.lock")  # what a deduplication leaves; the lock alone with scratch elsewhere
 # Settings that a resumed run takes over, with the types they may have.
 _KEPT: dict[str, tuple[type, ...]] = {
     "memory": (str, int),
@@ -47,18 +50,22 @@ class Request:
     overrides: dict[str, str] = field(default_factory=dict)
     allow: Sequence[str] = ()
     settings: dict[str, Any] = field(default_factory=dict)
+    alerts: str | None = None  # the user's file of rules; like modules, never kept: it names commands
+    allow_alert_sinks: bool = False
 
     def build(self) -> tuple[Pipeline, dict[str, Any]]:
         """The pipeline of the recipe, and the settings of its run: the recipe's, then the command line's over them."""
         from tamis.pipeline import Pipeline
 
-        path, recipe = self._load()
+        path, recipe = self._loaded
         if recipe.workflow is not None:
             raise UsageError(
                 f"{path}: its 'workflow:' is for `tamis run` and `tamis plan`; this command takes 'stages:'"
             )
         settings: dict[str, Any] = {**recipe.settings, **self.settings}
         schema = settings.pop("schema", None)
+        # For the record of settings: what the recipe chose, and not the user.
+        settings["chosen_by"] = {"stages": "recipe", **{k: "recipe" for k in recipe.settings if k not in self.settings}}
         pipeline = Pipeline(recipe.pipeline_args["name"], recipe.pipeline_args.get("description"))
         try:
             for stage in recipe.stages:
@@ -74,10 +81,17 @@ class Request:
 
     def workflow(self) -> tuple[Any, dict[str, Any]] | None:
         """The workflow of a recipe that has one, and its settings; None for a recipe with stages."""
-        _, recipe = self._load()
+        _, recipe = self._loaded
         return None if recipe.workflow is None else (recipe.workflow, {**recipe.settings, **self.settings})
 
-    def _load(self) -> tuple[str, Recipe]:
+    def wanted_alerts(self) -> Wanted:
+        from tamis.cli.alerting import Wanted
+
+        return Wanted(self.alerts, self.allow_alert_sinks, self._loaded[1].alerts)
+
+    @cached_property
+    def _loaded(self) -> tuple[str, Recipe]:
+        """Read once: a command asks for the workflow, then for the pipeline, and building the stages may take long."""
         from tamis.recipe import load_recipe
 
         if self.allow and os.getcwd() not in sys.path:
@@ -126,6 +140,11 @@ def load_saved(output: str) -> Saved:
             raw = file.read(_MAX_BYTES + 1)
         data = json.loads(raw) if len(raw) <= _MAX_BYTES else None
     except FileNotFoundError:
+        if any(os.path.exists(os.path.join(output, "_tamis", name)) for name in _DEDUP):
+            raise UsageError(
+                f"{output} is the output of a deduplication (or joining); run the same command again (tamis dedup ..., or "
+                "its recipe or script): it goes on where it stopped"
+            ) from None
         if os.path.exists(os.path.join(output, "_tamis", "plan.json")):
             raise UsageError(
                 f"{output} was not made by `tamis run`; run the same Python script again, it resumes by itself"

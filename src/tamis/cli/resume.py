@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -23,12 +24,18 @@ def resume(
     quarantine_limit: options.QuarantineLimit = None,
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
+    alerts: options.Alerts = None,
+    allow_alert_sinks: options.AllowAlertSinks = False,
+    dashboard: options.Dashboard = False,
+    dashboard_port: options.DashboardPort = None,
+    metrics_port: options.MetricsPort = None,
+    metrics_host: options.MetricsHost = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Go on with a run that was interrupted; the same as its `tamis run` command again.
 
-    Options given here win over those of the earlier command. Modules must be allowed again.
+    Options given here win over those of the earlier command. Modules, files of alert rules and sinks must be given again.
 
     Example: tamis resume out/ --memory 4GB
     """
@@ -40,8 +47,15 @@ def resume(
         scratch=scratch and os.path.abspath(scratch),
         timeout=timeout,
         quarantine_limit=quarantine_limit,
+        dashboard=dashboard,
+        dashboard_port=dashboard_port,
+        metrics_port=metrics_port,
+        metrics_host=metrics_host,
     )
+    if alerts not in (None, "off"):
+        alerts = os.path.abspath(alerts)  # named from here; the run may go on in another folder
     request = find_request(target, settings, tuple(allow_module or ()), options.parse_sets(set_))
+    request = replace(request, alerts=alerts, allow_alert_sinks=allow_alert_sinks)
     raise typer.Exit(perform(request, as_json, quiet))
 
 

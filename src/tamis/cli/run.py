@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -20,6 +20,7 @@ from tamis.cli.request import Request
 from tamis.errors import RunConflict, TamisError
 
 if TYPE_CHECKING:
+    from tamis.cli.alerting import Wanted
     from tamis.engine.ledger import Ledger
     from tamis.pipeline import Pipeline
 
@@ -44,6 +45,12 @@ def run(
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
     run_dir: Annotated[str | None, typer.Option(help="Where to keep results of a recipe without writer.")] = None,
+    alerts: options.Alerts = None,
+    allow_alert_sinks: options.AllowAlertSinks = False,
+    dashboard: options.Dashboard = False,
+    dashboard_port: options.DashboardPort = None,
+    metrics_port: options.MetricsPort = None,
+    metrics_host: options.MetricsHost = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -56,9 +63,10 @@ def run(
     settings = options.given(
         memory=memory, workers=workers, scratch=scratch, blocksize=blocksize, max_record=max_record, timeout=timeout,
         quarantine_limit=quarantine_limit, sample=sample, progressive=progressive, on_infeasible=on_infeasible, fresh=fresh,
-        mode=mode, run_dir=run_dir, keep_rejected=keep_rejected,
+        mode=mode, run_dir=run_dir, keep_rejected=keep_rejected, dashboard=dashboard, dashboard_port=dashboard_port,
+        metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
-    request = Request(recipe, options.parse_sets(set_), tuple(allow_module or ()), settings)
+    request = Request(recipe, options.parse_sets(set_), tuple(allow_module or ()), settings, alerts, allow_alert_sinks)
     raise typer.Exit(perform(request, as_json, quiet))
 
 
@@ -69,7 +77,7 @@ def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int
     if (found := request.workflow()) is not None:
         from tamis.cli import dedup
 
-        return dedup.perform(found[0].run, found[1], as_json, quiet)
+        return dedup.perform(found[0].run, found[1], as_json, quiet, alerts=request.wanted_alerts())
     try:
         about = execute(request, quiet or as_json)
     except TamisError as exc:
@@ -87,8 +95,13 @@ def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int
 
 def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
     """Run it with progress shown, write the report, and return what happened (summary.as_dict)."""
+    from tamis.cli import dashboard, metrics
+    from tamis.cli.request import output_of
+
     pipeline, settings = request.build()
-    return execute_pipeline(pipeline, settings, request.save, quiet)
+    run_dir = os.path.join(output_of(pipeline, settings), "_tamis")
+    with metrics.beside(run_dir, settings), dashboard.beside(run_dir, settings):
+        return execute_pipeline(pipeline, settings, request.save, quiet, request.wanted_alerts())
 
 
 @contextlib.contextmanager
@@ -106,16 +119,22 @@ def sigterm_interrupts() -> Iterator[None]:
 
 
 def execute_pipeline(
-    pipeline: Pipeline, settings: dict[str, Any], on_start: Callable[[str], None], quiet: bool
+    pipeline: Pipeline,
+    settings: dict[str, Any],
+    on_start: Callable[[str], None],
+    quiet: bool,
+    alerts: Wanted | None = None,
 ) -> dict[str, Any]:
     """As `execute`. `on_start` gets the run directory once it is this run's."""
     from tamis.backends.local import LocalExecutor
+    from tamis.cli.alerting import Wanted, alert_lines, make_watch
     from tamis.cli.progress import Shown
     from tamis.cli.request import output_of
     from tamis.cli.summary import as_dict
 
     run_dir = os.path.join(output_of(pipeline, settings), "_tamis")
     shown, began_s = Shown(quiet), time.time()
+    watch = make_watch(alerts or Wanted(), settings, run_dir, pipeline.name, shown.note)
 
     def observe(state: dict[str, Any]) -> None:
         if state["phase"] == "starting":  # the lock is held, and --fresh has removed what it removes
@@ -124,7 +143,11 @@ def execute_pipeline(
 
     try:
         with shown, sigterm_interrupts():
-            result = pipeline.execute(LocalExecutor(progress=observe), count_caller=True, **settings)
+            try:
+                result = pipeline.execute(LocalExecutor(progress=observe, watch=watch), count_caller=True, **settings)
+            finally:
+                if watch is not None:
+                    watch.close()
     except KeyboardInterrupt:
         write_report(run_dir)
         typer.echo("interrupted; everything committed so far is kept, the same command goes on from there", err=True)
@@ -133,11 +156,13 @@ def execute_pipeline(
         raise
     except TamisError as exc:
         write_report(run_dir)
-        raise explained(exc, run_dir, began_s) from None
+        told = alert_lines(watch.summary()) if watch is not None else []
+        raise explained(exc, run_dir, began_s, told) from None
     report = os.path.join(run_dir, "report.html")
     if result.status != "already" or not os.path.exists(report):
         report = write_report(run_dir)
-    return {**as_dict(result, report), "drops": _drops(result.ledger, run_dir)}
+    counted = {"alerts": watch.summary()} if watch is not None else {}
+    return {**as_dict(result, report), "drops": _drops(result.ledger, run_dir), **counted}
 
 
 def _drops(ledger: Ledger, run_dir: str) -> list[dict[str, Any]]:
@@ -169,8 +194,8 @@ def write_report(run_dir: str) -> str:
         return ""
 
 
-def explained(exc: TamisError, run_dir: str, began_s: float) -> TamisError:
-    """The same error with the last failure of a stage named; lines of Python go to the log."""
+def explained(exc: TamisError, run_dir: str, began_s: float, more: Sequence[str] = ()) -> TamisError:
+    """The same error with the last failure of a stage named, then `more`; lines of Python go to the log."""
     from pathlib import Path
 
     from tamis.observe.samples import last_failure
@@ -187,10 +212,12 @@ def explained(exc: TamisError, run_dir: str, began_s: float) -> TamisError:
             log.write(trace + "\n")
     if (trace or failure is not None) and path not in message:
         message += f"\nthe log: {path}"
+    message = "\n".join([message, *more])
     return type(exc)(message)
 
 
 def _print(about: dict[str, Any]) -> None:
+    from tamis.cli.alerting import alert_lines
     from tamis.cli.drops import print_drops
     from tamis.cli.show import print_lines
     from tamis.cli.summary import print_summary
@@ -204,6 +231,7 @@ def _print(about: dict[str, Any]) -> None:
     else:
         print_summary(about)
         print_drops(about["drops"], about["output"])
+        print_lines(alert_lines(about.get("alerts")))
     if about["message"]:
         typer.echo(
             f"incomplete: {about['message']}" if about["exit_code"] == 3 else f"error: {about['message']}", err=True

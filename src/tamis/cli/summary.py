@@ -50,6 +50,7 @@ def as_dict(result: RunResult, report: str) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "mb_per_s": round(ledger.read_bytes / 1e6 / result.seconds, 1) if result.seconds else 0.0,
         "counters": result.counters,
+        "prediction": result.prediction,
     }
 
 
@@ -80,6 +81,26 @@ def _rows(name: str, n_in: int, n_out: int, gone: list[tuple[int, str]]) -> list
     return rows + [("", "", "", f"{n:,}", why) for n, why in gone[1:]]
 
 
+def predicted_lines(prediction: dict[str, Any]) -> list[str]:
+    """What was expected, beside what was measured: only where earlier runs had something to say.
+
+    >>> span = {"low": 1e8, "expected": 2e8, "high": 3e8, "measured": 4e8, "inside": False}
+    >>> predicted_lines({"n_runs": 2, "peak_bytes": span})
+    ['predicted from 2 earlier runs: peak 100 MB to 300 MB (measured 400 MB, outside)']
+    """
+    n, parts = prediction.get("n_runs", 0), []
+    for name, label in (("peak_bytes", "peak"), ("scratch_bytes", "scratch"), ("seconds", "time")):
+        span = prediction.get(name)
+        if not isinstance(span, dict) or "measured" not in span or not (span["high"] or span["measured"]):
+            continue
+        low, high, got = (
+            f"{span[k]:.1f} s" if name == "seconds" else format_size(span[k]) for k in ("low", "high", "measured")
+        )
+        parts.append(f"{label} {low} to {high} (measured {got}{'' if span['inside'] else ', outside'})")
+    runs = f"{n} earlier run{'s' if n != 1 else ''}"
+    return [f"predicted from {runs}: {', '.join(parts)}"] if n and parts else []
+
+
 def _lines(about: dict[str, Any], count: Any) -> list[str]:
     lines = []
     if about["n_blank_lines"]:
@@ -98,6 +119,7 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
             f"{format_size(about['read_bytes'])} in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory "
             f"{format_size(about['peak_bytes'])} of {format_size(about['budget_bytes'])} ({percent:.0f} %)"
         )
+    lines += predicted_lines(about.get("prediction") or {})
     lines.append(
         f"output: {about['output']} ({count(about['n_files'], 'file')}, {format_size(about['written_bytes'])})"
     )

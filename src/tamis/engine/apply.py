@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tamis.engine.dropped import Seen
+from tamis.engine.binning import count
+from tamis.engine.dropped import Seen, record_bytes
+from tamis.engine.histograms import Histogram
 from tamis.engine.ledger import StageBook
 from tamis.engine.rejections import Rejections
 from tamis.errors import PipelineError
 from tamis.formats.tables import TableBlock
 from tamis.kernels import hash128
+from tamis.memory import meter
+from tamis.memory.release import PeakWatch
 from tamis.stages.base import DropNote, ProcessingStage
 from tamis.tasks import DocumentBatch, Task, adopt
 
@@ -41,19 +45,58 @@ def identify(batch: DocumentBatch) -> None:
     batch._identity = (hi[batch._rows], lo[batch._rows])
 
 
+class Uses:
+    """What each stage of a unit took, beside the books: [label, bytes of the records that came in, CPU seconds, peak].
+
+    The peak is the highest resident memory in the stage, above where the unit began. The kernel's counter is reset for each
+    stage, so that it is exact; that and reading it back takes 60 us.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[list[Any]] = []
+        seen = meter.statm()
+        self._floor_bytes = 0 if seen is None else seen.resident_bytes
+        self._in_bytes: int | None = None
+
+    def begin(self, tasks: Sequence[Task[Any]]) -> None:
+        if self._in_bytes is None:
+            batches = [t for t in tasks if isinstance(t, DocumentBatch)]
+            self._in_bytes = sum(int(record_bytes(b).sum()) for b in batches)
+        self._cpu_s = time.process_time()
+        self._watch = PeakWatch().start()
+
+    def end(self, label: str, book: StageBook) -> None:
+        peak_bytes = max(0, self._watch.stop() - self._floor_bytes)
+        self.rows.append([label, self._in_bytes, round(time.process_time() - self._cpu_s, 6), peak_bytes])
+        if book.derived.n or book.consumed.n or self._in_bytes is None:
+            self._in_bytes = None  # other documents than before: counted anew
+        else:  # counting again for every stage would cost more than a cheap stage does
+            self._in_bytes -= sum(tally.n_bytes for tally in book.dropped.values())
+
+
 def run_stage(
     stage: ProcessingStage[Any, Any],
     label: str,
     tasks: list[Task[Any]],
     book: StageBook,
     rejections: Rejections | None = None,
+    uses: Uses | None = None,
 ) -> list[Task[Any]]:
     """One stage over all tasks of a unit, `batch_size` tasks at a time. Dropped documents are named in `rejections`."""
     began = time.perf_counter()
     results: list[Task[Any]] = []
     size = max(1, stage.batch_size)
-    for i in range(0, len(tasks), size):
-        results += _run_chunk(stage, label, tasks[i : i + size], book, rejections)
+    if uses is not None:
+        uses.begin(tasks)
+    try:
+        for i in range(0, len(tasks), size):
+            results += _run_chunk(stage, label, tasks[i : i + size], book, rejections)
+    except BaseException:
+        stage._consume_custom_metrics()  # of an attempt that does not count
+        raise
+    finally:
+        if uses is not None:
+            uses.end(label, book)
     book.seconds += time.perf_counter() - began
     book.count(stage._consume_custom_metrics())
     return results
@@ -67,12 +110,15 @@ def _run_chunk(
     before, seen = _identities(parents), Seen(parents)
     book.into.add(len(before[0]), hash128.sum128(*before))
     stage._consume_drops()  # what a failed attempt left behind
+    stage.__dict__["_count_scores"] = lambda name, scores: count(scores, book.scores.setdefault(name, Histogram()))
     try:
         results = stage.process_batch(tasks)
     except MemoryError:
         raise
     except Exception as exc:
         raise StageFailure(label, exc) from exc
+    finally:
+        stage.__dict__.pop("_count_scores", None)
     if isinstance(results, Task):
         results = [results]
     for result in results or ():

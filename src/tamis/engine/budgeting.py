@@ -10,7 +10,7 @@ from tamis.engine.job import Job
 from tamis.engine.settings import Record, RunSettings
 from tamis.engine.state import MIN_CAP_BYTES
 from tamis.errors import BudgetError
-from tamis.memory import meter
+from tamis.memory import beside, meter
 from tamis.sizes import format_size
 
 USABLE = 0.88  # caps are granted up to here, below the level (90 %) at which the pressure ladder starts to kill
@@ -43,7 +43,7 @@ def share_budget(
     job: Job,
 ) -> Shares:
     """Raises BudgetError, naming the smallest budget that works, when this one does not."""
-    caller = (meter.pss() or 0) if settings.count_caller else 0
+    caller = (meter.pss() or 0) + beside.reserved_bytes() if settings.count_caller else 0
     fixed = server_pss + LIBRARY_BYTES + caller + (GROWTH_BYTES if settings.count_caller else 0)
     worker = int(server_anon * COPIED_SHARE) + WORKER_OWN_BYTES
     smallest = max(smallest_budget(fixed, worker), _round_up(caller + server_peak))
@@ -58,8 +58,7 @@ def share_budget(
     n = settings.workers or cores
     asked = int(max((s.resources.memory_gb for s in job.segments), default=0.0) * 1e9)
     wanted = max(asked, MIN_CAP_BYTES if settings.workers else GOOD_CAP_BYTES)
-    while n > 1 and pool // n - worker < wanted:
-        n -= 1
+    n = count_workers(n, pool, worker, wanted)
     if asked > pool - worker:
         raise BudgetError(
             f"a stage asks for {format_size(asked)} of memory (Resources.memory_gb), one worker can get {format_size(pool - worker)} "
@@ -68,14 +67,29 @@ def share_budget(
     record.note(
         "smallest budget",
         _round_up(smallest * NAMED_MARGIN),
-        "measured",
+        "machine",
         "supervisor, forking server and one worker with the least cap",
+        {
+            "server_pss_bytes": server_pss,
+            "server_peak_bytes": server_peak,
+            "caller_bytes": caller,
+            "margin": NAMED_MARGIN,
+        },
     )
     record.note(
-        "workers", n, "user" if settings.workers == n else "adaptation" if settings.workers else "machine",
+        "workers", n, settings.who("workers") if settings.workers == n else "adaptation" if settings.workers else "machine",
         f"{cores} cores; each worker gets {format_size(pool // n - worker)} beyond the {format_size(worker)} it starts with",
+        {"cores": cores, "asked": settings.workers, "least_cap_bytes": wanted, "pool_bytes": pool},
     )  # fmt: skip
     return Shares(fixed, worker, pool, n)
+
+
+def count_workers(wanted: int, pool_bytes: int, worker_bytes: int, least_cap_bytes: int) -> int:
+    """As many as wanted, as long as each gets a cap it can work with."""
+    n = wanted
+    while n > 1 and pool_bytes // n - worker_bytes < least_cap_bytes:
+        n -= 1
+    return n
 
 
 def smallest_budget(fixed_bytes: int, worker_bytes: int) -> int:

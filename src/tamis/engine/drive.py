@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tamis.engine.actions import Action, Assign, Commit, Discard, Kill, More, Note, Replace, Start, Stop, Trim
-from tamis.engine.commit import Committer
+from tamis.engine.commit import Committed, Committer
 from tamis.engine.supervisor import Supervisor
-from tamis.engine.units import Piece
+from tamis.engine.units import Piece, Unit
 
 TICK_S = 0.02
 STOP_S = 10.0
@@ -43,11 +43,31 @@ class Crew(Protocol):
     def measure(self) -> tuple[int, dict[int, int]]: ...
 
 
+class Observer(Protocol):
+    """Who wants to know more than events: see monitor.py."""
+
+    def used(self, used_bytes: int) -> None: ...
+
+    def done(self, report: Mapping[str, Any]) -> None: ...
+
+    def committing(self, action: Commit) -> None: ...
+
+    def committed(self, result: Committed) -> None: ...
+
+    def split(self, unit: Unit) -> None: ...
+
+
 class Driver:
     def __init__(
-        self, supervisor: Supervisor, crew: Crew, committer: Committer, observe: Callable[[str, dict[str, Any]], None]
+        self,
+        supervisor: Supervisor,
+        crew: Crew,
+        committer: Committer,
+        observe: Callable[[str, dict[str, Any]], None],
+        observer: Observer | None = None,
     ) -> None:
         self.supervisor, self.crew, self.committer, self.observe = supervisor, crew, committer, observe
+        self.observer = observer
         self.peak_bytes = 0
         self.used_bytes = 0
 
@@ -86,6 +106,8 @@ class Driver:
         now = time.monotonic()
         self.used_bytes, per_worker = self.crew.measure()
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+        if self.observer is not None:
+            self.observer.used(self.used_bytes)
         self._act(self.supervisor.measured(self.used_bytes, per_worker, now))
         self._act(self.supervisor.tick(now))
 
@@ -97,9 +119,28 @@ class Driver:
                 self._act(self.supervisor.commit_failed(result.error))
             else:
                 self.observe("commit", {"root": result.root, "bytes": result.n_bytes})
+                if self.observer is not None:
+                    self.observer.committed(result)
                 self._act(self.supervisor.committed(result.root, result.covered, result.n_bytes, now))
 
+    def act(self, actions: list[Action]) -> None:
+        """Carry out what somebody else than an event made the supervisor decide (a remedy)."""
+        self._act(actions)
+
     def _handle(self, event: Event, now: float) -> list[Action]:
+        """What the supervisor wants done about an event; the observer hears of units that are done or cut in two."""
+        worker = self.supervisor.workers.get(event.worker)
+        unit, fence = (worker.unit, worker.fence) if worker is not None else (None, -1)
+        n_splits = self.supervisor.counters["splits"]
+        actions = self._decide(event, now)
+        if self.observer is not None and unit is not None:
+            if event.data.get("type") == "done" and event.data.get("fence") == fence:
+                self.observer.done(event.data)
+            elif self.supervisor.counters["splits"] > n_splits:
+                self.observer.split(unit)
+        return actions
+
+    def _decide(self, event: Event, now: float) -> list[Action]:
         s, worker, data = self.supervisor, event.worker, event.data
         if event.kind == "died":
             self.observe("died", {"worker": worker, **data})
@@ -145,6 +186,8 @@ class Driver:
                     self.observe("kill", {"worker": worker, "why": why})
                     self.crew.kill(worker)
                 case Commit() | Replace():
+                    if self.observer is not None and isinstance(action, Commit):
+                        self.observer.committing(action)
                     self.committer.submit(action)
                 case Discard(paths):
                     for path in paths:

@@ -5,8 +5,12 @@ Parameters and source code count; pickle bytes do not (they differ from run to r
 
 from __future__ import annotations
 
+import enum
+import functools
 import hashlib
 import inspect
+import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,7 +79,11 @@ def _source(thing: Any) -> str:
     except (OSError, TypeError):
         code = getattr(thing, "__code__", None)
         text = code.co_code.hex() + repr(code.co_names) if code is not None else getattr(thing, "__qualname__", "")
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return _hash(text.encode("utf-8", "surrogatepass"))
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
 def _plain(value: Any, depth: int) -> Any:
@@ -93,7 +101,51 @@ def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, Mapping):
         return {str(k): _plain(v, depth - 1) for k, v in value.items()}
     if inspect.isfunction(value) or inspect.isclass(value):
-        return f"{value.__module__}.{value.__qualname__}:{_source(value)}"
-    own = {k: _plain(v, depth - 1) for k, v in getattr(value, "__dict__", {}).items() if not k.startswith("_")}
+        name = f"{value.__module__}.{value.__qualname__}:{_source(value)}"
+        bound = _bound(value, depth) if inspect.isfunction(value) else []
+        return [name, *bound] if bound else name
+    if inspect.isroutine(value):  # methods, and what is not written in Python: str.strip
+        name, of = getattr(value, "__qualname__", repr(value)), getattr(value, "__self__", None)
+        return name if of is None or inspect.ismodule(of) else [name, _plain(of, depth - 1)]
+    if isinstance(value, functools.partial):
+        return [_plain(v, depth - 1) for v in (value.func, value.args, value.keywords)]
+    if isinstance(value, os.PathLike):
+        return _plain(os.fspath(value), depth - 1)
+    if inspect.ismodule(value):
+        return value.__name__
     cls = type(value)
-    return {"class": f"{cls.__module__}.{cls.__qualname__}:{_source(cls)}", **own}
+    return {"class": f"{cls.__module__}.{cls.__qualname__}:{_source(cls)}", **_own(value, depth)}
+
+
+def _bound(function: Any, depth: int) -> list[Any]:
+    """Values that a function has beside its source: those around it when it was made, and its defaults."""
+    found = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    for cell in function.__closure__ or ():
+        try:
+            found.append(cell.cell_contents)
+        except ValueError:  # not assigned yet
+            continue
+    return [_plain(v, depth - 1) for v in found]
+
+
+def _own(value: Any, depth: int) -> dict[str, Any]:
+    """What tells an object from others of its class."""
+    if isinstance(value, enum.Enum):
+        return {"name": value.name}
+    if isinstance(value, re.Pattern):
+        return {"pattern": _plain(value.pattern, depth - 1), "flags": value.flags}
+    if isinstance(value, (bytes, bytearray)):
+        return {"bytes": _hash(bytes(value))}
+    slots = [name for part in type(value).__mro__ for name in _names(getattr(part, "__slots__", ()))]
+    own = {**{name: getattr(value, name) for name in slots if hasattr(value, name)}, **getattr(value, "__dict__", {})}
+    if own:
+        return {k: _plain(v, depth - 1) for k, v in own.items() if not k.startswith("_")}
+    if callable(getattr(value, "tobytes", None)):  # numpy's arrays and numbers, without importing it
+        return {"bytes": _hash(value.tobytes()), "kind": str(getattr(value, "dtype", ""))}
+    cls: Any = type(value)
+    text = "" if cls.__repr__ is object.__repr__ else repr(value)
+    return {"value": text} if text and " at 0x" not in text else {}  # an address is another one in every run
+
+
+def _names(slots: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)

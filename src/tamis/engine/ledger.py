@@ -5,6 +5,7 @@ depend on order. At each stage: in = out (same documents) + dropped + consumed (
 documents get identities made from their parents'. The books of all partitions are added up and must balance at the end.
 
 Dropped documents are also counted in bytes, with a few examples per reason: see engine/dropped.py for what these mean.
+Histograms of document lengths and of scores are added up beside them (engine/histograms.py); books of earlier versions have none.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from tamis.engine.histograms import Histogram, from_texts, merge_all, to_texts
 
 MODULUS = 1 << 128
 MAX_EXAMPLES = 3
@@ -83,6 +86,7 @@ class StageBook:
     derived: Tally = field(default_factory=Tally)  # new documents
     seconds: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)  # what the stage counted itself, added up
+    scores: dict[str, Histogram] = field(default_factory=dict)  # of the documents that each filter saw, by its name
 
     def drop(self, reason: str, n: int, identity: int, n_bytes: int = 0, examples: Iterable[Example] = ()) -> None:
         if n:
@@ -97,6 +101,7 @@ class StageBook:
             self.dropped.setdefault(reason, Dropped()).merge(tally)
         self.seconds += other.seconds
         self.count(other.metrics)
+        merge_all(self.scores, other.scores)
 
     def count(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
@@ -123,16 +128,18 @@ class StageBook:
             "derived": self.derived.to_list(),
             "seconds": round(self.seconds, 6),
             **({"metrics": self.metrics} if self.metrics else {}),
+            **({"scores": to_texts(self.scores)} if self.scores else {}),
         }
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> StageBook:
+    def from_dict(cls, data: dict[str, Any], histograms: bool = True) -> StageBook:
         book = cls(str(data["name"]))
         for name in ("into", "out", "consumed", "derived"):
             setattr(book, name, Tally.from_list(data[name]))
         book.dropped = {str(k): Dropped.from_list(v) for k, v in data["dropped"].items()}
         book.seconds = float(data["seconds"])
         book.metrics = {str(k): float(v) for k, v in data.get("metrics", {}).items()}
+        book.scores = from_texts(data.get("scores", {})) if histograms else {}
         return book
 
 
@@ -150,12 +157,14 @@ class Ledger:
     written: Tally = field(default_factory=Tally)  # identities of the documents written
     content: Tally = field(default_factory=Tally)  # content hashes of the records as written
     written_bytes: int = 0
+    lengths: dict[str, Histogram] = field(default_factory=dict)  # "in": documents that stages got; "out": as written
 
     def merge(self, other: Ledger) -> None:
         for name in ("records", "quarantined", "not_sampled", "written", "content"):
             getattr(self, name).merge(getattr(other, name))
         for name in ("n_blank_lines", "n_bad_ranges", "read_bytes", "written_bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        merge_all(self.lengths, other.lengths)
         for book in other.stages:
             mine = next((b for b in self.stages if b.name == book.name), None)
             if mine is None:
@@ -194,14 +203,16 @@ class Ledger:
             "written": self.written.to_list(),
             "content": self.content.to_list(),
             "written_bytes": self.written_bytes,
+            **({"lengths": to_texts(self.lengths)} if self.lengths else {}),
         }
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Ledger:
+    def from_dict(cls, data: dict[str, Any], histograms: bool = True) -> Ledger:
         ledger = cls()
         for name in ("records", "quarantined", "not_sampled", "written", "content"):
             setattr(ledger, name, Tally.from_list(data[name]))
         for name in ("n_blank_lines", "n_bad_ranges", "read_bytes", "written_bytes"):
             setattr(ledger, name, int(data[name]))
-        ledger.stages = [StageBook.from_dict(b) for b in data["stages"]]
+        ledger.stages = [StageBook.from_dict(b, histograms) for b in data["stages"]]
+        ledger.lengths = from_texts(data.get("lengths", {})) if histograms else {}
         return ledger

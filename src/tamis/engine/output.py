@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tamis.engine import binning
+from tamis.engine.histograms import Histogram
 from tamis.engine.ledger import Ledger
 from tamis.engine.place import OutputSpec
 from tamis.formats import parquet, run_schema, schema
 from tamis.formats.casting import convert, is_text
 from tamis.formats.compression import open_writer
-from tamis.formats.encode import encode_jsonl
+from tamis.formats.encode import written_lines
 from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.row_bytes import row_bytes
 from tamis.formats.row_hashes import row_hashes
 from tamis.formats.run_schema import NO_FIELDS
 from tamis.kernels import hash128
@@ -58,9 +61,11 @@ def write_documents(
 def _write_jsonl(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> dict[str, Any]:
     with open_writer(path, spec.codec) as out:
         for batch in batches:
-            encoded = encode_jsonl(batch)
-            ledger.content.add(batch.num_items, hash128.sum128(*encoded.content_hash()))
-            out.write(memoryview(encoded.data))  # type: ignore[arg-type]
+            written = written_lines(batch)
+            ledger.content.add(batch.num_items, hash128.sum128(*written.hashes))
+            _count_lengths(ledger, written.lengths)
+            for piece in written.pieces:
+                out.write(memoryview(piece))  # type: ignore[arg-type]
     extension = spec.extension if spec.format == "jsonl" else "jsonl"
     return {"extension": extension}
 
@@ -76,6 +81,7 @@ def _write_arrow(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) ->
         for batch, table in zip(batches, tables, strict=True):
             assert batch._identity is not None
             ledger.content.add(batch.num_items, hash128.sum128(*batch._identity))
+            _count_lengths(ledger, row_bytes(table))
             writer.write_table(table.combine_chunks())
     return {"extension": "arrow"}
 
@@ -98,11 +104,16 @@ def _write_parquet(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec
     with parquet.TableWriter(path, target, compression=spec.compression) as writer:
         for table in fitting:
             ledger.content.add(len(table), hash128.sum128(*row_hashes(table)))
+            _count_lengths(ledger, row_bytes(table))
             writer.write(table)
     description: dict[str, Any] = {"extension": "parquet", "schema": json.dumps(schema.to_json(target))}
     if facts:
         description["observed"] = json.dumps(run_schema.facts_to_json(facts), sort_keys=True)
     return description
+
+
+def _count_lengths(ledger: Ledger, lengths: np.ndarray[Any, Any]) -> None:
+    binning.count(lengths, ledger.lengths.setdefault("out", Histogram()))
 
 
 def _fit_declared(batch: DocumentBatch, target: pa.Schema) -> tuple[pa.Table, dict[int, str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tamis.engine.actions import Action, Assign, Kill, Note, Start, Stop, Trim
+from tamis.engine.leakage import Leakage
 from tamis.engine.state import Config, Worker
 from tamis.engine.units import Unit
 from tamis.memory.pressure import Decision, Pressure, WorkerUse, decide
@@ -19,6 +20,7 @@ class Pool:
         self.config = config
         self.workers: dict[int, Worker] = {}
         self.pressure, self.decision = Pressure(), Decision()
+        self.leakage = Leakage()
         names = ("splits", "retries", "kills", "crashes", "memory_failures", "recycled", "committed", "late")
         self.counters = dict.fromkeys(names, 0)
         self._next_worker = self._next_fence = 1
@@ -62,6 +64,11 @@ class Pool:
         return actions
 
     @property
+    def leaks(self) -> list[dict[str, Any]]:
+        """Leaks found so far (leakage.py)."""
+        return self.leakage.leaks
+
+    @property
     def busy(self) -> bool:
         return any(w.unit is not None for w in self.workers.values())
 
@@ -86,17 +93,24 @@ class Pool:
     def _assign(self, worker: Worker, unit: Unit, cap_bytes: int, now_s: float) -> Assign:
         worker.unit, worker.fence, worker.cap_bytes, worker.since_s = unit, self._next_fence, cap_bytes, now_s
         worker.held = False
+        self.leakage.probe(worker.id, unit)
         self._next_fence += 1
         return Assign(worker.id, unit, worker.fence, cap_bytes)
 
     def _recycle(self, worker: Worker, report: dict[str, Any]) -> list[Action]:
         """Replace a worker whose floor rises, or whose address space has grown far beyond what it uses."""
         floor = int(report.get("floor_bytes", 0))
-        if not worker.is_worn(floor, int(report.get("data_bytes", 0)) - self.config.worker_bytes):
-            return []
+        risen = worker.note_floor(floor)
+        notes = self.leakage.after_unit(worker.id, worker.segment, report, worker.cap_bytes, risen)
+        leaks = self.leakage.is_due(worker.segment, worker.cap_bytes, risen)
+        if not leaks and not worker.is_worn(floor, int(report.get("data_bytes", 0)) - self.config.worker_bytes):
+            return notes
         self.counters["recycled"] += 1
+        self.leakage.gone(worker.id, worker.segment, heir=True)
+        why = ", which is as far as a leak may go" if leaks else ""
         return [
-            Note("recycle", f"worker {worker.id} is replaced: its memory floor rose to {format_size(floor)}"),
+            *notes,
+            Note("recycle", f"worker {worker.id} is replaced: its memory floor rose to {format_size(floor)}{why}"),
             *self._retire(worker),
         ]
 

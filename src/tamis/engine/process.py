@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from tamis.engine import handover, output
-from tamis.engine.apply import SetupFailure, StageFailure, identify, run_stage
+from tamis.engine import binning, handover, output
+from tamis.engine.apply import SetupFailure, StageFailure, Uses, identify, run_stage
 from tamis.engine.feeding import feed
+from tamis.engine.histograms import Histogram
 from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.place import Workplace
+from tamis.engine.probing import READING, WRITING, StageProbe
 from tamis.engine.quarantine import Bad, account_bad, write_quarantine
 from tamis.engine.reading import Contents, Limits, TooLarge, read_pieces
 from tamis.engine.rejections import Rejections
@@ -107,6 +109,8 @@ class UnitRunner:
         ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first : part.last]])
         quarantine: list[Bad] = []
         rejections = Rejections(self.place.keep_rejected)
+        uses = Uses()
+        probe = StageProbe(base + ".probe") if unit.extra.get("probe") else None
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine)
         else:
@@ -117,21 +121,33 @@ class UnitRunner:
                 "decoded_bytes": contents.decoded_bytes, "largest_record": contents.largest_record,
             }
         )  # fmt: skip
+        n_records = contents.n_records
+        if probe is not None:
+            contents.batches = []
+            tasks = probe.after(READING, tasks, rejections)
         for i, book in enumerate(ledger.stages):
             index = part.first + i
-            tasks = run_stage(self.job.stages[index], self.job.labels[index], tasks, book, rejections)
+            tasks = run_stage(self.job.stages[index], self.job.labels[index], tasks, book, rejections, uses)
+            if probe is not None:
+                tasks = probe.after(self.job.labels[index], tasks, rejections)
         report: dict[str, Any] = {
             "type": "done",
-            "n_records": contents.n_records,
+            "n_records": n_records,
             "decoded_bytes": contents.decoded_bytes,
             "largest_record": contents.largest_record,
             "covered": contents.covered,
             "changed": any(b.whole_file for b in quarantine),
+            "stages": uses.rows,
         }
         if unit.segment + 1 < len(self.job.segments):
             report["files"], report["handover"] = [], handover.save(_documents(tasks, self.job), base + ".arrow")
         else:
             report["files"] = self._write(tasks, base, ledger)
+        if probe is not None:
+            tasks.clear()
+            probe.mark(WRITING)
+            probe.restore(rejections)
+            report["held"] = {"stages": probe.held}
         report["files"] += write_quarantine(quarantine, base) + rejections.write(base)
         report["ledger"] = ledger.to_dict()
         return report
@@ -143,7 +159,8 @@ class UnitRunner:
         if kind is Kind.FILES:
             covered = [(p.file, 0, p.end, True) for p in unit.pieces]
             return [FileGroupTask(self.job.name, [p.path for p in unit.pieces])], Contents(covered=covered)
-        limits = Limits(self.place.max_record_bytes, unit.block_bytes, self.place.expected, self._columns())
+        checked = self.job.reader is not None and self.job.reader.checked
+        limits = Limits(self.place.max_record_bytes, unit.block_bytes, self.place.expected, self._columns(), checked)
         contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=bool(unit.extra.get("describe")))
         ledger.read_bytes = contents.decoded_bytes
         ledger.n_blank_lines = contents.n_blank
@@ -153,6 +170,8 @@ class UnitRunner:
             assert batch._identity is not None
             ledger.records.add(batch.num_items, hash128.sum128(*batch._identity))
         contents.batches = [self._sampled(b, unit.step, ledger) for b in contents.batches]
+        for batch in contents.batches:
+            binning.count(binning.lengths(batch), ledger.lengths.setdefault("in", Histogram()))
         self._account_bad(contents.bad, unit.step, ledger, quarantine)
         reader = self.job.reader
         if reader is not None and reader.fields is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,11 +16,18 @@ from tamis.engine.commit import Committer
 from tamis.engine.coverage import Coverage
 from tamis.engine.cursor import Cursor
 from tamis.engine.drive import Crew, Driver
+from tamis.engine.expectation import Expectation
+from tamis.engine.histograms import tables
 from tamis.engine.identity import describe_job, differences
 from tamis.engine.inputs import Inputs
 from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger
+from tamis.engine.monitor import Monitor, Watch
+from tamis.engine.monitor import Place as MonitorPlace
+from tamis.engine.noting import note_budget, note_models, note_prediction, note_shares, note_sizes
+from tamis.engine.outcome import Outcome
 from tamis.engine.place import OutputSpec, Workplace
+from tamis.engine.remedies import Remedies
 from tamis.engine.rundb import RunDatabase
 from tamis.engine.rundir import Past, RunDir, changed_inputs, describe_inputs, new_run_id
 from tamis.engine.settings import Record, RunSettings
@@ -27,7 +35,6 @@ from tamis.engine.state import Config
 from tamis.engine.supervisor import Supervisor
 from tamis.engine.units import Kind
 from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError
-from tamis.memory import profiles
 from tamis.memory.budget import Budget, find_budget
 from tamis.memory.predictor import Predictor
 from tamis.sizes import format_size
@@ -70,6 +77,7 @@ class RunResult:
     message: str = ""
     has_writer: bool = True
     n_files: int = 0  # output files; `files` describes them, but reads the whole log for it
+    prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (expectation.py)
 
     @property
     def files(self) -> list[dict[str, Any]]:
@@ -88,6 +96,7 @@ class Run:
         make_crew: CrewMaker,
         output: str,
         progress: Progress | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.job, self.inputs, self.settings, self.make_crew = job, inputs, settings, make_crew
         self.progress = progress or (lambda _: None)
@@ -97,6 +106,10 @@ class Run:
         self.peak_bytes = 0
         self._shown_s = 0.0
         self._db: RunDatabase | None = None
+        self._watch = watch
+        self._monitor: Monitor | None = None
+        self._outcome = Outcome()
+        self._compiled_s = 0.0
 
     def execute(self) -> RunResult:
         budget = find_budget(self.settings.memory, os.environ)
@@ -113,14 +126,14 @@ class Run:
         if self.settings.fresh or mode == "overwrite":
             self.dir.forget()
         plan = self._plan()
-        past = self.dir.recover(self._plain_size)
         done = self.dir.read_json("manifest.json")
+        past = self.dir.recover(self._plain_size, histograms=done is not None)
         if done is not None and done.get("steps") == plan["steps"]:
             return self._already(done, past)
         self._remove("manifest.json")
         self.dir.make_scratch()
         self._db = RunDatabase(os.path.join(self.dir.path, "run.sqlite"))
-        self.record.note("memory", budget.bytes, budget.source, budget.why)
+        note_budget(self.record, budget, self.settings)
         try:
             return self._work(budget, plan, past)
         finally:
@@ -176,9 +189,11 @@ class Run:
         )  # fmt: skip
         workplace = {"workplace": place.to_dict(), "plan": os.path.join(self.dir.path, "plan.json")}
         self.progress({"phase": "starting"})
+        making_s = time.monotonic()
         crew = self.make_crew(
             self.job, workplace, os.path.join(self.dir.path, "worker.log"), self.settings.count_caller
         )
+        self._compiled_s = time.monotonic() - making_s
         try:
             crew.open()
             shares = share_budget(
@@ -211,11 +226,13 @@ class Run:
         self, crew: OpenCrew, budget: Budget, shares: Shares, plan: dict[str, Any], past: Past
     ) -> RunResult:
         config = self._config(budget, shares)
-        key = _profile_key(plan)
-        predictors = self._predictors(key, config)
+        expectation = Expectation(self.job, plan["stages"], self.began_s + self._compiled_s)
+        predictors = expectation.models(config.max_block_bytes)
+        self._note_start(crew, config, shares, expectation, predictors, plan, past)
         total = past.ledger
+        self._monitor = self._make_monitor(config, plan, past)
         committer = Committer(self.dir.output, self.dir.quarantine, self.dir.log, crew.wake)
-        share, supervisor = 0.0, None
+        share, supervisor, remedies = 0.0, None, Remedies()
         counters: dict[str, int] = {}
         try:
             for step, target in enumerate(plan["steps"]):
@@ -224,27 +241,56 @@ class Run:
                 cursor = Cursor(
                     self.inputs.files, self.inputs.kinds, past.done.get(step), self.inputs.files_per_partition
                 )
-                supervisor = Supervisor(config, cursor, predictors, step)
+                supervisor = Supervisor(config, cursor, predictors, step, remedies)
                 self._drive(supervisor, crew, committer, total, target)
                 total.merge(supervisor.ledger)
                 for name, n in supervisor.counters.items():
                     counters[name] = counters.get(name, 0) + n
                 self._check_stopped(supervisor, total)
                 share = target
-            self._reconcile_schemas(config, predictors, crew, committer)
+            self._reconcile_schemas(config, predictors, crew, committer, total)
+            expectation.end(self.peak_bytes, total)
         finally:
             committer.close()
-            profiles.save(key, {"segments": [p.to_dict() for p in predictors]})
-        return self._finish(plan, share, total, counters, supervisor, budget)
+            self._monitor.close()
+            expectation.save(predictors)
+            expectation.outcome.note(self.record, predictors, counters)
+            self._keep_record(expectation.prediction)
+        return self._finish(plan, share, total, counters, supervisor, budget, expectation.prediction)
+
+    def _note_start(
+        self,
+        crew: OpenCrew,
+        config: Config,
+        shares: Shares,
+        expectation: Expectation,
+        predictors: list[Predictor],
+        plan: dict[str, Any],
+        past: Past,
+    ) -> None:
+        """Every setting with its reason, and what is expected of this run: written down before anything is done."""
+        self._outcome = expectation.outcome
+        server = {
+            "server_pss_bytes": crew.server_pss_bytes, "server_anon_bytes": crew.server_anon_bytes,
+            "server_peak_bytes": crew.server_peak_bytes,
+        }  # fmt: skip
+        note_shares(self.record, self.settings, shares, config, self.job, server)
+        note_sizes(self.record, self.settings, self.inputs, config, self.job, self.dir.scratch, os.environ)
+        note_models(self.record, predictors, expectation.from_profile, len(expectation.past))
+        expectation.begin(self.inputs, config, shares, predictors, len(plan["steps"]), past.ledger)
+        note_prediction(self.record, expectation.prediction)
+        self._keep_record(expectation.prediction)
+
+    def _keep_record(self, prediction: dict[str, Any]) -> None:
+        """Observing must not hurt: on a full disk the run itself says so."""
+        with contextlib.suppress(OSError):
+            self.dir.write_json("settings.json", {"settings": self.record.entries})
+            self.dir.write_json("prediction.json", prediction)
 
     def _config(self, budget: Budget, shares: Shares) -> Config:
         block = self.inputs.block_bytes or DEFAULT_BLOCK_BYTES
         if self.inputs.files_per_partition:
             block = 1 << 40
-        by = "user" if self.inputs.block_bytes else "default"
-        self.record.note(
-            "blocksize", block, by, "upper bound of a partition's decoded bytes; the measured peak may demand less"
-        )
         from tamis.sizes import parse_size
 
         return Config(
@@ -262,28 +308,25 @@ class Run:
             rate_floor=self.settings.rate_floor,
         )
 
-    def _predictors(self, key: str, config: Config) -> list[Predictor]:
-        known = profiles.load(key) or {}
-        kept = known.get("segments", [])
-        made = []
-        for i in range(len(self.job.segments)):
-            try:
-                made.append(Predictor.from_dict(kept[i], config.max_block_bytes))
-                self.record.note(
-                    f"partition model {i}",
-                    kept[i]["coefficients"],
-                    "machine profile",
-                    "fitted by earlier runs of this pipeline here",
-                )
-            except (IndexError, KeyError, TypeError, TamisError):
-                made.append(Predictor(config.max_block_bytes))
-        return made
+    def _make_monitor(self, config: Config, plan: dict[str, Any], past: Past) -> Monitor:
+        assert self._db is not None
+        about = {
+            "run_id": plan["run_id"], "name": self.job.name, "budget_bytes": config.budget_bytes, "workers": config.n_slots,
+            "input_bytes": self.inputs.files.total_bytes, "n_files": len(self.inputs.files),
+        }  # fmt: skip
+        place = MonitorPlace(
+            self.job.labels, self.inputs.files.sizes, self.inputs.kinds, self.dir.output, (self.dir.scratch, self.dir.staged),
+            self.settings.count_caller, about,
+        )  # fmt: skip
+        return Monitor(self._db, place, past.ledger, self._watch)
 
     def _drive(
         self, supervisor: Supervisor, crew: OpenCrew, committer: Committer, before: Ledger, target: float
     ) -> None:
         assert self._db is not None
-        driver = Driver(supervisor, crew, committer, self._db.event)
+        assert self._monitor is not None
+        driver = Driver(supervisor, crew, committer, self._saw, self._monitor)
+        self._monitor.begin(supervisor)
         try:
             driver.run(lambda now: self._tick(driver, before, target, now))
         except KeyboardInterrupt:
@@ -291,12 +334,19 @@ class Run:
             raise
         finally:
             self.peak_bytes = max(self.peak_bytes, driver.peak_bytes)
+            self._tick(driver, before, target, time.monotonic(), final=True)
 
-    def _tick(self, driver: Driver, before: Ledger, target: float, now: float) -> None:
-        if now - self._shown_s < 0.2:
+    def _saw(self, kind: str, data: dict[str, Any]) -> None:
+        assert self._db is not None
+        self._db.event(kind, data)
+        self._outcome.saw(kind, data)
+
+    def _tick(self, driver: Driver, before: Ledger, target: float, now: float, final: bool = False) -> None:
+        if now - self._shown_s < 0.2 and not final:
             return
         self._shown_s = now
         s = driver.supervisor
+        self._outcome.scratch_bytes = max(self._outcome.scratch_bytes, s.scratch.total_bytes)
         left = s.bytes_left
         state = {
             "phase": "working", "share": target, "seconds": now - self.began_s, "used_bytes": driver.used_bytes,
@@ -305,9 +355,10 @@ class Run:
             "dropped": before.n_dropped + s.ledger.n_dropped, "quarantined": before.quarantined.n + s.ledger.quarantined.n,
             "read_bytes": s.ledger.read_bytes, "workers": len(s.workers), "level": int(s.pressure.level),
         }  # fmt: skip
-        assert self._db is not None
-        self._db.sample(state, {w.id: w.used_bytes for w in s.workers.values()})
-        self.progress(state)
+        assert self._monitor is not None
+        driver.act(self._monitor.tick(state, s, driver.crew, final) or [])
+        if not final:
+            self.progress(state)
 
     def _check_stopped(self, supervisor: Supervisor, total: Ledger) -> None:
         """Turn a supervisor that stopped early into the error that says why."""
@@ -340,7 +391,7 @@ class Run:
         return needed <= free
 
     def _reconcile_schemas(
-        self, config: Config, predictors: list[Predictor], crew: OpenCrew, committer: Committer
+        self, config: Config, predictors: list[Predictor], crew: OpenCrew, committer: Committer, total: Ledger
     ) -> None:
         """JSONL -> Parquet: one schema for all files of the run, the union of what partitions found."""
         if self._output_spec().format != "parquet":
@@ -354,17 +405,17 @@ class Run:
         empty = Cursor(type(self.inputs.files)(), [])
         joiner = Supervisor(config, empty, predictors)
         joiner.join_schemas(distinct)
-        self._drive(joiner, crew, committer, Ledger(), 1.0)
+        self._drive(joiner, crew, committer, total, 1.0)
         self._check_stopped(joiner, Ledger())
         union = joiner.schemas["*"]
         writer = Supervisor(config, Cursor(type(self.inputs.files)(), []), predictors)
         wanted = json.loads(union)[0]
         writer.recast(union, [n for n, s in files.items() if s != wanted], self.dir.output)
-        self._drive(writer, crew, committer, Ledger(), 1.0)
+        self._drive(writer, crew, committer, total, 1.0)
         self._check_stopped(writer, Ledger())
 
     def _committed_files(self, committer: Committer) -> list[dict[str, Any]]:
-        return [f for f in self.dir.recover().files.values() if f["kind"] == "output"]
+        return [f for f in self.dir.recover(histograms=False).files.values() if f["kind"] == "output"]
 
     # -- closing --------------------------------------------------------------------------------------------------------
     def _finish(
@@ -375,6 +426,7 @@ class Run:
         counters: dict[str, int],
         supervisor: Supervisor | None,
         budget: Budget,
+        prediction: dict[str, Any],
     ) -> RunResult:
         past = self.dir.recover(self._plain_size)
         problems = total.problems()
@@ -389,6 +441,7 @@ class Run:
         status = "finished" if share == plan["steps"][-1] else "sampled"
         result = self._result(status, past, share)
         result.counters, result.budget_bytes, result.peak_bytes = counters, budget.bytes, self.peak_bytes
+        result.prediction = prediction
         result.exit_code, result.message = self._verdict(past.ledger, supervisor)
         if problems:
             result.exit_code, result.message = (
@@ -397,14 +450,13 @@ class Run:
             )
         plan["steps"] = [s for s in plan["steps"] if s <= share]
         self.dir.write_json("steps.json", {"steps": plan["steps"]})
-        self.dir.write_json("settings.json", {"settings": self.record.entries})
         self.dir.write_json(
             "manifest.json",
             {
                 "run_id": plan["run_id"], "steps": plan["steps"], "status": result.status, "share": share, "exit_code": result.exit_code,
                 "message": result.message, "ledger": past.ledger.to_dict(), "content_hash": f"{past.ledger.content.identity:032x}",
                 "seconds": round(result.seconds, 3), "budget_bytes": budget.bytes, "peak_bytes": self.peak_bytes, "counters": counters,
-                "n_files": past.n_files,
+                "n_files": past.n_files, "histograms": tables(past.ledger), "prediction": prediction,
             },
         )  # fmt: skip
         return result
@@ -445,10 +497,3 @@ class Run:
             os.unlink(os.path.join(self.dir.path, name))
         except FileNotFoundError:
             pass
-
-
-def _profile_key(plan: dict[str, Any]) -> str:
-    import hashlib
-    import json
-
-    return hashlib.blake2b(json.dumps(plan["stages"], sort_keys=True).encode(), digest_size=8).hexdigest()

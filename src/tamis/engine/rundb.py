@@ -1,104 +1,132 @@
-"""The run database (SQLite): events, attempts, memory samples and what was dropped, for whoever observes the run.
+"""The run database (SQLite): events, attempts, series of measurements and what was dropped, for whoever observes the run.
 
-Observing must never hurt a run: writes are collected and flushed once a second, and an error (a full disk) only stops the
-recording. Samples are thinned as they age, so the file stays small. The table of drops is filled when a finished run closes
-the database, from the manifest beside it: the books of the whole run, those of earlier attempts included.
+Observing must never hurt a run: writes are collected and flushed once a second, a reader that holds the file makes them wait
+for the next flush, and an error (a full disk) only interrupts the recording. A database that cannot be used is set aside.
+Series are thinned as they age, so the file of a run of days stays small. Drops and histograms are filled in when a finished run
+closes the database, from the manifest beside it: the books of the whole run, those of earlier attempts included.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+VERSION = 2
 _FLUSH_S = 1.0
-_SAMPLE_S = 1.0
-_MAX_SAMPLES = 20_000
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS events (at REAL, kind TEXT, data TEXT);
-CREATE TABLE IF NOT EXISTS samples (at REAL, used_bytes INTEGER, budget_bytes INTEGER, documents INTEGER, written INTEGER,
-  dropped INTEGER, quarantined INTEGER, read_bytes INTEGER, left_bytes INTEGER, level INTEGER, workers TEXT);
-CREATE TABLE IF NOT EXISTS units (at REAL, worker INTEGER, unit INTEGER, n_records INTEGER, decoded_bytes INTEGER,
-  largest_record INTEGER, peak_bytes INTEGER, floor_bytes INTEGER, seconds REAL, cpu_s REAL);
-CREATE TABLE IF NOT EXISTS drops (stage TEXT, reason TEXT, documents INTEGER, bytes INTEGER, examples TEXT,
-  PRIMARY KEY (stage, reason));
-"""
+_RETRY_S = 30.0  # after a full disk
+_THIN_S = 300.0
+_MAX_PENDING = 20_000
+_TRACE_BYTES = 2_000_000  # of tracebacks; afterwards one a minute
+
+TABLES: dict[str, str] = {
+    "about": "key TEXT PRIMARY KEY, value TEXT",
+    "events": "at REAL, kind TEXT, data TEXT",
+    "samples": (
+        "at REAL, used_bytes INTEGER, budget_bytes INTEGER, documents INTEGER, written INTEGER, dropped INTEGER, "
+        "quarantined INTEGER, read_bytes INTEGER, left_bytes INTEGER, level INTEGER, workers TEXT, queue_bytes INTEGER, "
+        "scratch_bytes INTEGER, disk_free_bytes INTEGER, machine_used_bytes INTEGER, machine_total_bytes INTEGER, "
+        "cgroup_used_bytes INTEGER, cgroup_limit_bytes INTEGER, psi_some REAL, psi_full REAL, cpu_s REAL, "
+        "n_processes INTEGER, server_bytes INTEGER, supervisor_bytes INTEGER, duplicates INTEGER, peak_bytes INTEGER"
+    ),
+    "processes": (
+        "at REAL, pid INTEGER, role TEXT, worker INTEGER, segment INTEGER, anon_bytes INTEGER, pss_bytes INTEGER, "
+        "peak_bytes INTEGER, cpu_s REAL"
+    ),
+    "stages": (
+        "at REAL, stage TEXT, position INTEGER, n_in INTEGER, n_out INTEGER, n_dropped INTEGER, in_bytes INTEGER, "
+        "seconds REAL, cpu_s REAL, peak_bytes INTEGER"
+    ),
+    "gpus": (
+        "at REAL, gpu INTEGER, name TEXT, used_bytes INTEGER, total_bytes INTEGER, busy REAL, temperature_c REAL, "
+        "ours_bytes INTEGER, processes TEXT"
+    ),
+    "alerts": "at REAL, rule TEXT, level TEXT, text TEXT, data TEXT",
+    "cells": (
+        "cell INTEGER PRIMARY KEY, first_byte INTEGER, last_byte INTEGER, waiting INTEGER, running INTEGER, "
+        "committed INTEGER, quarantined INTEGER, split INTEGER"
+    ),
+    "units": (
+        "at REAL, worker INTEGER, unit INTEGER, n_records INTEGER, decoded_bytes INTEGER, largest_record INTEGER, "
+        "peak_bytes INTEGER, floor_bytes INTEGER, seconds REAL, cpu_s REAL"
+    ),
+    "drops": "stage TEXT, reason TEXT, documents INTEGER, bytes INTEGER, examples TEXT, PRIMARY KEY (stage, reason)",
+    "histograms": "stage TEXT, name TEXT, kind TEXT, bins TEXT, PRIMARY KEY (stage, name, kind)",
+}
+_SCHEMA = "".join(f"CREATE TABLE IF NOT EXISTS {table} ({columns});\n" for table, columns in TABLES.items())
+COLUMNS = {
+    table: tuple(c.split()[0] for c in columns.split(", PRIMARY KEY (")[0].split(", "))
+    for table, columns in TABLES.items()
+}
+
+# (age from which, one point per so many seconds); widths divide each other, so a point that is kept may stay for ever.
+_TIERS = ((600.0, 15.0), (3600.0, 180.0), (86_400.0, 1800.0), (864_000.0, 10_800.0))
+_SERIES = {"samples": "max(used_bytes, coalesce(peak_bytes, 0))", "processes": "-at", "stages": "at", "gpus": "at"}
+# Rows by number: the newest so many all, then every 2nd of as many, every 4th of twice as many, and so on.
+_LISTS = {"units": 8000, "events": 1000, "alerts": 1000}
 
 
 class RunDatabase:
     def __init__(self, path: str) -> None:
-        self._pending: list[tuple[str, tuple[Any, ...]]] = []
-        self._flushed_s = self._sampled_s = 0.0
-        self._n_samples = 0
+        self._pending: list[tuple[str, Sequence[Any]]] = []
+        self._flushed_s = self._traced_s = 0.0
+        self._thinned_s = time.monotonic()
+        self._resume_s = 0.0  # no writing before
+        self._trace_bytes = 0
         self.error = ""
         self._manifest = os.path.join(os.path.dirname(path), "manifest.json")
+        self._db: sqlite3.Connection | None = None
         try:
-            self._db: sqlite3.Connection | None = sqlite3.connect(path, timeout=1.0, isolation_level=None)
-            self._db.execute("PRAGMA synchronous=OFF")
-            self._db.executescript(_SCHEMA)
-        except sqlite3.Error as exc:
-            self._db, self.error = None, str(exc)
+            self._db = _open(path)
+        except sqlite3.OperationalError as exc:
+            self.error = str(exc)
+        except (
+            sqlite3.DatabaseError
+        ) as exc:  # not a database, or damaged: its memories are lost, the new ones need not be
+            self.error = f"{path} was damaged ({exc}) and is set aside"
+            with contextlib.suppress(OSError, sqlite3.Error):
+                os.replace(path, path + ".damaged")
+                self._db = _open(path)
 
-    def event(self, kind: str, data: dict[str, Any]) -> None:
+    # -- what may be recorded -------------------------------------------------------------------------------------------
+    def about(self, facts: Mapping[str, Any]) -> None:
+        """Facts on the run, by name; a later one replaces an earlier one."""
+        for key, value in {"version": VERSION, **facts}.items():
+            self._put("INSERT OR REPLACE INTO about VALUES (?,?)", (key, json.dumps(value)))
+
+    def put(self, table: str, **values: Any) -> None:
+        """One row of a series; what is not given is NULL, and the time is now unless given."""
+        values.setdefault("at", time.time())
+        row = [_storable(v) if isinstance(v, str) else v for v in (values.get(c) for c in COLUMNS[table])]
+        self._put(_INSERT[table], row)
+
+    def event(self, kind: str, data: Mapping[str, Any]) -> None:
         if kind == "unit":
-            columns = (
-                "worker",
-                "unit",
-                "n_records",
-                "decoded_bytes",
-                "largest_record",
-                "peak_bytes",
-                "floor_bytes",
-                "seconds",
-                "cpu_s",
-            )
-            self._put("INSERT INTO units VALUES (?,?,?,?,?,?,?,?,?,?)", (time.time(), *(data.get(c) for c in columns)))
+            self.put("units", **{c: data.get(c) for c in COLUMNS["units"][1:]})
         elif kind != "commit":
-            self._put("INSERT INTO events VALUES (?,?,?)", (time.time(), kind, json.dumps(data)))
+            self.put("events", kind=kind, data=json.dumps(self._bounded(data)))
 
-    def sample(self, state: dict[str, Any], workers: dict[int, int]) -> None:
-        now = time.monotonic()
-        if now - self._sampled_s < _SAMPLE_S:
-            return
-        self._sampled_s = now
-        columns = (
-            "used_bytes",
-            "budget_bytes",
-            "documents",
-            "written",
-            "dropped",
-            "quarantined",
-            "read_bytes",
-            "left_bytes",
-            "level",
-        )
-        values = (time.time(), *(state[c] for c in columns), json.dumps(workers))
-        self._put("INSERT INTO samples VALUES (?,?,?,?,?,?,?,?,?,?,?)", values)
-        self._n_samples += 1
-        if self._n_samples % _MAX_SAMPLES == 0:  # keep every second one of the older half
-            self._put("DELETE FROM samples WHERE rowid % 2 = 0 AND rowid < (SELECT max(rowid) / 2 FROM samples)", ())
+    def sample(self, state: Mapping[str, Any], workers: Mapping[int, int], at: float | None = None) -> None:
+        """The totals of a moment: columns of `samples` by name."""
+        values = {c: state.get(c) for c in COLUMNS["samples"][1:]}
+        values["workers"] = json.dumps(dict(workers))
+        self.put("samples", at=time.time() if at is None else at, **{k: v for k, v in values.items() if k != "at"})
 
-    def _put(self, statement: str, values: tuple[Any, ...]) -> None:
-        self._pending.append((statement, values))
-        now = time.monotonic()
-        if now - self._flushed_s >= _FLUSH_S or len(self._pending) > 1000:
-            self._flushed_s = now
-            self._flush()
+    def alert(self, rule: str, level: str, text: str, data: Mapping[str, Any] | None = None) -> None:
+        """`level`: warning, critical or resolved."""
+        self.put("alerts", rule=rule, level=level, text=text, data=json.dumps(dict(data or {})))
 
-    def _flush(self) -> None:
-        pending, self._pending = self._pending, []
-        if self._db is None:
-            return
-        try:
-            self._db.execute("BEGIN")
-            for statement, values in pending:
-                self._db.execute(statement, values)
-            self._db.execute("COMMIT")
-        except sqlite3.Error as exc:
-            self._db, self.error = None, str(exc)
+    def cells(self, rows: Iterable[Sequence[int]]) -> None:
+        """Cells of the partition map, in the order of their columns; those not given stay as they are."""
+        for row in rows:
+            self._put("INSERT OR REPLACE INTO cells VALUES (?,?,?,?,?,?,?,?)", row)
+
+    def clear_cells(self) -> None:
+        self._put("DELETE FROM cells", ())
 
     def drops(self, ledger: Mapping[str, Any]) -> None:
         """What was dropped, by stage and reason, from the books of the whole run; replaces what was known before.
@@ -111,21 +139,150 @@ class RunDatabase:
                 row = (_storable(stage["name"]), _storable(reason), n, n_bytes, json.dumps(examples))
                 self._pending.append(("INSERT INTO drops VALUES (?,?,?,?,?)", row))
 
-    def _copy_drops(self) -> None:
+    def histograms(self, tables: Iterable[Mapping[str, Any]]) -> None:
+        """Document lengths and scores of the whole run (engine/histograms.py); replaces what was known before."""
+        self._pending.append(("DELETE FROM histograms", ()))
+        for table in tables:
+            row = (*(_storable(table[c]) for c in ("stage", "name", "kind")), json.dumps(table["bins"]))
+            self._pending.append(("INSERT OR REPLACE INTO histograms VALUES (?,?,?,?)", row))
+
+    def last_stages(self) -> dict[str, dict[str, Any]]:
+        """What an earlier attempt of this run last said of each stage."""
+        if self._db is None:
+            return {}
+        names = ", ".join(COLUMNS["stages"][1:])
+        try:
+            rows = self._db.execute(f"SELECT {names}, max(at) FROM stages GROUP BY stage LIMIT 1000").fetchall()
+        except sqlite3.Error:
+            return {}
+        return {str(row[0]): dict(zip(COLUMNS["stages"][1:], row[:-1], strict=True)) for row in rows}
+
+    # -- writing --------------------------------------------------------------------------------------------------------
+    def _bounded(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Without the traceback, where there have been so many that they would fill the disk."""
+        trace = data.get("trace")
+        if not trace:
+            return data
+        now = time.monotonic()
+        self._trace_bytes += len(trace)
+        if self._trace_bytes > _TRACE_BYTES and now - self._traced_s < 60.0:
+            return {k: v for k, v in data.items() if k != "trace"}
+        self._traced_s = now
+        return data
+
+    def _put(self, statement: str, values: Sequence[Any]) -> None:
+        self._pending.append((statement, values))
+        now = time.monotonic()
+        if now - self._flushed_s >= _FLUSH_S or len(self._pending) > 1000:
+            self._flush(now)
+
+    def flush(self) -> None:
+        self._flush(time.monotonic())
+
+    def _flush(self, now: float) -> None:
+        self._flushed_s = now
+        if self._db is None or now < self._resume_s:
+            self._pending.clear()
+            return
+        if not self._pending:
+            return
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            for statement, values in self._pending:
+                self._db.execute(statement, values)
+            if now - self._thinned_s > _THIN_S:
+                self._thinned_s = now
+                self.thin(time.time())
+            self._db.execute("COMMIT")
+            self._pending.clear()
+        except (sqlite3.Error, OverflowError) as exc:
+            self._failed(exc, now)
+
+    def _failed(self, exc: Exception, now: float) -> None:
+        """A locked database is tried again with the next flush, a full disk after a while; a damaged one is left alone."""
+        assert self._db is not None
+        with contextlib.suppress(sqlite3.Error):
+            self._db.execute("ROLLBACK")
+        if isinstance(exc, sqlite3.OperationalError) and "locked" in str(exc):
+            del self._pending[: max(0, len(self._pending) - _MAX_PENDING)]
+            return
+        self.error = self.error or str(exc)
+        self._pending.clear()
+        if isinstance(exc, sqlite3.OperationalError):
+            self._resume_s = now + _RETRY_S
+        elif type(exc) is sqlite3.DatabaseError:
+            self._db.close()
+            self._db = None
+
+    def thin(self, now: float) -> None:
+        """Fewer points the older they are: of each series one moment per interval, the highest one of `samples`.
+
+        The rows of one moment go or stay together, so that sums over processes stay sums.
+        """
+        assert self._db is not None
+        for table, best in _SERIES.items():
+            for i, (age, width) in enumerate(_TIERS):
+                until = now - age
+                since = now - _TIERS[i + 1][0] if i + 1 < len(_TIERS) else 0.0
+                self._db.execute(
+                    f"DELETE FROM {table} WHERE at >= ? AND at < ? AND at NOT IN (SELECT at FROM (SELECT at, max({best}) "
+                    f"FROM {table} WHERE at >= ? AND at < ? GROUP BY CAST(at / ? AS INTEGER)))",
+                    (since, until, since, until, width),
+                )
+        for table, n in _LISTS.items():
+            newest = self._db.execute(f"SELECT coalesce(max(rowid), 0) FROM {table}").fetchone()[0]
+            step = 2
+            while newest - n * (step // 2) > 0:
+                self._db.execute(
+                    f"DELETE FROM {table} WHERE rowid <= ? AND rowid > ? AND rowid % ? != 0",
+                    (newest - n * (step // 2), newest - n * step, step),
+                )
+                step *= 2
+
+    def _copy_manifest(self) -> None:
         try:
             with open(self._manifest, "rb") as file:
-                self.drops(json.load(file)["ledger"])
+                manifest = json.load(file)
+            self.drops(manifest["ledger"])
+            self.histograms(manifest.get("histograms", ()))
         except FileNotFoundError:  # the run did not finish
             pass
         except (OSError, ValueError, KeyError, TypeError) as exc:
             self.error = self.error or f"{self._manifest}: {exc}"
 
     def close(self) -> None:
-        self._copy_drops()
-        self._flush()
+        self._copy_manifest()
+        self._resume_s = 0.0
+        if self._db is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("PRAGMA busy_timeout=5000")  # nobody waits for us any more
+        self.flush()
         if self._db is not None:
             self._db.close()
             self._db = None
+
+
+_INSERT = {t: f"INSERT INTO {t} ({','.join(c)}) VALUES ({','.join('?' * len(c))})" for t, c in COLUMNS.items()}
+
+
+def _open(path: str) -> sqlite3.Connection:
+    # Later 20 ms: the supervisor's loop must not wait for a reader; what could not be written is kept for the next flush.
+    # Not WAL: its side files keep readers on other machines, and those that may only read, from opening the database.
+    db = sqlite3.connect(path, timeout=5.0, isolation_level=None)
+    try:
+        db.execute("PRAGMA synchronous=OFF")
+        db.executescript(_SCHEMA)
+        for table, wanted in COLUMNS.items():  # a database of an earlier version gets the new columns
+            types = dict(c.split()[:2] for c in TABLES[table].split(", PRIMARY KEY (")[0].split(", "))
+            known = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
+            for column in wanted:
+                if column not in known:
+                    db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {types[column]}")
+        db.execute("PRAGMA busy_timeout=20")
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
 
 
 def _storable(text: str) -> str:

@@ -36,6 +36,9 @@ class RunSettings:
     queue: str | int = "256MB"
     keep_rejected: bool = False  # write dropped documents to the run directory, with the rule that dropped them
     count_caller: bool = False  # the calling process is part of the budget (the command line sets this)
+    chosen_by: Mapping[str, str] = field(
+        default_factory=dict
+    )  # who chose a setting, where it was not the user: "recipe"
 
     def __post_init__(self) -> None:
         if self.memory is not None:
@@ -62,6 +65,13 @@ class RunSettings:
             raise UsageError("give --sample or --progressive, not both")
         if self.scratch is not None and not os.path.isdir(self.scratch):
             raise UsageError(f"scratch: {self.scratch} is not a folder")
+
+    def who(self, name: str) -> str:
+        """Who chose a setting: user, recipe, or default."""
+        if name in self.chosen_by:
+            return self.chosen_by[name]
+        default = next(f.default for f in fields(self) if f.name == name)
+        return "default" if getattr(self, name) == default else "user"
 
     @property
     def max_record_bytes(self) -> int:
@@ -94,15 +104,24 @@ class RunSettings:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
                 raise UsageError(f"unknown setting {name!r}{hint}")
-        return cls(**values)
+        # What is named was chosen, even where it equals the default.
+        told = dict(values.get("chosen_by") or {})
+        chosen = {name: "user" for name, value in values.items() if value is not None and name != "chosen_by"} | told
+        return cls(**{**values, "chosen_by": chosen})
 
 
 @dataclass
 class Record:
-    """Every memory-related setting of a run: its value, who chose it and why."""
+    """Every memory-related setting of a run: its value, who chose it, why, and the figures behind it.
+
+    Who: user, recipe, environment (a variable), machine (found or measured here), machine profile (learned by earlier runs),
+    adaptation (changed by the run itself), default.
+    """
 
     entries: list[dict[str, Any]] = field(default_factory=list)
 
-    def note(self, name: str, value: Any, chosen_by: str, why: str) -> None:
+    def note(self, name: str, value: Any, chosen_by: str, why: str, evidence: Mapping[str, Any] | None = None) -> None:
         self.entries = [e for e in self.entries if e["name"] != name]
-        self.entries.append({"name": name, "value": value, "chosen_by": chosen_by, "why": why})
+        self.entries.append(
+            {"name": name, "value": value, "chosen_by": chosen_by, "why": why, "evidence": dict(evidence or {})}
+        )

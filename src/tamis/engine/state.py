@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.engine.units import Piece, Unit
-from tamis.memory.leaks import FloorTrend
+from tamis.memory.leaks import N_IGNORED
 
 FEEDER = -1
 MIN_CAP_BYTES = 24_000_000
@@ -46,27 +46,26 @@ class Worker:
     held: bool = False  # a feeder that waits for room in the queue
     n_units: int = 0
     first_floor: int = 0
-    trend: FloorTrend = field(default_factory=FloorTrend)
+    base_floor: int = 0  # when the first partitions, which warm it up, were over
 
     @property
     def dying(self) -> bool:
         return bool(self.why_killed)
 
-    def is_worn(self, floor_bytes: int, data_bytes: int) -> bool:
-        """Note what is left after a unit's release; true when the worker should be replaced.
-
-        Its floor rises slowly and steadily, or has risen by a quarter of its cap, or its address space has grown so far
-        beyond what it uses that it would meet its limit (which counts address space) for nothing.
-        """
-        self.trend.add(floor_bytes)
+    def note_floor(self, floor_bytes: int) -> int:
+        """Note what is left after a unit's release; returns how far that has risen since the worker was warm."""
         self.first_floor = self.first_floor or floor_bytes
+        if self.n_units <= N_IGNORED + 1:
+            self.base_floor = floor_bytes
+        return floor_bytes - self.base_floor
+
+    def is_worn(self, floor_bytes: int, data_bytes: int) -> bool:
+        """Whether the worker should be replaced, leak or not: its floor has risen by a quarter of its cap, or its address space
+        has grown so far beyond what it uses that it would meet its limit (which counts address space) for nothing.
+        """
         risen = floor_bytes - self.first_floor
         slack = data_bytes - floor_bytes
-        return (
-            self.trend.should_recycle(self.cap_bytes)
-            or risen > max(self.cap_bytes // 4, 16_000_000)
-            or slack > self.cap_bytes // 2 + 200_000_000
-        )
+        return risen > max(self.cap_bytes // 4, 16_000_000) or slack > self.cap_bytes // 2 + 200_000_000
 
 
 @dataclass

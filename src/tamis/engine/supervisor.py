@@ -27,6 +27,7 @@ from tamis.engine.cursor import Cursor
 from tamis.engine.grants import Grants
 from tamis.engine.ledger import Ledger
 from tamis.engine.pool import Pool
+from tamis.engine.remedies import Remedies
 from tamis.engine.scratch import Scratch
 from tamis.engine.state import FEEDER, Config, Root, Worker
 from tamis.engine.units import Kind, Mode, Piece, Unit
@@ -36,7 +37,14 @@ MAX_STILLBORN = 20
 
 
 class Supervisor(Pool):
-    def __init__(self, config: Config, cursor: Cursor, predictors: list[Predictor], step: int = 0) -> None:
+    def __init__(
+        self,
+        config: Config,
+        cursor: Cursor,
+        predictors: list[Predictor],
+        step: int = 0,
+        remedies: Remedies | None = None,
+    ) -> None:
         super().__init__(config)
         self.cursor, self.step = cursor, step
         self.queues: list[deque[Unit]] = [deque() for _ in config.fixed_workers]
@@ -54,6 +62,7 @@ class Supervisor(Pool):
         self.unsynced_bytes = 0
         self.scratch = Scratch()  # blocks waiting or being worked on
         self.grants = Grants(config, predictors, self.workers)
+        self.remedies = remedies or Remedies()  # those of an earlier sampling step stay in force
         self._next_unit = 1
         self._n_stillborn = 0  # workers in a row that died before they were ready
 
@@ -69,7 +78,7 @@ class Supervisor(Pool):
                 and now_s - worker.since_s > self.config.timeout_s
             ):
                 actions += self._kill(worker, "timeout")
-        return actions + self._dispatch(now_s)
+        return actions + self.remedies.due(self, now_s) + self._dispatch(now_s)
 
     def ready(self, worker_id: int, now_s: float) -> list[Action]:
         worker = self.workers.get(worker_id)
@@ -110,7 +119,7 @@ class Supervisor(Pool):
         unit, worker.unit = worker.unit, None
         worker.n_units += 1
         self.grants.learn(unit, report)
-        actions: list[Action] = self._recycle(worker, report)
+        actions: list[Action] = self._recycle(worker, report) + self.remedies.after_unit(self, worker.id)
         if unit.mode is Mode.RECAST:
             return actions + self._recast_done(unit, report, now_s)
         root = self.roots.get(unit.root)
@@ -176,6 +185,8 @@ class Supervisor(Pool):
     def died(self, worker_id: int, how: str, signal: int, now_s: float) -> list[Action]:
         """A worker is gone. `how` says with which status; what that means depends on who killed it and how full it was."""
         worker = self.workers.pop(worker_id, None)
+        if worker is not None:
+            self.leakage.gone(worker.id, worker.segment, heir=False)
         if worker is None or worker.unit is None:
             if worker is not None and not worker.ready and not worker.dying:
                 self._n_stillborn += 1
@@ -208,6 +219,10 @@ class Supervisor(Pool):
         return [Note("stop", why)] + [
             a for w in self.workers.values() if not w.dying for a in self._kill(w, "stopping")
         ]
+
+    def remedy(self, remedy: str, now_s: float) -> list[Action]:
+        """What an alert asks for (remedies.py)."""
+        return self.remedies.apply(self, remedy, now_s)
 
     # -- state ----------------------------------------------------------------------------------------------------------
     @property
@@ -249,7 +264,7 @@ class Supervisor(Pool):
 
     # -- starting work --------------------------------------------------------------------------------------------------
     def _dispatch(self, now_s: float) -> list[Action]:
-        if self.stopping or self.fatal:
+        if self.stopping or self.fatal or self.remedies.holds_back(now_s):
             return []
         actions: list[Action] = []
         alone = next((u for q in self.queues for u in q if u.alone), None)

@@ -13,9 +13,11 @@ import time
 from typing import Any
 
 from tamis.engine.channel import Channel
+from tamis.engine.probing import PythonProbe
 from tamis.engine.process import UnitRunner
 from tamis.engine.units import Unit
 from tamis.memory import meter
+from tamis.memory.attribution import counts
 from tamis.memory.release import PeakWatch, release
 
 EXIT_AFTER_MEMORY_FAILURE = 77
@@ -51,6 +53,7 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: dict[str, Any]) -> 
             os._exit(0)  # the supervisor is gone or wants this worker to end: blocks handed out so far stand
         return int(answer["block_bytes"])
 
+    probe = PythonProbe(runner.job.stages) if unit.extra.get("probe") else None  # this worker is under suspicion
     watch = PeakWatch().start()
     floor = watch.peak_bytes
     cpu = time.process_time()
@@ -64,10 +67,16 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: dict[str, Any]) -> 
     if not failed:
         release()
         report.update(_vitals())
+        if probe is not None and "held" in report:
+            report["held"].update(probe.end())
     channel.send({**report, **tag})
     return failed
 
 
 def _vitals() -> dict[str, int]:
     status = meter.status() or {}
-    return {"floor_bytes": status.get("RssAnon", 0), "data_bytes": status.get("VmData", 0)}
+    return {
+        "floor_bytes": status.get("RssAnon", 0),
+        "data_bytes": status.get("VmData", 0),
+        **counts().to_dict(),
+    }

@@ -1,9 +1,11 @@
 """Memory: how much there is, who uses it, who may have more, and how to give it back.
 
-`release` and `scope` are public. Inside Tamis, import the other modules of this room by name; import from the module
-behind `release` with `from tamis.memory.release import ...`, because the name `tamis.memory.release` is the function.
+`release`, `scope` and `profile` are public. Inside Tamis, import the other modules of this room by name; import from the
+modules behind `release` and `profile` with `from tamis.memory.release import ...`, because the names `tamis.memory.release`
+and `tamis.memory.profile` are the function and the class.
 """
 
+from tamis.memory.profile import profile
 from tamis.memory.release import release, scope
 
-__all__ = ["release", "scope"]
+__all__ = ["profile", "release", "scope"]

@@ -1,8 +1,43 @@
-"""GPUs of this machine, without importing anything that touches them."""
+"""GPUs of this machine, and how full and busy they are, without importing anything that touches them.
+
+Figures come from NVML (the package nvidia-ml-py, imported only where there is a GPU), else from the program nvidia-smi, which is
+started in the background and never waited for. Where there is neither there are no figures.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+_SMI_EVERY_S = 10.0  # a run of nvidia-smi takes up to a second of CPU time where there are many GPUs
+_SMI_DEADLINE_S = 20.0
+_SMI_BYTES = 1 << 20
+_GPU_FIELDS = "index,uuid,name,memory.used,memory.total,utilization.gpu,temperature.gpu"
+_APP_FIELDS = "gpu_uuid,pid,used_memory"
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class GpuLook:
+    """One GPU at one moment; `busy` is a share (0 to 1), None where the device does not tell."""
+
+    gpu: int
+    name: str
+    used_bytes: int
+    total_bytes: int
+    busy: float | None = None
+    temperature_c: float | None = None
+    processes: Mapping[int, int] = field(
+        default_factory=dict
+    )  # pid -> bytes; in a container the pids may be the host's
+
+    def ours_bytes(self, pids: Iterable[int]) -> int:
+        return sum(self.processes.get(pid, 0) for pid in set(pids))
 
 
 def count_gpus() -> int:
@@ -14,3 +49,210 @@ def count_gpus() -> int:
         return len(os.listdir("/proc/driver/nvidia/gpus"))
     except OSError:
         return 0
+
+
+def visible_gpus(uuids: Sequence[str], environ: Mapping[str, str]) -> list[int]:
+    """Which of the machine's GPUs CUDA_VISIBLE_DEVICES leaves us: by number, or by (the beginning of) their name.
+
+    >>> visible_gpus(["GPU-aa", "GPU-bb"], {"CUDA_VISIBLE_DEVICES": "1"}), visible_gpus(["GPU-aa"], {})
+    ([1], [0])
+    """
+    chosen = environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return list(range(len(uuids)))
+    found: list[int] = []
+    for name in (n.strip() for n in chosen.split(",")):
+        if name.isdecimal() and int(name) < len(uuids):
+            found.append(int(name))
+        elif name.startswith("GPU-"):
+            found += [i for i, uuid in enumerate(uuids) if uuid.startswith(name)]
+        else:  # as in CUDA, an invalid entry ends the list
+            break
+    return sorted(set(found))
+
+
+class GpuSource(Protocol):
+    def look(self) -> list[GpuLook]: ...
+
+    def close(self) -> None: ...
+
+
+def find_gpus(environ: Mapping[str, str] | None = None) -> GpuSource | None:
+    """A source of figures on the GPUs that are ours to use; None where there are none, or nobody can tell."""
+    environ = os.environ if environ is None else environ
+    if not count_gpus():
+        return None
+    try:
+        return NvmlSource(environ)
+    except (
+        Exception
+    ):  # not installed, no driver, another version: whatever it is, it only means that NVML does not help
+        return SmiSource(environ) if _find_smi(environ) else None
+
+
+class NvmlSource:
+    """Through the driver's own library; a look takes well under a millisecond per GPU."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        import pynvml
+
+        self._nvml: Any = pynvml
+        self._nvml.nvmlInit()
+        handles = [self._nvml.nvmlDeviceGetHandleByIndex(i) for i in range(self._nvml.nvmlDeviceGetCount())]
+        uuids = [_text(self._nvml.nvmlDeviceGetUUID(h)) for h in handles]
+        self._handles = {i: handles[i] for i in visible_gpus(uuids, environ)}
+        self._names = {i: _text(self._nvml.nvmlDeviceGetName(h)) for i, h in self._handles.items()}
+
+    def look(self) -> list[GpuLook]:
+        found = []
+        for gpu, handle in self._handles.items():
+            memory = self._memory(handle)
+            if memory is None:  # fallen off the bus
+                continue
+            rates = self._ask("nvmlDeviceGetUtilizationRates", handle)
+            degrees = self._ask("nvmlDeviceGetTemperature", handle, self._nvml.NVML_TEMPERATURE_GPU)
+            running = self._ask("nvmlDeviceGetComputeRunningProcesses", handle) or []
+            found.append(
+                GpuLook(
+                    gpu,
+                    self._names[gpu],
+                    int(memory.used),
+                    int(memory.total),
+                    None if rates is None else rates.gpu / 100,
+                    None if degrees is None else float(degrees),
+                    {int(p.pid): int(p.usedGpuMemory or 0) for p in running},
+                )
+            )
+        return found
+
+    def _memory(self, handle: Any) -> Any:
+        """Used and total bytes. The second version of the call leaves out what the driver keeps for itself, as nvidia-smi does."""
+        version = getattr(self._nvml, "nvmlMemory_v2", None)
+        found = None if version is None else self._ask("nvmlDeviceGetMemoryInfo", handle, version)
+        return self._ask("nvmlDeviceGetMemoryInfo", handle) if found is None else found
+
+    def _ask(self, function: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._nvml, function)(*arguments)
+        except self._nvml.NVMLError:  # this device does not tell (a slice of a GPU has no utilisation, for example)
+            return None
+
+    def close(self) -> None:
+        with contextlib.suppress(self._nvml.NVMLError):
+            self._nvml.nvmlShutdown()
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+class SmiSource:
+    """Through nvidia-smi: started every 10 s, its answer is taken whenever it has come; until then the last one holds."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ, self._program = environ, _find_smi(environ)
+        self._running: list[_Question] = []
+        self._started_s = float("-inf")
+        self._last: list[GpuLook] = []
+
+    def look(self) -> list[GpuLook]:
+        now = time.monotonic()
+        if self._running:
+            answers = [q.answer(now) for q in self._running]
+            if all(a is not None for a in answers):
+                self._running = []
+                gpus, apps = (a or "" for a in answers)
+                self._last = parse_smi(gpus, apps, self._environ)
+        elif now - self._started_s >= _SMI_EVERY_S:
+            self._started_s = now
+            with contextlib.suppress(OSError):
+                for query in (f"--query-gpu={_GPU_FIELDS}", f"--query-compute-apps={_APP_FIELDS}"):
+                    self._running.append(_Question([self._program, query, "--format=csv,noheader,nounits"], now))
+        return self._last
+
+    def close(self) -> None:
+        for question in self._running:
+            question.end()
+        self._running = []
+
+
+class _Question:
+    """A program whose output is collected without waiting."""
+
+    def __init__(self, command: list[str], now: float) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._deadline_s = now + _SMI_DEADLINE_S
+        self._output = b""
+        self._ended = False
+
+    def answer(self, now: float) -> str | None:
+        """What it printed, once it has ended; nothing from one that failed or took too long."""
+        if self._ended:
+            return self._output.decode("utf-8", "replace")
+        assert self._process.stdout is not None
+        status = self._process.poll()
+        while len(self._output) < _SMI_BYTES and (chunk := self._process.stdout.read(65536)):
+            self._output += chunk
+        if status is None and now < self._deadline_s:
+            return None
+        self.end()
+        if status != 0:
+            self._output = b""
+        return self._output.decode("utf-8", "replace")
+
+    def end(self) -> None:
+        self._ended = True
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+def parse_smi(gpus: str, apps: str, environ: Mapping[str, str]) -> list[GpuLook]:
+    """GPUs from the two tables that nvidia-smi prints (sizes in MiB); a figure that it does not know is absent."""
+    rows = [r for r in (_cells(line, 7) for line in gpus.splitlines()) if r is not None and r[0].isdecimal()]
+    memory: dict[str, dict[int, int]] = {}
+    for app in (_cells(line, 3) for line in apps.splitlines()):
+        if app is not None and app[1].isdecimal():
+            memory.setdefault(app[0], {})[int(app[1])] = int(_number(app[2]) or 0) * _MIB
+    chosen = set(visible_gpus([r[1] for r in rows], environ))
+    found = []
+    for i, (index, uuid, name, used, total, busy, degrees) in enumerate(rows):
+        share = _number(busy)
+        if i in chosen:
+            found.append(
+                GpuLook(
+                    int(index),
+                    name,
+                    int(_number(used) or 0) * _MIB,
+                    int(_number(total) or 0) * _MIB,
+                    None if share is None else share / 100,
+                    _number(degrees),
+                    memory.get(uuid, {}),
+                )
+            )
+    return found
+
+
+def _cells(line: str, n: int) -> list[str] | None:
+    cells = [c.strip() for c in line.split(",")]
+    return cells if len(cells) == n else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 <= value < 1e12 else None
+
+
+def _find_smi(environ: Mapping[str, str]) -> str:
+    import shutil
+
+    return shutil.which("nvidia-smi", path=environ.get("PATH")) or ""

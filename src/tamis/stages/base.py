@@ -207,6 +207,16 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     def _consume_drops(self) -> list[DropNote]:
         return list(self.__dict__.pop("_drops", ()))
 
+    # -- what was measured --------------------------------------------------------------------------------------------
+    def _note_scores(self, name: str, scores: Any) -> None:
+        """Have scores of this call counted in a histogram of the run: an array or a list, numbers or anything.
+
+        At once, by what the engine put here for this call: scores of millions of documents are not to be held until its end.
+        """
+        count = self.__dict__.get("_count_scores")
+        if count is not None:
+            count(name, scores)
+
     # -- metrics of one's own -----------------------------------------------------------------------------------------
     def _log_metrics(self, metrics: Mapping[str, float]) -> None:
         own = self.__dict__.setdefault("_metrics", {})

@@ -71,14 +71,14 @@ class LanguageId:
 
         from tamis.kernels.buffers import chunk_buffers
         from tamis.kernels.text.fasttext_kernels import windows
-        from tamis.stages.text.models.fasttext_model import arrow_texts, spans_of
+        from tamis.stages.text.models.fasttext_model import arrow_texts
 
         model = self.load()
         all_ids, all_scores = [np.empty(0, np.int32)], [np.empty(0, np.float64)]
         for part in chunk_buffers(arrow_texts(texts)):
-            starts, ends = spans_of(part)
+            starts, ends = part.spans()
             begins, stops = np.empty_like(starts), np.empty_like(ends)
-            windows(part.data, starts, ends, self.max_bytes, begins, stops)
+            windows(part.data, starts, ends, min(self.max_bytes, part.data.size), begins, stops)
             ids, scores = model.predict_spans(part, begins, stops)
             found = (begins < stops) & (ids[:, 0] >= 0)
             all_ids.append(np.where(found, ids[:, 0], np.int32(-1)))

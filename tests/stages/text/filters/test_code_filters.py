@@ -131,6 +131,8 @@ def test_visible_text_of_html() -> None:
     source = "<html><style>p {}</style><SCRIPT a='b'>if (a<b) x</script><p>A &amp; B</p><!-- no --> 1 < 2</html>"
     assert visible_text(source) == "A & B 1 < 2"
     assert visible_text("<script>never closed") == ""
+    for reference in ("&#" + "1" * 5000, "&#" + "0" * 5000 + "65;", "&#x" + "f" * 5000 + ";"):
+        assert visible_text(f"a{reference}b") == "a\ufffdb"
     long = "<p>" + "word " * 30 + "</p>"
     assert HTMLBoilerplateFilter().score_document(long) == 150 / 157
     assert HTMLBoilerplateFilter(min_lang_content_num_chars=151).score_document(long) == 0
@@ -196,6 +198,12 @@ def test_limits_from_a_file_of_ones_own(tmp_path: Path) -> None:
     assert PerExtensionFilter("x", "a", str(path)).score_document("12345") == 1
     assert PerExtensionFilter("x", "a", str(path)).score_document("123456") == 0
     assert PerExtensionFilter("x", "b", str(path)).score_document("a") == 0
+    path.write_text(
+        "language,extension,Include,Long_line_threshold,Alphanum_threshold,Alpha filter\nx,a,1,nan,inf,-inf\n,\n"
+    )
+    assert PerExtensionFilter("x", "a", str(path)).score_document("-" * 5000) == 1  # no limits
+    with pytest.raises(UsageError, match=r"has no language 'y'; it has: , x$"):
+        PerExtensionFilter("y", "a", str(path))
     with pytest.raises(UsageError, match="cannot be read"):
         PerExtensionFilter("x", "a", str(tmp_path / "absent.csv"))
     path.write_text("language\nx\n")

@@ -208,6 +208,11 @@ def test_a_path_that_is_none(path: Any) -> None:
 def test_mistakes_in_a_fasttext_filter(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="alpha must be above 0"):
         FastTextQualityFilter("x", alpha=0)
+    for wrong in ("3", True, math.nan):
+        with pytest.raises(UsageError, match=f"alpha must be above 0, got {wrong!r}"):
+            FastTextQualityFilter("x", alpha=wrong)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=f"min_langid_score must be a number, got {wrong!r}"):
+            FastTextLangId("x", min_langid_score=wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="expected max_bytes of 1 or more, got 0"):
         FastTextLangId(max_bytes=0)
     for one in (FastTextQualityFilter(str(tmp_path / "absent.bin")), FastTextLangId(str(tmp_path / "absent.bin"))):
@@ -216,3 +221,13 @@ def test_mistakes_in_a_fasttext_filter(tmp_path: Path) -> None:
     (tmp_path / "damaged.bin").write_bytes(b"not a model")
     with pytest.raises(FormatError, match=r"damaged.bin"):
         ScoreFilter(FastTextLangId(str(tmp_path / "damaged.bin"))).setup_on_node()
+
+
+def test_a_label_that_the_model_does_not_have(tmp_path: Path) -> None:
+    path = two_words(tmp_path / "m.bin", {"good": ("hq", 0.7), "bad": ("lq", 0.9)})
+    with pytest.raises(UsageError, match=r"label 'hq' is none of the model's: __label__hq, __label__lq$"):
+        ScoreFilter(FastTextQualityFilter(path, label="hq")).setup_on_node()
+    with pytest.raises(UsageError, match=r"lang 'en' is none of the model's: hq, lq$"):
+        ScoreFilter(FastTextLangId(path, lang="en")).setup_on_node()
+    with pytest.raises(UsageError, match=r"lang 'eng' is none of the model's: en, ru, .* and 156 more$"):
+        ScoreFilter(FastTextLangId(lang="eng")).setup_on_node()

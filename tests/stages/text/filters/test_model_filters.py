@@ -124,6 +124,11 @@ def test_characters_from_a_file_of_ones_own(tmp_path: Path) -> None:
         HistogramFilter("yy", cache_dir=str(tmp_path))
     with pytest.raises(UsageError, match="no characters known for lang='yy'; known: af, am"):
         HistogramFilter("yy")
+    for threshold in (math.nan, True, "0.8"):
+        with pytest.raises(UsageError, match=f"threshold must be a number, got {threshold!r}"):
+            HistogramFilter(threshold=threshold)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="threshold_char must be one character, got ']]'"):
+        HistogramFilter(threshold_char="]]")
 
 
 def test_the_table_of_languages_has_each_once() -> None:

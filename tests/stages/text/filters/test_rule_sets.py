@@ -242,6 +242,23 @@ def test_a_rule_can_be_changed_or_left_out() -> None:
         C4Quality("five")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"top_n_grams": [(2.5, 0.2)]}, r"top_n_grams: n must be a whole number from 2 to 10, got 2\.5"),
+        ({"dup_n_grams": [(11, 0.2)]}, "dup_n_grams: n must be a whole number from 2 to 10, got 11"),
+        ({"dup_n_grams": [(1, 0.2)]}, "from 2 to 10, got 1"),
+        ({"top_n_grams": [("2", 0.2)]}, "from 2 to 10, got '2'"),
+        ({"top_n_grams": [(float("inf"), 0.2)]}, "from 2 to 10, got inf"),
+        ({"top_n_grams": [2, 3]}, "top_n_grams must be pairs of n and a limit"),
+        ({"top_n_grams": [(2, "much")]}, "maximum must be a number, got 'much'"),
+    ],
+)
+def test_n_grams_that_nobody_counts_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        GopherRepetition(**arguments)
+
+
 def test_every_rule_names_statistics_that_exist() -> None:
     known = known_statistics()
     for parts in SETS.values():

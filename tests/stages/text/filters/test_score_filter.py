@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +20,10 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters import DocumentFilter, Filter, Score, ScoreFilter
 from tamis.stages.text.filters import statistics as statistics_module
 from tamis.stages.text.filters.heuristic import (
+    EllipsisFilter,
     NumbersFilter,
+    PunctuationFilter,
+    RepeatedLinesFilter,
     RepeatingTopNGramsFilter,
     SubstringFilter,
     UrlsFilter,
@@ -28,7 +32,7 @@ from tamis.stages.text.filters.heuristic import (
 from tamis.stages.text.filters.statistics import texts_of
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
-from tamis.tasks import DocumentBatch
+from tamis.tasks import SCORES, DocumentBatch
 
 TEXTS = ["one", "one two", "1 2 3", None, "four words in here", ""]
 
@@ -91,6 +95,22 @@ def test_a_chain_is_applied_in_order_with_settings_for_each() -> None:
     result = stage.process(batch())
     assert column(result) == ["four words in here"]
     assert (column(result, "n"), column(result, "at_start")) == ([4], [0])
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 2, 1)])
+@pytest.mark.parametrize("fields", [(None, None, None, "s"), (None, None, "s", None), (None, "s", None, "t")])
+def test_a_kept_score_in_a_chain_is_that_of_every_document(order: Sequence[int], fields: Sequence[str | None]) -> None:
+    """Also of those that went before, when a filter between measured only what was left."""
+    texts = ["a", "One line.\nanother", "b", "x y z\nx y z\nx y z", None, "Some words.\nMore here!", "same\nsame", "c"]
+    rules = [WordCountFilter(2), RepeatedLinesFilter(0.5), PunctuationFilter(0.6), EllipsisFilter()]
+    chosen = [rules[i] for i in order]
+    task = batch(texts)
+    result = ScoreFilter(list(chosen), score_field=list(fields)).process(task)
+    for one, field in zip(chosen, fields, strict=True):
+        if field is not None:
+            alone = column(Score(one, "s").process(batch(texts)), "s")
+            assert task._shared[SCORES, field].tolist() == alone
+            assert column(result, field) == [alone[texts.index(text)] for text in column(result)]
 
 
 def test_filters_of_a_chain_may_read_different_fields() -> None:
@@ -276,6 +296,19 @@ def test_why_each_document_went_is_noted() -> None:
         ("numbers_ratio", [2], [0.6], {"max_number_to_text_ratio": 0.5}),
         ("word_count#2", [0], [1], {"min_words": 2, "max_words": 100000}),
     ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(re.compile("a"), re.compile("b")), (re.compile("a"), re.compile("a", re.IGNORECASE)), (Path("a"), Path("b"))],
+)
+def test_expressions_and_paths_are_settings_too(one: Any, other: Any) -> None:
+    def settings(value: Any) -> list[Any]:
+        rule = Length()
+        rule._hidden = value  # type: ignore[attr-defined]
+        return ScoreFilter(rule).filter_settings
+
+    assert settings(one) == settings(one) != settings(other)
 
 
 def test_private_settings_of_a_user_filter_are_part_of_the_pipeline() -> None:

@@ -231,6 +231,13 @@ def test_substrings_by_position() -> None:
         SubstringFilter("a", "middle")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("pattern", ["(", b"http", re.compile(b"http"), 7])
+def test_an_expression_that_cannot_read_texts_is_refused(pattern: Any) -> None:
+    for one in (UrlsFilter, PornographicUrlsFilter):
+        with pytest.raises(UsageError, match=f"^{one.__name__}: url_regex is no regular expression"):
+            one(url_regex=pattern)
+
+
 def test_a_limit_that_is_no_number_is_refused() -> None:
     with pytest.raises(UsageError, match="max_number_to_text_ratio must be a number, got '15%'"):
         NumbersFilter("15%")  # type: ignore[arg-type]

@@ -61,6 +61,12 @@ def test_only_the_beginning_is_read(model: Path) -> None:
     assert codes.to_pylist() == ["en", "en", "fr"]
 
 
+@pytest.mark.parametrize("max_bytes", [sys.maxsize, 1 << 80])
+def test_as_many_bytes_as_there_are(model: Path, max_bytes: int) -> None:
+    codes, _ = LanguageId(str(model), max_bytes=max_bytes).detect(["hello", "bonjour hello bonjour", "hello"])
+    assert codes.to_pylist() == ["en", "fr", "en"]
+
+
 def test_a_character_is_never_cut(tmp_path: Path) -> None:
     eye = np.eye(2, dtype=np.float32)
     twin = Twin([("日本", 9), ("日", 1)], [("__label__ja", 9), ("__label__zh", 1)], eye, 10 * eye, SOFTMAX, 0, 0, 0)

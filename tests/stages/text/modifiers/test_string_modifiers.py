@@ -183,6 +183,8 @@ def test_a_batch_equals_its_documents(texts: list[str | None]) -> None:
         lambda: Slicer(1.5),  # type: ignore[arg-type]
         lambda: WhitespaceNormalizer(0),
         lambda: FastTextLabelModifier(""),
+        lambda: FastTextLabelModifier("two words"),
+        lambda: FastTextLabelModifier("__label__hq\n"),
     ],
 )
 def test_mistakes_are_named(build: Any) -> None:

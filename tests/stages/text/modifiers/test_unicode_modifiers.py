@@ -96,3 +96,6 @@ def test_mistakes_are_named() -> None:
         UnicodeNormalizer("nfc")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="got 'X'"):
         UnicodeReformatter(normalization="X")  # type: ignore[arg-type]
+    for length in (0, -1, True, 1e6):
+        with pytest.raises(UsageError, match=f"expected a whole number from 1, got {length!r}"):
+            UnicodeReformatter(max_decode_length=length)  # type: ignore[arg-type]

@@ -76,6 +76,10 @@ class DocumentFilter(ABC):
         """Which documents stay. Override it when the choice depends on more than the score, e.g. on a draw per document."""
         return self.keep_scores(scores)
 
+    def score_numbers(self, scores: Any) -> Any:
+        """What histograms count of the scores. Override it when these are no numbers, but have one."""
+        return scores
+
     def thresholds(self) -> Mapping[str, Any]:
         """The parameters that decide, with their values: what a report shows beside the score of a dropped document."""
         return {}
@@ -114,7 +118,7 @@ class BoundedFilter(DocumentFilter):
 
     def __post_init__(self) -> None:
         for parameter, value in self._limits().items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+            if not is_number(value):
                 raise UsageError(f"{type(self).__name__}: {parameter} must be a number, got {value!r}")
 
     def _limits(self) -> dict[str, Any]:
@@ -191,6 +195,11 @@ class StatisticFilter(StatisticsFilter):
     @property
     def statistics(self) -> tuple[str, ...]:
         return (self.statistic,) if self.per is None else (self.statistic, self.per)
+
+
+def is_number(value: Any) -> bool:
+    """Something that scores can be compared with: neither text nor a truth value, nor not a number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
 
 
 def quotient(stats: Stats, names: Sequence[str], when_nothing: float) -> np.ndarray[Any, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
-from tamis.stages.text.filters.base import DocumentFilter
+from tamis.stages.text.filters.base import DocumentFilter, is_number
 from tamis.stages.text.langid import MAX_BYTES, LanguageId
 
 if TYPE_CHECKING:
@@ -67,14 +67,19 @@ class FastTextQualityFilter(_ModelFilter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.alpha > 0:
+        if not is_number(self.alpha) or not self.alpha > 0:
             raise UsageError(f"FastTextQualityFilter: alpha must be above 0, got {self.alpha!r}")
 
     def load_model(self) -> None:
         if self._model is None:
             from tamis.stages.text.models.fasttext_model import FastTextModel
 
-            self._model = FastTextModel.load(self.model_file())
+            model = FastTextModel.load(self.model_file())
+            if self.label not in model.labels:  # the score of every document would be that of another label
+                raise UsageError(
+                    f"FastTextQualityFilter: label {self.label!r} is none of the model's: {_some(model.labels)}"
+                )
+            self._model = model
 
     def best(self, texts: pa.Array) -> list[tuple[str, float]]:
         """The best label of each text and its score; ("", 0) where the model knows nothing of a text.
@@ -135,13 +140,17 @@ class FastTextLangId(_ModelFilter):
     def __post_init__(self) -> None:
         if self.model_path is not None:
             super().__post_init__()
+        if not is_number(self.min_langid_score):
+            raise UsageError(f"FastTextLangId: min_langid_score must be a number, got {self.min_langid_score!r}")
         self._detector = LanguageId(self.model_path, self.max_bytes)
 
     def model_file(self) -> str:
         return self._detector.path()
 
     def load_model(self) -> None:
-        self._detector.load()
+        languages = [label.removeprefix("__label__") for label in self._detector.load().labels]
+        if not any(map(self._is_wanted, languages)):  # every document would go
+            raise UsageError(f"FastTextLangId: lang {self.lang!r} is none of the model's: {_some(languages)}")
 
     def score_batch(self, texts: pa.Array) -> list[str]:
         codes, scores = self._detector.detect(texts)
@@ -151,11 +160,13 @@ class FastTextLangId(_ModelFilter):
 
     def keep_document(self, score: Any) -> bool:
         value, label = self.parsed(score)
-        if self.lang:
-            wanted, found = self.lang.casefold(), label.casefold()
-            if found != wanted and ("_" in wanted or found.partition("_")[0] != wanted):
-                return False
-        return value >= self.min_langid_score
+        return self._is_wanted(label) and value >= self.min_langid_score
+
+    def _is_wanted(self, label: str) -> bool:
+        if not self.lang:
+            return True
+        wanted, found = self.lang.casefold(), label.casefold()
+        return found == wanted or ("_" not in wanted and found.partition("_")[0] == wanted)
 
     @staticmethod
     def parsed(score: Any) -> tuple[float, str]:
@@ -170,5 +181,20 @@ class FastTextLangId(_ModelFilter):
                 f"FastTextLangId: expected a score such as \"[0.97, 'en']\", got {str(score)[:80]!r}"
             ) from None
 
+    def score_numbers(self, scores: Any) -> Any:
+        return list(map(_probability, scores))
+
     def thresholds(self) -> Mapping[str, Any]:
         return {"min_langid_score": self.min_langid_score, "lang": self.lang}
+
+
+def _some(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:20]) + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
+
+
+def _probability(score: Any) -> float | None:
+    """The number in a score such as "[0.97, 'en']", read in 0.3 us; as Python's literal it would take 7."""
+    try:
+        return float(str(score)[1:40].partition(",")[0])
+    except ValueError:
+        return None

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from tamis.stages.text.filters.base import DocumentFilter, StatisticFilter
+from tamis.errors import UsageError
+from tamis.stages.text.filters.base import DocumentFilter, StatisticFilter, is_number
 from tamis.stages.text.filters.rule_set import RuleSet
 
 
@@ -89,8 +90,20 @@ class GopherRepetition(RuleSet):
             *rule("dup_line_frac", f"{lines}s", "line_runs", high=self.dup_line_frac),
             *rule("dup_line_char_frac", f"{lines}_chars", "chars", high=self.dup_line_char_frac),
         ]
-        for n, limit in self.top_n_grams:
-            found += rule(f"top_{int(n)}_gram", f"gopher_top_{int(n)}_gram_fraction", high=limit)
-        for n, limit in self.dup_n_grams:
-            found += rule(f"duplicated_{int(n)}_n_grams", f"gopher_duplicate_{int(n)}_gram_fraction", high=limit)
+        for n, limit in _grams("top_n_grams", self.top_n_grams):
+            found += rule(f"top_{n}_gram", f"gopher_top_{n}_gram_fraction", high=limit)
+        for n, limit in _grams("dup_n_grams", self.dup_n_grams):
+            found += rule(f"duplicated_{n}_n_grams", f"gopher_duplicate_{n}_gram_fraction", high=limit)
         return found
+
+
+def _grams(parameter: str, pairs: Sequence[Sequence[float]]) -> list[tuple[int, float]]:
+    """The pairs, n as a whole number that the kernels count."""
+    try:
+        found = [(n, limit) for n, limit in pairs]
+    except (TypeError, ValueError):
+        raise UsageError(f"GopherRepetition: {parameter} must be pairs of n and a limit, got {pairs!r}") from None
+    for n, _ in found:
+        if not is_number(n) or not 2 <= n <= 10 or n != int(n):
+            raise UsageError(f"GopherRepetition: {parameter}: n must be a whole number from 2 to 10, got {n!r}")
+    return [(int(n), limit) for n, limit in found]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
-from tamis.stages.text.filters.base import DocumentFilter
+from tamis.stages.text.filters.base import DocumentFilter, is_number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,8 +66,10 @@ class HistogramFilter(DocumentFilter):
 
     def __post_init__(self) -> None:
         self._table: np.ndarray[Any, Any] | None = None
-        if isinstance(self.threshold, bool) or not isinstance(self.threshold, (int, float)):
+        if not is_number(self.threshold):
             raise UsageError(f"HistogramFilter: threshold must be a number, got {self.threshold!r}")
+        if not isinstance(self.threshold_char, str) or len(self.threshold_char) != 1:
+            raise UsageError(f"HistogramFilter: threshold_char must be one character, got {self.threshold_char!r}")
         if self.cache_dir:
             self._read(self.cache_dir)
         elif self.lang not in LATIN and self.lang not in BLOCKS:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -114,6 +116,7 @@ class Score(_Filters):
         for fn, text_field, score_field in zip(self.score_fn, self.text_field, self.score_field, strict=True):  # type: ignore[arg-type]
             measured = Measured(batch, text_field)
             scores = _scores(fn, measured, everything, self._reading(text_field))
+            self._note_scores(score_field, _numbers(fn, scores))
             batch = batch.with_column(score_field, _column(scores, score_field))
         return batch
 
@@ -152,6 +155,7 @@ class Filter(_Filters):
         reasons = _reasons(self.filter_fn)  # type: ignore[arg-type]
         for fn, field, invert, reason in zip(self.filter_fn, self.filter_field, self.invert, reasons, strict=True):  # type: ignore[arg-type]
             values = task.column(field).take(_positions(left)).to_pylist()
+            self._note_scores(reason, _numbers(fn, values))
             keep = fn.keep_document if isinstance(fn, DocumentFilter) else fn
             mask = np.fromiter((bool(keep(v)) for v in values), bool, len(values)) ^ invert
             limits = fn.thresholds() if isinstance(fn, DocumentFilter) else {}
@@ -222,6 +226,7 @@ class ScoreFilter(_Filters):
                 scores = _at(whole, left)
                 kept_scores.append((score_field, everyone, whole))
                 task._shared[SCORES, score_field] = _array(whole)
+            self._note_scores(reason, _numbers(one, scores))
             mask = np.asarray(_kept(one, column, left, scores), bool) ^ invert
             gone = np.flatnonzero(~mask)
             values = _at(scores, gone)
@@ -251,6 +256,11 @@ def _scores(fn: Any, measured: Measured, rows: np.ndarray[Any, Any], chain: Sequ
     if len(scores) != len(rows):
         raise PipelineError(f"{fn.name}: score_batch gave {len(scores)} scores for {len(rows)} texts")
     return scores
+
+
+def _numbers(fn: Any, scores: Any) -> Any:
+    """For the histogram of the scores: those of the documents that this filter saw."""
+    return fn.score_numbers(scores) if isinstance(fn, DocumentFilter) else scores
 
 
 def _kept(one: DocumentFilter, measured: Measured, rows: np.ndarray[Any, Any], scores: Any) -> Any:
@@ -334,6 +344,10 @@ def _settings_of(one: DocumentFilter) -> dict[str, Any]:
     plain = (bool, int, float, str, type(None))
     found: dict[str, Any] = {}
     for name, value in vars(one).items():
+        if isinstance(value, re.Pattern):
+            value = (value.pattern, value.flags)
+        elif isinstance(value, os.PathLike):
+            value = os.fspath(value)
         if isinstance(value, plain):
             found[name] = value
             continue

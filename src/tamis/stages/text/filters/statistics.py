@@ -106,13 +106,13 @@ class Measured:
     def get(self, wanted: Iterable[str], rows: np.ndarray[Any, Any], also: Iterable[str] = ()) -> Numbers:
         """The wanted statistics of `rows` (ascending). `also`: what later filters will ask of the same rows or fewer."""
         wanted = list(wanted)
-        missing = {name for name in wanted if not self._has(name)}
+        missing = {name for name in wanted if not self._has(name, rows)}
         if missing:
-            missing |= {name for name in also if not self._has(name)}
+            missing |= {name for name in also if not self._has(name, rows)}
             if missing & set(TOGETHER):
-                missing |= {name for name in TOGETHER if not self._has(name)}
+                missing |= {name for name in TOGETHER if not self._has(name, rows)}
             whole = len(rows) == self.batch.num_items
-            known = {name: self._of(name, rows) for name in TOGETHER if self._has(name)}
+            known = {name: self._of(name, rows) for name in TOGETHER if self._has(name, rows)}
             for name, values in measure(self.texts, missing, None if whole else rows, known).items():
                 if whole:
                     self.batch._shared[self.field, name] = values
@@ -136,5 +136,8 @@ class Measured:
         for name, (known, values) in self._partly.items():
             child._shared[self.field, name] = values[np.searchsorted(known, rows)]
 
-    def _has(self, name: str) -> bool:
-        return (self.field, name) in self.batch._shared or name in self._partly
+    def _has(self, name: str, rows: np.ndarray[Any, Any]) -> bool:
+        """Rows are all, or those that a chain has left by now: of two such sets the larger one holds the other."""
+        if (self.field, name) in self.batch._shared:
+            return True
+        return name in self._partly and len(self._partly[name][0]) >= len(rows)

@@ -85,7 +85,7 @@ class FastTextModel:
         if k == 0 or k < -1:
             raise UsageError(f"FastTextModel.predict: expected k of 1 or more, or -1 for all labels, got {k}")
         k = len(self.labels) if k == -1 else min(k, len(self.labels))
-        parts = [self.predict_spans(part, *spans_of(part), k, threshold) for part in chunk_buffers(arrow_texts(texts))]
+        parts = [self.predict_spans(part, *part.spans(), k, threshold) for part in chunk_buffers(arrow_texts(texts))]
         if not parts:
             return np.empty((0, k), np.int32), np.empty((0, k), np.float32)
         return np.concatenate([ids for ids, _ in parts]), np.concatenate([scores for _, scores in parts])
@@ -121,14 +121,3 @@ def arrow_texts(texts: Iterable[str | None] | pa.Array | pa.ChunkedArray) -> pa.
     import pyarrow as pa
 
     return texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.large_string())
-
-
-def spans_of(part: StringBuffers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where each row begins and ends; a null ends where it begins, whatever bytes lie under it."""
-    import numpy as np
-
-    offsets = part.offsets.astype(np.int64)
-    starts, ends = offsets[:-1], offsets[1:].copy()
-    if part.validity is not None:
-        ends[~part.validity] = starts[~part.validity]
-    return starts, ends

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import html
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -163,6 +164,8 @@ class HTMLBoilerplateFilter(BoundedFilter):
 
 _TAG = re.compile(r"<(?=[a-zA-Z/!?])")
 _RAW = re.compile(r"(script|style)\b", re.IGNORECASE)
+# No character has such a number, and Python refuses to read numbers of more than 4300 digits.
+_LONG_REFERENCE = re.compile(r"&#[0-9]{1000,};?")
 _RAW_END = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style")}
 
 
@@ -181,7 +184,7 @@ def visible_text(source: str) -> str:
             end = _RAW_END[raw[1].lower()].search(source, at)
             at = len(source) if end is None else _after(source, ">", end.end())
     pieces.append(source[at:])
-    return html.unescape("".join(pieces))
+    return html.unescape(_LONG_REFERENCE.sub("\ufffd", "".join(pieces)))
 
 
 def _after(source: str, mark: str, at: int) -> int:
@@ -258,7 +261,7 @@ def _read_limits(path: Path) -> dict[tuple[str, str], Limits]:
     table = {}
     for row in rows:
         longest = _number(row["Long_line_threshold"])
-        table[row["language"], row["extension"] or ""] = Limits(
+        table[row["language"] or "", row["extension"] or ""] = Limits(
             row["Include"] == "1",
             int(longest) if longest else None,
             100 if longest else None,
@@ -270,6 +273,7 @@ def _read_limits(path: Path) -> dict[tuple[str, str], Limits]:
 
 def _number(text: str | None) -> float | None:
     try:
-        return float(text or "")
+        number = float(text or "")
     except ValueError:
         return None
+    return number if math.isfinite(number) else None

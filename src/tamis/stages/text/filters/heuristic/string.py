@@ -74,7 +74,7 @@ class _UrlPattern:
 
     def check_pattern(self) -> None:
         try:
-            self.compiled()
+            self.compiled().search("")  # one for bytes does not read texts
         except (re.error, TypeError) as exc:
             raise UsageError(f"{type(self).__name__}: url_regex is no regular expression: {exc}") from None
 

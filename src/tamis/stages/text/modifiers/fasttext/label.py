@@ -15,7 +15,7 @@ class FastTextLabelModifier(ColumnModifier):
     """`label text`, with line feeds and any `__label__` inside the text made spaces."""
 
     def __init__(self, label: str) -> None:
-        if not isinstance(label, str) or not label:
+        if not isinstance(label, str) or not label or label.split() != [label]:  # fastText's labels are words
             raise UsageError(f"FastTextLabelModifier(label=...): expected a label such as '__label__hq', got {label!r}")
         self.label = label
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tamis.errors import MissingExtra
+from tamis.errors import MissingExtra, UsageError
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
 from tamis.stages.text.modifiers.unicode.normalizer import Form, UnicodeNormalizer
 
@@ -38,6 +38,11 @@ class UnicodeReformatter(DocumentModifier):
         explain: bool = True,
     ) -> None:
         self.settings = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
+        if isinstance(max_decode_length, bool) or not isinstance(max_decode_length, int) or max_decode_length < 1:
+            # ftfy would never come to the end of a text
+            raise UsageError(
+                f"UnicodeReformatter(max_decode_length=...): expected a whole number from 1, got {max_decode_length!r}"
+            )
         _import_ftfy()
         self._config: Any = None
         self._normalizer = UnicodeNormalizer(normalization) if normalization is not None else None

@@ -1,0 +1,187 @@
+"""Figures of observing: `make bench-observe`, or `python benchmarks/observe.py [--quick] [--only PART]`.
+
+What monitoring and the dashboard cost a run, how well the samples agree with a measurement from outside, how long the page of a
+run of 100,000 partitions takes in a browser. Writes docs/benchmarks-observe.md when all parts ran.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
+import data
+from figures import ROWS, note, run_parts, table, write_page
+from measuring import TAMIS, measure
+from tamis.memory import meter
+
+OUT = Path(os.environ.get("TAMIS_BENCH_OUT", data.DATA / "out")) / "observe"
+PORT = 18787
+MAX_LOSS, MAX_BYTES, MAX_DIFFERENCE, MAX_S = 0.02, 90e6, 0.03, 2.0
+
+
+class Page(threading.Thread):
+    """A page that is open on the run: it asks once a second, as a browser does; and looks at the dashboard's process."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.n_answers, self.peak_bytes = 0, 0
+        self._end = threading.Event()
+
+    def run(self) -> None:
+        seen = ""
+        while not self._end.wait(1.0):
+            with contextlib.suppress(OSError, ValueError):
+                with urllib.request.urlopen(
+                    f"http://127.0.0.1:{PORT}/fragments?range=all&seen={seen}", timeout=5
+                ) as answer:
+                    seen = json.load(answer)["version"]
+                self.n_answers += 1
+                self.peak_bytes = max(self.peak_bytes, *(meter.pss(pid) or 0 for pid in _dashboards()), 0)
+
+    def stop(self) -> None:
+        self._end.set()
+        self.join()
+
+
+def _dashboards() -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                words = Path("/proc", name, "cmdline").read_bytes().split(b"\0")
+                if b"tamis.observe.dashboard" in words and str(OUT).encode() in b" ".join(words):
+                    found.append(int(name))
+    return found or [0]
+
+
+def job(source: Path, *more: str) -> tuple[dict[str, Any], Path]:
+    shutil.rmtree(OUT, ignore_errors=True)
+    recipe = ["run", "gopher", "--set", f"input={source}", "--set", f"output={OUT}"]
+    return measure([TAMIS, *recipe, "--memory", "512MB", "--json", *more]), OUT / "_tamis" / "run.sqlite"
+
+
+def cost(quick: bool) -> None:
+    """The same run without a dashboard and with one that a page is open on, in turn."""
+    source = data.many(10 if quick else 30)
+    plain, watched, monitor, peaks, pss, answers = [], [], [], [], 0, 0
+    for _ in range(2 if quick else 3):
+        r, database = job(source)
+        plain.append(r)
+        monitor.append(_about(database, "monitor_cpu_s") / r["cpu_s"])
+        peaks.append(_peak(database) / 1e6 / r["peak_pss_mb"] - 1)
+        page = Page()
+        page.start()
+        try:
+            r, database = job(source, "--dashboard", "--dashboard-port", str(PORT))
+        finally:
+            page.stop()
+        watched.append(r)
+        pss, answers = max(pss, page.peak_bytes), answers + page.n_answers
+        peaks.append(_peak(database) / 1e6 / r["peak_pss_mb"] - 1)
+    if not answers or not pss:
+        raise SystemExit("the dashboard was not seen")
+    loss = min(r["wall_s"] for r in watched) / min(r["wall_s"] for r in plain) - 1
+    more_cpu = min(r["cpu_s"] for r in watched) / min(r["cpu_s"] for r in plain) - 1
+    note("cost", "CPU time of monitoring, of the run's", f"{max(monitor):.2%}", max(monitor) < 0.01)
+    note("cost", "wall time with dashboard and page against without, best of each", f"{loss:+.1%}", loss < MAX_LOSS)
+    note("cost", "... CPU time", f"{more_cpu:+.1%}")
+    note("cost", "memory of the dashboard", f"{pss / 1e6:.0f} MB ({answers} answers)", pss < MAX_BYTES)
+    inside = max(r["peak_pss_mb"] for r in watched)
+    note("cost", "peak of everything, dashboard included, budget 512 MB", f"{inside:.0f} MB", inside <= 512)
+    shown = ", ".join(f"{p:+.1%}" for p in peaks)
+    note(
+        "samples",
+        "peak in the samples against PSS from outside (every 0.1 s)",
+        shown,
+        max(map(abs, peaks)) <= MAX_DIFFERENCE,
+    )
+
+
+def _about(database: Path, key: str) -> float:
+    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
+        return float(json.loads(db.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()[0]))
+
+
+def _peak(database: Path) -> int:
+    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
+        return int(db.execute("SELECT max(peak_bytes) FROM samples").fetchone()[0])
+
+
+def page(quick: bool) -> None:
+    """A run of 100,000 partitions: from asking for the page to all pictures drawn, in chromium."""
+    from made_run import make_run
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    chromium, driver_path = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver_path is None:
+        note("page", "chromium and chromedriver are not installed", "not measured")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        run = make_run(Path(folder) / "run", seconds=3600, n_workers=16, n_units=100_000)
+        options = webdriver.ChromeOptions()
+        options.binary_location = chromium
+        for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+                     "--disable-component-update", "--disable-sync", f"--user-data-dir={folder}/profile"):  # fmt: skip
+            options.add_argument(flag)
+        driver = webdriver.Chrome(options=options, service=Service(driver_path))
+        try:
+            seconds = []
+            for _ in range(3):
+                with _served(run) as url:
+                    driver.get("about:blank")
+                    began = time.monotonic()
+                    driver.get(url)
+                    while not driver.execute_script(
+                        "return document.querySelectorAll('#memory svg, #map svg').length > 1"
+                    ):
+                        time.sleep(0.02)
+                    seconds.append(time.monotonic() - began)
+        finally:
+            driver.quit()
+    shown = ", ".join(f"{s:.2f}" for s in seconds)
+    note(
+        "page",
+        "100,000 partitions: all pictures drawn after",
+        f"{shown} s, each time by a fresh server",
+        max(seconds) < MAX_S,
+    )
+
+
+@contextlib.contextmanager
+def _served(run: Path) -> Iterator[str]:
+    command = [sys.executable, "-m", "tamis.observe.dashboard", str(run), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[1]
+        finally:
+            process.kill()
+
+
+def write() -> None:
+    lines = [
+        "# Figures of observing",
+        "",
+        "Written by `make bench-observe`; what each part does: benchmarks/observe.py.",
+        "",
+    ]
+    write_page("benchmarks-observe.md", [*lines, *table(ROWS)])
+
+
+if __name__ == "__main__":
+    sys.exit(run_parts((__doc__ or "").splitlines()[0], {"cost": cost, "page": page}, OUT, write))

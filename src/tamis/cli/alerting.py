@@ -1,0 +1,53 @@
+"""Alerts on the command line: which rules and sinks a run has, and what is said of them at its end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tamis.observe.alerts.parse import Section
+    from tamis.observe.alerts.watch import Watch
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user and the recipe say. `file`: from --alerts."""
+
+    file: str | None = None
+    allow_recipe_sinks: bool = False
+    recipe: Section | None = None
+
+
+def make_watch(
+    wanted: Wanted, settings: Mapping[str, Any], run_dir: str, name: str, show: Callable[[str], None]
+) -> Watch | None:
+    """The watch of a run; None where the user wants none. Wrong rules are reported before anything starts."""
+    from tamis.engine.settings import RunSettings
+    from tamis.observe.alerts.choose import OFF, choose, find_file, read_file
+    from tamis.observe.alerts.measures import Place
+    from tamis.observe.alerts.watch import Watch
+
+    file = find_file(wanted.file, os.environ)
+    if file == OFF:
+        return None
+    limits = RunSettings(quarantine_limit=settings.get("quarantine_limit"))
+    place = Place(os.path.dirname(run_dir), limits.rate_limit, limits.rate_floor)
+    own = read_file(file, os.environ) if file is not None else None
+    chosen = choose(wanted.recipe, own, place, wanted.allow_recipe_sinks)
+    return Watch(chosen, place, run_dir, show, name)
+
+
+def alert_lines(alerts: Mapping[str, Any] | None) -> list[str]:
+    """The end of the summary: how many alerts, of which rules, and whether all arrived."""
+    if not alerts:
+        return []
+    lines = []
+    if alerts["n"]:
+        rules = ", ".join(f"{n} x {rule}" for rule, n in alerts["rules"].items())
+        lines.append(f"{alerts['n']} alert{'s' if alerts['n'] != 1 else ''} ({rules}): {alerts['log']}")
+    for sink, n in alerts["undelivered"].items():
+        lines.append(f"{n} alert{'s' if n != 1 else ''} did not reach {sink}")
+    return lines

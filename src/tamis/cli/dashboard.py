@@ -1,0 +1,135 @@
+"""`tamis dashboard`: a web page on a run, live or finished; and the same beside a run (`--dashboard`).
+
+The page is served by a process of its own (observe/dashboard), which needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tamis.errors import UsageError
+
+PORT = 8787
+RESERVED_BYTES = 32_000_000  # of the budget, for the dashboard of a run; it uses about 20 MB
+_START_S = 20.0
+_END_S = 5.0
+
+
+def dashboard(
+    output: Annotated[str, typer.Argument(metavar="RUN", help="Output folder of a run.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = PORT,
+    host: Annotated[
+        str,
+        typer.Option(help="Whom to listen to: this machine only, or 0.0.0.0 for all that can reach it (with a token)."),
+    ] = "127.0.0.1",
+    token: Annotated[
+        str | None, typer.Option(help="What pages must know; default: none on this machine, else one made up.")
+    ] = None,
+    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = False,
+    scratch: Annotated[
+        Path | None, typer.Option(help="The scratch folder of a deduplication, if it was given one.")
+    ] = None,
+) -> None:
+    """Show a run as a web page: memory against the budget, partitions, documents, speed, events. Ends with Ctrl-C.
+
+    Works during the run, after it, and on another machine that sees the folder. It reads the run directory and writes nothing.
+
+    Example: tamis dashboard clean/
+    """
+    from tamis.observe.dashboard.guard import good_token, is_loopback
+    from tamis.observe.passes import find_run
+
+    if token is not None and not good_token(token):
+        raise UsageError("--token: expected 8 to 256 letters, digits, - and _")
+    if token is None and not is_loopback(host):
+        token = os.urandom(16).hex()
+    command, env = _command(str(find_run(output)), host, port, token, None if scratch is None else str(scratch))
+    sys.stdout.flush()
+    os.execve(command[0], [*command, "--open"] if open_ else command, env)
+
+
+def _command(
+    run_dir: str, host: str, port: int, token: str | None, scratch: str | None
+) -> tuple[list[str], dict[str, str]]:
+    from tamis.memory.release import hygiene_env
+
+    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    env = hygiene_env(os.environ)
+    env["PYTHONPATH"] = os.pathsep.join(p for p in (source, env.get("PYTHONPATH", "")) if p)
+    env.pop("TAMIS_DASHBOARD_TOKEN", None)
+    if token is not None:
+        env["TAMIS_DASHBOARD_TOKEN"] = token
+    # -P: a file named like a module in the current folder must not be run.
+    command = [sys.executable, "-P", "-m", "tamis.observe.dashboard", os.path.abspath(run_dir), "--host", host]
+    command += ["--port", str(port)]
+    return ([*command, "--scratch", os.path.abspath(scratch)] if scratch is not None else command), env
+
+
+@contextlib.contextmanager
+def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
+    """The dashboard of a run, if its settings ask for one: they are taken out of `settings`, which the run itself does not know.
+
+    It counts in the budget and ends with the run. A dashboard that does not start never hinders a run.
+    """
+    wanted, port = settings.pop("dashboard", False), settings.pop("dashboard_port", None)
+    if not wanted and port is None:
+        yield
+        return
+    from tamis.memory import beside as others
+
+    command, env = _command(run_dir, "127.0.0.1", PORT if port is None else port, None, settings.get("scratch"))
+    command += ["--any-port", "--parent", str(os.getpid())]
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        # A session of its own: Ctrl-C is for the run, which then ends this as well.
+        process = subprocess.Popen(
+            command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+        )
+        address = _first_line(process)
+        if address:
+            others.join(process.pid, RESERVED_BYTES)
+            typer.echo(f"dashboard: {address}", err=True)
+        else:
+            typer.echo("no dashboard: its process did not start", err=True)
+    except OSError as exc:
+        typer.echo(f"no dashboard: {exc.strerror or exc}", err=True)
+    try:
+        yield
+    finally:
+        if process is not None:
+            _end(process)
+            others.leave(process.pid)
+
+
+def beside_workflow(run: Any, settings: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
+    """The same for a workflow, given by its `run` method: the dashboard shows the pass under way."""
+    workflow = getattr(run, "__self__", None)
+    return beside(os.path.join(str(getattr(workflow, "output_path", "")), "_tamis"), settings)
+
+
+def _first_line(process: subprocess.Popen[bytes]) -> str:
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], _START_S)
+    return process.stdout.readline().decode("utf-8", "replace").strip() if ready else ""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """It waits a moment for open pages to see the end."""
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

@@ -1,0 +1,89 @@
+"""A plan as text: what is expected, between which bounds, and from where that is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tamis.sizes import format_size
+
+if TYPE_CHECKING:
+    from tamis.cli.plan import Plan
+
+
+def sizes(span: Mapping[str, float]) -> str:
+    """
+    >>> sizes({"low": 150e6, "expected": 200e6, "high": 300e6}), sizes({"low": 0, "expected": 0, "high": 0})
+    ('about 200 MB (150 MB to 300 MB)', 'none')
+    """
+    if not span["high"]:
+        return "none"
+    return f"about {format_size(span['expected'])} ({format_size(span['low'])} to {format_size(span['high'])})"
+
+
+def times(span: Mapping[str, float]) -> str:
+    """
+    >>> times({"low": 1.2, "expected": 90, "high": 86400 * 3})
+    'about 1:30 (0:01 to 72:00:00)'
+    """
+    from tamis.cli.progress import clock
+
+    return f"about {clock(span['expected'])} ({clock(span['low'])} to {clock(span['high'])})"
+
+
+def lines(p: Plan) -> list[str]:
+    from tamis.cli.show import count
+
+    found: dict[str, Any] = p.forecast
+    kinds = ", ".join(f"{n:,} {kind}" for kind, n in sorted(p.kinds.items()))
+    files = f"{count(p.n_files, 'file')} ({kinds}), {format_size(p.input_bytes)}, about " if p.n_files else ""
+    each = " on each node" if p.nodes > 1 else ""
+    rows = [
+        ("input", f"{files}{format_size(p.decoded_bytes)} decoded"),
+        ("machine", p.machine),
+        (
+            "budget",
+            f"{format_size(p.budget_bytes)}{each}; the smallest that works is {format_size(p.smallest_budget_bytes)}",
+        ),
+        (
+            "partitions",
+            f"about {p.n_partitions:,} of {format_size(p.block_bytes)}, on {count(p.n_workers, 'worker')}{each}",
+        ),
+        ("peak memory", sizes(found["peak_bytes"]) + each),
+        ("scratch", sizes(found["scratch_bytes"]) + (each if found["scratch_bytes"]["high"] else "")),
+        ("output", sizes(found["output_bytes"]) + _where(p)),
+        ("time", times(found["seconds"]) + f"; {format_time(found['cpu_s'])} of CPU"),
+    ]
+    if p.gpu_seconds:
+        rows.append(("GPU time", f"about {format_time(p.gpu_seconds)} of one GPU (starting table)"))
+    if not p.fits:
+        rows = rows[:3]
+    made = [f"{name:<12} {value}" for name, value in rows]
+    made += ["", f"from {p.basis}" + _probed(p), f"ranges hold with {found['confidence']:.0%} probability"]
+    made.append(
+        f"the original's guide for {p.guide['size']} of text: nodes {p.guide['nodes']}, GPUs {p.guide['gpus']}, memory {p.guide['memory']} "
+        "(a starting table, not a measurement)"
+    )
+    if not p.fits:
+        made.append(f"the budget is too small: give --memory {math.ceil(p.smallest_budget_bytes / 1e6)}MB or more")
+    if p.free_bytes is not None and p.output_bytes > p.free_bytes:
+        made.append("the disk is too small for the output: make room, or use --sample")
+    return made
+
+
+def format_time(seconds: float) -> str:
+    from tamis.cli.progress import clock
+
+    return clock(seconds)
+
+
+def _where(p: Plan) -> str:
+    kept = f"; {p.kept_share:.1%} of the documents" if p.kept_share is not None else ""
+    return kept + (f" in {p.output}; {format_size(p.free_bytes)} free" if p.free_bytes is not None else "")
+
+
+def _probed(p: Plan) -> str:
+    from tamis.cli.show import count
+
+    return f" ({format_size(p.probe_bytes)}, {count(p.probe_documents, 'document')})" if p.probe_bytes else ""

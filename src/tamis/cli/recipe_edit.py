@@ -1,0 +1,191 @@
+"""Changes to the `settings:` of a recipe, in its text: comments, order and spelling of everything else stay as they are.
+
+The text is parsed before and after, and the change is refused unless it changed exactly what was asked for. Written whole or not
+at all. Recipes that ship with Tamis are not changed.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tamis.errors import RecipeError, UsageError
+from tamis.recipe_text import MAX_FILE_BYTES, Node, parse, plain_scalar
+
+_SHIPPED = Path(__file__).parent.parent / "recipes"
+
+
+def read_text(path: str) -> str:
+    """The text of a recipe, a byte order mark included."""
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_FILE_BYTES + 1)
+    except OSError as exc:
+        raise RecipeError(f"cannot read the recipe: {exc.strerror}", file=path) from None
+    if len(raw) > MAX_FILE_BYTES:
+        raise RecipeError(f"larger than {MAX_FILE_BYTES:,} bytes; is this a recipe and not data?", file=path)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise RecipeError(f"not UTF-8 at byte {exc.start}; save the recipe as UTF-8", file=path) from None
+
+
+def check_writable(path: str) -> None:
+    """UsageError where a recipe must not or cannot be changed: said before the work, not after it."""
+    real = Path(os.path.realpath(path))
+    if _SHIPPED.resolve() in real.parents:
+        raise UsageError(
+            f"{real.name} ships with Tamis and is not changed; copy it, and give the copy: cp {real} my.yaml"
+        )
+    if not os.access(real, os.W_OK) or not os.access(real.parent, os.W_OK):
+        raise UsageError(f"{path} cannot be written; copy it to a folder of yours, and give the copy")
+
+
+def write_settings(path: str, changes: Mapping[str, str | None]) -> None:
+    """Set these settings of the recipe at `path`; None removes one."""
+    check_writable(path)
+    real = os.path.realpath(path)
+    text = read_text(real)
+    changed = edit(text, changes, path)
+    if changed == text:
+        return
+    mode = os.stat(real).st_mode & 0o7777
+    fd, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=os.path.dirname(real))
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8", newline="") as file:
+            file.write(changed)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, mode)
+        os.replace(temporary, real)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def edit(text: str, changes: Mapping[str, str | None], file: str = "recipe") -> str:
+    """
+    >>> print(edit("name: a\\nsettings:\\n  memory: 1GB  # all of it\\n", {"memory": "2GB", "blocksize": "32MB"}), end="")
+    name: a
+    settings:
+      memory: 2GB  # all of it
+      blocksize: 32MB
+    """
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    body = text[len(mark) :]
+    before = _settings(body, file)
+    meant = {name: plain_scalar(value) for name, value in changes.items() if value is not None}
+    made = body
+    for name, value in changes.items():
+        if before.get(name) != meant.get(name):
+            made = _edit_one(made, name, value, file)
+    wanted = {k: v for k, v in {**before, **meant}.items() if k in meant or k not in changes}
+    try:
+        as_asked = _settings(made, file) == wanted and _others(made, file) == _others(body, file)
+    except RecipeError:  # the edit broke it: an alias, an anchor
+        as_asked = False
+    if not as_asked:
+        raise _by_hand(file, changes, "its settings are written in an unusual way")
+    return mark + made
+
+
+def _edit_one(text: str, name: str, value: str | None, file: str) -> str:
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    if not isinstance(root, yaml.MappingNode):
+        raise RecipeError("expected a mapping", file=file)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    found = next(((k, v) for k, v in root.value if k.value == "settings"), None)
+    if found is None:
+        if value is None:
+            return text
+        end = root.end_mark.index
+        head = text[:end].rstrip(" ")
+        gap = "" if head.endswith("\n") or not head else newline
+        return f"{head}{gap}settings:{newline}  {name}: {value}{newline}{text[end:]}"
+    key, settings = found
+    if isinstance(settings, yaml.ScalarNode) and settings.value in ("", "~", "null") and value is not None:
+        at = key.end_mark.index + 1  # behind the colon
+        rest = text[at:]
+        if settings.value:
+            rest = text[settings.end_mark.index :]
+        line_end = rest.find("\n")
+        line = rest if line_end < 0 else rest[:line_end].rstrip("\r")
+        tail = "" if line_end < 0 else rest[line_end + 1 :]
+        return f"{text[:at]}{line}{newline}  {name}: {value}{newline}{tail}"
+    if not isinstance(settings, yaml.MappingNode):
+        raise _by_hand(file, {name: value}, "its settings are not a mapping of their own")
+    entry = next(((k, v) for k, v in settings.value if k.value == name), None)
+    if entry is not None:
+        return _replace(text, settings, entry, name, value, file)
+    if value is None:
+        return text
+    if settings.flow_style:
+        at = settings.start_mark.index + 1
+        return f"{text[:at]}{name}: {value}{', ' if settings.value else ''}{text[at:]}"
+    last = settings.value[-1][1]
+    indent = " " * settings.value[0][0].start_mark.column
+    at = _line_end(text, last)
+    head = text[:at]
+    return f"{head}{'' if head.endswith(newline) else newline}{indent}{name}: {value}{newline}{text[at:]}"
+
+
+def _replace(text: str, settings: Any, entry: Any, name: str, value: str | None, file: str) -> str:
+    key, old = entry
+    start, end = old.start_mark.index, old.end_mark.index
+    if not isinstance(old, yaml.ScalarNode) or "${" in old.value or old.style in ("|", ">"):
+        raise _by_hand(file, {name: value}, f"{name} is a reference or a block of text there")
+    if value is not None:
+        return (
+            f"{text[:start]}{value}{text[end:]}"
+            if old.value
+            else f"{text[: key.end_mark.index + 1]} {value}{text[key.end_mark.index + 1 :]}"
+        )
+    if settings.flow_style or len(settings.value) == 1:
+        raise _by_hand(file, {name: value}, f"{name} cannot be taken out by itself")
+    begin = text.rfind("\n", 0, key.start_mark.index) + 1
+    return text[:begin] + text[_line_end(text, old) :]
+
+
+def _line_end(text: str, node: Any) -> int:
+    """Behind the line on which a value ends. The end of a block mapping may lie further on, behind comments."""
+    at = node.end_mark.index
+    while isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) and node.value and not node.flow_style:
+        last = node.value[-1]
+        node = last[1] if isinstance(last, tuple) else last
+        at = node.end_mark.index
+    found = text.find("\n", at)
+    return len(text) if found < 0 else found + 1
+
+
+def _settings(text: str, file: str) -> dict[str, Any]:
+    root = parse(text, file).value
+    node = root.get("settings") if isinstance(root, dict) else None
+    value = node.value if node is not None else None
+    if not isinstance(value, dict):
+        return {}
+    return {k: _plain(v) for k, v in value.items()}
+
+
+def _others(text: str, file: str) -> Any:
+    root = parse(text, file)
+    whole = _plain(root)
+    return {k: v for k, v in whole.items() if k != "settings"} if isinstance(whole, dict) else whole
+
+
+def _plain(node: Node) -> Any:
+    value = node.value
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _by_hand(file: str, changes: Mapping[str, str | None], why: str) -> UsageError:
+    lines = ", ".join(f"{k}: {v}" if v is not None else f"no {k}" for k, v in changes.items())
+    return UsageError(f"{file} is not changed ({why}); set it by hand, under settings: {lines}")

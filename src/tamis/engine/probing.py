@@ -1,0 +1,131 @@
+"""Which stage keeps memory: what allocators hold before and after each, with nothing of the partition in memory.
+
+A stage's result is larger than any leak, so counters around the call say nothing. A worker under suspicion therefore puts the
+documents aside between stages, in a file (as between two segments), gives everything back, counts, and takes them up again:
+what a stage added then is what it keeps. Exact to a few kilobytes; done for a handful of partitions only.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tamis.engine import handover
+from tamis.engine.rejections import Rejections
+from tamis.memory import meter
+from tamis.memory.attribution import Census, census, counts
+from tamis.memory.release import release
+from tamis.tasks import DocumentBatch, Task
+
+READING, WRITING = "(reading)", "(writing)"
+
+
+class StageProbe:
+    """One partition, measured between stages. `held`: label -> what was kept since the one before."""
+
+    def __init__(self, path: str) -> None:
+        self.held: list[list[Any]] = []
+        self._path = path
+        self._rejected: list[str] = []  # files with what was rejected so far
+        self._works = True
+        self._before = _level()
+
+    def after(self, label: str, tasks: list[Task[Any]], rejections: Rejections) -> list[Task[Any]]:
+        """Put everything aside, count, take the tasks up again. Once that is not possible, no more is measured."""
+        put = self._put(tasks, rejections) if self._works else None
+        if put is None:
+            self._works = False
+            return tasks
+        tasks.clear()  # the caller still has the list
+        self.mark(label)
+        return self._take(put)
+
+    def mark(self, label: str) -> None:
+        """Count now: what was kept since the last mark is `label`'s."""
+        if self._works:
+            release()
+            now = _level()
+            self.held.append([label, {name: now[name] - self._before.get(name, 0) for name in now}])
+            self._before = now
+
+    def restore(self, rejections: Rejections) -> None:
+        """Take up again what was rejected, in order."""
+        for path in reversed(self._rejected):
+            with open(path, "rb") as file:
+                tables, documents = pickle.load(file)
+            rejections._tables = tables + rejections._tables
+            rejections._documents = documents + rejections._documents
+            os.unlink(path)
+        self._rejected.clear()
+
+    def _put(self, tasks: list[Task[Any]], rejections: Rejections) -> list[Task[Any] | dict[str, Any]] | None:
+        """By task: what is not in the file (a batch without documents is left as it is). None if it cannot be done."""
+        batches = [t for t in tasks if isinstance(t, DocumentBatch) and t.num_items]
+        if any(not isinstance(t, DocumentBatch) or t._identity is None for t in tasks):
+            return None
+        try:
+            handover.save(batches, self._path)
+            with open(self._path + ".shared", "wb") as file:
+                pickle.dump([b._shared for b in batches], file)
+            if rejections._tables or rejections._documents:
+                path = f"{self._path}.rejected{len(self._rejected)}"
+                with open(path, "wb") as file:
+                    pickle.dump((rejections._tables, rejections._documents), file)
+                self._rejected.append(path)
+                rejections._tables, rejections._documents = [], []
+        except (
+            Exception
+        ):  # no room, or something that cannot be pickled: the partition matters, the measurement does not
+            return None
+        rejections._known = None
+        return [
+            {"_metadata": t._metadata, "_stage_perf": t._stage_perf, "task_id": t.task_id} if t.num_items else t
+            for t in tasks
+        ]
+
+    def _take(self, put: list[Task[Any] | dict[str, Any]]) -> list[Task[Any]]:
+        loaded, _ = handover.load(self._path, (0, sys.maxsize))
+        with open(self._path + ".shared", "rb") as file:
+            shared = pickle.load(file)
+        for path in (self._path, self._path + ".shared"):
+            os.unlink(path)
+        found = iter(zip(loaded, shared, strict=True))
+        tasks: list[Task[Any]] = []
+        for facts in put:
+            if isinstance(facts, Task):
+                tasks.append(facts)
+                continue
+            task, known = next(found)
+            vars(task).update(facts, _shared=known)
+            tasks.append(task)
+        return tasks
+
+
+def _level() -> dict[str, int]:
+    return {**counts().to_dict(), "rss_bytes": meter.rss_anon() or 0}
+
+
+class PythonProbe:
+    """How much the Python objects of a worker gain over one partition, and which type most of it is."""
+
+    def __init__(self, stages: Sequence[Any]) -> None:
+        self._stages = stages
+        self._before = self._census()
+
+    def end(self) -> dict[str, Any]:
+        now = self._census()
+        if self._before is None or now is None:
+            return {}
+        return {"python_bytes": now.n_bytes - self._before.n_bytes, "python_type": now.largest_growth(self._before)}
+
+    def _census(self) -> Census | None:
+        # Stages and the globals of their modules are older than gc.freeze(): the collector does not list them.
+        modules = {type(s).__module__ for s in self._stages}
+        found = [vars(sys.modules[name]) for name in modules if name in sys.modules]
+        try:
+            return census([*self._stages, *found])
+        except MemoryError:  # the cap is tight: then it is not known
+            return None

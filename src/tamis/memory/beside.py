@@ -1,0 +1,29 @@
+"""Processes beside a run that count in its budget, such as the dashboard: whoever starts one in this process names it here."""
+
+from __future__ import annotations
+
+from tamis.memory import meter
+
+_RESERVED: dict[int, int] = {}  # pid -> bytes it may use
+
+
+def join(pid: int, reserved_bytes: int) -> None:
+    _RESERVED[pid] = reserved_bytes
+
+
+def leave(pid: int) -> None:
+    _RESERVED.pop(pid, None)
+
+
+def pids() -> list[int]:
+    return list(_RESERVED)
+
+
+def reserved_bytes() -> int:
+    """What the budget must leave to them: what was said, or what they use, if that is more."""
+    return sum(max(reserved, meter.pss(pid) or 0) for pid, reserved in _RESERVED.items())
+
+
+def pss_bytes() -> int:
+    """What they use now."""
+    return sum(meter.pss(pid) or 0 for pid in _RESERVED)

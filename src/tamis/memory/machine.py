@@ -1,0 +1,187 @@
+"""The machine around a run: its memory, the control group's limit and use, memory pressure (PSI), room on disks, CPU of a process.
+
+The parsers are pure; `Machine` finds the files once and reads them at each look (0.1 to 0.5 ms). What a kernel, a container or
+a file system does not tell is None, never an exception. See budget.py for what a limit means for the budget of a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tamis.memory.budget import Files, RealFiles, find_cgroup
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at the machine. Pressure is the share of the last 10 s, in percent, in which some (or all) tasks waited for memory."""
+
+    used_bytes: int | None = None
+    total_bytes: int | None = None
+    cgroup_used_bytes: int | None = None
+    cgroup_limit_bytes: int | None = None
+    psi_some: float | None = None
+    psi_full: float | None = None
+
+
+class Pressure(NamedTuple):
+    some: float | None
+    full: float | None
+
+
+def parse_meminfo(text: str) -> dict[str, int]:
+    """
+    >>> parse_meminfo("MemTotal: 16 kB\\nHugePages_Total: 3")
+    {'MemTotal': 16384, 'HugePages_Total': 3}
+    """
+    found = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        parts = value.split()
+        if parts and parts[0].isdigit():
+            found[key] = int(parts[0]) * (1024 if parts[1:] == ["kB"] else 1)
+    return found
+
+
+def parse_pressure(text: str) -> Pressure:
+    """The avg10 figures of a PSI file.
+
+    >>> parse_pressure("some avg10=1.50 avg60=0.00 avg300=0.00 total=3\\nfull avg10=0.25 avg60=0.00 avg300=0.00 total=1")
+    Pressure(some=1.5, full=0.25)
+    """
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        kind, *values = line.split() or [""]
+        for value in values:
+            name, _, number = value.partition("=")
+            if name == "avg10":
+                try:
+                    found[kind] = float(number)
+                except ValueError:
+                    continue
+    return Pressure(found.get("some"), found.get("full"))
+
+
+def parse_memory_stat(text: str) -> dict[str, int]:
+    """memory.stat of a control group, of either version: names and numbers."""
+    pairs = (line.split() for line in text.splitlines())
+    return {p[0]: int(p[1]) for p in pairs if len(p) == 2 and p[1].isdigit()}
+
+
+def used_by_group(usage: str, stat: dict[str, int]) -> int | None:
+    """Bytes of a control group that the kernel cannot simply drop: its usage without file pages that nobody used lately."""
+    if not usage.strip().isdigit():
+        return None
+    idle = stat.get("total_inactive_file", stat.get("inactive_file", 0))
+    return max(0, int(usage) - idle)
+
+
+def parse_cpu_s(stat: bytes) -> tuple[float, float] | None:
+    """CPU seconds of a process, and of its children that have ended and were waited for, from /proc/<pid>/stat."""
+    end = stat.rfind(b")")  # the name before it may hold anything
+    fields = stat[end + 2 :].split()
+    if end < 0 or len(fields) < 15 or not all(f.lstrip(b"-").isdigit() for f in fields[11:15]):
+        return None
+    own, waited = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+    return own / _TICKS_PER_S, waited / _TICKS_PER_S
+
+
+def cpu_s_of(pid: int) -> tuple[float, float] | None:
+    """As parse_cpu_s; None for a process that is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return parse_cpu_s(file.read(4096))
+    except OSError:
+        return None
+
+
+def parent_of(pid: int) -> int | None:
+    """The parent of a process; None for one that is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return parse_parent(file.read(4096))
+    except OSError:
+        return None
+
+
+def parse_parent(stat: bytes) -> int | None:
+    """
+    >>> parse_parent(b"12 (a b) S) S 7 12")
+    7
+    """
+    fields = stat[stat.rfind(b")") + 2 :].split()
+    return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else None
+
+
+def folder_bytes(folders: Sequence[str], max_entries: int = 1000) -> int:
+    """Bytes of the files in these folders and below, as far as `max_entries` of them tell (a look must stay cheap)."""
+    total, n, waiting = 0, 0, list(folders)
+    while waiting and n < max_entries:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    n += 1
+                    if n > max_entries:
+                        break
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                        continue
+                    with contextlib.suppress(OSError):  # removed in between
+                        total += entry.stat(follow_symlinks=False).st_size
+        except OSError:
+            continue
+    return total
+
+
+def free_bytes(folders: Sequence[str]) -> int | None:
+    """Room left for us on the fullest of the disks of these folders; None where no disk tells."""
+    found = []
+    for folder in folders:
+        try:
+            seen = os.statvfs(folder)
+        except OSError:
+            continue
+        found.append(seen.f_bavail * seen.f_frsize)
+    return min(found, default=None)
+
+
+class Machine:
+    def __init__(self, files: Files | None = None) -> None:
+        self._files = files or RealFiles()
+        group = find_cgroup(self._files)
+        tightest = min(group.limits, key=lambda limit: limit.bytes, default=None)
+        # Use is read where the limit is set: that may be an ancestor, whose other members count too.
+        self._folder = group.path if tightest is None else posixpath.dirname(tightest.path)
+        self._limit_path = None if tightest is None else tightest.path
+        self._usage_name = "memory.usage_in_bytes" if group.memory_version == 1 else "memory.current"
+        self._pressure_path = "/proc/pressure/memory"
+        if self._limit_path is not None and self._files.read(f"{self._folder}/memory.pressure") is not None:
+            self._pressure_path = f"{self._folder}/memory.pressure"
+
+    def look(self) -> Look:
+        memory = parse_meminfo(self._files.read("/proc/meminfo") or "")
+        total, available = memory.get("MemTotal"), memory.get("MemAvailable")
+        pressure = parse_pressure(self._files.read(self._pressure_path) or "")
+        used, limit = self._group()
+        return Look(
+            None if total is None or available is None else max(0, total - available),
+            total,
+            used,
+            limit,
+            pressure.some,
+            pressure.full,
+        )
+
+    def _group(self) -> tuple[int | None, int | None]:
+        if self._folder is None:
+            return None, None
+        stat = parse_memory_stat(self._files.read(f"{self._folder}/memory.stat") or "")
+        used = used_by_group(self._files.read(f"{self._folder}/{self._usage_name}") or "", stat)
+        limit = (self._files.read(self._limit_path) or "").strip() if self._limit_path is not None else ""
+        return used, int(limit) if limit.isdigit() else None

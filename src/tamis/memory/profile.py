@@ -1,0 +1,234 @@
+"""`tamis.memory.profile`: how much memory a step of your program takes, on the CPU and, where torch uses one, on the GPU.
+
+For development: `with tamis.memory.profile("load") as p:` around a block, or `@tamis.memory.profile("load")` on a function.
+Memory is given back (release()) before and after, so that a block answers for its own memory only. Figures are the whole
+process's: blocks may be nested and may overlap in several threads, and each then sees what all of them use together.
+
+Peaks are exact where the kernel lets a process reset its peak counter (VmHWM), else sampled every 5 ms. Never imports torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from tamis.errors import UsageError
+from tamis.memory import meter
+from tamis.memory.release import PeakWatch, release
+from tamis.sizes import format_size
+
+_log = logging.getLogger("tamis.memory")
+_SAMPLE_S = 0.005
+_FIELDS = (
+    "before_bytes", "peak_bytes", "growth_bytes", "retained_bytes", "seconds", "exact",
+    "gpu_before_bytes", "gpu_peak_bytes", "gpu_growth_bytes", "gpu_retained_bytes",
+)  # fmt: skip
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class profile:
+    """Measure a block: what it took at most, and what it left behind. Filled in when the block ends, also by an error.
+
+    before_bytes     resident bytes when the block began
+    peak_bytes       highest resident bytes while it ran
+    growth_bytes     how far the peak was above where the block began
+    retained_bytes   what is still held after a release, above where the block began (negative if it gave back more)
+    seconds          how long the block took, without the releases
+    exact            whether the peak is the kernel's; if not it was sampled, and shorter peaks were missed
+    gpu_...          the same of CUDA memory in tensors, over all devices; None where torch does not use CUDA
+
+    As a decorator (of functions, coroutines and generators) it measures every call: the fields hold the latest finished one,
+    `n_calls` how many there were, and the decorated function has it all as `.profile`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.before_bytes = self.peak_bytes = self.growth_bytes = self.retained_bytes = 0
+        self.gpu_before_bytes: int | None = None
+        self.gpu_peak_bytes: int | None = None
+        self.gpu_growth_bytes: int | None = None
+        self.gpu_retained_bytes: int | None = None
+        self.seconds = 0.0
+        self.exact = True
+        self.n_calls = 0
+        self._cpu: PeakWatch | None = None
+        self._sampler: _Sampler | None = None
+        self._gpu = _GpuWatch()
+        self._began_s = 0.0
+
+    def __enter__(self) -> profile:
+        if self._cpu is not None:
+            raise UsageError(
+                f"profile {self.name!r}: entered again while open; make a new one with profile({self.name!r})"
+            )
+        self.before_bytes = release().after_bytes
+        self._gpu.start()
+        self._cpu = PeakWatch().start()
+        self.exact = PeakWatch._unreset_bytes == 0
+        self._sampler = None if self.exact else _Sampler()
+        self._began_s = time.perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        watch, self._cpu = self._cpu, None
+        if watch is None:
+            return
+        self.seconds = time.perf_counter() - self._began_s
+        self.peak_bytes = max(watch.stop(), self.before_bytes, self._sampler.stop() if self._sampler else 0)
+        self.growth_bytes = self.peak_bytes - self.before_bytes
+        self._gpu.stop()
+        try:
+            self.retained_bytes = release().after_bytes - self.before_bytes
+        except MemoryError:
+            if error is None:  # the block's own error says more than a failed measurement
+                raise
+        self._note_gpu()
+        self.n_calls += 1
+        _log.info("%s", self)
+
+    def _note_gpu(self) -> None:
+        held = self._gpu.held_bytes()
+        if held is None:
+            return
+        self.gpu_before_bytes = self._gpu.before_bytes
+        self.gpu_peak_bytes = max(self._gpu.peak_bytes, self._gpu.before_bytes)
+        self.gpu_growth_bytes = self.gpu_peak_bytes - self._gpu.before_bytes
+        self.gpu_retained_bytes = held - self._gpu.before_bytes
+
+    def __call__(self, function: F) -> F:
+        """The function, measured at every call."""
+        made = _decorate(function, self)
+        made.profile = self
+        return made  # type: ignore[no-any-return]
+
+    def _take(self, measured: profile) -> None:
+        for name in _FIELDS:
+            setattr(self, name, getattr(measured, name))
+        self.n_calls += 1
+
+    def __repr__(self) -> str:
+        return f"profile({self.name!r})"
+
+    def __str__(self) -> str:
+        sizes = [format_size(n) for n in (self.peak_bytes, self.growth_bytes, self.retained_bytes)]
+        text = "{}: peak {}{}, grew by {}, kept {}".format(self.name, "" if self.exact else "at least ", *sizes)
+        if self.gpu_peak_bytes is not None:
+            sizes = [format_size(n or 0) for n in (self.gpu_peak_bytes, self.gpu_growth_bytes, self.gpu_retained_bytes)]
+            text += "; GPU peak {}, grew by {}, kept {}".format(*sizes)
+        return f"{text}; {self.seconds:.3f} s"
+
+
+def _decorate(function: Callable[..., Any], kept: profile) -> Any:
+    """A wrapper of the same kind. Each call has a profile of its own: calls may recurse, and overlap in threads."""
+    if inspect.isasyncgenfunction(function):
+        raise UsageError(f"profile {kept.name!r}: asynchronous generators cannot be measured; put it around a block")
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with _one_call(kept):
+                return await function(*args, **kwargs)
+
+    elif inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with _one_call(kept):
+                return (yield from function(*args, **kwargs))
+
+    else:
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with _one_call(kept):
+                return function(*args, **kwargs)
+
+    return wrapped
+
+
+class _one_call(profile):
+    def __init__(self, kept: profile) -> None:
+        super().__init__(kept.name)
+        self._kept = kept
+
+    def __exit__(self, *about: Any) -> None:
+        super().__exit__(*about)
+        self._kept._take(self)
+
+
+class _Sampler:
+    """The highest resident bytes seen by a thread that looks every few milliseconds."""
+
+    def __init__(self) -> None:
+        self._peak_bytes = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tamis-profile", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_SAMPLE_S):
+            seen = meter.statm()
+            self._peak_bytes = max(self._peak_bytes, 0 if seen is None else seen.resident_bytes)
+
+    def stop(self) -> int:
+        self._ended.set()
+        self._thread.join()
+        return self._peak_bytes
+
+
+class _GpuWatch:
+    """Peak of CUDA memory between start() and stop(): torch keeps one per device, which open watches share as in PeakWatch.
+
+    Sums over devices: an upper bound where several have their peaks at different times.
+    """
+
+    _lock = threading.Lock()
+    _open: list[_GpuWatch] = []
+
+    def __init__(self) -> None:
+        self.before_bytes = self.peak_bytes = 0
+
+    def start(self) -> None:
+        with _GpuWatch._lock:
+            _GpuWatch._fold()
+            cuda = _cuda()
+            for device in range(cuda.device_count()) if cuda is not None else ():
+                cuda.reset_peak_memory_stats(device)
+            self.before_bytes = self.peak_bytes = self.held_bytes() or 0
+            _GpuWatch._open.append(self)
+
+    def stop(self) -> None:
+        with _GpuWatch._lock:
+            _GpuWatch._fold()
+            if self in _GpuWatch._open:
+                _GpuWatch._open.remove(self)
+
+    @staticmethod
+    def held_bytes() -> int | None:
+        """Bytes in tensors now; None where torch does not use CUDA."""
+        cuda = _cuda()
+        return None if cuda is None else sum(cuda.memory_allocated(d) for d in range(cuda.device_count()))
+
+    @staticmethod
+    def _fold() -> None:
+        cuda = _cuda()
+        if cuda is None or not _GpuWatch._open:
+            return
+        seen_bytes = sum(cuda.max_memory_allocated(d) for d in range(cuda.device_count()))
+        for watch in _GpuWatch._open:
+            watch.peak_bytes = max(watch.peak_bytes, seen_bytes)
+
+
+def _cuda() -> Any:
+    """torch.cuda if this process uses it already, else None."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda if cuda is not None and cuda.is_initialized() else None

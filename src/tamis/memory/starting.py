@@ -1,0 +1,145 @@
+"""The shipped table: what is assumed about a pipeline that has never run here, and what published guides recommend.
+
+`RATES` are for one core of an ordinary server, by the beginning of a class's full name; the longest match counts. Copying, the
+Gopher set, language id and deduplication are those of docs/benchmarks-*.md, the others guesses from these. The other tables are the sizing guidelines of the system that Tamis reimplements: nodes, GPUs and memory by
+dataset size, bands per iteration, batch sizes of classifiers. They are a starting point, shown as such beside what was computed.
+Knows classes by their names only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+MB, GB, TB = 10**6, 10**9, 10**12
+
+# Decoded MB per second of one core.
+RATES: dict[str, float] = {
+    "tamis.stages.file_partitioning.": 1e9,
+    "tamis.stages.io.": 700.0,
+    "tamis.stages.text.io.reader.": 700.0,
+    "tamis.stages.text.io.writer.": 640.0,
+    "tamis.stages.text.io.writer.ParquetWriter": 200.0,
+    "tamis.stages.text.filters.": 3000.0,  # one of many: filters of a segment share their statistics
+    "tamis.stages.text.filters.heuristic.repetition.": 400.0,
+    "tamis.stages.text.filters.gopher.GopherRepetition": 80.0,
+    "tamis.stages.text.filters.gopher.": 400.0,
+    "tamis.stages.text.filters.fineweb.": 150.0,
+    "tamis.stages.text.filters.fasttext.": 57.0,
+    "tamis.stages.text.langid.": 57.0,
+    "tamis.stages.text.modifiers.": 100.0,
+    "tamis.stages.text.modules.": 300.0,
+    "tamis.stages.deduplication.exact.": 500.0,
+    "tamis.stages.deduplication.fuzzy.": 120.0,
+    "tamis.stages.deduplication.": 300.0,
+    "tamis.demo.": 300.0,
+}
+UNKNOWN_RATE = 20.0  # a stage of the user's own
+DEDUP_RATES = {"exact": 130.0, "fuzzy": 70.0}  # all passes together
+
+# Decoded bytes of one stored byte.
+PACKED = {".gz": 3.0, ".zst": 3.5, ".bz2": 4.0, ".xz": 4.0, ".parquet": 2.0}
+DOCUMENT_BYTES = 4000  # where nothing is known about the documents
+
+# Where neither a probe nor a profile tells: a run of the shipped stages, measured.
+FIXED_BYTES = 150 * MB
+WORKER_BYTES = 15 * MB
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """Published guidance by dataset size. `below_bytes`: for datasets smaller than this."""
+
+    below_bytes: float
+    size: str
+    nodes: str
+    gpus: str
+    memory: str
+    notes: str
+
+
+@dataclass(frozen=True)
+class Bands:
+    below_bytes: float
+    size: str
+    bands_per_iteration: str
+    most: int
+    notes: str
+
+
+@dataclass(frozen=True)
+class Classifier:
+    batch_size: int
+    gpu_memory_bytes: int
+    documents_per_s: float
+
+
+TEXT_SIZES = (
+    Sizing(10 * GB, "below 10 GB", "1", "1", "32 GB", "single machine"),
+    Sizing(100 * GB, "10 to 100 GB", "1", "4", "64 GB", "node with several GPUs"),
+    Sizing(500 * GB, "100 to 500 GB", "2 to 4", "8 to 16", "128 GB or more", "small cluster"),
+    Sizing(1 * TB, "500 GB to 1 TB", "4 to 8", "16 to 32", "256 GB or more", "medium cluster"),
+    Sizing(float("inf"), "above 1 TB", "8 or more", "32 or more", "512 GB or more", "large cluster"),
+)
+FUZZY_BANDS = (
+    Bands(100 * GB, "below 100 GB", "5 to 10", 10, "fast"),
+    Bands(500 * GB, "100 to 500 GB", "2 to 3", 3, "moderate memory"),
+    Bands(float("inf"), "above 500 GB", "1", 1, "streaming"),
+)
+CLASSIFIERS = {
+    "QualityClassifier": Classifier(64, 8 * GB, 1000.0),
+    "FineWebEduClassifier": Classifier(32, 12 * GB, 500.0),
+    "AegisClassifier": Classifier(16, 16 * GB, 200.0),
+}
+
+
+def seconds_per_byte(stages: Iterable[str]) -> float:
+    """Seconds of one core for one decoded byte, for stages given by the full names of their classes.
+
+    >>> round(1e-6 / seconds_per_byte(["tamis.stages.text.io.reader.JsonlReader", "tamis.stages.text.io.writer.JsonlWriter"]))
+    334
+    """
+    return sum(1 / (_rate(name) * MB) for name in stages)
+
+
+def _rate(name: str) -> float:
+    known = [prefix for prefix in RATES if name.startswith(prefix)]
+    return RATES[max(known, key=len)] if known else UNKNOWN_RATE
+
+
+def gpu_seconds_per_document(stages: Iterable[str]) -> float:
+    """Seconds of one GPU for one document, for those stages that are classifiers of the table.
+
+    >>> gpu_seconds_per_document(["tamis.stages.text.classifiers.QualityClassifier", "x.Other"])
+    0.001
+    """
+    return sum(1 / CLASSIFIERS[n].documents_per_s for n in (s.rpartition(".")[2] for s in stages) if n in CLASSIFIERS)
+
+
+def text_sizing(dataset_bytes: float) -> Sizing:
+    """
+    >>> text_sizing(50e9).memory, text_sizing(8e12).nodes
+    ('64 GB', '8 or more')
+    """
+    return next(row for row in TEXT_SIZES if dataset_bytes < row.below_bytes)
+
+
+def fuzzy_bands(dataset_bytes: float) -> Bands:
+    """
+    >>> [fuzzy_bands(n).bands_per_iteration for n in (1e9, 200e9, 8e12)]
+    ['5 to 10', '2 to 3', '1']
+    """
+    return next(row for row in FUZZY_BANDS if dataset_bytes < row.below_bytes)
+
+
+def decoded_bytes(paths: Sequence[str], sizes: Sequence[int]) -> int:
+    """
+    >>> decoded_bytes(["a.jsonl", "b.jsonl.gz"], [100, 100])
+    400
+    """
+    return int(
+        sum(
+            max(size, 0) * next((r for end, r in PACKED.items() if path.endswith(end)), 1.0)
+            for path, size in zip(paths, sizes, strict=True)
+        )
+    )

@@ -1,0 +1,205 @@
+"""Where alerts go: a log file, the terminal, a command, a webhook. Each delivers one alert now, or says why it could not.
+
+Called by delivery.py, in a thread of its own. A sink that may be tried again later has `retries`; addresses of webhooks are
+secrets (whoever knows one can post there), so messages name their host only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from tamis.observe.alerts.parse import SinkSpec
+
+LOG_NAME = "alerts.log"
+MAX_LOG_BYTES = 8 << 20
+BACKOFF_S = 1.0
+MAX_BACKOFF_S = 30.0
+
+
+class SinkError(Exception):
+    """An alert was not delivered. `again`: a later try may succeed."""
+
+    def __init__(self, message: str, again: bool = False) -> None:
+        super().__init__(message)
+        self.again = again
+
+
+class Sink(Protocol):
+    name: str
+    retries: int
+
+    def deliver(self, alert: Mapping[str, Any]) -> None:
+        """`alert` is the JSON object of an alert (watch.py). Raises SinkError."""
+        ...
+
+    def abandon(self) -> None:
+        """Called from another thread when nobody waits for a delivery under way any more."""
+        ...
+
+
+def printable(text: str) -> str:
+    """One line without control characters: names of stages and files are in alerts, and those may hold anything.
+
+    >>> printable("a\\nb\\x1b[2J")
+    'a b?[2J'
+    """
+    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
+
+
+@dataclass
+class LogSink:
+    """A line per alert in the run directory."""
+
+    path: str
+    name: str = "log"
+    retries: int = 0
+
+    def deliver(self, alert: Mapping[str, Any]) -> None:
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(float(alert["at"])))
+        line = f"{when} {str(alert['level']).upper():8} {alert['rule']}: {alert['text']}"
+        try:
+            # A link that somebody put there could point at any file of the user's.
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(self.path, flags, 0o666), "ab") as file:
+                if file.tell() < MAX_LOG_BYTES:
+                    file.write(printable(line).encode("utf-8", "backslashreplace") + b"\n")
+        except OSError as exc:
+            raise SinkError(f"{self.path}: {exc.strerror}") from None
+
+    def abandon(self) -> None:
+        pass
+
+
+@dataclass
+class TerminalSink:
+    show: Callable[[str], None]
+    name: str = "terminal"
+    retries: int = 0
+
+    def deliver(self, alert: Mapping[str, Any]) -> None:
+        word = {"resolved": "resolved", "critical": "ALERT (critical)"}.get(str(alert["level"]), "alert")
+        text = str(alert["text"]).removeprefix("resolved ")
+        self.show(printable(f"{word} {alert['rule']}: {text}"))
+
+    def abandon(self) -> None:
+        pass
+
+
+@dataclass
+class CommandSink:
+    """A program with the alert as JSON on its standard input. No shell; ended with all its children after `timeout_s`."""
+
+    name: str
+    command: tuple[str, ...]
+    timeout_s: float = 10.0
+    retries: int = 0
+    _running: subprocess.Popen[bytes] | None = None
+
+    def deliver(self, alert: Mapping[str, Any]) -> None:
+        body = json.dumps(alert).encode() + b"\n"
+        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as given:
+            given.write(body)  # a pipe would have to be fed while waiting
+            given.seek(0)
+            try:
+                process = subprocess.Popen(
+                    list(self.command), stdin=given, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+                )
+            except OSError as exc:
+                raise SinkError(f"{self.command[0]} cannot be started: {exc.strerror}") from None
+            self._running = process
+            try:
+                code = process.wait(self.timeout_s)
+            except subprocess.TimeoutExpired:
+                _end(process)
+                raise SinkError(f"{self.command[0]} took longer than {self.timeout_s:g} s and was ended") from None
+            finally:
+                self._running = None
+            if code:
+                said.seek(0)
+                words = printable(said.read(300).decode(errors="replace")).strip()
+                raise SinkError(f"{self.command[0]} ended with {code}" + (f": {words}" if words else ""))
+
+    def abandon(self) -> None:
+        if (process := self._running) is not None:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)  # the leader of a session of its own
+    except (ProcessLookupError, PermissionError):
+        process.kill()
+    process.wait()
+
+
+@dataclass
+class WebhookSink:
+    """A JSON POST. Network errors, 429 and 5xx are tried again; redirects are refused: they may lead anywhere."""
+
+    name: str
+    url: str = field(repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    timeout_s: float = 10.0
+    retries: int = 4
+
+    def deliver(self, alert: Mapping[str, Any]) -> None:
+        # 9 MB of modules: only runs that have a webhook, and an alert for it, pay for them.
+        import http.client
+        from urllib import error, request
+
+        class Refuse(request.HTTPRedirectHandler):
+            def redirect_request(self, *_: Any, **__: Any) -> None:
+                return None
+
+        host = urlsplit(self.url).hostname
+        headers = {"Content-Type": "application/json", "User-Agent": "tamis", **dict(self.headers)}
+        post = request.Request(self.url, json.dumps(alert).encode(), headers, method="POST")
+        opener = request.OpenerDirector()
+        for handler in (
+            request.ProxyHandler(),
+            request.HTTPHandler(),
+            request.HTTPSHandler(),
+            request.HTTPDefaultErrorHandler(),
+            request.HTTPErrorProcessor(),
+            Refuse(),
+        ):
+            opener.add_handler(handler)
+        try:
+            with opener.open(post, timeout=self.timeout_s) as answer:
+                answer.read(1000)
+        except error.HTTPError as exc:
+            exc.close()
+            moved = "; it is answered with a redirect: give the final address" if exc.code // 100 == 3 else ""
+            raise SinkError(f"{host} answered {exc.code}{moved}", again=exc.code == 429 or exc.code >= 500) from None
+        except (OSError, http.client.HTTPException) as exc:
+            reason = getattr(exc, "reason", exc)
+            raise SinkError(f"{host}: {printable(str(reason))[:200]}", again=True) from None
+        except ValueError as exc:
+            raise SinkError(f"{host}: {printable(str(exc))[:200]}") from None
+
+    def abandon(self) -> None:
+        pass
+
+
+def backoff_s(n_tries: int) -> float:
+    """How long to wait after the n-th failed try.
+
+    >>> [backoff_s(n) for n in (1, 2, 3, 4, 10)]
+    [1.0, 2.0, 4.0, 8.0, 30.0]
+    """
+    return min(BACKOFF_S * 2.0 ** min(n_tries - 1, 10), MAX_BACKOFF_S)
+
+
+def make_sink(spec: SinkSpec) -> Sink:
+    if spec.command:
+        return CommandSink(spec.name, spec.command, spec.timeout_s)
+    return WebhookSink(spec.name, spec.webhook, spec.headers, spec.timeout_s, spec.retries)

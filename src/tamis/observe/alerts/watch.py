@@ -1,0 +1,124 @@
+"""The watch of a run: takes its samples, judges them, keeps and sends the alerts, and answers with remedies.
+
+The engine calls it about once a second (engine/run.py) and knows nothing of rules and sinks. It must neither block nor raise.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tamis.observe.alerts.choose import Chosen
+from tamis.observe.alerts.delivery import Delivery
+from tamis.observe.alerts.measures import Place, number
+from tamis.observe.alerts.rules import RESOLVED, Alert, Rulebook
+from tamis.observe.alerts.sinks import LOG_NAME, LogSink, Sink, TerminalSink, make_sink
+
+Record = Callable[[str, str, str, Mapping[str, Any]], None]
+SAME_DISK_BYTES = 256_000_000  # what others may have freed since the sample was taken
+
+
+class Watch:
+    """One for each run. `attach` and `close` belong to its beginning and end; `show` prints a line above the progress."""
+
+    def __init__(
+        self,
+        chosen: Chosen,
+        place: Place,
+        run_dir: str,
+        show: Callable[[str], None],
+        name: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.run_dir, self.name = run_dir, name
+        self.counts: Counter[str] = Counter()  # alerts by rule; resolved ones are no new alerts
+        self.log = os.path.join(run_dir, LOG_NAME)
+        self._book = Rulebook(chosen.rules, place, chosen.every_s, chosen.to)
+        self._clock, self._wall, self._place, self._show = clock, wall, place, show
+        self._record: Record | None = None
+        log = LogSink(self.log)
+        sinks: list[Sink] = [log, TerminalSink(show), *(make_sink(spec) for spec in chosen.sinks.values())]
+        self._delivery = Delivery(sinks, lambda text: self._complain(log, text))
+        self._paused_until_s = float("-inf")
+
+    def attach(self, record: Record) -> None:
+        """Where alerts are kept: the run database."""
+        self._record = record
+
+    def __call__(self, sample: Mapping[str, Any]) -> list[str]:
+        """What to do about this sample: remedies, as engine/remedies.py reads them."""
+        now_s = self._clock()
+        remedies: list[str] = []
+        for alert in self._book.judge(self._completed(sample, now_s), now_s, self._wall()):
+            if alert.level != RESOLVED:
+                self.counts[alert.rule] += 1
+            data = alert.to_dict()
+            if self._record is not None:
+                self._record(alert.rule, alert.level, alert.text, data)
+            self._delivery.send({**data, **self._about()}, alert.sinks)
+            remedies += [self._meant(remedy, alert, sample, now_s) for remedy in alert.remedies]
+        return list(dict.fromkeys(remedies))
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        self._delivery.close(timeout_s)
+
+    @property
+    def n_alerts(self) -> int:
+        return self.counts.total()
+
+    def summary(self) -> dict[str, Any]:
+        """How many alerts there were, by rule, and how many did not arrive, by sink."""
+        return {"n": self.n_alerts, "rules": dict(self.counts), "undelivered": self._delivery.failures, "log": self.log}
+
+    def _about(self) -> dict[str, Any]:
+        run = {"name": self.name, "output": self._place.output, "run_dir": self.run_dir}
+        return {"run": {**run, "host": os.uname().nodename, "pid": os.getpid()}}
+
+    def _complain(self, log: LogSink, text: str) -> None:
+        self._show(text)
+        log.deliver({"at": self._wall(), "level": "failed", "rule": "alerts", "text": text})
+
+    def _completed(self, sample: Mapping[str, Any], now_s: float) -> dict[str, Any]:
+        """With the size of the disk; and a pause that was ordered is no lack of progress."""
+        made = dict(sample)
+        if number(made, "disk_total_bytes") is None:
+            made["disk_total_bytes"] = self._disk_bytes(number(made, "disk_free_bytes"))
+        idle_s = number(made, "progress_s")
+        if idle_s is not None:
+            made["progress_s"] = max(0.0, min(idle_s, now_s - self._paused_until_s))
+        return made
+
+    def _disk_bytes(self, free_bytes: float | None) -> int | None:
+        """The size of the disk that `free_bytes` is about; None where that is another one (scratch may lie elsewhere)."""
+        try:
+            found = os.statvfs(self.run_dir)
+        except OSError:
+            return None
+        if free_bytes is None or free_bytes < 0.98 * found.f_bavail * found.f_frsize - SAME_DISK_BYTES:
+            return None
+        # As free space is what a user may write, so is the whole what users may fill.
+        return (found.f_blocks - found.f_bfree + found.f_bavail) * found.f_frsize
+
+    def _meant(self, remedy: str, alert: Alert, sample: Mapping[str, Any], now_s: float) -> str:
+        """With what the rule leaves open: which worker, and why."""
+        name, _, argument = remedy.partition(":")
+        if name == "pause":
+            self._paused_until_s = max(self._paused_until_s, now_s + float(argument))
+        if name == "stop":
+            return f"stop:alert {alert.rule}: {alert.text}"
+        if name != "recycle":
+            return remedy
+        worker = alert.worker if alert.worker is not None else _largest(sample.get("workers"))
+        return "recycle" if worker is None else f"recycle:{worker}"
+
+
+def _largest(workers: object) -> int | None:
+    """The number of the worker that holds the most."""
+    if not isinstance(workers, Mapping):
+        return None
+    held = {int(w): n for w in workers if str(w).isdecimal() and (n := number(workers, w)) is not None}
+    return max(held, key=lambda w: held[w]) if held else None

@@ -1,0 +1,255 @@
+"""What the page shows, in pieces that change one by one: HTML by the id of its place. Everything from the run is escaped."""
+
+from __future__ import annotations
+
+from tamis.observe.markup import bar, cards, table, value_text
+from tamis.observe.passes import Place
+from tamis.observe.pictures import of_run
+from tamis.observe.pictures.svg import clock_text, count_text, number, seconds_text, text
+from tamis.observe.series import AlertPoint
+from tamis.observe.snapshot import Snapshot
+from tamis.sizes import format_size
+
+_LEVELS = (
+    ("green", "starts and grows"),
+    ("yellow", "no growth"),
+    ("orange", "only the end of the pipeline starts"),
+    ("red", "workers are stopped"),
+    ("black", "one worker"),
+)
+_N_ROWS = 100
+
+
+def fragments(run: Snapshot, place: Place) -> dict[str, str]:
+    """An empty text means that there is nothing to show; its section is hidden."""
+    return {
+        "head": _head(run, place),
+        "notices": _notices(run),
+        "cards": _cards(run),
+        "progress": _progress(run),
+        "memory": of_run.memory_of(run),
+        "map": of_run.map_of(run),
+        "funnel": of_run.funnel_of(run),
+        "throughput": of_run.throughput_of(run),
+        "speed": of_run.speed_of(run),
+        "queues": of_run.queues_of(run),
+        "gpus": of_run.gpus_of(run),
+        "stages": _stages(run),
+        "workers": _workers(run),
+        "alerts": _alerts(run),
+        "events": _events(run),
+        "lengths": of_run.lengths_of(run),
+        "machine": _machine(run),
+        "settings": _settings(run),
+        "foot": _foot(run),
+    }
+
+
+def _head(run: Snapshot, place: Place) -> str:
+    status = run.status if not run.exit_code else f"{run.status}, exit code {run.exit_code}"
+    kind = "good" if run.live or run.good else "bad" if run.status != "starting" else "dim"
+    title = run.name or run.run_dir.absolute().parent.name
+    said = f'<span class="badge {kind}">{text(status)}</span>'
+    if place.doing:
+        said += f'<span class="badge">{text(place.doing)}</span>'
+    since = f"{seconds_text(round(run.seconds))}" if run.seconds else ""
+    return f"<h1>{text(title)}</h1><p>{said}<span>{text(since)}</span></p>"
+
+
+def _notices(run: Snapshot) -> str:
+    rows = [f'<p class="notice bad">{text(problem, 600)}</p>' for problem in run.problems[:10]]
+    if run.message:
+        rows.append(f'<p class="notice bad">{text(run.message, 2000)}</p>')
+    if run.status == "stopped":
+        rows.append(
+            '<p class="notice">No sample for a while and no result: the run was interrupted, or its machine is busy. '
+            "The same command again goes on from what is committed.</p>"
+        )
+    if run.live:
+        rows += [
+            f'<p class="notice {"bad" if a.level == "critical" else ""}"><b>{text(a.rule)}</b> {text(a.text, 600)}</p>'
+            for a in active(run.alerts)
+        ]
+    return "".join(rows)
+
+
+def active(alerts: list[AlertPoint]) -> list[AlertPoint]:
+    """The newest of each rule, where that is not that it has been resolved."""
+    newest = {a.rule: a for a in alerts}
+    return [a for a in newest.values() if a.level != "resolved"]
+
+
+def _cards(run: Snapshot) -> str:
+    last = run.last
+    if last is None:
+        return ""
+    found = [
+        ("documents", f"{last.documents:,}", f"{count_text(run.rate('documents'))}/s" if run.live else ""),
+        ("kept", f"{last.written:,}", _share(last.written, last.documents)),
+        ("dropped", f"{last.dropped:,}", _share(last.dropped, last.documents)),
+    ]
+    if last.duplicates:
+        found.append(("duplicates", f"{last.duplicates:,}", _share(last.duplicates, last.documents)))
+    found.append(("quarantined", f"{last.quarantined:,}", _share(last.quarantined, last.documents)))
+    if run.live:
+        speed = run.rate("read_bytes")
+        found.append(("speed", f"{format_size(speed)}/s", "of input"))
+    elif run.seconds:
+        found.append(("speed", f"{format_size(last.read_bytes / run.seconds)}/s", "of input, whole run"))
+    budget = max(run.budget_bytes, 1)
+    if run.live:
+        found.append(
+            ("memory", format_size(last.used_bytes), f"{last.used_bytes / budget:.0%} of {format_size(budget)}")
+        )
+    found.append(
+        ("peak memory", format_size(run.peak_bytes), f"{run.peak_bytes / budget:.0%} of {format_size(budget)}")
+    )
+    if run.live:
+        found.append(("pressure", *_LEVELS[min(max(last.level, 0), 4)]))
+        if last.cpu_s:
+            found.append(("cores busy", f"{run.rate('cpu_s'):.1f}", f"{last.n_processes} processes"))
+    return cards(found)
+
+
+def _share(n: float, whole: float) -> str:
+    return f"{n / whole:.1%}" if whole else ""
+
+
+def _progress(run: Snapshot) -> str:
+    last = run.last
+    if last is None:
+        return "<p>Waiting for the first sample of the run.</p>" if not run.manifest else ""
+    if run.manifest:
+        return ""
+    whole = number(run.about.get("input_bytes")) or float(last.read_bytes + last.left_bytes)
+    if whole <= 0:
+        return ""
+    share = min(max(1 - last.left_bytes / whole, 0.0), 1.0)
+    speed = run.rate("read_bytes")
+    left = (
+        f", {seconds_text(round(last.left_bytes / speed))} left" if run.live and speed > 0 and last.left_bytes else ""
+    )
+    says = f"{share:.1%} of {format_size(whole)}{left}"
+    return (
+        f'<div role="progressbar" aria-label="input read" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{share * 100:.0f}">'
+        f"{bar(share, 'k2')}</div><p>{text(says)}</p>"
+    )
+
+
+def _stages(run: Snapshot) -> str:
+    if not run.stages:
+        return ""
+    total_s = sum(number(p.seconds) for p in run.stages) or 1.0
+    rows = []
+    for p in run.stages[:_N_ROWS]:
+        mine = [m for m in run.stage_moments if m.stage == p.stage]
+        first = next((m for m in reversed(mine) if p.at - m.at >= 5.0), mine[0] if mine else p)
+        now = (p.n_in - first.n_in) / (p.at - first.at) if run.live and p.at > first.at else 0.0
+        inside = f"{format_size(p.in_bytes / p.seconds)}/s" if p.seconds > 0 and p.in_bytes else "-"
+        rows.append(
+            [
+                text(p.stage, 60),
+                f"{p.n_in:,}",
+                f"{p.n_out:,}",
+                f"{p.n_dropped:,}",
+                f"{count_text(max(now, 0.0))}/s" if run.live else "-",
+                inside,
+                f"{p.seconds / total_s:.0%}",
+                format_size(p.peak_bytes) if p.peak_bytes else "-",
+            ]
+        )
+    columns = ["stage", "in", "out", "dropped", "documents", "while in it", "time", "peak"]
+    return table(columns, rows, range(1, 8))
+
+
+def _workers(run: Snapshot) -> str:
+    budget = max(run.budget_bytes, 1)
+    rows = []
+    if run.processes:
+        done: dict[int, int] = {}
+        for u in run.units:
+            done[u.worker] = u.decoded_bytes
+        for p in run.processes[:_N_ROWS]:
+            name = f"worker {p.worker}" if p.role == "worker" else p.role
+            partition = format_size(done[p.worker]) if p.role == "worker" and p.worker in done else "-"
+            rows.append(
+                [
+                    text(name),
+                    str(p.pid),
+                    format_size(p.pss_bytes),
+                    bar(p.pss_bytes / budget),
+                    format_size(p.peak_bytes),
+                    seconds_text(round(p.cpu_s, 1)),
+                    partition,
+                ]
+            )
+        return table(
+            ["process", "pid", "memory", "of the budget", "peak", "CPU", "last partition"], rows, (1, 2, 4, 5, 6)
+        )
+    for name, used in list((run.last.workers if run.last else {}).items())[:_N_ROWS]:
+        rows.append([text(f"worker {name}"), format_size(number(used)), bar(number(used) / budget)])
+    return table(["process", "memory", "of the budget"], rows, (1,)) if rows else ""
+
+
+def _alerts(run: Snapshot) -> str:
+    rows = [
+        [
+            clock_text(a.at),
+            f'<span class="{_LEVEL_KIND.get(a.level, "")}">{text(a.level)}</span>',
+            text(a.rule),
+            text(a.text, 600),
+        ]
+        for a in reversed(run.alerts)
+    ]
+    return table(["time", "level", "rule", "what"], rows) if rows else ""
+
+
+_LEVEL_KIND = {"critical": "bad", "warning": "bad", "resolved": "good"}
+
+
+def _events(run: Snapshot) -> str:
+    rows = [[clock_text(e.at), text(e.kind, 40), text(e.text, 400)] for e in reversed(run.events)]
+    return table(["time", "event", "what"], rows) if rows else ""
+
+
+def _machine(run: Snapshot) -> str:
+    last = run.last
+    if last is None:
+        return ""
+    rows = []
+    if last.machine_total_bytes:
+        rows.append(
+            [
+                "memory of the machine",
+                f"{format_size(last.machine_used_bytes)} of {format_size(last.machine_total_bytes)} in use",
+            ]
+        )
+    if last.cgroup_limit_bytes:
+        rows.append(
+            ["control group", f"{format_size(last.cgroup_used_bytes)} of {format_size(last.cgroup_limit_bytes)}"]
+        )
+    if last.psi_some is not None:
+        full = f", everybody {last.psi_full:.1f} %" if last.psi_full is not None else ""
+        rows.append(["waiting for memory (last 10 s)", f"somebody {last.psi_some:.1f} %{full}"])
+    if last.disk_free_bytes:
+        rows.append(["free on the disk", format_size(last.disk_free_bytes)])
+    if last.cpu_s:
+        rows.append(["CPU time so far", seconds_text(round(last.cpu_s, 1))])
+    return table(["", ""], [[text(a), text(b)] for a, b in rows], (1,)) if rows else ""
+
+
+def _settings(run: Snapshot) -> str:
+    rows = [
+        [
+            text(s.get("name")),
+            f"<code>{text(value_text(s.get('value')), 400)}</code>",
+            text(s.get("chosen_by")),
+            text(s.get("why"), 400),
+        ]
+        for s in run.settings[:_N_ROWS]
+    ]
+    return table(["setting", "value", "chosen by", "why"], rows) if rows else ""
+
+
+def _foot(run: Snapshot) -> str:
+    return f"<p>{text(run.run_dir.absolute(), 400)}{f' · run {text(run.run_id)}' if run.run_id else ''}</p>"

@@ -1,0 +1,111 @@
+// Asks once a second what has changed and puts it into its place. No libraries; the server escapes what it sends.
+"use strict";
+
+const tip = document.getElementById("tip");
+const lost = document.getElementById("lost");
+const state = { range: "all", seen: "", frozen: false, ended: false, failures: 0, timer: 0 };
+let pointer = null;
+
+// Titles of pictures become tips of our own: those of the browser vanish whenever the picture is drawn anew.
+function adopt(place) {
+  for (const title of place.querySelectorAll("svg title")) {
+    title.parentNode.dataset.tip = title.textContent;
+    title.remove();
+  }
+}
+
+function put(id, html) {
+  const place = document.getElementById(id);
+  if (!place) return;
+  const scrolled = [...place.querySelectorAll(".scroll")].map((e) => [e.scrollLeft, e.scrollTop]);
+  place.innerHTML = html;
+  place.querySelectorAll(".scroll").forEach((e, i) => {
+    if (scrolled[i]) [e.scrollLeft, e.scrollTop] = scrolled[i];
+  });
+  adopt(place);
+  const section = place.closest("section");
+  if (section) section.hidden = html === "";
+}
+
+function say(sentence) {
+  lost.hidden = sentence === "";
+  if (lost.textContent !== sentence) lost.textContent = sentence;
+}
+
+async function ask() {
+  const range = state.range;
+  const query = new URLSearchParams({ range, seen: state.seen });
+  const answer = await fetch(`/fragments?${query}`, { cache: "no-store", signal: AbortSignal.timeout(15000) });
+  if (!answer.ok) throw new Error((await answer.text()).trim());
+  const news = await answer.json();
+  if (range !== state.range) return; // asked for something else meanwhile
+  state.seen = news.version;
+  for (const [id, html] of Object.entries(news.fragments)) put(id, html);
+  if ("head" in news.fragments) {
+    const title = document.querySelector("#head h1");
+    const badge = document.querySelector("#head .badge");
+    document.title = `${title ? title.textContent : ""} ${badge ? badge.textContent : ""} · Tamis`;
+  }
+  if (pointer) point(pointer.x, pointer.y);
+  state.failures = 0;
+  state.ended = news.ended;
+  say(news.ended ? "The run has ended, and this page with it. `tamis dashboard` shows the run again." : "");
+}
+
+async function turn() {
+  clearTimeout(state.timer);
+  if (!state.frozen && !document.hidden) {
+    try {
+      await ask();
+    } catch (error) {
+      state.failures += 1;
+      if (state.failures > 1) say(`No answer from the dashboard (${error.message}). What is below may be old.`);
+    }
+  }
+  if (!state.ended) {
+    clearTimeout(state.timer);
+    state.timer = setTimeout(turn, Math.min(1000 * 2 ** Math.max(state.failures - 2, 0), 15000));
+  }
+}
+
+function point(x, y) {
+  const at = document.elementFromPoint(x, y);
+  const owner = at && at.closest("[data-tip]");
+  tip.hidden = !owner;
+  if (!owner) return;
+  tip.textContent = owner.dataset.tip;
+  const box = tip.getBoundingClientRect();
+  const left = x + 14 + box.width > innerWidth ? x - 14 - box.width : x + 14;
+  const top = y + 14 + box.height > innerHeight ? y - 14 - box.height : y + 14;
+  tip.style.left = `${Math.max(4, left)}px`;
+  tip.style.top = `${Math.max(4, top)}px`;
+}
+
+for (const kind of ["pointermove", "pointerdown"]) {
+  document.addEventListener(kind, (event) => {
+    pointer = { x: event.clientX, y: event.clientY };
+    point(pointer.x, pointer.y);
+  });
+}
+document.addEventListener("pointerleave", () => { pointer = null; tip.hidden = true; });
+document.addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
+document.addEventListener("keydown", (event) => { if (event.key === "Escape") tip.hidden = true; });
+document.addEventListener("visibilitychange", () => { if (!document.hidden && !state.ended) turn(); });
+
+for (const button of document.querySelectorAll("[data-range]")) {
+  button.addEventListener("click", () => {
+    state.range = button.dataset.range;
+    state.seen = "";
+    for (const other of document.querySelectorAll("[data-range]")) other.setAttribute("aria-pressed", String(other === button));
+    if (!state.ended) turn();
+  });
+}
+document.getElementById("freeze").addEventListener("click", (event) => {
+  state.frozen = !state.frozen;
+  event.target.setAttribute("aria-pressed", String(state.frozen));
+  if (!state.frozen && !state.ended) turn();
+});
+
+// The token, if there was one, is in a cookie by now: not in the address, where people see and copy it.
+if (location.search) history.replaceState(null, "", location.pathname);
+turn();

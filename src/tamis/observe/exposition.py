@@ -1,0 +1,80 @@
+"""The text format that Prometheus reads (version 0.0.4), written by hand: families of samples with HELP and TYPE lines.
+
+Covers names, escapes and numbers. Does not cover what is measured: see observe/metrics.py.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_MAX_LABEL = 200  # characters: names of stages come from users, and every distinct one is a series of its own
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass
+class Family:
+    """All samples of one name. `kind`: gauge, or counter (whose name ends in _total)."""
+
+    name: str
+    kind: str
+    help: str
+    samples: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert _NAME.fullmatch(self.name), self.name
+        assert (self.kind == "counter") == self.name.endswith("_total"), self.name
+
+    def add(self, value: float | None, labels: Mapping[str, str] | None = None) -> Family:
+        """What is not known is left out; of samples with the same labels (a name that was cut) the last one counts."""
+        if value is not None:
+            self.samples[tuple((k, _cut(v)) for k, v in (labels or {}).items())] = value
+        return self
+
+
+def render(families: Iterable[Family]) -> str:
+    lines = []
+    for family in families:
+        if not family.samples:
+            continue
+        lines.append(f"# HELP {family.name} {_escaped_help(family.help)}")
+        lines.append(f"# TYPE {family.name} {family.kind}")
+        for labels, value in family.samples.items():
+            inside = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels)
+            lines.append(f"{family.name}{{{inside}}} {number(value)}" if inside else f"{family.name} {number(value)}")
+    return "".join(line + "\n" for line in lines)
+
+
+def number(value: float) -> str:
+    """
+    >>> number(3), number(0.5), number(1e300), number(float("inf")), number(float("nan"))
+    ('3', '0.5', '1e+300', '+Inf', 'NaN')
+    """
+    if isinstance(value, int):
+        return str(int(value))
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(float(value))
+
+
+def _escaped(text: str) -> str:
+    r"""
+    >>> print(_escaped('a\\b "c"\nd'))
+    a\\b \"c\"\nd
+    """
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _escaped_help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _cut(text: str) -> str:
+    """Without what UTF-8 cannot carry (half a surrogate pair) and what would break lines elsewhere (carriage returns)."""
+    plain = str(text).encode("utf-8", "replace").decode("utf-8").replace("\r", " ")
+    return plain if len(plain) <= _MAX_LABEL else plain[: _MAX_LABEL - 1] + "…"

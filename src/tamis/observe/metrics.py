@@ -1,0 +1,218 @@
+"""The metrics of a run, from its run directory: what `tamis metrics` and `tamis run --metrics-port` serve.
+
+Names carry units and begin with tamis_. Counters count since the start of the run, earlier attempts included. What is not
+known (no GPU, no pressure information, an older database) is left out rather than shown as zero. A run directory that cannot
+be read gives tamis_up 0 and tamis_readable 0.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from tamis.observe.exposition import Family, render
+from tamis.observe.passes import find_place
+from tamis.observe.series import AlertPoint, Cell, GpuPoint, Series, SeriesError, StagePoint, Total, open_series
+
+STALE_S = 15.0  # a run samples every second; after this long without one it is not running
+_MAX_ALERTS = 5000
+_INFO = ("run_id", "name")
+
+
+class Metrics:
+    """One run, looked at again and again. Remembers the alerts it has counted, which the database forgets in time."""
+
+    def __init__(self, run_dir: Path, scratch: str | None = None) -> None:
+        self.run_dir, self.scratch = run_dir, scratch
+        self._alerts = _Alerts()
+
+    def text(self, now: float | None = None) -> str:
+        """Everything that is known now, in the text format of Prometheus."""
+        at = time.time() if now is None else now
+        place = find_place(self.run_dir, self.scratch)
+        finished = (place.run_dir / "manifest.json").exists()
+        try:
+            with open_series(place.run_dir) as series:
+                about, last, stages = series.about, series.last(), series.stages()
+                gpus, cells = series.gpus(max_points=1), series.cells()
+                self._alerts.look(series, str(place.run_dir))
+        except SeriesError:
+            return render([*_state(False, finished, readable=False)])
+        running = last is not None and not finished and at - last.at < STALE_S
+        info = {k: str(about.get(k, "")) for k in _INFO} | {"pass": place.doing}
+        families = [*_state(running, finished, readable=True), _info(info), *_start(about.get("began_at"))]
+        if last is not None:
+            families += [*_totals(last), *_documents(last)]
+        return render([*families, *_stages(stages), *_partitions(cells), *_gpus(gpus), *self._alerts.families()])
+
+
+def _state(running: bool, finished: bool, readable: bool) -> Iterable[Family]:
+    yield Family("tamis_up", "gauge", "1 while the run works, 0 before, after, or when it was killed.").add(
+        int(running)
+    )
+    yield Family("tamis_finished", "gauge", "1 once the run has finished.").add(int(finished))
+    yield Family("tamis_readable", "gauge", "0 if the run database is damaged.").add(int(readable))
+
+
+def _info(labels: dict[str, str]) -> Family:
+    family = Family("tamis_run_info", "gauge", "Always 1. The run, and the pass of a deduplication.")
+    return family.add(1, labels)
+
+
+def _start(began_at: object) -> Iterable[Family]:
+    known = isinstance(began_at, (int, float)) and not isinstance(began_at, bool)
+    family = Family("tamis_run_start_time_seconds", "gauge", "When the last attempt began, in Unix time.")
+    yield family.add(float(began_at) if known else None)  # type: ignore[arg-type]
+
+
+def _totals(last: Total) -> Iterable[Family]:
+    def gauge(name: str, help_: str, value: float | None) -> Family:
+        return Family(name, "gauge", help_).add(value)
+
+    def known(value: int) -> int | None:
+        return value or None  # databases of earlier versions do not have it
+
+    yield gauge("tamis_sample_time_seconds", "When these figures were taken, in Unix time.", last.at)
+    yield gauge("tamis_memory_used_bytes", "Memory of all processes of the run together.", last.used_bytes)
+    yield gauge("tamis_memory_budget_bytes", "The budget, which is never exceeded.", last.budget_bytes)
+    peak = "The most in use since the figures before these (1 s)."
+    yield gauge("tamis_memory_recent_peak_bytes", peak, last.peak_bytes)
+    pressure = "Pressure on the budget: 0 none, 1 no growth, 2 only the end of the pipeline starts, 3 workers are stopped, 4 one worker."
+    yield gauge("tamis_pressure_level", pressure, last.level)
+    workers = Family("tamis_worker_memory_bytes", "gauge", "Memory of each worker process.")
+    for worker, used in last.workers.items():
+        workers.add(used, {"worker": worker})
+    yield workers
+    others = Family("tamis_process_memory_bytes", "gauge", "Memory of the processes that are no workers.")
+    others.add(known(last.supervisor_bytes), {"role": "supervisor"})
+    yield others.add(known(last.server_bytes), {"role": "server"})
+    yield gauge("tamis_processes", "Processes of the run.", known(last.n_processes))
+    yield gauge("tamis_left_bytes", "Input that is still to be done, as it lies on disk.", last.left_bytes)
+    yield gauge("tamis_queue_bytes", "Blocks between processes.", last.queue_bytes)
+    yield gauge("tamis_scratch_bytes", "Temporary files and files not yet committed.", last.scratch_bytes)
+    yield gauge(
+        "tamis_disk_free_bytes", "Free space where output and scratch lie, the lesser.", known(last.disk_free_bytes)
+    )
+    machine = Family("tamis_machine_memory_bytes", "gauge", "Memory of the machine.")
+    machine.add(known(last.machine_used_bytes), {"kind": "used"})
+    yield machine.add(known(last.machine_total_bytes), {"kind": "total"})
+    group = Family(
+        "tamis_cgroup_memory_bytes", "gauge", "Memory of the control group that the run is in, if it has a limit."
+    )
+    if last.cgroup_limit_bytes:
+        group.add(last.cgroup_used_bytes, {"kind": "used"}).add(last.cgroup_limit_bytes, {"kind": "limit"})
+    yield group
+    psi = Family("tamis_psi_percent", "gauge", "Share of the last 10 s in which some or all tasks waited for memory.")
+    yield psi.add(last.psi_some, {"kind": "some"}).add(last.psi_full, {"kind": "full"})
+    cpu = Family("tamis_cpu_seconds_total", "counter", "CPU time of all processes of this attempt.")
+    yield cpu.add(last.cpu_s or None)
+
+
+def _documents(last: Total) -> Iterable[Family]:
+    documents = Family(
+        "tamis_documents_total",
+        "counter",
+        "Documents: read, written, dropped by a rule, dropped as a duplicate, quarantined.",
+    )
+    documents.add(last.documents, {"state": "read"}).add(last.written, {"state": "written"})
+    documents.add(max(0, last.dropped - last.duplicates), {"state": "dropped"})
+    yield documents.add(last.duplicates, {"state": "duplicate"}).add(last.quarantined, {"state": "quarantined"})
+    yield Family("tamis_read_bytes_total", "counter", "Input read, decoded.").add(last.read_bytes)
+
+
+def _stages(stages: Iterable[StagePoint]) -> Iterable[Family]:
+    documents = Family(
+        "tamis_stage_documents_total", "counter", "Documents that went into a stage, came out, were dropped."
+    )
+    n_bytes = Family("tamis_stage_read_bytes_total", "counter", "Bytes of the records that went into a stage.")
+    seconds = Family("tamis_stage_seconds_total", "counter", "Time that workers spent in a stage.")
+    cpu = Family("tamis_stage_cpu_seconds_total", "counter", "CPU time that workers spent in a stage.")
+    peak = Family("tamis_stage_peak_bytes", "gauge", "The most memory that one partition took in a stage.")
+    for point in stages:
+        for direction, n in (("in", point.n_in), ("out", point.n_out), ("dropped", point.n_dropped)):
+            documents.add(n, {"stage": point.stage, "direction": direction})
+        label = {"stage": point.stage}
+        n_bytes.add(point.in_bytes, label)
+        seconds.add(point.seconds, label)
+        cpu.add(point.cpu_s, label)
+        peak.add(point.peak_bytes, label)
+    return documents, n_bytes, seconds, cpu, peak
+
+
+def _partitions(cells: Iterable[Cell]) -> Iterable[Family]:
+    states = ("waiting", "running", "committed", "quarantined")
+    n, n_bytes, n_splits = dict.fromkeys(states, 0), dict.fromkeys(states, 0), 0
+    for cell in cells:
+        sizes = {state: getattr(cell, state) for state in states}
+        n[max(states, key=lambda state: sizes[state])] += 1
+        for state in states:
+            n_bytes[state] += sizes[state]
+        n_splits += cell.split
+    if not sum(n.values()):
+        return
+    partitions = Family(
+        "tamis_partitions", "gauge", "The input in at most 1000 equal stretches, by what most of each is."
+    )
+    of_input = Family("tamis_input_bytes", "gauge", "Input as it lies on disk, by what has become of it.")
+    for state in states:
+        partitions.add(n[state], {"state": state})
+        of_input.add(n_bytes[state], {"state": state})
+    yield partitions
+    yield of_input
+    yield Family("tamis_splits", "gauge", "How often a partition was cut in two because it did not fit.").add(n_splits)
+
+
+def _gpus(gpus: Iterable[GpuPoint]) -> Iterable[Family]:
+    used = Family("tamis_gpu_memory_used_bytes", "gauge", "Memory in use on a GPU, whoever uses it.")
+    ours = Family("tamis_gpu_memory_run_bytes", "gauge", "Memory in use on a GPU by this run.")
+    total = Family("tamis_gpu_memory_total_bytes", "gauge", "Memory of a GPU.")
+    busy = Family("tamis_gpu_busy_ratio", "gauge", "Share of the time that a GPU works, 0 to 1.")
+    heat = Family("tamis_gpu_temperature_celsius", "gauge", "Temperature of a GPU.")
+    for point in gpus:
+        label = {"gpu": str(point.gpu), "name": point.name}
+        used.add(point.used_bytes, label)
+        ours.add(point.ours_bytes, label)
+        total.add(point.total_bytes, label)
+        busy.add(point.busy, label)
+        heat.add(point.temperature_c, label)
+    return used, ours, total, busy, heat
+
+
+class _Alerts:
+    """Counts alerts as they come: the database keeps the newest ones only, and a counter must not go back."""
+
+    def __init__(self) -> None:
+        self._where = ""
+        self._newest_at = float("-inf")
+        self._at_newest: set[tuple[str, str]] = set()  # (rule, level) of those counted at that very moment
+        self._counts: dict[tuple[str, str], int] = {}
+        self._active: dict[str, str] = {}  # rule -> level
+
+    def look(self, series: Series, where: str) -> None:
+        if where != self._where:  # the next pass of a deduplication has a database of its own
+            self._where, self._newest_at, self._at_newest, self._active = where, float("-inf"), set(), {}
+        for alert in series.alerts(_MAX_ALERTS):
+            self._count(alert)
+
+    def _count(self, alert: AlertPoint) -> None:
+        key = (alert.rule, alert.level)
+        if alert.at < self._newest_at or (alert.at == self._newest_at and key in self._at_newest):
+            return
+        if alert.at > self._newest_at:
+            self._newest_at, self._at_newest = alert.at, set()
+        self._at_newest.add(key)
+        if alert.level == "resolved":
+            self._active.pop(alert.rule, None)
+        else:
+            self._active[alert.rule] = alert.level
+            self._counts[key] = self._counts.get(key, 0) + 1
+
+    def families(self) -> Iterable[Family]:
+        total = Family("tamis_alerts_total", "counter", "Alerts that were raised.")
+        active = Family("tamis_alert_active", "gauge", "1 for each alert that was raised and is not resolved.")
+        for (rule, level), n in self._counts.items():
+            total.add(n, {"rule": rule, "level": level})
+        for rule, level in self._active.items():
+            active.add(1, {"rule": rule, "level": level})
+        return total, active

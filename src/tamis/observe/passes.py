@@ -1,0 +1,79 @@
+"""Where to look: a run has one run directory, a deduplication one for each of its passes, which come and go.
+
+While a deduplication works, its passes lie in `<output>/_tamis/dedup/<pass>/_tamis` (or under the scratch folder), and the last
+one, the removal, in `<output>/_tamis` itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tamis.errors import UsageError
+
+MAX_PASSES = 200
+_NAMES = {"keys": "reading documents, making keys", "texts": "collecting the texts to be compared"}
+
+
+@dataclass(frozen=True)
+class Pass:
+    name: str
+    run_dir: Path
+    changed_at: float  # 0: it has no database yet
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Place:
+    """What there is to be shown. `run_dir`: the newest pass. `doing`: a sentence on a deduplication, "" for other runs."""
+
+    run_dir: Path
+    passes: tuple[Pass, ...] = ()
+    doing: str = ""
+
+
+def find_run(output: str) -> Path:
+    """The run directory of an output folder, or the folder itself if it is one. UsageError where there is no run."""
+    path = Path(output)
+    for folder in (path / "_tamis", path):
+        if any(
+            (folder / name).exists() for name in ("plan.json", "run.sqlite", "manifest.json", "dedup", "dedup.json")
+        ):
+            return folder
+    raise UsageError(f"{output} holds no run of Tamis (no _tamis in it); give the output folder of a run")
+
+
+def find_place(run_dir: Path, scratch: str | None = None) -> Place:
+    work = run_dir / "dedup"
+    if scratch is not None:
+        # As dedup/workflow.py names it.
+        key = hashlib.blake2b(os.fsencode(os.path.abspath(run_dir.parent)), digest_size=8).hexdigest()
+        work = Path(scratch) / f"tamis-dedup-{key}"
+    found: list[Pass] = []
+    try:
+        with os.scandir(work) as entries:
+            for entry in entries:
+                folder = Path(entry.path) / "_tamis"
+                if len(found) < MAX_PASSES and folder.is_dir():
+                    found.append(_pass(entry.name, folder))
+    except OSError:  # no deduplication, or one that has ended
+        pass
+    if not found:
+        return Place(run_dir)
+    found.sort(key=lambda p: p.changed_at)
+    removal = _pass("removal", run_dir)
+    if removal.changed_at > found[-1].changed_at:
+        return Place(run_dir, (*found, removal), "removing duplicates")
+    newest = found[-1]
+    doing = _NAMES.get(newest.name.partition("-")[0], newest.name)
+    return Place(newest.run_dir, tuple(found), "deciding which ones go" if newest.finished else doing)
+
+
+def _pass(name: str, folder: Path) -> Pass:
+    try:
+        changed_at = (folder / "run.sqlite").stat().st_mtime
+    except OSError:
+        changed_at = 0.0
+    return Pass(name, folder, changed_at, (folder / "manifest.json").exists())

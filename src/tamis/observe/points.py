@@ -1,0 +1,143 @@
+"""The rows of a run's series as plain data: what observe/series.py gives and pages, tables and metrics show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Total:
+    """The whole run at one moment. `peak_bytes`: the most in use since the moment before, `used_bytes` in older databases."""
+
+    at: float = 0.0
+    used_bytes: int = 0
+    budget_bytes: int = 0
+    documents: int = 0
+    written: int = 0
+    dropped: int = 0
+    quarantined: int = 0
+    read_bytes: int = 0
+    left_bytes: int = 0
+    level: int = 0
+    workers: dict[str, int] = field(default_factory=dict)  # number of the worker -> bytes
+    queue_bytes: int = 0
+    scratch_bytes: int = 0
+    disk_free_bytes: int = 0
+    machine_used_bytes: int = 0
+    machine_total_bytes: int = 0
+    cgroup_used_bytes: int = 0
+    cgroup_limit_bytes: int = 0  # 0: no limit
+    psi_some: float | None = None  # percent of the last 10 s in which somebody waited for memory; None: not known here
+    psi_full: float | None = None
+    cpu_s: float = 0.0
+    n_processes: int = 0
+    server_bytes: int = 0
+    supervisor_bytes: int = 0
+    duplicates: int = 0
+    peak_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ProcessPoint:
+    at: float = 0.0
+    pid: int = 0
+    role: str = ""  # supervisor, server or worker
+    worker: int = 0
+    segment: int = 0
+    anon_bytes: int = 0
+    pss_bytes: int = 0
+    peak_bytes: int = 0  # highest resident memory seen in this process
+    cpu_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class StagePoint:
+    """One stage since the start of the run. `peak_bytes`: the most a partition took in it, above what the worker held before."""
+
+    at: float = 0.0
+    stage: str = ""
+    position: int = 0
+    n_in: int = 0
+    n_out: int = 0
+    n_dropped: int = 0
+    in_bytes: int = 0
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    peak_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class GpuPoint:
+    at: float = 0.0
+    gpu: int = 0
+    name: str = ""
+    used_bytes: int = 0
+    total_bytes: int = 0
+    busy: float | None = None  # share of the time, 0 to 1
+    temperature_c: float | None = None
+    ours_bytes: int = 0
+    processes: dict[str, int] = field(default_factory=dict)  # pid -> bytes
+
+
+@dataclass(frozen=True)
+class UnitPoint:
+    """One partition that one worker took through its stages. `peak_bytes` and `floor_bytes` as the worker measured them."""
+
+    at: float = 0.0
+    worker: int = 0
+    unit: int = 0
+    n_records: int = 0
+    decoded_bytes: int = 0
+    largest_record: int = 0
+    peak_bytes: int = 0
+    floor_bytes: int = 0
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class EventPoint:
+    at: float = 0.0
+    kind: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The event in a line; a traceback stays in the database."""
+        said = self.data.get("text")
+        if said:
+            return str(said)
+        return ", ".join(f"{k}: {v}" for k, v in self.data.items() if k != "trace" and v is not None)
+
+
+@dataclass(frozen=True)
+class AlertPoint:
+    at: float = 0.0
+    rule: str = ""
+    level: str = ""  # warning, critical or resolved
+    text: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A stretch of the input (all files laid end to end, as they lie on disk) and how many of its bytes are where."""
+
+    cell: int = 0
+    first_byte: int = 0
+    last_byte: int = 0
+    waiting: int = 0
+    running: int = 0
+    committed: int = 0
+    quarantined: int = 0
+    split: int = 0
+
+
+@dataclass(frozen=True)
+class DropPoint:
+    stage: str = ""
+    reason: str = ""
+    documents: int = 0
+    bytes: int = 0
+    examples: str = ""

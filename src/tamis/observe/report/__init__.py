@@ -1,0 +1,55 @@
+"""report.html: what a run did, as one self-contained page (no scripts, nothing loaded from elsewhere); report.json beside it
+has the totals and what was dropped, for programs.
+
+Reads the run directory only (facts.py). Everything in there is treated as hostile text and escaped. Parts that are missing or
+damaged are named on the page; only a missing run directory is an error. The page stays under 5 MB, whatever the run holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tamis.errors import TamisError
+from tamis.observe.report.facts import Facts, gather
+from tamis.observe.report.page import render
+
+__all__ = ["Facts", "as_dict", "gather", "render", "write_report"]
+
+
+def write_report(run_dir: str | os.PathLike[str]) -> Path:
+    """Write report.html and report.json into the run directory, each whole or not at all; returns the path of the page."""
+    folder = Path(run_dir)
+    if not folder.is_dir():
+        raise TamisError(f"{folder} is not a run directory; give the _tamis folder of an output")
+    facts = gather(folder)
+    _write(folder / "report.json", json.dumps(as_dict(facts), indent=1) + "\n")
+    return _write(folder / "report.html", render(facts))
+
+
+def _write(path: Path, text: str) -> Path:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    os.replace(temporary, path)
+    return path
+
+
+def as_dict(facts: Facts) -> dict[str, Any]:
+    """Totals and drops as plain JSON values; counts are null until the run has finished."""
+    ledger, about = facts.ledger, facts.run.manifest
+    return {
+        "status": str(about.get("status", "not finished")),
+        "exit_code": about.get("exit_code"),
+        "message": str(about.get("message", "")),
+        "problems": facts.problems,
+        "n_records": None if ledger is None else ledger.records.n,
+        "n_written": None if ledger is None else ledger.written.n,
+        "n_dropped": None if ledger is None else ledger.n_dropped,
+        "n_quarantined": None if ledger is None else ledger.quarantined.n,
+        "read_bytes": None if ledger is None else ledger.read_bytes,
+        "written_bytes": None if ledger is None else ledger.written_bytes,
+        "drops": [asdict(d) for d in facts.drops],
+    }

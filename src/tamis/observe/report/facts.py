@@ -1,0 +1,66 @@
+"""What a report says, gathered from the run directory: manifest, settings, database, quarantine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tamis.engine.ledger import Ledger
+from tamis.errors import UsageError
+from tamis.observe.drops import Drop, drops_of
+from tamis.observe.quarantine import Entry, read_entries
+from tamis.observe.snapshot import Snapshot, Wanted, read_snapshot
+from tamis.observe.verdicts import input_paths
+
+MAX_ENTRIES = 100_000  # quarantine entries looked at
+_EXAMPLES_PER_REASON = 3
+_MAX_REASONS = 50
+_MAX_PROBLEMS = 50
+
+
+@dataclass
+class Facts:
+    """Everything the page shows."""
+
+    run_dir: Path
+    run: Snapshot
+    ledger: Ledger | None = None
+    drops: list[Drop] = field(default_factory=list)
+    reasons: dict[tuple[str, str], list[Entry]] = field(default_factory=dict)
+    n_by_reason: dict[tuple[str, str], int] = field(default_factory=dict)
+    n_entries: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def gather(folder: Path) -> Facts:
+    facts = Facts(folder, read_snapshot(folder, Wanted(n_points=400, n_moments=150, n_events=150)))
+    facts.problems = facts.run.problems
+    if "ledger" in facts.run.manifest:
+        try:
+            facts.ledger = Ledger.from_dict(facts.run.manifest["ledger"])
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as exc:
+            facts.problems.append(f"manifest.json is damaged: its ledger cannot be read ({type(exc).__name__})")
+        else:
+            facts.drops = drops_of(facts.ledger, lambda: _input_paths(folder, facts.problems))
+    for entry in read_entries(folder / "quarantine", facts.problems):
+        facts.n_entries += 1
+        if facts.n_entries > MAX_ENTRIES:
+            break
+        key = (entry.reason, entry.stage)
+        if key in facts.n_by_reason or len(facts.n_by_reason) < _MAX_REASONS:
+            facts.n_by_reason[key] = facts.n_by_reason.get(key, 0) + 1
+            examples = facts.reasons.setdefault(key, [])
+            if len(examples) < _EXAMPLES_PER_REASON:
+                examples.append(entry)
+    if len(facts.problems) > _MAX_PROBLEMS:
+        more = len(facts.problems) - _MAX_PROBLEMS
+        facts.problems[_MAX_PROBLEMS:] = [f"and {more:,} more problems of this kind"]
+    return facts
+
+
+def _input_paths(folder: Path, problems: list[str]) -> list[str]:
+    try:
+        return input_paths(folder)
+    except UsageError as exc:
+        problems.append(str(exc))
+        return []

@@ -1,0 +1,118 @@
+"""The page itself: its head, and the parts in their order."""
+
+from __future__ import annotations
+
+import time
+
+from tamis.observe.markup import cards
+from tamis.observe.pictures import of_run
+from tamis.observe.pictures.style import CSS
+from tamis.observe.pictures.svg import number, text
+from tamis.observe.report import parts
+from tamis.observe.report.facts import Facts
+from tamis.sizes import format_size
+
+MAX_BYTES = 4_800_000  # small enough to be mailed
+_CSS = """
+body{max-width:76rem;margin:0 auto;padding:1.6rem clamp(.8rem,3vw,2rem)}section{margin-top:1rem}.head p{margin:.25rem 0}#cards{margin-top:1rem}.pair{display:grid;gap:1rem;grid-template-columns:minmax(0,1fr)}
+.devices{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:.4rem 1.4rem}.devices.many{grid-template-columns:repeat(auto-fit,minmax(min(100%,17rem),1fr))}td .bar{width:9rem;margin-top:.45rem}td p{margin:0 0 .3rem}
+@media (min-width:52rem){.pair{grid-template-columns:repeat(2,minmax(0,1fr))}}@media (max-width:40rem){.cards{grid-template-columns:repeat(2,minmax(0,1fr))}}
+@media print{body{background:#fff}section{break-inside:avoid}}
+"""
+
+
+def render(facts: Facts) -> str:
+    run = facts.run
+    made = [
+        _section("Documents", of_run.funnel_of(run) + parts.documents(facts)),
+        _section("Dropped", parts.dropped(facts)),
+        _section("Memory against the budget", of_run.memory_of(run)),
+        _pair(
+            _section("Partition map", of_run.map_of(run)),
+            _section("Documents per second, by stage", of_run.throughput_of(run)),
+            _section("Input per second", of_run.speed_of(run)),
+            _section("Queue and scratch", of_run.queues_of(run)),
+        ),
+        _section("GPUs", of_run.gpus_of(run)),
+        _section("Length of documents", of_run.lengths_of(run)),
+        _section("Scores", parts.scores(facts)),
+        _section("Stages", parts.stages(facts)),
+        _section("Predicted and measured", parts.prediction(facts)),
+        _section("Quarantine", parts.quarantine(facts)),
+        _section("Alerts", parts.alerts(facts)),
+        _section("Settings and their reasons", parts.settings(facts)),
+        _section("What the supervisor did", parts.counters(facts)),
+        _section("Last events", parts.events(facts)),
+        _section("Environment", parts.environment()),
+    ]
+    body = "".join([_head(facts), *_bounded(made)])
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>Tamis: {text(facts.run_dir.resolve().parent.name)}</title><style>{CSS}{_CSS}</style></head><body>{body}</body></html>\n"
+    )
+
+
+def _section(title: str, body: str) -> str:
+    return f"<section><h2>{text(title)}</h2>{body}</section>" if body else ""
+
+
+def _pair(*sections: str) -> str:
+    return f'<div class="pair">{"".join(sections)}</div>' if any(sections) else ""
+
+
+def _bounded(made: list[str]) -> list[str]:
+    """Largest parts go until the rest can be mailed; a run that names things sensibly is far below."""
+    made = list(made)
+    while sum(len(part.encode("utf-8", "backslashreplace")) for part in made) > MAX_BYTES:
+        largest = max(range(len(made)), key=lambda i: len(made[i]))
+        made[largest] = (
+            '<section><p class="dim">A part is left out here: it alone would make this page too large.</p></section>'
+        )
+    return made
+
+
+def _head(facts: Facts) -> str:
+    run, about = facts.run, facts.run.manifest
+    status = str(about.get("status", "not finished"))
+    code = about.get("exit_code")
+    good = status in ("finished", "sampled") and code == 0
+    path = facts.run_dir.resolve().parent
+    lines = [f"<h1>{text(run.name or path.name)}</h1>"]
+    shown = status if good or code is None else f"{status}, exit code {code}"
+    lines.append(f'<p class="{"good" if good else "bad"}">{text(shown, 200)}</p>')
+    if run.message:
+        lines.append(f'<p class="bad">{text(run.message, 2000)}</p>')
+    lines += [f'<p class="bad">{text(problem, 600)}</p>' for problem in facts.problems]
+    lines.append(
+        f'<p class="dim"><code>{text(path, 400)}</code> · run {text(run.run_id or "-")} · written {time.strftime("%Y-%m-%d %H:%M:%S")}</p>'
+    )
+    return f'<div class="head">{"".join(lines)}</div><div id="cards">{_cards(facts)}</div>'
+
+
+def _cards(facts: Facts) -> str:
+    run, ledger, last = facts.run, facts.ledger, facts.run.last
+    found: list[tuple[str, str, str]] = []
+    if ledger is not None:
+        n = max(ledger.records.n, 1)
+        found += [
+            ("read", f"{ledger.records.n:,}", format_size(number(ledger.read_bytes))),
+            ("written", f"{ledger.written.n:,}", f"{ledger.written.n / n:.1%}"),
+            ("dropped", f"{ledger.n_dropped:,}", f"{ledger.n_dropped / n:.1%}"),
+            ("quarantined", f"{ledger.quarantined.n:,}", f"{ledger.quarantined.n / n:.1%}"),
+        ]
+        if run.seconds:
+            found += [
+                ("seconds", f"{run.seconds:,.1f}", ""),
+                ("MB/s", f"{number(ledger.read_bytes) / 1e6 / run.seconds:,.0f}", ""),
+            ]
+    elif last is not None:
+        found += [(name, f"{getattr(last, name):,}", "") for name in ("documents", "written", "dropped", "quarantined")]
+    if run.budget_bytes:
+        found.append(
+            (
+                "peak of budget",
+                format_size(run.peak_bytes),
+                f"{run.peak_bytes / run.budget_bytes:.0%} of {format_size(run.budget_bytes)}",
+            )
+        )
+    return cards(found)

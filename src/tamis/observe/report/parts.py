@@ -1,0 +1,221 @@
+"""The parts of the page that are tables. Each gives "" where there is nothing to tell."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+from collections.abc import Mapping
+
+from tamis.observe.markup import bar, table, value_text
+from tamis.observe.pictures import of_run
+from tamis.observe.pictures.svg import clock_text, number, seconds_text, text
+from tamis.observe.report.facts import MAX_ENTRIES, Facts
+from tamis.sizes import format_size
+
+_MAX_ROWS = 200
+_RAW_CHARS = 200
+_NAME = 300
+_MEASURED = (
+    ("peak memory", "peak_bytes"),
+    ("scratch", "scratch_bytes"),
+    ("output", "output_bytes"),
+    ("time", "seconds"),
+)
+
+
+def documents(facts: Facts) -> str:
+    """The ledger: every document at every stage."""
+    ledger = facts.ledger
+    if ledger is None:
+        return ""
+    most = max(ledger.records.n, 1)
+    rows: list[list[str]] = [["records of the input", "", _n(ledger.records.n), "", bar(ledger.records.n / most, "k6")]]
+    for name, n in (("quarantined", ledger.quarantined.n), ("not in this sample", ledger.not_sampled.n)):
+        if n:
+            rows.append([f'<span class="dim">{name}</span>', "", "", _n(n), ""])
+    for book in ledger.stages[:_MAX_ROWS]:
+        n_out = book.out.n + book.derived.n
+        why = [f"replaced by {book.derived.n:,} new documents: {book.consumed.n:,}"] if book.consumed.n else []
+        gone = sum(t.n for t in book.dropped.values())
+        name = text(book.name, _NAME) + "".join(f'<br><span class="dim">{text(w)}</span>' for w in why)
+        rows.append([name, _n(book.into.n), _n(n_out), _n(gone), bar(n_out / most, "k2")])
+    rows.append(["written", _n(ledger.written.n), "", "", bar(ledger.written.n / most, "k2")])
+    notes = f'<p class="dim">{ledger.n_blank_lines:,} blank lines passed over; {ledger.n_bad_ranges:,} stretches of input could not be read.</p>'
+    return "<h3>The ledger</h3>" + table(["stage", "in", "out", "dropped", ""], rows, (1, 2, 3)) + notes
+
+
+def dropped(facts: Facts) -> str:
+    if not facts.drops:
+        return ""
+    rows = []
+    for d in facts.drops[:_MAX_ROWS]:
+        stage = f'<br><span class="dim">stage {text(d.stage, _NAME)}</span>' if d.reason != d.stage else ""
+        examples = "".join(f"<p><code>{text(name, _NAME)}</code></p>" for name in d.examples[:3])
+        rows.append(
+            [text(d.reason, _NAME) + stage, _n(d.documents), text(format_size(d.bytes) if d.bytes else "-"), examples]
+        )
+    more = (
+        f'<p class="dim">The first {_MAX_ROWS} of {len(facts.drops):,} rules.</p>'
+        if len(facts.drops) > _MAX_ROWS
+        else ""
+    )
+    note = f'<p class="dim">Why one of them went: <code>tamis why {text(facts.run_dir.resolve().parent, 400)} DOCUMENT</code></p>'
+    return table(["rule", "documents", "bytes", "for example"], rows, (1, 2)) + more + note
+
+
+def scores(facts: Facts) -> str:
+    found = of_run.scores_of(facts.run)
+    drawn = "".join(f"<div><h3>{text(name)}</h3>{picture}</div>" for name, picture in found)
+    return f'<div class="devices many">{drawn}</div>' if drawn else ""
+
+
+def stages(facts: Facts) -> str:
+    found = facts.run.stages[:_MAX_ROWS]
+    if not found:
+        return ""
+    total_s = sum(number(p.seconds) for p in found) or 1.0
+    rows = [
+        [
+            text(p.stage, _NAME),
+            _n(p.n_in),
+            f"{format_size(p.in_bytes / p.seconds)}/s" if p.seconds > 0 and p.in_bytes else "-",
+            seconds_text(round(p.seconds, 1)),
+            f"{p.seconds / total_s:.0%}",
+            format_size(p.peak_bytes) if p.peak_bytes else "-",
+            bar(p.seconds / total_s),
+        ]
+        for p in found
+    ]
+    return table(
+        ["stage", "documents", "while in it", "time", "share", "peak of a partition", "share of the time"],
+        rows,
+        range(1, 6),
+    )
+
+
+def prediction(facts: Facts) -> str:
+    """What was expected when the run started beside what was measured."""
+    found = facts.run.prediction
+    rows = []
+    for name, key in _MEASURED:
+        span = found.get(key)
+        if not isinstance(span, Mapping):
+            span = {"expected": span} if number(span) else {}
+        took = span.get("measured", _took(facts, key))
+        if "expected" not in span:
+            continue
+        low, high = span.get("low"), span.get("high")
+        shown = f"{_amount(key, low)} to {_amount(key, high)}" if low is not None and high is not None else "-"
+        inside = span.get("inside")
+        verdict = (
+            '<span class="good">yes</span>'
+            if inside is True
+            else '<span class="bad">no</span>'
+            if inside is False
+            else ""
+        )
+        rows.append(
+            [name, _amount(key, span["expected"]), shown, _amount(key, took) if took is not None else "-", verdict]
+        )
+    if not rows:
+        return ""
+    share = number(found.get("confidence"))
+    basis = f'<p class="dim">From the {text(found["basis"], 300)}.</p>' if found.get("basis") else ""
+    sure = f"in {share:.0%} of cases" if 0 < share <= 1 else "range"
+    return table(["", "expected", sure, "measured", "inside"], rows, (1, 2, 3)) + basis
+
+
+def _took(facts: Facts, key: str) -> object:
+    if not facts.run.manifest:
+        return None
+    ledger = facts.ledger
+    written = ledger.written_bytes if ledger is not None else None
+    return {"peak_bytes": facts.run.peak_bytes, "seconds": facts.run.seconds, "output_bytes": written}.get(key)
+
+
+def _amount(key: str, value: object) -> str:
+    n = number(value)
+    return text(f"{n:,.1f} s" if key == "seconds" else format_size(n))
+
+
+def quarantine(facts: Facts) -> str:
+    if not facts.n_by_reason:
+        return ""
+    rows = []
+    for key, n in sorted(facts.n_by_reason.items(), key=lambda item: -item[1]):
+        reason, stage = key
+        examples = "".join(
+            f'<p><span class="dim">{text(x.file, _NAME)} at {x.offset:,} ({text(x.unit)}), length {x.length:,}</span><br>'
+            f"<code>{text(x.start_of_raw(_RAW_CHARS), _RAW_CHARS)}</code></p>"
+            for x in facts.reasons[key]
+        )
+        where = f'<br><span class="dim">stage {text(stage, _NAME)}</span>' if stage else ""
+        rows.append([text(reason, _NAME) + where, _n(n), examples])
+    more = (
+        f'<p class="dim">Only the first {MAX_ENTRIES:,} entries were looked at.</p>'
+        if facts.n_entries > MAX_ENTRIES
+        else ""
+    )
+    return table(["reason", "entries", "examples"], rows, (1,)) + more
+
+
+def alerts(facts: Facts) -> str:
+    rows = [[clock_text(a.at), text(a.level, 20), text(a.rule, 60), text(a.text, 500)] for a in facts.run.alerts]
+    return table(["time", "level", "rule", "what"], rows) if rows else ""
+
+
+def settings(facts: Facts) -> str:
+    rows = []
+    for s in facts.run.settings[:_MAX_ROWS]:
+        behind = s.get("evidence")
+        figures = (
+            f'<br><span class="dim">{text(_figures(behind), 400)}</span>'
+            if isinstance(behind, Mapping) and behind
+            else ""
+        )
+        rows.append(
+            [
+                text(s.get("name")),
+                f"<code>{text(value_text(s.get('value')), 400)}</code>",
+                text(s.get("chosen_by")),
+                text(s.get("why"), 400) + figures,
+            ]
+        )
+    return table(["setting", "value", "chosen by", "why"], rows) if rows else ""
+
+
+def _figures(evidence: Mapping[str, object]) -> str:
+    """The numbers behind a choice, in a line."""
+    shown = []
+    for name, value in list(evidence.items())[:20]:
+        is_size = str(name).endswith("_bytes") and isinstance(value, (int, float)) and not isinstance(value, bool)
+        shown.append(f"{name} {format_size(number(value)) if is_size else json.dumps(value, ensure_ascii=False)[:80]}")
+    return ", ".join(shown)
+
+
+def counters(facts: Facts) -> str:
+    found = facts.run.manifest.get("counters")
+    if not isinstance(found, dict) or not found:
+        return ""
+    return table(["counter", "times"], [[text(k), text(v)] for k, v in list(found.items())[:_MAX_ROWS]], (1,))
+
+
+def events(facts: Facts) -> str:
+    rows = [[clock_text(e.at), text(e.kind, 60), text(e.text, 500)] for e in facts.run.events]
+    return table(["time", "event", "what"], rows) if rows else ""
+
+
+def environment() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    rows = [["python", platform.python_version()], ["platform", platform.platform()], ["cores", str(os.cpu_count())]]
+    for name in ("tamis", "numpy", "pyarrow", "numba"):
+        with contextlib.suppress(PackageNotFoundError):
+            rows.append([name, version(name)])
+    return table(["", ""], [[text(a), text(b)] for a, b in rows])
+
+
+def _n(n: int) -> str:
+    return f"{n:,}"

@@ -1,0 +1,311 @@
+"""The series of a run, read from its database: memory, processes, stages, GPUs, units, events, alerts, the partition map.
+
+Reads only, in bounded numbers, also while the run writes. A run directory is not trusted: whatever a database holds becomes
+plain numbers and texts, a query that does not end is broken off, and what cannot be read is a SeriesError with a sentence.
+Databases of earlier versions lack columns (read as 0 or None) and tables (empty).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from tamis.errors import TamisError
+from tamis.observe.points import (
+    AlertPoint,
+    Cell,
+    DropPoint,
+    EventPoint,
+    GpuPoint,
+    ProcessPoint,
+    StagePoint,
+    Total,
+    UnitPoint,
+)
+
+__all__ = [
+    "AlertPoint",
+    "Cell",
+    "DropPoint",
+    "EventPoint",
+    "GpuPoint",
+    "ProcessPoint",
+    "Series",
+    "SeriesError",
+    "StagePoint",
+    "Total",
+    "UnitPoint",
+    "open_series",
+    "quoted",
+]
+
+MAX_CELLS = 1000
+MAX_STAGES = 1000
+_MAX_PER_MOMENT = 512  # processes, or GPUs
+_MAX_TEXT = 10_000
+_DEADLINE_S = 10.0
+Row = TypeVar("Row")
+
+
+class SeriesError(TamisError):
+    """The run database is there and cannot be read."""
+
+
+def quoted(path: Path) -> str:
+    """The path as part of an SQLite URI."""
+    return str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def open_series(run_dir: Path) -> Series:
+    """The series of the run in this run directory; an empty one where there is no database."""
+    path = run_dir / "run.sqlite"
+    if not path.is_file():
+        return Series(None)
+    reasons = []
+    # A run that was killed while it wrote leaves a journal that only a writer may apply: what the file holds is better than nothing.
+    for mode in ("mode=ro", "mode=ro&immutable=1"):
+        try:
+            db = _connect(path, mode)
+        except sqlite3.Error as exc:
+            reasons.append(str(exc))
+            continue
+        try:
+            return Series(db)
+        except SeriesError:
+            db.close()
+            raise
+    raise SeriesError(
+        f"{path} cannot be read ({reasons[0]}): it is damaged, or no run database of Tamis. The output and the commit log "
+        "are not affected; delete the file to look at the rest of the run"
+    )
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    db = sqlite3.connect(f"file:{quoted(path)}?{mode}", uri=True, timeout=1.0)
+    try:
+        db.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        db.execute("PRAGMA trusted_schema=OFF")
+        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
+
+
+class Series:
+    """What a run's database says now. A context manager; reads of one instance may see the run move on."""
+
+    def __init__(self, db: sqlite3.Connection | None) -> None:
+        self._db = db
+        self._columns: dict[str, list[str]] = {}
+        self._until = 0.0
+        if db is not None:
+            db.set_progress_handler(lambda: time.monotonic() > self._until, 100_000)
+        self.about: dict[str, Any] = self._about()
+        self.version = _int(self.about.get("version", 1)) or 1
+
+    def __enter__(self) -> Series:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    # -- the series -----------------------------------------------------------------------------------------------------
+    def totals(self, max_points: int = 600, since: float | None = None) -> list[Total]:
+        """Over the whole run, oldest first; of each interval the moment with the most in use, and the peak of the interval."""
+        span = self._span("samples", since)
+        if span is None:
+            return []
+        first, width = span[0], _width(span, max_points)
+        bins = f"CAST((at - {first!r}) / {width!r} AS INTEGER)"
+        found = self._points(
+            Total, "samples", f"WHERE at >= {first!r} GROUP BY {bins} ORDER BY at", max_points, "used_bytes"
+        )
+        if "peak_bytes" not in self._known("samples"):
+            return [_with_peak(t, t.used_bytes) for t in found]
+        peaks = {
+            _int(k): _int(peak)
+            for k, peak in self._query(
+                f"SELECT {bins}, max(coalesce(peak_bytes, used_bytes)) FROM samples WHERE at >= {first!r} GROUP BY 1 LIMIT {max_points}"
+            )
+        }
+        return [_with_peak(t, peaks.get(int((t.at - first) / width), 0)) for t in found]
+
+    def last(self) -> Total | None:
+        found = self._points(Total, "samples", "ORDER BY at DESC", 1)
+        return _with_peak(found[0], found[0].peak_bytes) if found else None
+
+    def processes(self, max_points: int = 300) -> list[ProcessPoint]:
+        """All processes at up to `max_points` moments, oldest first."""
+        return self._moments(ProcessPoint, "processes", max_points, "role, worker, pid")
+
+    def newest_processes(self, n: int = _MAX_PER_MOMENT) -> list[ProcessPoint]:
+        """Those of the last moment, at most n, without a look at all the others."""
+        rows = self._points(ProcessPoint, "processes", "ORDER BY rowid DESC", min(n, _MAX_PER_MOMENT))
+        return [row for row in reversed(rows) if row.at == rows[0].at]
+
+    def gpus(self, max_points: int = 300, since: float | None = None) -> list[GpuPoint]:
+        return self._moments(GpuPoint, "gpus", max_points, "gpu", since)
+
+    def stage_moments(self, max_points: int = 300, since: float | None = None) -> list[StagePoint]:
+        """All stages at up to `max_points` moments, oldest first: one pass over the table for all of them."""
+        return self._moments(StagePoint, "stages", max_points, "position", since)
+
+    def stages(self) -> list[StagePoint]:
+        """The newest of each stage, in order."""
+        found = self._points(StagePoint, "stages", "GROUP BY stage ORDER BY position", MAX_STAGES, "at")
+        return sorted(found, key=lambda point: point.position)
+
+    def stage_series(self, stage: str, max_points: int = 300) -> list[StagePoint]:
+        """Cumulative, oldest first: throughput is the difference of two points by their time."""
+        span = self._span("stages")
+        if span is None or not {"stage", "at"} <= self._known("stages"):
+            return []
+        bins = f"CAST((at - {span[0]!r}) / {_width(span, max_points)!r} AS INTEGER)"
+        return self._points(
+            StagePoint, "stages", f"WHERE stage = ? GROUP BY {bins} ORDER BY at", max_points, "at", (stage,)
+        )
+
+    def units(self, n: int = 2000) -> list[UnitPoint]:
+        """The newest partitions, oldest first."""
+        return self._points(UnitPoint, "units", "ORDER BY rowid DESC", n)[::-1]
+
+    def events(self, n: int = 60) -> list[EventPoint]:
+        return self._points(EventPoint, "events", "ORDER BY rowid DESC", n)[::-1]
+
+    def alerts(self, n: int = 60) -> list[AlertPoint]:
+        return self._points(AlertPoint, "alerts", "ORDER BY rowid DESC", n)[::-1]
+
+    def cells(self) -> list[Cell]:
+        return self._points(Cell, "cells", "ORDER BY cell", MAX_CELLS)
+
+    def drops(self) -> list[DropPoint]:
+        """What was dropped for which reason; empty until the run has finished."""
+        return self._points(DropPoint, "drops", "ORDER BY documents DESC", 10_000)
+
+    # -- inside ---------------------------------------------------------------------------------------------------------
+    def _about(self) -> dict[str, Any]:
+        if not {"key", "value"} <= self._known("about"):
+            return {}
+        found = {}
+        for key, value in self._query("SELECT key, value FROM about LIMIT 1000"):
+            with contextlib.suppress(ValueError, RecursionError):
+                found[str(key)] = json.loads(str(value)[:1_000_000])
+        return found
+
+    def _known(self, table: str) -> set[str]:
+        """Columns that the table has; none where there is no such table."""
+        if table not in self._columns:
+            self._columns[table] = [str(row[1]) for row in self._query(f"PRAGMA table_info({table})")]
+        return set(self._columns[table])
+
+    def _query(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        if self._db is None:
+            return []
+        self._until = time.monotonic() + _DEADLINE_S
+        try:
+            return self._db.execute(statement, values).fetchall()
+        except (sqlite3.Error, OverflowError) as exc:
+            raise SeriesError(f"the run database cannot be read ({exc})") from exc
+
+    def _span(self, table: str, since: float | None = None) -> tuple[float, float] | None:
+        """The first and the last moment of a series, from `since` on."""
+        if "at" not in self._known(table):
+            return None
+        first, last = self._query(
+            f"SELECT min(at), max(at) FROM {table} WHERE at >= ?", (-1.0 if since is None else since,)
+        )[0]
+        return None if first is None else (_float(first) or 0.0, _float(last) or 0.0)
+
+    def _points(
+        self, kind: type[Row], table: str, rest: str, n: int, best: str = "", values: tuple[Any, ...] = ()
+    ) -> list[Row]:
+        """Rows as dataclasses. With `best`, those of grouped rows that have the highest value in this column."""
+        known = self._known(table)
+        if not known or (best and best not in known):
+            return []
+        names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+        chosen = [c if c in known else "NULL" for c in names] + ([f"max({best})"] if best else [])
+        rows = self._query(f"SELECT {', '.join(chosen)} FROM {table} {rest} LIMIT {max(1, int(n))}", values)
+        converters = [_CONVERT[str(f.type)] for f in fields(kind)]  # type: ignore[arg-type]
+        return [_row(kind, names, converters, row) for row in rows]
+
+    def _moments(
+        self, kind: type[Row], table: str, max_points: int, order: str, since: float | None = None
+    ) -> list[Row]:
+        span = self._span(table, since)
+        if span is None:
+            return []
+        bins = f"CAST((at - {span[0]!r}) / {_width(span, max_points)!r} AS INTEGER)"
+        chosen = f"SELECT max(at) FROM {table} WHERE at >= {span[0]!r} GROUP BY {bins}"
+        return self._points(kind, table, f"WHERE at IN ({chosen}) ORDER BY at, {order}", max_points * _MAX_PER_MOMENT)
+
+
+def _width(span: tuple[float, float], max_points: int) -> float:
+    """Of an interval; a little more than the span holds, so that the last moment is in the last interval."""
+    return max((span[1] - span[0]) / max(1, max_points) * (1 + 1e-9), 1e-6)
+
+
+def _with_peak(total: Total, peak_bytes: int) -> Total:
+    values = {f.name: getattr(total, f.name) for f in fields(Total)}
+    return Total(**{**values, "peak_bytes": max(peak_bytes, total.used_bytes)})
+
+
+def _row(kind: type[Row], names: list[str], converters: list[Callable[[Any], Any]], row: tuple[Any, ...]) -> Row:
+    """Values of the declared types, whatever the database holds; NULL is the default."""
+    found = zip(names, converters, row, strict=False)
+    return kind(**{name: convert(value) for name, convert, value in found if value is not None})
+
+
+def _int(value: Any) -> int:
+    if type(value) is int:
+        return value
+    number = _float(value)
+    return 0 if number is None else int(number)
+
+
+def _float(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    return str(value)[:_MAX_TEXT]
+
+
+def _object(value: Any) -> dict[str, Any]:
+    try:
+        found = json.loads(str(value)[:1_000_000])
+    except (ValueError, RecursionError):
+        return {"text": _text(value)}
+    return found if isinstance(found, dict) else {"text": _text(value)}
+
+
+def _sizes(value: Any) -> dict[str, int]:
+    return {str(k): _int(v) for k, v in _object(value).items()}
+
+
+_CONVERT: dict[str, Callable[[Any], Any]] = {
+    "int": _int,
+    "float": lambda value: _float(value) or 0.0,
+    "float | None": _float,
+    "str": _text,
+    "dict[str, Any]": _object,
+    "dict[str, int]": _sizes,
+}

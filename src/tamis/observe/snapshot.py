@@ -1,0 +1,179 @@
+"""Everything that pages show of a run, read once from its run directory: for the dashboard and for the report.
+
+Nothing in there is trusted: files are read up to a size, what is missing is left out, what is damaged becomes a sentence in
+`problems`. plan.json is not read, since it may list a hundred thousand input files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tamis.observe.series import (
+    AlertPoint,
+    Cell,
+    DropPoint,
+    EventPoint,
+    GpuPoint,
+    ProcessPoint,
+    SeriesError,
+    StagePoint,
+    Total,
+    UnitPoint,
+    open_series,
+)
+
+STALE_S = 15.0  # a run samples every second; after this long without one it is not running
+RECENT_S = 20
+MAX_FILE_BYTES = 16 << 20
+
+
+@dataclass
+class Snapshot:
+    """`began_at`: when the last attempt began; times of pictures count from there. `status`: starting, running, stopped
+    (without having finished), or what the manifest says (finished, sampled)."""
+
+    run_dir: Path
+    status: str = "starting"
+    name: str = ""
+    run_id: str = ""
+    exit_code: int | None = None
+    message: str = ""
+    began_at: float = 0.0
+    seconds: float = 0.0
+    budget_bytes: int = 0
+    peak_bytes: int = 0
+    totals: list[Total] = field(default_factory=list)
+    recent: list[Total] = field(default_factory=list)  # of the last seconds, for speeds
+    last: Total | None = None
+    stages: list[StagePoint] = field(default_factory=list)
+    stage_moments: list[StagePoint] = field(default_factory=list)
+    processes: list[ProcessPoint] = field(default_factory=list)  # of the newest moment
+    gpus: list[GpuPoint] = field(default_factory=list)
+    cells: list[Cell] = field(default_factory=list)
+    drops: list[DropPoint] = field(default_factory=list)
+    events: list[EventPoint] = field(default_factory=list)
+    alerts: list[AlertPoint] = field(default_factory=list)
+    units: list[UnitPoint] = field(default_factory=list)
+    manifest: dict[str, Any] = field(default_factory=dict)
+    settings: list[dict[str, Any]] = field(default_factory=list)
+    prediction: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def rate(self, column: str) -> float:
+        """How fast a count of the totals grows now, per second."""
+        if len(self.recent) < 2:
+            return 0.0
+        a, b = self.recent[0], self.recent[-1]
+        return max(float(getattr(b, column) - getattr(a, column)), 0.0) / (b.at - a.at) if b.at > a.at else 0.0
+
+    @property
+    def live(self) -> bool:
+        return self.status == "running"
+
+    @property
+    def good(self) -> bool:
+        return self.status in ("finished", "sampled") and not self.exit_code
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How much is read. `recent_s`: only the last so many seconds of the series; None: all of the attempt."""
+
+    n_points: int = 150
+    n_moments: int = 50
+    n_events: int = 60
+    recent_s: float | None = None
+
+
+def read_snapshot(run_dir: Path, wanted: Wanted | None = None, now: float | None = None) -> Snapshot:
+    wanted = wanted or Wanted()
+    snapshot = Snapshot(run_dir)
+    snapshot.manifest = read_object(run_dir / "manifest.json", snapshot.problems)
+    kept = read_object(run_dir / "settings.json", snapshot.problems).get("settings", [])
+    snapshot.settings = [e for e in kept[:1000] if isinstance(e, dict)] if isinstance(kept, list) else []
+    snapshot.prediction = read_object(run_dir / "prediction.json", snapshot.problems)
+    try:
+        _read_series(snapshot, wanted, time.time() if now is None else now)
+    except SeriesError as exc:
+        snapshot.problems.append(str(exc))
+    _read_manifest(snapshot)
+    return snapshot
+
+
+def _read_series(snapshot: Snapshot, wanted: Wanted, now: float) -> None:
+    with open_series(snapshot.run_dir) as series:
+        about = snapshot.about = series.about
+        snapshot.name, snapshot.run_id = str(about.get("name", ""))[:200], str(about.get("run_id", ""))[:200]
+        snapshot.last = last = series.last()
+        if last is not None:
+            began = _number(about.get("began_at"))
+            attempt = (
+                began if 0 < began <= last.at else None
+            )  # what an earlier attempt left is not stretched over the gap
+            since = attempt if wanted.recent_s is None else max(attempt or 0.0, last.at - wanted.recent_s)
+            snapshot.totals = series.totals(wanted.n_points, since)
+            snapshot.recent = series.totals(RECENT_S, last.at - RECENT_S)
+            snapshot.began_at = attempt or (snapshot.totals[0].at if snapshot.totals else last.at)
+            snapshot.seconds = max(last.at - snapshot.began_at, 0.0)
+            snapshot.budget_bytes = last.budget_bytes
+            snapshot.peak_bytes = max((t.peak_bytes for t in snapshot.totals), default=0)
+            snapshot.status = "running" if now - last.at < STALE_S else "stopped"
+            snapshot.stage_moments = series.stage_moments(wanted.n_moments, since)
+            snapshot.gpus = series.gpus(wanted.n_moments, since)
+        moments = snapshot.stage_moments
+        snapshot.stages = [p for p in moments if p.at == moments[-1].at] if moments else series.stages()
+        snapshot.processes = series.newest_processes(max(last.n_processes, 0) + 8 if last is not None else 8)
+        snapshot.cells, snapshot.drops = series.cells(), series.drops()
+        snapshot.events, snapshot.alerts = series.events(wanted.n_events), series.alerts(wanted.n_events)
+        snapshot.units = series.units(64)
+
+
+def _read_manifest(snapshot: Snapshot) -> None:
+    about = snapshot.manifest
+    if not about:
+        return
+    snapshot.status = str(about.get("status", "finished"))[:200]
+    code = about.get("exit_code")
+    snapshot.exit_code = code if isinstance(code, int) else None
+    snapshot.message = str(about.get("message") or "")[:2000]
+    snapshot.run_id = str(about.get("run_id", snapshot.run_id))[:200]
+    snapshot.seconds = _number(about.get("seconds")) or snapshot.seconds
+    snapshot.budget_bytes = int(_number(about.get("budget_bytes"))) or snapshot.budget_bytes
+    snapshot.peak_bytes = int(_number(about.get("peak_bytes"))) or snapshot.peak_bytes
+
+
+def read_object(path: Path, problems: list[str]) -> dict[str, Any]:
+    """A JSON object from a plain file of bounded size; {} when there is none."""
+    try:
+        # Not blocking: whoever put a pipe there must not make us wait for ever.
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError("not a file")
+            raw = file.read(MAX_FILE_BYTES + 1)
+        if len(raw) > MAX_FILE_BYTES:
+            problems.append(f"{path.name} is left out: it has more than {MAX_FILE_BYTES >> 20} MiB")
+            return {}
+        data = json.loads(raw)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as exc:
+        problems.append(f"{path.name} cannot be read ({type(exc).__name__})")
+        return {}
+    if not isinstance(data, dict):
+        problems.append(f"{path.name} is damaged: expected an object")
+        return {}
+    return data
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**63:
+        return 0.0
+    return float(value)

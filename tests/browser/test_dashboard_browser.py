@@ -1,0 +1,250 @@
+"""The dashboard and the report in a real browser (Debian's chromium, headless): pages load, pictures move, nothing complains."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_run import add_cells, add_moment, make_run, make_version_1
+
+from tamis.engine.rundb import RunDatabase
+from tamis.observe.report import write_report
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+
+SRC = Path(__file__).parents[2] / "src"
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+DRIVER = shutil.which("chromedriver") or "/usr/bin/chromedriver"
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+)  # fmt: skip
+FITS = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+SECTIONS = ("memory", "map", "funnel", "throughput", "speed", "queues", "gpus", "stages", "workers", "alerts", "events")
+
+pytestmark = [
+    pytest.mark.skipif(
+        not (os.path.exists(CHROMIUM) and os.path.exists(DRIVER)), reason="chromium and chromedriver are not installed"
+    ),
+    pytest.mark.timeout(300),
+]
+
+
+class Browser:
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def look(self, width: int, height: int, scheme: str = "light") -> None:
+        """Begin anew: with nothing on the screen, and no complaints of the page before."""
+        self.driver.get("about:blank")
+        self.complaints()
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def run(self, script: str) -> Any:
+        return self.driver.execute_script(script)
+
+    def wait(self, script: str, what: str, seconds: float = 60) -> Any:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if found := self.run(script):
+                return found
+            time.sleep(0.1)
+        raise AssertionError(f"did not happen: {what}")
+
+    def complaints(self) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    try:
+        yield Browser(driver)
+    finally:
+        driver.quit()
+
+
+@contextlib.contextmanager
+def served(run_dir: Path, token: str = "") -> Iterator[str]:
+    command = [sys.executable, "-m", "tamis.observe.dashboard", str(run_dir), "--port", "0"]
+    env = {**os.environ, "PYTHONPATH": str(SRC), "TAMIS_DASHBOARD_TOKEN": token}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[1]
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def growing(folder: Path) -> Iterator[Callable[[], None]]:
+    """A run that goes on: a moment more every 0.3 s, until the end of the block."""
+    end, seconds = threading.Event(), 60
+
+    def write() -> None:
+        database = RunDatabase(str(folder / "run.sqlite"))
+        second = seconds
+        while not end.wait(0.3):
+            second += 1
+            add_moment(database, time.time(), second, seconds * 2, 4, 1)
+            add_cells(database, 0.5 + second / 1000)
+            database.event("split", {"text": f"number {second}"})
+            database.flush()
+        database.close()
+
+    make_run(folder, seconds=seconds, n_gpus=1)
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield end.set
+    finally:
+        end.set()
+        writer.join()
+
+
+def test_every_picture_is_there_and_moves(browser: Browser, tmp_path: Path) -> None:
+    browser.look(1400, 900)
+    with growing(tmp_path), served(tmp_path) as url:
+        browser.driver.get(url)
+        browser.wait("return document.querySelector('#memory svg') !== null", "memory is drawn")
+        for name in SECTIONS:
+            assert browser.run(f"return document.getElementById('{name}').getBoundingClientRect().height > 20"), name
+        assert browser.run("return document.title") == "web corpus, English running · Tamis"
+        before = {name: browser.run(f"return document.getElementById('{name}').innerHTML") for name in SECTIONS}
+        for name in ("memory", "map", "funnel", "throughput", "queues", "gpus", "stages", "events"):
+            changed = "return document.getElementById(arguments[0]).innerHTML !== arguments[1]"
+            deadline = time.monotonic() + 60
+            while not browser.driver.execute_script(changed, name, before[name]):
+                assert time.monotonic() < deadline, f"{name} does not move"
+                time.sleep(0.1)
+        assert browser.complaints() == []
+
+
+def test_values_under_the_pointer_stay_while_the_picture_moves(browser: Browser, tmp_path: Path) -> None:
+    from selenium.webdriver import ActionChains
+
+    browser.look(1400, 900)
+    with growing(tmp_path), served(tmp_path) as url:
+        browser.driver.get(url)
+        browser.wait("return document.querySelector('#memory .hit') !== null", "memory is drawn")
+        chart = browser.driver.find_element("css selector", "#memory .plot")
+        ActionChains(browser.driver).move_to_element(chart).perform()
+        first = browser.wait("return !tip.hidden && tip.textContent", "a tip appears")
+        assert "of the budget" in first
+        assert "worker 1" in first
+        changed = "return !tip.hidden && tip.textContent !== arguments[0]"
+        deadline = time.monotonic() + 60
+        while not browser.driver.execute_script(changed, first):
+            assert time.monotonic() < deadline, "the tip does not follow"
+            time.sleep(0.1)
+        assert browser.run("return document.querySelectorAll('svg title').length") == 0
+        assert browser.complaints() == []
+
+
+def test_ranges_and_freezing(browser: Browser, tmp_path: Path) -> None:
+    browser.look(1400, 900)
+    with growing(tmp_path), served(tmp_path) as url:
+        browser.driver.get(url)
+        browser.wait("return document.querySelector('#memory svg') !== null", "memory is drawn")
+        assert "0" in browser.run("return [...document.querySelectorAll('#memory text')].map(t => t.textContent)")
+        browser.run("document.querySelector('[data-range=\"60\"]').click()")
+        late = "return ![...document.querySelectorAll('#memory text')].map(t => t.textContent).includes('0')"
+        browser.wait(late, "only the last minute is shown")
+        assert browser.run("return document.querySelectorAll('[aria-pressed=true]').length") == 1
+        browser.run("document.getElementById('freeze').click()")
+        time.sleep(1.0)  # an answer that was under way
+        before = browser.run("return document.getElementById('memory').innerHTML")
+        time.sleep(3.0)
+        assert browser.run("return document.getElementById('memory').innerHTML") == before
+        browser.run("document.getElementById('freeze').click()")
+        moved = "return document.getElementById('memory').innerHTML !== arguments[0]"
+        deadline = time.monotonic() + 60
+        while not browser.driver.execute_script(moved, before):
+            assert time.monotonic() < deadline, "it does not go on"
+            time.sleep(0.1)
+        assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 820, 1400])
+def test_no_page_is_wider_than_the_screen(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
+    browser.look(width, 844, scheme)
+    folder = make_run(tmp_path, seconds=60, n_gpus=2)
+    with served(folder) as url:
+        browser.driver.get(url)
+        browser.wait("return document.querySelector('#settings table') !== null", "the page is complete")
+        assert browser.run(FITS)
+        _colours(browser, scheme)
+        assert browser.complaints() == []
+    browser.driver.get(f"file://{write_report(make_run(tmp_path / 'done', seconds=60, finished=True))}")
+    assert browser.run(FITS)
+    assert browser.run("return document.querySelectorAll('section').length") >= 10
+    _colours(browser, scheme)
+    assert browser.complaints() == []
+
+
+def _colours(browser: Browser, scheme: str) -> None:
+    """Dark text on light ground, or the other way round."""
+    read = "return getComputedStyle(document.body).{0}.match(/[0-9]+/g).slice(0, 3).reduce((a, b) => a + +b, 0)"
+    ground, letters = (browser.run(read.format(which)) for which in ("backgroundColor", "color"))
+    assert (ground > 600 and letters < 200) if scheme == "light" else (ground < 100 and letters > 600)
+
+
+def test_a_token_goes_from_the_address_into_a_cookie(browser: Browser, tmp_path: Path) -> None:
+    browser.look(1400, 900)
+    make_run(tmp_path, seconds=20)
+    with served(tmp_path, token="token-of-this-test") as url:
+        bare = url.partition("?")[0]
+        browser.driver.get(bare)
+        assert "a token is needed" in browser.run("return document.body.textContent")
+        browser.complaints()  # the browser itself notes the 401
+        browser.driver.get(url)
+        browser.wait("return document.querySelector('#memory svg') !== null", "memory is drawn")
+        assert browser.run("return location.href") == bare
+        assert browser.run("return document.cookie") == ""
+        browser.driver.get(bare)
+        browser.wait("return document.querySelector('#memory svg') !== null", "the cookie is enough")
+        assert browser.complaints() == []
+
+
+def test_the_server_ends_and_the_page_says_so(browser: Browser, tmp_path: Path) -> None:
+    browser.look(1400, 900)
+    make_version_1(tmp_path)
+    with served(tmp_path) as url:
+        browser.driver.get(url)
+        browser.wait("return document.querySelector('#memory svg') !== null", "memory is drawn")
+    browser.wait("return !lost.hidden && lost.textContent.startsWith('No answer from the dashboard')", "it says so")
+    assert browser.run("return document.querySelector('#memory svg') !== null")
+    browser.complaints()  # refused connections
+
+
+def test_a_run_of_100_000_partitions_is_as_light_as_any(browser: Browser, tmp_path: Path) -> None:
+    """Not timed, since the machine may be busy; what the browser must load and hold is bounded."""
+    browser.look(1400, 900)
+    folder = make_run(tmp_path, seconds=3600, n_workers=16, n_units=100_000)
+    with served(folder) as url:
+        browser.driver.get(url)
+        browser.wait("return document.querySelector('#map svg') !== null", "the map is drawn")
+        sizes = "return performance.getEntriesByType('resource').reduce((a, r) => a + r.decodedBodySize, 0)"
+        assert browser.run(sizes) < 400_000
+        assert browser.run("return document.querySelectorAll('*').length") < 6000
+        assert browser.complaints() == []

@@ -1,0 +1,151 @@
+"""Leaks as the supervisor sees them: lines of workers, probes, the note, when a worker is replaced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tamis.engine.actions import Note
+from tamis.engine.leakage import Leakage, Line
+from tamis.engine.units import Kind, Mode, Piece, Unit
+
+MB, KB = 1_000_000, 1_000
+CAP = 200 * MB
+
+
+def report(i: int, leak: int = 100 * KB, **more: Any) -> dict[str, Any]:
+    return {
+        "floor_bytes": 80 * MB + leak * i,
+        "python_blocks": 200_000 + i,
+        "arrow_bytes": 0,
+        "malloc_bytes": 30 * MB + leak * i,
+        **more,
+    }
+
+
+def unit(mode: Mode = Mode.RUN) -> Unit:
+    return Unit(1, [Piece(0, Kind.BYTES, "a", 0, 10)], mode=mode)
+
+
+def held(python: int = 0, python_type: str = "bytes", **stages: int) -> dict[str, Any]:
+    rows = [
+        [label, {"malloc_bytes": n, "python_blocks": 1, "arrow_bytes": 0, "rss_bytes": n}]
+        for label, n in stages.items()
+    ]
+    return {"stages": rows, "python_bytes": python, "python_type": python_type}
+
+
+def drive(
+    leakage: Leakage, n: int, leak: int = 100 * KB, worker: int = 1, first: int = 0, probe: dict[str, Any] | None = None
+) -> list[Note]:
+    """A worker does n units; those that are to be probed are."""
+    notes = []
+    for i in range(first, first + n):
+        work = unit()
+        leakage.probe(worker, work)
+        more = {"held": probe} if work.extra.get("probe") and probe is not None else {}
+        made = leakage.after_unit(worker, 0, report(i, leak, **more), CAP, leak * i)
+        notes += [a for a in made if isinstance(a, Note)]
+    return notes
+
+
+def test_a_leak_is_noted_once_with_stage_kind_and_time_left() -> None:
+    leakage = Leakage()
+    (note,) = drive(leakage, 200, probe=held(99 * KB, read=500, shout=99 * KB, write=-2_000))
+    assert note.kind == "leak"
+    assert note.text.startswith("stage 'shout' keeps 100 kB of every partition (Python objects, mostly bytes): ")
+    assert note.text.endswith("its workers are replaced after about 200")
+    (leak,) = leakage.leaks
+    assert (leak["stage"], leak["kind"], leak["bytes_per_partition"]) == ("shout", "Python objects", 100_000)
+    assert (leak["worker"], leak["workers"], leak["segment"], leak["replaced_every"]) == (1, [1], 0, 200)
+    assert leak["partitions_left"] == pytest.approx(CAP / 100_000 - 199, abs=3)
+    assert (leak["python_bytes"], leak["native_bytes"], leak["unexplained_bytes"]) == (99 * KB, 1 * KB, 0)
+
+
+def test_a_clean_worker_is_neither_probed_nor_accused() -> None:
+    leakage = Leakage()
+    assert drive(leakage, 300, leak=0, probe=held(shout=0)) == []
+    assert leakage.leaks == []
+    assert leakage.line(1, 0).n_asked == 0
+
+
+def test_only_a_few_units_are_probed_and_only_those_that_run_stages() -> None:
+    leakage = Leakage()
+    drive(leakage, 104)
+    feed = unit(Mode.FEED)
+    leakage.probe(1, feed)
+    assert feed.extra == {}
+    drive(leakage, 100, first=104, probe=held(shout=90 * KB))
+    assert leakage.line(1, 0).n_asked <= 8
+    again = unit()
+    again.extra["probe"] = True  # an attempt that failed
+    leakage.probe(1, again)
+    assert again.extra == {}
+
+
+def test_a_leak_without_probes_is_noted_without_a_stage() -> None:
+    leakage = Leakage()
+    (note,) = drive(leakage, 200)
+    assert note.text.startswith("a worker keeps 100 kB of every partition (native memory): ")
+    assert leakage.leaks[0]["stage"] == ""
+
+
+def test_reading_and_writing_are_no_stages() -> None:
+    leakage = Leakage()
+    (note,) = drive(leakage, 200, probe=held(**{"(reading)": 90 * KB, "shout": 0}))
+    assert note.text.startswith("a worker while reading keeps ")
+
+
+def test_no_stage_is_named_when_none_stands_out() -> None:
+    line = Line(probes=[held(a=5_000, b=6_000)])
+    assert line.stage(100_000) == ""
+    assert line.stage(10_000) == "b"
+    assert Line().stage(10_000) == ""
+
+
+def test_memory_that_no_allocator_counts_is_found_by_the_resident_pages() -> None:
+    mapped = {"stages": [["a", {"malloc_bytes": 10, "rss_bytes": 0}], ["b", {"malloc_bytes": 0, "rss_bytes": 70 * KB}]]}
+    assert Line(probes=[mapped]).stage(64_000) == "b"
+
+
+def test_a_line_goes_on_in_the_next_worker() -> None:
+    leakage = Leakage()
+    notes = []
+    for worker in range(1, 8):
+        notes += drive(leakage, 25, leak=MB, worker=worker, probe=held(a=MB))
+        leakage.gone(worker, 0, heir=True)
+    assert len(notes) == 1
+    assert leakage.leaks[0]["stage"] == "a"
+
+
+def test_a_line_ends_with_a_worker_that_died_otherwise() -> None:
+    leakage = Leakage()
+    for worker in range(1, 8):
+        assert drive(leakage, 25, leak=MB, worker=worker) == []
+        leakage.gone(worker, 0, heir=False)
+    leakage.gone(99, 0, heir=True)
+    assert leakage.leaks == []
+
+
+def test_workers_are_replaced_once_the_leak_is_known_and_a_tenth_of_the_cap_is_gone() -> None:
+    leakage = Leakage()
+    assert not leakage.is_due(0, CAP, 50 * MB)
+    drive(leakage, 200, probe=held(shout=99 * KB))
+    assert leakage.is_due(0, CAP, 20 * MB)
+    assert not leakage.is_due(0, CAP, 19 * MB)
+    assert not leakage.is_due(1, CAP, 20 * MB)
+
+
+def test_another_worker_with_the_same_leak_adds_itself_without_a_note() -> None:
+    leakage = Leakage()
+    assert len(drive(leakage, 200, probe=held(shout=99 * KB))) == 1
+    assert drive(leakage, 200, worker=2) == []
+    (leak,) = leakage.leaks
+    assert (leak["workers"], leak["stage"]) == ([1, 2], "shout")
+
+
+def test_an_executor_without_floors_is_left_alone() -> None:
+    leakage = Leakage()
+    assert leakage.after_unit(1, 0, {"type": "done"}, CAP, 0) == []
+    assert leakage.leaks == []

@@ -1,0 +1,65 @@
+"""What a run took, from its events."""
+
+from __future__ import annotations
+
+from tamis.engine.outcome import Outcome
+from tamis.engine.settings import Record
+from tamis.memory.forecast import Conditions
+from tamis.memory.predictor import Predictor
+
+MB = 10**6
+
+
+def unit(size: int, peak: int, seconds: float = 1.0, cpu_s: float = 0.5, record: int = 10) -> dict[str, float]:
+    return {"decoded_bytes": size, "peak_bytes": peak, "seconds": seconds, "cpu_s": cpu_s, "largest_record": record}
+
+
+def test_partitions_are_summed() -> None:
+    outcome = Outcome()
+    for size in (1, 4, 2):
+        outcome.saw("unit", unit(size * MB, 3 * size * MB))
+    outcome.saw(
+        "unit", {"seconds": 2.0, "cpu_s": None, "decoded_bytes": None}
+    )  # a feeder, which works but reads no partition
+    outcome.saw("commit", {"bytes": 5})
+    assert (outcome.n_partitions, outcome.busy_s, outcome.cpu_s) == (3, 5.0, 1.5)
+    assert (outcome.first_bytes, outcome.largest_bytes, outcome.last_bytes) == (1 * MB, 4 * MB, 2 * MB)
+    assert (outcome.largest_peak, outcome.n_by_kind) == (12 * MB, {})
+
+
+def test_what_the_run_changed_by_itself_is_noted_with_its_evidence() -> None:
+    outcome, record = Outcome(), Record()
+    outcome.saw("unit", unit(1 * MB, 3 * MB))
+    outcome.saw("unit", unit(4 * MB, 9 * MB))
+    outcome.saw("pressure", {"text": "memory yellow", "level": 1})
+    outcome.saw("pressure", {"text": "memory orange", "level": 2})
+    outcome.saw("kill", {"worker": 1, "why": "over its cap"})
+    outcome.saw("recycle", {"text": "worker 1 is replaced"})
+    outcome.note(record, [Predictor()], {"memory_failures": 2, "splits": 3, "recycled": 1, "kills": 1})
+    found = {e["name"]: e for e in record.entries}
+    assert {e["chosen_by"] for e in record.entries} == {"adaptation"}
+    assert list(found) == [
+        "partition model 0 at the end", "partition size", "pressure level", "workers replaced", "workers ended", "scratch used",
+    ]  # fmt: skip
+    assert found["partition size"]["value"] == 4 * MB
+    assert found["partition size"]["evidence"] == {
+        "n_partitions": 2, "first_bytes": MB, "largest_bytes": 4 * MB, "memory_failures": 2, "splits": 3, "largest_record_bytes": 10,
+    }  # fmt: skip
+    assert (found["pressure level"]["value"], found["pressure level"]["evidence"]["changes"]) == (2, 2)
+    assert found["workers ended"]["evidence"] == {"events": ["over its cap"]}
+
+
+def test_examples_are_few_and_short() -> None:
+    outcome = Outcome()
+    for _ in range(1000):
+        outcome.saw("failed", {"error": "x" * 10_000})
+    assert outcome.n_by_kind == {"failed": 1000}
+    assert [len(text) for text in outcome.examples["failed"]] == [200] * 5
+
+
+def test_measured() -> None:
+    outcome = Outcome()
+    outcome.saw("unit", unit(4 * MB, 9 * MB))
+    asked = Conditions(10**9, 2, 1, 1, 1, 4 * MB, 4 * MB, 32 * MB)
+    took = outcome.measured(asked, 100 * MB, 2.0004, 3 * MB, 7, 5.0, True)
+    assert (took.seconds, took.busy_s, took.cpu_s, took.n_partitions, took.learned) == (2.0, 1.0, 0.5, 1, True)

@@ -1,0 +1,152 @@
+"""What grew: counters of the allocators, the weighing of Python objects, and the division among them."""
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tamis.memory import attribution, meter
+from tamis.memory.attribution import ARROW, NATIVE, PYTHON, UNEXPLAINED, Census, Shares, attribute, census, counts
+
+MB = 1_000_000
+
+
+class Holder:
+    def __init__(self):
+        self.kept = []
+
+
+def run_python(code):
+    environ = os.environ | {"PYTHONPATH": str(Path(meter.__file__).parents[2]), "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ).stdout
+
+
+needs_mallinfo = pytest.mark.skipif(counts().malloc_bytes is None, reason="this C library has no mallinfo2")
+
+
+def test_small_python_objects_are_blocks():
+    before = counts()
+    kept = [object() for _ in range(100_000)]
+    assert counts().python_blocks - before.python_blocks >= len(kept)
+
+
+@needs_mallinfo
+def test_native_memory_is_mallocs_alone():
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = (
+        ctypes.c_void_p,
+        [ctypes.c_size_t],
+        [ctypes.c_void_p],
+    )
+    before = counts()
+    addresses = [libc.malloc(64_000) for _ in range(50)]
+    after = counts()
+    for address in addresses:
+        libc.free(address)
+    assert after.malloc_bytes - before.malloc_bytes == pytest.approx(50 * 64_000, rel=0.05)
+    assert after.python_blocks - before.python_blocks < 1_000
+    assert counts().malloc_bytes - before.malloc_bytes < MB
+
+
+@needs_mallinfo
+def test_arrow_memory_is_counted_by_both():
+    code = (
+        "import pyarrow as pa\nfrom tamis.memory.attribution import counts\n"
+        "pa.array([1])\nbefore = counts()\nkept = pa.allocate_buffer(10_000_000)\nafter = counts()\n"
+        "print(after.arrow_bytes - before.arrow_bytes, (after.malloc_bytes - before.malloc_bytes) // 1_000_000)"
+    )
+    assert run_python(code) == "10000000 10\n"
+
+
+def test_nothing_heavy_is_imported_to_count():
+    code = (
+        "import sys\nfrom tamis.memory.attribution import counts\nprint(counts().arrow_bytes, 'pyarrow' in sys.modules)"
+    )
+    assert run_python(code) == "0 False\n"
+
+
+def test_a_c_library_without_mallinfo(monkeypatch):
+    monkeypatch.setattr(attribution, "_malloc_counter", lambda: None)
+    assert counts().malloc_bytes is None
+    assert set(counts().to_dict()) == {"python_blocks", "arrow_bytes"}
+
+
+def test_a_census_finds_what_objects_gained_and_their_type():
+    holder = Holder()
+    before = census([holder], 5_000_000)
+    holder.kept += [bytes(100_000) for _ in range(30)]
+    after = census([holder], 5_000_000)
+    assert after.n_bytes - before.n_bytes == pytest.approx(3 * MB, rel=0.02)
+    assert after.largest_growth(before) == "bytes"
+
+
+def test_a_census_reaches_what_the_collector_has_put_away():
+    code = (
+        "import gc\nfrom tamis.memory.attribution import census\n"
+        "class Holder: pass\n"
+        "holder = Holder(); holder.kept = []\ngc.collect(); gc.freeze()\n"
+        "before, blind = census([holder]), census()\n"
+        "holder.kept += [bytes(100_000) for _ in range(30)]\n"
+        "print((census([holder]).n_bytes - before.n_bytes) // 1_000_000, (census().n_bytes - blind.n_bytes) // 1_000_000)"
+    )
+    assert run_python(code) in ("3 0\n", "3 3\n")
+
+
+def test_arrow_buffers_weigh_nothing_in_a_census():
+    pa = pytest.importorskip("pyarrow")
+    pa.array(range(3))  # imports what it needs
+    holder = Holder()
+    before = census([holder], 5_000_000)
+    holder.kept += [pa.array(range(100_000)) for _ in range(3)]
+    assert census([holder], 5_000_000).n_bytes - before.n_bytes < 100_000
+
+
+def test_a_census_does_not_weigh_an_earlier_one():
+    first = census((), 5_000_000)
+    second = census((), 5_000_000)
+    assert abs(second.n_bytes - first.n_bytes) < 5_000
+
+
+def test_a_census_of_too_many_objects_is_not_taken():
+    assert census((), 10) is None
+    many = [[] for _ in range(2_000)]
+    gc.collect()
+    assert census([many], 1_000) is None
+
+
+def test_a_size_that_cannot_be_told_is_nothing():
+    class Odd:
+        def __sizeof__(self):
+            raise RuntimeError("no")
+
+    kept = [Odd()]
+    assert census(kept, 5_000_000).by_type["Odd"] == 0
+
+
+def test_growth_of_nothing_has_no_largest_type():
+    assert Census(0, {}).largest_growth(Census(0, {})) == ""
+
+
+@pytest.mark.parametrize(
+    ("grown", "counters", "expected", "main"),
+    [
+        (64_000, {"arrow_bytes": 64_000, "malloc_bytes": 64_500}, Shares(0, 64_000, 0, 0), ARROW),
+        (64_000, {"malloc_bytes": 64_000}, Shares(0, 0, 64_000, 0), NATIVE),
+        (64_000, {"malloc_bytes": 64_000, "python_bytes": 63_000}, Shares(63_000, 0, 1_000, 0), PYTHON),
+        (64_000, {"malloc_bytes": 64_000, "blocks": 1}, Shares(64, 0, 63_936, 0), NATIVE),
+        (64_000, {"malloc_bytes": 60_000, "blocks": 100}, Shares(64_000, 0, 0, 0), PYTHON),
+        (64_000, {"malloc_bytes": 0, "blocks": 1_000}, Shares(64_000, 0, 0, 0), PYTHON),
+        (64_000, {"malloc_bytes": 100}, Shares(0, 0, 100, 63_900), UNEXPLAINED),
+        (64_000, {}, Shares(0, 0, 0, 64_000), UNEXPLAINED),
+        (64_000, {"arrow_bytes": -500, "malloc_bytes": -900, "python_bytes": -3}, Shares(0, 0, 0, 64_000), UNEXPLAINED),
+        (-1, {"malloc_bytes": 64_000}, Shares(0, 0, 0, 0), PYTHON),
+    ],
+)
+def test_division(grown, counters, expected, main):
+    found = attribute(grown, **counters)
+    assert found == expected
+    assert found.main == main

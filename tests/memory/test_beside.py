@@ -1,0 +1,63 @@
+"""Processes beside a run that count in its budget."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tamis.engine.budgeting import share_budget
+from tamis.engine.job import make_job
+from tamis.engine.settings import Record, RunSettings
+from tamis.memory import beside
+from tamis.stages.text.io.reader import JsonlReader
+
+
+@pytest.fixture
+def companion() -> Iterator[int]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        time.sleep(0.5)
+        try:
+            yield process.pid
+        finally:
+            beside.leave(process.pid)
+            process.communicate(b"\n")
+
+
+def test_they_are_reserved_and_measured(companion: int) -> None:
+    assert (beside.pids(), beside.reserved_bytes(), beside.pss_bytes()) == ([], 0, 0)
+    beside.join(companion, 32_000_000)
+    assert beside.pids() == [companion]
+    assert beside.reserved_bytes() == 32_000_000
+    assert 1_000_000 < beside.pss_bytes() < 32_000_000
+    beside.join(companion, 1000)
+    assert beside.reserved_bytes() > 1_000_000
+    beside.leave(companion)
+    beside.leave(companion)
+    assert (beside.pids(), beside.reserved_bytes()) == ([], 0)
+
+
+def test_one_that_is_gone_keeps_its_place_until_it_leaves() -> None:
+    beside.join(2**22 + 1, 5_000_000)
+    try:
+        assert (beside.reserved_bytes(), beside.pss_bytes()) == (5_000_000, 0)
+    finally:
+        beside.leave(2**22 + 1)
+
+
+@pytest.mark.parametrize(("counted", "expected"), [(True, 200_000_000), (False, 0)])
+def test_the_budget_leaves_them_their_share(companion: int, counted: bool, expected: int) -> None:
+    job = make_job("j", JsonlReader("in").decompose())
+    settings = RunSettings(memory="2GB", count_caller=counted)
+    fixed = []
+    for reserved in (0, 200_000_000):
+        beside.leave(companion)
+        if reserved:
+            beside.join(companion, reserved)
+        fixed.append(
+            share_budget(2_000_000_000, 100_000_000, 90_000_000, 120_000_000, settings, Record(), job).fixed_bytes
+        )
+    assert fixed[1] - fixed[0] == pytest.approx(expected, abs=20_000_000)

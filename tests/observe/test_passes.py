@@ -1,0 +1,55 @@
+"""Where a run, or the pass of a deduplication, is looked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from made_run import make_run
+
+from tamis.dedup.workflow import Passes, Workflow
+from tamis.errors import UsageError
+from tamis.observe.passes import find_place, find_run
+
+
+def test_a_run(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "out/_tamis", seconds=1)
+    assert find_run(str(tmp_path / "out")) == folder
+    assert find_run(str(folder)) == folder
+    assert find_place(folder).run_dir == folder
+    assert find_place(folder).doing == ""
+
+
+def test_no_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no run of Tamis"):
+        find_run(str(tmp_path))
+
+
+def dated(folder: Path, at: float) -> Path:
+    os.utime(folder / "run.sqlite", (at, at))
+    return folder
+
+
+def test_the_pass_under_way(tmp_path: Path) -> None:
+    run_dir = tmp_path / "out/_tamis"
+    keys = dated(make_run(run_dir / "dedup/keys-0/_tamis", seconds=1), 1000)
+    assert find_run(str(tmp_path / "out")) == run_dir
+    found = find_place(run_dir)
+    assert (found.run_dir, found.doing) == (keys, "reading documents, making keys")
+    (keys / "manifest.json").write_text("{}")
+    assert find_place(run_dir).doing == "deciding which ones go"
+    texts = dated(make_run(run_dir / "dedup/texts/_tamis", seconds=1), 2000)
+    found = find_place(run_dir)
+    assert (found.run_dir, found.doing) == (texts, "collecting the texts to be compared")
+    dated(make_run(run_dir, seconds=1), 3000)
+    found = find_place(run_dir)
+    assert (found.run_dir, found.doing) == (run_dir, "removing duplicates")
+    assert [p.name for p in found.passes] == ["keys-0", "texts", "removal"]
+
+
+def test_passes_under_the_scratch_folder_of_the_workflow(tmp_path: Path) -> None:
+    passes = Passes("x", source=lambda: None, keys=[], output=str(tmp_path / "out"), task={}, writer=None)  # type: ignore[arg-type,return-value]
+    work = Workflow(passes, {"scratch": str(tmp_path / "scratch")}).work
+    keys = make_run(Path(work) / "keys-0/_tamis", seconds=1)
+    assert find_place(tmp_path / "out/_tamis", str(tmp_path / "scratch")).run_dir == keys

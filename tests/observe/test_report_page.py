@@ -1,0 +1,138 @@
+"""The pictures and tables of report.html, from a run directory that has everything; and its size, whatever that holds."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from html.parser import HTMLParser
+from pathlib import Path
+
+from made_run import make_run, manifest
+
+from tamis.observe.report import write_report
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+class Page(HTMLParser):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def headings(path: Path) -> list[str]:
+    return re.findall("<h2>([^<]*)</h2>", path.read_text(encoding="utf-8"))
+
+
+def test_everything_there_is(tmp_path: Path) -> None:
+    path = write_report(make_run(tmp_path / "out/_tamis", seconds=60, n_gpus=1, finished=True))
+    assert headings(path) == [
+        "Documents", "Dropped", "Memory against the budget", "Partition map", "Documents per second, by stage", "Input per second",
+        "Queue and scratch", "GPUs", "Length of documents", "Scores", "Stages", "Predicted and measured", "Alerts",
+        "Settings and their reasons", "What the supervisor did", "Last events", "Environment",
+    ]  # fmt: skip
+    page = Page(path)
+    for part in (
+        "words per document",
+        "610,000 · 6.8%",
+        "urn:doc:610000",
+        "language_score (language)",
+        "12 are no numbers and not shown.",
+        "--memory 2GB",
+    ):
+        assert part in page.text
+    assert "script" not in page.seen
+    assert not {a for a in page.attributes if a.startswith("on") or a in ("src", "href", "style")}
+    assert path.stat().st_size < 400_000
+
+
+def test_predicted_and_measured(tmp_path: Path) -> None:
+    text = Page(write_report(make_run(tmp_path, seconds=60, finished=True))).text
+    assert "peak memory1.65 GB1.3 GB to 1.9 GB1.58 GByes" in text
+    assert "time140.0 s90.0 s to 260.5 s60.0 sno" in text
+    assert "From the machine profile: 3 earlier runs of this pipeline on this machine." in text
+    (tmp_path / "prediction.json").write_text(
+        json.dumps({"peak_bytes": 1e9, "seconds": "x", "scratch_bytes": {"low": 3}, "basis": HOSTILE})
+    )
+    page = Page(write_report(tmp_path))
+    assert "peak memory1 GB-1.58 GB" in page.text
+    assert "script" not in page.seen
+    (tmp_path / "prediction.json").unlink()
+    assert "Predicted and measured" not in headings(write_report(tmp_path))
+
+
+def test_evidence_behind_a_setting(tmp_path: Path) -> None:
+    make_run(tmp_path, seconds=2)
+    entry = {
+        "name": "pool",
+        "value": 5,
+        "chosen_by": "default",
+        "why": "so",
+        "evidence": {"pool_bytes": 2_000_000, "share": 0.88, HOSTILE: HOSTILE},
+    }
+    (tmp_path / "settings.json").write_text(json.dumps({"settings": [entry]}))
+    page = Page(write_report(tmp_path))
+    assert "pool_bytes 2 MB, share 0.88" in page.text
+    assert "script" not in page.seen
+
+
+def test_an_interrupted_run_has_its_pictures(tmp_path: Path) -> None:
+    path = write_report(make_run(tmp_path, seconds=60))
+    assert "Memory against the budget" in headings(path)
+    assert "not finished" in Page(path).text
+    assert "Dropped" not in headings(path)
+
+
+def test_it_can_always_be_mailed(tmp_path: Path) -> None:
+    """Names as long as a database allows, in every place, by the thousand."""
+    folder = make_run(tmp_path, seconds=120, n_workers=60, n_gpus=16, finished=True)
+    long = HOSTILE * 400
+    db = sqlite3.connect(folder / "run.sqlite")
+    for i in range(300):
+        db.execute(
+            "INSERT INTO stages SELECT at, ? || ?, position + ?, n_in, n_out, n_dropped, in_bytes, seconds, cpu_s, peak_bytes FROM stages WHERE stage = 'read'",
+            (i, long, i),
+        )
+        db.execute("INSERT INTO events VALUES (?, ?, ?)", (1e9, long, json.dumps({"text": long})))
+        db.execute("INSERT INTO alerts VALUES (?, ?, ?, ?, '{}')", (1e9, long, long, long))
+    db.execute("UPDATE gpus SET name = ?", (long,))
+    db.execute("UPDATE samples SET workers = ?", (json.dumps({f"{i}{long[:200]}": 1e6 for i in range(100)}),))
+    db.commit()
+    db.close()
+    about = manifest(120)
+    stage = about["ledger"]["stages"][0]
+    stage["dropped"] = {f"{i}{long}": [5, "0" * 32, 10, [[0, 1, long], [0, 2, long]]] for i in range(2000)}
+    about["ledger"]["stages"] = [
+        {**stage, "name": f"{i}{long}", "dropped": stage["dropped"] if i == 0 else {}} for i in range(300)
+    ]
+    about["histograms"] = [
+        {"stage": long, "name": f"{i}{long}", "kind": "score", "bins": [[j / 64, (j + 1) / 64, j] for j in range(64)]}
+        for i in range(500)
+    ]
+    about["counters"] = {f"{i}{long}": long for i in range(3000)}
+    about["message"] = long
+    (folder / "manifest.json").write_text(json.dumps(about))
+    (folder / "settings.json").write_text(
+        json.dumps({"settings": [dict.fromkeys(("name", "value", "chosen_by", "why"), long)] * 3000})
+    )
+    (folder / "quarantine").mkdir()
+    bad = {"file": long, "offset": 1, "length": 2, "unit": long, "reason": "", "stage": long, "n": 1, "raw": long}
+    (folder / "quarantine/quarantine-0.jsonl").write_text(
+        "".join(json.dumps({**bad, "reason": f"{i}{long}"}) + "\n" for i in range(200))
+    )
+    path = write_report(folder)
+    assert path.stat().st_size < 5_000_000
+    page = Page(path)
+    assert "script" not in page.seen
+    assert "Environment" in headings(path)
