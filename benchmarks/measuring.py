@@ -19,7 +19,9 @@ TOOL = SHARED / "tools" / "measure.py"
 TAMIS = str(Path(sys.executable).with_name("tamis"))  # the command of the environment that this runs in
 
 
-def measure(command: list[str], timeout_s: float = 900, env: dict[str, str] | None = None) -> dict[str, Any]:
+def measure(
+    command: list[str], timeout_s: float = 900, env: dict[str, str] | None = None, pss_interval_s: float = 0.1
+) -> dict[str, Any]:
     """wall_s, cpu_s, peak_pss_mb, rc, and the last line the command printed as JSON under "said"."""
     with tempfile.NamedTemporaryFile() as log:
         if TOOL.exists():
@@ -29,7 +31,7 @@ def measure(command: list[str], timeout_s: float = 900, env: dict[str, str] | No
                 "--interval",
                 "0.05",
                 "--pss-interval",
-                "0.1",
+                str(pss_interval_s),
                 "--timeout",
                 str(timeout_s),
                 "--log",

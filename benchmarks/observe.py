@@ -68,21 +68,23 @@ def _dashboards() -> list[int]:
     return found or [0]
 
 
-def job(source: Path, *more: str) -> tuple[dict[str, Any], Path]:
+def job(source: Path, *more: str, pss_interval_s: float = 0.1) -> tuple[dict[str, Any], Path]:
     shutil.rmtree(OUT, ignore_errors=True)
+    os.sync()  # what the run before left to be written is not the burden of this one
     recipe = ["run", "gopher", "--set", f"input={source}", "--set", f"output={OUT}"]
-    return measure([TAMIS, *recipe, "--memory", "512MB", "--json", *more]), OUT / "_tamis" / "run.sqlite"
+    return measure(
+        [TAMIS, *recipe, "--memory", "512MB", "--json", *more], pss_interval_s=pss_interval_s
+    ), OUT / "_tamis" / "run.sqlite"
 
 
 def cost(quick: bool) -> None:
     """The same run without a dashboard and with one that a page is open on, in turn."""
     source = data.many(10 if quick else 30)
-    plain, watched, monitor, peaks, pss, answers = [], [], [], [], 0, 0
+    plain, watched, monitor, pss, answers = [], [], [], 0, 0
     for _ in range(2 if quick else 3):
         r, database = job(source)
         plain.append(r)
         monitor.append(_about(database, "monitor_cpu_s") / r["cpu_s"])
-        peaks.append(_peak(database) / 1e6 / r["peak_pss_mb"] - 1)
         page = Page()
         page.start()
         try:
@@ -91,7 +93,6 @@ def cost(quick: bool) -> None:
             page.stop()
         watched.append(r)
         pss, answers = max(pss, page.peak_bytes), answers + page.n_answers
-        peaks.append(_peak(database) / 1e6 / r["peak_pss_mb"] - 1)
     if not answers or not pss:
         raise SystemExit("the dashboard was not seen")
     loss = min(r["wall_s"] for r in watched) / min(r["wall_s"] for r in plain) - 1
@@ -102,12 +103,20 @@ def cost(quick: bool) -> None:
     note("cost", "memory of the dashboard", f"{pss / 1e6:.0f} MB ({answers} answers)", pss < MAX_BYTES)
     inside = max(r["peak_pss_mb"] for r in watched)
     note("cost", "peak of everything, dashboard included, budget 512 MB", f"{inside:.0f} MB", inside <= 512)
-    shown = ", ".join(f"{p:+.1%}" for p in peaks)
+
+
+def samples(quick: bool) -> None:
+    """Peaks as the samples have them against a measurement from outside that is fine enough not to miss short ones."""
+    found = []
+    for _ in range(4):
+        r, database = job(data.many(10), pss_interval_s=0.02)
+        found.append(_peak(database) / 1e6 / r["peak_pss_mb"] - 1)
+    shown = ", ".join(f"{p:+.1%}" for p in found)
     note(
         "samples",
-        "peak in the samples against PSS from outside (every 0.1 s)",
+        "peak in the samples against PSS from outside (every 0.02 s)",
         shown,
-        max(map(abs, peaks)) <= MAX_DIFFERENCE,
+        max(map(abs, found)) <= MAX_DIFFERENCE,
     )
 
 
@@ -184,4 +193,4 @@ def write() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_parts((__doc__ or "").splitlines()[0], {"cost": cost, "page": page}, OUT, write))
+    sys.exit(run_parts((__doc__ or "").splitlines()[0], {"cost": cost, "samples": samples, "page": page}, OUT, write))
