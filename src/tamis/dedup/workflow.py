@@ -148,8 +148,9 @@ class Workflow:
         """What is known only after the removal: that exactly those documents went that were to go."""
         if removed is not None and self.passes.remove is None:
             n_gone = sum(t.n for book in removed.ledger.stages for t in book.dropped.values())
-            n_seen, n_found = removed.ledger.written.n + n_gone, summary["n_documents"]
-            if (n_seen, n_gone) != (n_found, summary["n_duplicates"]):
+            n_lost = removed.ledger.quarantined.n - int(self._told("n_quarantined.json") or 0)  # in this pass only
+            n_seen, n_found = removed.ledger.written.n + n_gone + n_lost, summary["n_documents"]
+            if n_seen != n_found or not 0 <= summary["n_duplicates"] - n_gone <= n_lost:
                 raise ConservationError(
                     f"{n_found:,} documents were compared and {summary['n_duplicates']:,} found to be duplicates, but the pass that "
                     f"removes them met {n_seen:,} and removed {n_gone:,}; do not use {self.passes.output}, start over with fresh (--fresh)"
@@ -323,6 +324,7 @@ class Workflow:
             is_clean = not result.ledger.quarantined.n and not result.ledger.n_bad_ranges
             write_json(os.path.join(self.work, "checked.json"), is_clean)
             write_json(os.path.join(self.work, "n_records.json"), result.ledger.written.n)
+            write_json(os.path.join(self.work, "n_quarantined.json"), result.ledger.quarantined.n)
             write_json(os.path.join(self.work, "inputs.json"), plan["inputs"])
         return [os.path.join(result.output, f["name"]) for f in result.files]
 
@@ -411,6 +413,7 @@ _NOT_DECIDED = {
     "inputs.json",
     "checked.json",
     "n_records.json",
+    "n_quarantined.json",
     "paths.json",
     "chosen.json",
     "older.json",
