@@ -73,6 +73,7 @@ __all__ = [
     "TOO_LARGE",
     "TRUE",
     "Scan",
+    "count_lines",
     "discover_keys",
     "rescan",
     "scan_records",
@@ -102,7 +103,7 @@ class Scan:
 
 
 @kernel(types.int64(U8_IN, types.int64))
-def _count_lines(buf, n):
+def count_lines(buf, n):
     """Line feeds in buf[:n), plus one for a last line without."""
     n_lines = 1
     last = buf.size - 64
@@ -235,7 +236,7 @@ def scan_records(buf: Bytes, keys: Sequence[str], max_record_bytes: int) -> Scan
         raise ValueError(f"scan_records: keys must differ, got {names!r}; ask for each key once")
     n_bytes, block = buf.size, at_least_a_block(buf)
     packed, key_ends = _pack_keys(names)
-    n_lines = int(_count_lines(block, n_bytes))
+    n_lines = int(count_lines(block, n_bytes))
     start, end, close, val_start, val_len = (
         np.empty(n_lines * width, np.int64) for width in (1, 1, 1, len(names), len(names))
     )

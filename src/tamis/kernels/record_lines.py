@@ -12,28 +12,16 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from tamis.kernels._intrinsics import at, count_bits, lowest_bit, mask_eq, pointer, put
+from tamis.kernels._intrinsics import at, lowest_bit, mask_eq, pointer, put
 from tamis.kernels._jit import I64_OUT, U8_IN, helper, kernel
 from tamis.kernels._json_grammar import skip_space
+from tamis.kernels.json_scan import count_lines
 from tamis.kernels.json_text import at_least_a_block
 
 Bytes = NDArray[np.uint8]
 Offsets = NDArray[np.int64]
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _ZERO = np.uint64(0)
-
-
-@kernel(types.int64(U8_IN, types.int64))
-def _n_lines(buf, n):
-    """Line feeds in buf[:n), plus one for a last line without."""
-    found = 1
-    last = buf.size - 64
-    p = 0
-    while p < n:
-        base = p if p < last else last
-        found += count_bits(mask_eq(buf, base, 10) >> np.uint64(p - base))
-        p = base + 64
-    return found
 
 
 @helper
@@ -77,7 +65,7 @@ def _lines(buf, n, start, end, totals):
 def record_lines(buf: Bytes) -> tuple[Offsets, Offsets, int] | None:
     """(start, end, number of blank lines) of the records in `buf`; None if a line cannot be an object after all."""
     n_bytes, block = buf.size, at_least_a_block(buf)
-    n_lines = int(_n_lines(block, n_bytes))
+    n_lines = int(count_lines(block, n_bytes))
     start, end, totals = np.empty(n_lines, np.int64), np.empty(n_lines, np.int64), np.zeros(3, np.int64)
     _lines(block, n_bytes, start, end, totals)
     n = int(totals[0])
