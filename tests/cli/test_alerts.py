@@ -11,31 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slow_run import recipe, stages
 
 SRC = Path(__file__).parents[2] / "src"
-RECIPE = """
-name: t
-stages:
-  - _target_: tamis.stages.text.io.reader.JsonlReader
-    file_paths: in
-    files_per_partition: 1
-  - _target_: user_stages.Slow
-  - _target_: tamis.stages.text.io.writer.JsonlWriter
-    path: out
-settings:
-  memory: 512MB
-  workers: 1
-"""
-STAGES = """
-import time
-from tamis import ProcessingStage
-
-class Slow(ProcessingStage):
-    name = "slow"
-    def process(self, task):
-        time.sleep(0.4)
-        return task
-"""
+RECIPE = recipe("t", "files_per_partition: 1", "512MB")
+STAGES = stages(0.4)
 WORKFLOW = """
 name: d
 workflow:

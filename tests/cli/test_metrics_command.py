@@ -17,31 +17,11 @@ from pathlib import Path
 import pytest
 from command import SRC, tamis
 from made_run import make_run
+from slow_run import recipe, stages
 from strict_exposition import parse
 
-STAGES = """
-import time
-from tamis import ProcessingStage
-
-class Slow(ProcessingStage):
-    name = "slow"
-    def process(self, task):
-        time.sleep(0.3)
-        return task
-"""
-RECIPE = """
-name: measured
-stages:
-  - _target_: tamis.stages.text.io.reader.JsonlReader
-    file_paths: in
-    blocksize: 100kB
-  - _target_: user_stages.Slow
-  - _target_: tamis.stages.text.io.writer.JsonlWriter
-    path: out
-settings:
-  memory: 600MB
-  workers: 1
-"""
+STAGES = stages()
+RECIPE = recipe("measured", "blocksize: 100kB")
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from command import SRC, tamis
 from made_run import add_moment, make_run
+from slow_run import recipe, stages
 
 from tamis.engine.rundb import RunDatabase
 from tamis.observe.endpoint import Endpoint
@@ -46,29 +47,8 @@ scrape_configs:
       - files: [{targets}]
         refresh_interval: 1s
 """
-STAGES = """
-import time
-from tamis import ProcessingStage
-
-class Slow(ProcessingStage):
-    name = "slow"
-    def process(self, task):
-        time.sleep(0.3)
-        return task
-"""
-RECIPE = """
-name: scraped
-stages:
-  - _target_: tamis.stages.text.io.reader.JsonlReader
-    file_paths: in
-    blocksize: 100kB
-  - _target_: user_stages.Slow
-  - _target_: tamis.stages.text.io.writer.JsonlWriter
-    path: out
-settings:
-  memory: 600MB
-  workers: 1
-"""
+STAGES = stages()
+RECIPE = recipe("scraped", "blocksize: 100kB")
 
 
 class Prometheus:
