@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.errors import RecipeError, UsageError
 from tamis.recipe_targets import TARGET, Targets, check_allowed_name
-from tamis.recipe_text import MAX_FILE_BYTES, Node, References, override, parse, suggest
+from tamis.recipe_text import Node, References, override, parse, read_text, suggest
 from tamis.sizes import parse_fraction, parse_size
 
 if TYPE_CHECKING:
@@ -72,27 +72,12 @@ def load_recipe(
 ) -> Recipe:
     """Read, check and build the recipe at `path`. `allow`: modules beside Tamis' own; `overrides`: from `--set key=value`."""
     file = os.fspath(path)
-    root = parse(_read(file), file)
+    root = parse(read_text(file), file)
     if not isinstance(root.value, dict):
         raise RecipeError("expected a mapping with 'name:' and 'stages:' or 'workflow:'", file=file, line=root.line)
     for key, text in (overrides or {}).items():
         override(root, key, text, file)
     return _Loader(file, root, environ, [check_allowed_name(module) for module in allow]).load()
-
-
-def _read(file: str) -> str:
-    try:
-        with open(file, "rb") as handle:
-            raw = handle.read(MAX_FILE_BYTES + 1)
-    except OSError as exc:
-        raise RecipeError(f"cannot read the recipe: {exc.strerror}", file=file) from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise RecipeError(f"larger than {MAX_FILE_BYTES:,} bytes; is this a recipe and not data?", file=file)
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as exc:
-        line = raw.count(b"\n", 0, exc.start) + 1
-        raise RecipeError(f"not UTF-8 at byte {exc.start}; save the recipe as UTF-8", file=file, line=line) from None
 
 
 class _Loader:

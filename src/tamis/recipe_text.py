@@ -82,6 +82,22 @@ class _Open:
     key: str | None = None
 
 
+def read_text(file: str, keep_mark: bool = False) -> str:
+    """The text of a recipe file, without its byte order mark unless that is wanted."""
+    try:
+        with open(file, "rb") as handle:
+            raw = handle.read(MAX_FILE_BYTES + 1)
+    except OSError as exc:
+        raise RecipeError(f"cannot read the recipe: {exc.strerror}", file=file) from None
+    if len(raw) > MAX_FILE_BYTES:
+        raise RecipeError(f"larger than {MAX_FILE_BYTES:,} bytes; is this a recipe and not data?", file=file)
+    try:
+        return raw.decode("utf-8" if keep_mark else "utf-8-sig")
+    except UnicodeDecodeError as exc:
+        line = raw.count(b"\n", 0, exc.start) + 1
+        raise RecipeError(f"not UTF-8 at byte {exc.start}; save the recipe as UTF-8", file=file, line=line) from None
+
+
 def parse(text: str, file: str) -> Node:
     """The tree of the one document in `text`."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

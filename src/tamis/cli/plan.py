@@ -161,12 +161,11 @@ def _imagined(dataset_bytes: str, document_bytes: str | None) -> Dataset:
 
 def _placeholders(recipe: str) -> dict[str, str]:
     """Values for what a recipe leaves open: a plan without data needs no input."""
-    from tamis.cli.recipe_edit import read_text
     from tamis.cli.request import find_recipe
-    from tamis.recipe_text import MISSING, parse
+    from tamis.recipe_text import MISSING, parse, read_text
 
     path = find_recipe(recipe)
-    root = parse(read_text(path).removeprefix("\ufeff"), path).value
+    root = parse(read_text(path), path).value
     return {k: "planned" for k, n in root.items() if n.value == MISSING and n.plain} if isinstance(root, dict) else {}
 
 

@@ -15,24 +15,9 @@ from typing import Any
 import yaml
 
 from tamis.errors import RecipeError, UsageError
-from tamis.recipe_text import MAX_FILE_BYTES, Node, parse, plain_scalar
+from tamis.recipe_text import Node, parse, plain_scalar, read_text
 
 _SHIPPED = Path(__file__).parent.parent / "recipes"
-
-
-def read_text(path: str) -> str:
-    """The text of a recipe, a byte order mark included."""
-    try:
-        with open(path, "rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
-    except OSError as exc:
-        raise RecipeError(f"cannot read the recipe: {exc.strerror}", file=path) from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise RecipeError(f"larger than {MAX_FILE_BYTES:,} bytes; is this a recipe and not data?", file=path)
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as exc:
-        raise RecipeError(f"not UTF-8 at byte {exc.start}; save the recipe as UTF-8", file=path) from None
 
 
 def check_writable(path: str) -> None:
@@ -50,7 +35,7 @@ def write_settings(path: str, changes: Mapping[str, str | None]) -> None:
     """Set these settings of the recipe at `path`; None removes one."""
     check_writable(path)
     real = os.path.realpath(path)
-    text = read_text(real)
+    text = read_text(real, keep_mark=True)
     changed = edit(text, changes, path)
     if changed == text:
         return
