@@ -34,7 +34,7 @@ MAX_LOSS, MAX_BYTES, MAX_DIFFERENCE, MAX_S = 0.02, 90e6, 0.03, 2.0
 
 
 class Page(threading.Thread):
-    """A page that is open on the run: it asks once a second, as a browser does; and looks at the dashboard's process."""
+    """A page that is open on the run: it asks again whenever it was answered, as a browser does; and looks at the dashboard's process."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -43,10 +43,10 @@ class Page(threading.Thread):
 
     def run(self) -> None:
         seen = ""
-        while not self._end.wait(1.0):
+        while not self._end.wait(0.01 if seen else 0.3):
             with contextlib.suppress(OSError, ValueError):
                 with urllib.request.urlopen(
-                    f"http://127.0.0.1:{PORT}/fragments?range=all&seen={seen}", timeout=5
+                    f"http://127.0.0.1:{PORT}/fragments?range=all&wait=1&seen={seen}", timeout=30
                 ) as answer:
                     seen = json.load(answer)["version"]
                 self.n_answers += 1

@@ -18,7 +18,7 @@ from tamis.engine.ledger import StageBook
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
 from tamis.kernels import hash128
-from tamis.memory.release import PeakWatch
+from tamis.memory.release import PeakWatch, release
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import ROW_ID, DocumentBatch
 
@@ -231,6 +231,7 @@ def test_each_stage_tells_its_bytes_cpu_and_peak() -> None:
     def same(b: DocumentBatch) -> DocumentBatch:
         return b
 
+    release()  # what tests before this one left behind must not go while this one measures
     rows = used(same, hungry, same)
     assert [row[0] for row in rows] == ["s0", "s1", "s2"]
     assert [row[1] for row in rows] == [4 * LINE_BYTES] * 3

@@ -10,10 +10,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_run import make_run, make_version_1
@@ -250,6 +252,34 @@ def test_pages_see_the_end(tmp_path: Path) -> None:
         assert found.process.wait(30) == 0
 
 
+def test_a_waiting_page_is_answered_when_something_changes_and_at_the_end(tmp_path: Path) -> None:
+    make_run(tmp_path, seconds=2)
+    with running(tmp_path) as found:
+        seen = json.loads(found.get("/fragments").body)["version"]
+        answers: list[dict[str, Any]] = []
+
+        def ask() -> None:
+            answers.append(json.loads(found.get(f"/fragments?seen={seen}&wait=1").body))
+
+        for text in ('{"status": "interrupted", "exit_code": 130}', '{"status": "finished", "exit_code": 0}'):
+            page = threading.Thread(target=ask)
+            page.start()
+            page.join(1.5)
+            assert page.is_alive()  # nothing has changed
+            (tmp_path / "manifest.json").write_text(text)
+            if "finished" in text:
+                found.process.send_signal(signal.SIGTERM)
+            page.join(8)
+            assert not page.is_alive()
+            seen = answers[-1]["version"]
+        assert [a["ended"] for a in answers] == [False, True]
+        assert ["interrupted" in answers[0]["fragments"]["head"], "finished" in answers[1]["fragments"]["head"]] == [
+            True,
+            True,
+        ]
+        assert found.process.wait(30) == 0
+
+
 def test_it_dies_with_its_parent(tmp_path: Path) -> None:
     make_run(tmp_path, seconds=2)
     code = (
@@ -260,7 +290,7 @@ def test_it_dies_with_its_parent(tmp_path: Path) -> None:
     )
     env = {**os.environ, "PYTHONPATH": str(SRC)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60, check=True)
-    pid, url = done.stdout.split()
+    pid, _, url = done.stdout.split()[:3]
     assert url.startswith("http://127.0.0.1:")
     deadline = time.monotonic() + 30
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
@@ -279,8 +309,6 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         assert done.stderr.startswith(
             f"error: no dashboard at 127.0.0.1 port {port}: Address already in use; give another --port"
         )
-        with running(tmp_path, "--port", str(port), "--any-port") as found:
-            assert found.port != port
 
 
 def test_it_is_small(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ from tamis.errors import UsageError
 
 PORT = 8787
 RESERVED_BYTES = 32_000_000  # of the budget, for the dashboard of a run; it uses about 20 MB
-_START_S = 20.0
 _END_S = 5.0
 
 
@@ -78,7 +76,8 @@ def _command(
 def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
     """The dashboard of a run, if its settings ask for one: they are taken out of `settings`, which the run itself does not know.
 
-    It counts in the budget and ends with the run. A dashboard that does not start never hinders a run.
+    It counts in the budget and ends with the run. A dashboard that does not start never hinders a run, and no run waits for one:
+    the socket is opened here, so that the address is known before the process is up.
     """
     wanted, port = settings.pop("dashboard", False), settings.pop("dashboard_port", None)
     if not wanted and port is None:
@@ -86,28 +85,43 @@ def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
         return
     from tamis.memory import beside as others
 
-    command, env = _command(run_dir, "127.0.0.1", PORT if port is None else port, None, settings.get("scratch"))
-    command += ["--any-port", "--parent", str(os.getpid())]
-    process: subprocess.Popen[bytes] | None = None
     try:
-        # A session of its own: Ctrl-C is for the run, which then ends this as well.
-        process = subprocess.Popen(
-            command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
-        )
-        address = _first_line(process)
-        if address:
-            others.join(process.pid, RESERVED_BYTES)
-            typer.echo(f"dashboard: {address}", err=True)
-        else:
-            typer.echo("no dashboard: its process did not start", err=True)
+        process, address = _start(run_dir, PORT if port is None else port, settings.get("scratch"))
     except OSError as exc:
         typer.echo(f"no dashboard: {exc.strerror or exc}", err=True)
+        yield
+        return
+    others.join(process.pid, RESERVED_BYTES)
+    typer.echo(f"dashboard: {address}", err=True)
     try:
         yield
     finally:
-        if process is not None:
-            _end(process)
-            others.leave(process.pid)
+        _end(process)
+        others.leave(process.pid)
+
+
+def _start(run_dir: str, port: int, scratch: str | None) -> tuple[subprocess.Popen[bytes], str]:
+    """The process and its address: of this port, or of another where it is taken."""
+    from tamis.observe.dashboard.listening import listen
+
+    try:
+        listening = listen("127.0.0.1", port)
+    except OSError:
+        listening = listen("127.0.0.1", 0)
+    with listening:
+        number = listening.getsockname()[1]
+        command, env = _command(run_dir, "127.0.0.1", number, None, scratch)
+        command += ["--socket", str(listening.fileno()), "--parent", str(os.getpid())]
+        # A session of its own: Ctrl-C is for the run, which then ends this as well.
+        process = subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[listening.fileno()],
+            start_new_session=True,
+        )
+    return process, f"http://127.0.0.1:{number}/"
 
 
 def beside_workflow(run: Any, settings: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
@@ -116,14 +130,11 @@ def beside_workflow(run: Any, settings: dict[str, Any]) -> contextlib.AbstractCo
     return beside(os.path.join(str(getattr(workflow, "output_path", "")), "_tamis"), settings)
 
 
-def _first_line(process: subprocess.Popen[bytes]) -> str:
-    assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], _START_S)
-    return process.stdout.readline().decode("utf-8", "replace").strip() if ready else ""
-
-
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """It waits a moment for open pages to see the end."""
+    """It tells open pages and ends."""
+    if (status := process.poll()) is not None:
+        typer.echo(f"the dashboard had ended before the run (status {status})", err=True)
+        return
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     try:
@@ -131,5 +142,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    if process.stdout is not None:
-        process.stdout.close()

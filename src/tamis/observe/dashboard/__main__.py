@@ -1,13 +1,14 @@
 """`python -m tamis.observe.dashboard RUN_DIR`: the dashboard's own process. `tamis dashboard` and `tamis run --dashboard` start it.
 
-The token comes through the environment (TAMIS_DASHBOARD_TOKEN), since everybody on a machine can read command lines. The first
-line of stdout has the address.
+The token comes through the environment (TAMIS_DASHBOARD_TOKEN), since everybody on a machine can read command lines. A run that
+starts it has opened the socket already, and told its user where; otherwise the first line of stdout has the address.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -20,7 +21,7 @@ def main() -> int:
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8787)
-    parser.add_argument("--any-port", action="store_true", help="another one where this one is taken")
+    parser.add_argument("--socket", type=int, help="the descriptor of a listening one")
     parser.add_argument("--scratch")
     parser.add_argument("--parent", type=int, default=0)
     parser.add_argument("--open", action="store_true")
@@ -28,25 +29,25 @@ def main() -> int:
 
     # http.client, which http.server imports, would load the TLS library (4 MB) for clients that are not used here.
     sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
+    from tamis.observe.dashboard.listening import listen
     from tamis.observe.dashboard.server import Server, serve
     from tamis.observe.dashboard.watching import Watcher
 
     token = os.environ.pop(TOKEN, "")
     watcher = Watcher(asked.run_dir, asked.scratch)
-    ports = [asked.port, 0] if asked.any_port else [asked.port]
-    for port in ports:
-        try:
-            server = Server(asked.host, port, watcher, token, asked.parent)
-            break
-        except (OSError, OverflowError) as exc:
-            if port == ports[-1]:
-                why = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
-                print(
-                    f"error: no dashboard at {asked.host} port {port}: {why}; give another --port, or --port 0 for any that is free",
-                    file=sys.stderr,
-                )
-                return 1
-    print(server.url if asked.parent else f"dashboard: {server.url} (Ctrl-C ends it)", flush=True)
+    try:
+        given = asked.socket is not None
+        listening = socket.socket(fileno=asked.socket) if given else listen(asked.host, asked.port)
+    except (OSError, OverflowError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+        print(
+            f"error: no dashboard at {asked.host} port {asked.port}: {why}; give another --port, or --port 0 for any that is free",
+            file=sys.stderr,
+        )
+        return 1
+    server = Server(asked.host, listening, watcher, token, asked.parent)
+    if not given:
+        print(f"dashboard: {server.url} (Ctrl-C ends it)", flush=True)
     if asked.open:
         threading.Thread(target=_open_page, args=(server.url,), daemon=True).start()
     serve(server)

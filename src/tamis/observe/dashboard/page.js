@@ -1,9 +1,9 @@
-// Asks once a second what has changed and puts it into its place. No libraries; the server escapes what it sends.
+// Asks what has changed and puts it into its place. The server answers when something has. No libraries; it escapes what it sends.
 "use strict";
 
 const tip = document.getElementById("tip");
 const lost = document.getElementById("lost");
-const state = { range: "all", seen: "", frozen: false, ended: false, failures: 0, timer: 0 };
+const state = { range: "all", seen: "", frozen: false, ended: false, failures: 0, timer: 0, asking: null };
 let pointer = null;
 
 // Titles of pictures become tips of our own: those of the browser vanish whenever the picture is drawn anew.
@@ -32,13 +32,13 @@ function say(sentence) {
   if (lost.textContent !== sentence) lost.textContent = sentence;
 }
 
-async function ask() {
-  const range = state.range;
-  const query = new URLSearchParams({ range, seen: state.seen });
-  const answer = await fetch(`/fragments?${query}`, { cache: "no-store", signal: AbortSignal.timeout(15000) });
+async function ask(stop) {
+  const query = new URLSearchParams({ range: state.range, seen: state.seen, wait: "1" });
+  const signal = AbortSignal.any([stop, AbortSignal.timeout(30000)]);
+  const answer = await fetch(`/fragments?${query}`, { cache: "no-store", signal });
   if (!answer.ok) throw new Error((await answer.text()).trim());
   const news = await answer.json();
-  if (range !== state.range) return; // asked for something else meanwhile
+  if (stop.aborted) return; // another question has been asked meanwhile
   state.seen = news.version;
   for (const [id, html] of Object.entries(news.fragments)) put(id, html);
   if ("head" in news.fragments) {
@@ -52,20 +52,24 @@ async function ask() {
   say(news.ended ? "The run has ended, and this page with it. `tamis dashboard` shows the run again." : "");
 }
 
+// One question at a time: this one takes the place of the one under way.
 async function turn() {
   clearTimeout(state.timer);
-  if (!state.frozen && !document.hidden) {
-    try {
-      await ask();
-    } catch (error) {
-      state.failures += 1;
-      if (state.failures > 1) say(`No answer from the dashboard (${error.message}). What is below may be old.`);
-    }
+  if (state.asking) state.asking.abort();
+  state.asking = null;
+  if (state.ended || state.frozen || document.hidden) return;
+  const asking = new AbortController();
+  state.asking = asking;
+  try {
+    await ask(asking.signal);
+  } catch (error) {
+    if (asking.signal.aborted) return;
+    state.failures += 1;
+    if (state.failures > 1) say(`No answer from the dashboard (${error.message}). What is below may be old.`);
   }
-  if (!state.ended) {
-    clearTimeout(state.timer);
-    state.timer = setTimeout(turn, Math.min(1000 * 2 ** Math.max(state.failures - 2, 0), 15000));
-  }
+  if (asking.signal.aborted) return;
+  const pause = state.failures ? Math.min(500 * 2 ** state.failures, 15000) : 0;
+  state.timer = setTimeout(turn, pause);
 }
 
 function point(x, y) {
@@ -90,20 +94,20 @@ for (const kind of ["pointermove", "pointerdown"]) {
 document.addEventListener("pointerleave", () => { pointer = null; tip.hidden = true; });
 document.addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") tip.hidden = true; });
-document.addEventListener("visibilitychange", () => { if (!document.hidden && !state.ended) turn(); });
+document.addEventListener("visibilitychange", turn);
 
 for (const button of document.querySelectorAll("[data-range]")) {
   button.addEventListener("click", () => {
     state.range = button.dataset.range;
     state.seen = "";
     for (const other of document.querySelectorAll("[data-range]")) other.setAttribute("aria-pressed", String(other === button));
-    if (!state.ended) turn();
+    turn();
   });
 }
 document.getElementById("freeze").addEventListener("click", (event) => {
   state.frozen = !state.frozen;
   event.target.setAttribute("aria-pressed", String(state.frozen));
-  if (!state.frozen && !state.ended) turn();
+  turn();
 });
 
 // The token, if there was one, is in a cookie by now: not in the address, where people see and copy it.

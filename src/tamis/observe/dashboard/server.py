@@ -2,12 +2,17 @@
 
 /               the page            /page.js, /page.css, /icon.svg    its parts
 /fragments      what changed        /report.html                      the report of the run, if there is one
+
+A page asks with `wait=1` and is answered when something has changed, or at once when the run ends: whoever ended it need not
+wait for the page to ask again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import socketserver
@@ -15,6 +20,7 @@ import stat
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -27,6 +33,9 @@ from tamis.observe.pictures.style import CSS
 MAX_CONNECTIONS = 32
 MAX_REPORT_BYTES = 8 << 20
 _IDLE_S = 30.0
+_HOLD_S = 10.0  # the longest that a page waits for an answer
+_LOOK_S = 0.25  # how often a waiting page looks whether something has changed; the watcher bounds what that costs
+_RECENT_S = 1.5  # who asked so lately will ask again
 _LAST_LOOK_S = 2.0  # how long a dashboard that is told to end waits for its pages to see the end of the run
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -50,25 +59,24 @@ _ICON = (
 )
 
 
-class Ended(Exception):
-    """The server is to end, in the ordinary way."""
-
-
 class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = 16
 
-    def __init__(self, host: str, port: int, watcher: Watcher, token: str = "", parent: int = 0) -> None:
-        """OSError where the port is taken. `parent`: the process with which this one ends."""
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    def __init__(self, host: str, listening: socket.socket, watcher: Watcher, token: str = "", parent: int = 0) -> None:
+        """`parent`: the process with which this one ends."""
+        super().__init__((host, 0), Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self.server_address = listening.getsockname()
         self.watcher, self.parent = watcher, parent
-        super().__init__((host, port), Handler)
         self.guard = Guard(host, int(self.server_address[1]), token)
         self.files = _files()
-        self.asked_s = 0.0
-        self.ending_s = 0.0
-        self._told = threading.Event()
+        self._asked_s = 0.0
+        self._ending_s = 0.0
+        self._n_asking = 0
+        self.knows_the_end = False  # a page does
+        self._change = threading.Condition()
+        self._wake = os.pipe()  # a signal handler may write to it, whatever lock is held
         self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
 
     @property
@@ -80,27 +88,50 @@ class Server(socketserver.ThreadingTCPServer):
 
     def end_soon(self, *_: object) -> None:
         """End once the pages that are open have seen the last state."""
-        self.ending_s = self.ending_s or time.monotonic()
+        self._ending_s = self._ending_s or time.monotonic()
+        self._nudge()
 
-    def news(self, range_: str, seen: str) -> dict[str, Any]:
-        self.asked_s = time.monotonic()
-        found = self.watcher.news(range_, seen, self.asked_s + (3600 if self.ending_s else 0))
-        return {**found, "ended": bool(self.ending_s)}
+    def news(self, range_: str, seen: str, wait: bool = False) -> dict[str, Any]:
+        deadline_s = time.monotonic() + (_HOLD_S if wait else 0.0)
+        while True:
+            ending, now_s = bool(self._ending_s), time.monotonic()
+            found = self.watcher.news(range_, seen, now_s + (3600 if ending else 0))
+            if found["fragments"] or ending or now_s >= deadline_s:
+                return {**found, "ended": ending}
+            with self._change:
+                self._change.wait(_LOOK_S)
 
-    def told(self) -> None:
-        self._told.set()
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """While a page is being answered the server does not end."""
+        with self._change:
+            self._n_asking += 1
+        try:
+            yield
+        finally:
+            with self._change:
+                self._n_asking -= 1
+                self._asked_s = time.monotonic()
+            if self._ending_s:
+                self._nudge()
+
+    def until_the_end(self) -> None:
+        """Return when the parent has gone, or when the server was told to end and the pages know."""
+        while not (self.parent and os.getppid() != self.parent):
+            if self._ending_s:
+                with self._change:
+                    self._change.notify_all()
+                    n_asking, now_s = self._n_asking, time.monotonic()
+                somebody = n_asking > 0 or (now_s - self._asked_s < _RECENT_S and not self.knows_the_end)
+                if not somebody or now_s - self._ending_s > _LAST_LOOK_S:
+                    return
+            if select.select([self._wake[0]], [], [], 0.02 if self._ending_s else 0.5)[0]:
+                os.read(self._wake[0], 512)
+
+    def _nudge(self) -> None:
+        os.write(self._wake[1], b".")
 
     # -- socketserver ---------------------------------------------------------------------------------------------------
-    def service_actions(self) -> None:
-        """Called twice a second."""
-        if self.parent and os.getppid() != self.parent:
-            raise Ended
-        if self.ending_s:
-            now_s = time.monotonic()
-            somebody = now_s - self.asked_s < 5.0
-            if not somebody or self._told.is_set() or now_s - self.ending_s > _LAST_LOOK_S:
-                raise Ended
-
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):  # too many at once: the page asks again
             self.shutdown_request(request)
@@ -142,14 +173,8 @@ class Handler(BaseHTTPRequestHandler):
             self._say(401, "a token is needed; open the address that the command printed, with its token")
             return
         if address.path == "/fragments":
-            try:
-                found = self.server.news(query.get("range", ["all"])[0], query.get("seen", [""])[0])
-            except Exception as exc:  # whatever the run directory holds, the page gets a sentence
-                self._say(500, f"the run cannot be shown: {type(exc).__name__}: {exc}")
-                return
-            self._send(200, "application/json", json.dumps(found).encode())
-            if found["ended"]:
-                self.server.told()
+            with self.server.answering():
+                self._fragments(*(query.get(name, [""])[0] for name in ("range", "seen", "wait")))
         elif address.path == "/report.html":
             self._report()
         elif address.path in self.server.files:
@@ -161,6 +186,15 @@ class Handler(BaseHTTPRequestHandler):
             self._say(404, "there is no such page")
 
     do_HEAD = do_GET
+
+    def _fragments(self, range_: str, seen: str, wait: str) -> None:
+        try:
+            found = self.server.news(range_, seen, wait == "1")
+        except Exception as exc:  # whatever the run directory holds, the page gets a sentence
+            self._say(500, f"the run cannot be shown: {type(exc).__name__}: {exc}")
+            return
+        self._send(200, "application/json", json.dumps(found).encode())
+        self.server.knows_the_end |= found["ended"]
 
     def _report(self) -> None:
         try:
@@ -212,9 +246,10 @@ def _files() -> dict[str, tuple[str, bytes]]:
 def serve(server: Server) -> None:
     """Until Ctrl-C, SIGTERM, or the end of the parent."""
     signal.signal(signal.SIGTERM, server.end_soon)
+    threading.Thread(target=server.serve_forever, args=(60.0,), daemon=True).start()
     try:
-        server.serve_forever(0.5)
-    except (KeyboardInterrupt, Ended):
+        server.until_the_end()
+    except KeyboardInterrupt:
         pass
     finally:
         server.server_close()
