@@ -17,6 +17,9 @@ class Texts:
     def __init__(self, texts: list[str]) -> None:
         self.texts, self.most_bytes = texts, 0
 
+    def another(self) -> Texts:
+        return self
+
     def array(self, numbers: Sequence[int]) -> pa.Array:
         self.most_bytes = max(self.most_bytes, sum(len(self.texts[n]) for n in numbers))
         return pa.array([self.texts[n] for n in numbers], pa.large_string())
@@ -26,7 +29,7 @@ def run(texts: list[str], room_bytes: int = 1 << 20, threshold: float = 0.5) -> 
     verifier = Verifier(Texts(texts), threshold, 1, "word", 1, room_bytes)  # type: ignore[arg-type]
     member = np.arange(len(texts), dtype=np.uint32)
     length = np.array([len(t) for t in texts], np.int64)
-    gone, kept, _ = verify_components(verifier, member, np.zeros(len(texts), np.uint32), length)
+    gone, kept, _ = verify_components([verifier], member, np.zeros(len(texts), np.uint32), length)
     return list(zip(gone.tolist(), kept.tolist(), strict=True)), verifier
 
 
@@ -42,7 +45,7 @@ def test_a_document_that_resembles_only_one_that_goes_stays(room_bytes: int) -> 
 def test_similarities_are_told() -> None:
     verifier = Verifier(Texts(CHAIN), 0.5, 1, "word", 1, 1 << 20)  # type: ignore[arg-type]
     member, root = np.arange(4, dtype=np.uint32), np.array([0, 0, 2, 2], np.uint32)
-    gone, kept, alike = verify_components(verifier, member, root, np.full(4, 7, np.int64))
+    gone, kept, alike = verify_components([verifier], member, root, np.full(4, 7, np.int64))
     assert (gone.tolist(), kept.tolist(), alike.tolist()) == ([1], [0], [pytest.approx(0.6)])
     assert verifier.n_compared == 2
 
@@ -71,12 +74,13 @@ def test_small_components_together_give_what_each_gives_alone(seed: int, monkeyp
     member = np.array(rng.sample(range(200), 200), np.uint32)
     length = np.array([len(texts[m]) for m in member], np.int64)
     outcomes = []
-    for room_bytes, per_lot in ((1 << 20, 1 << 16), (40, 1 << 16), (1 << 20, 7), (1, 1)):
+    for room_bytes, per_lot, n in ((1 << 20, 1 << 16, 1), (40, 1 << 16, 1), (1 << 20, 7, 1), (1, 1, 1), (1 << 20, 7, 3)):
         monkeypatch.setattr(verify, "_LOT_DOCUMENTS", per_lot)
-        verifier = Verifier(Texts(texts), 0.5, 1, "word", 1, room_bytes)  # type: ignore[arg-type]
-        found = verify_components(verifier, member, root, length)
-        outcomes.append([sorted(zip(*(column.tolist() for column in found), strict=True)), verifier.n_compared])
-    assert outcomes[0] == outcomes[1] == outcomes[2] == outcomes[3]
+        verifiers = Verifier(Texts(texts), 0.5, 1, "word", 1, room_bytes).several(n)  # type: ignore[arg-type]
+        found = verify_components(verifiers, member, root, length)
+        n_compared = sum(v.n_compared for v in verifiers)
+        outcomes.append([sorted(zip(*(column.tolist() for column in found), strict=True)), n_compared])
+    assert all(outcome == outcomes[0] for outcome in outcomes)
     assert len(outcomes[0][0]) > 20
 
 

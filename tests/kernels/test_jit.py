@@ -13,6 +13,7 @@ import pytest
 from numba import types
 
 from tamis.kernels import _jit
+from tamis.kernels.cache import mark_ready
 
 
 def test_kernels_are_compiled_when_decorated_and_only_for_their_signatures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,11 +81,20 @@ def test_without_a_usable_folder_kernels_still_work(tmp_path: Path) -> None:
         assert run_script(tmp_path, tmp_path / "file") == "42 0 1\n"
 
 
-def test_damaged_entries_are_compiled_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ready", [False, True])
+@pytest.mark.parametrize("how", ["cut", "gone"])
+def test_damaged_entries_are_compiled_again(tmp_path: Path, ready: bool, how: str) -> None:
+    """Also where the folder says that everything is there, so that numba was told less than it takes to compile."""
     run_script(tmp_path, tmp_path / "cache")
     entries = list((tmp_path / "cache").rglob("*.nb*"))
     assert len(entries) == 2
     for entry in entries:
-        entry.write_bytes(entry.read_bytes()[:20])
+        if how == "cut":
+            entry.write_bytes(entry.read_bytes()[:20])
+        else:
+            entry.unlink()
+    for folder in (tmp_path / "cache").glob("kernels-*"):
+        if ready:
+            mark_ready(folder)
     assert run_script(tmp_path, tmp_path / "cache") == "42 0 1\n"
     assert run_script(tmp_path, tmp_path / "cache") == "42 1 0\n"

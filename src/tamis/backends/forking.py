@@ -191,6 +191,7 @@ def settle() -> dict[str, int]:
 
     gc.collect()
     gc.freeze()
+    gc.enable()  # it was off while loading: what is being loaded stays
     drop_clean_pages()
     status = meter.status() or {}
     return {

@@ -24,7 +24,7 @@ from tamis.errors import WorkerError
 from tamis.memory import meter
 from tamis.memory.release import hygiene_env
 
-_START = "import sys; sys.path.insert(0, sys.argv[3]); from tamis.backends.nursery import main; sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))"
+_START = "import gc, sys; gc.disable(); sys.path.insert(0, sys.argv[3]); from tamis.backends.nursery import main; sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))"
 _MAX_STARTS = 20
 _CALLS = {"solver": "tamis.dedup.solver"}  # what may be called in a child: `main(arguments)` of these modules
 

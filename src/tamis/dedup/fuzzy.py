@@ -90,16 +90,20 @@ def decide(
         else:
             texts = Texts(task["texts"], numbers)
         verifier = Verifier(texts, float(task["threshold"]), task["n"], task["unit"], task["seed"], room_bytes // 4)
+        verifiers = verifier.several(max(1, int(task.get("threads", 1))))
         for whole, done in slices:
             part = whole
             if joined is not None:
                 part, indexed, n_capped = similar_to_indexed(whole, joined, verifier.threshold, room_bytes // 4)
                 parts.append(indexed)
                 verifier.n_capped += n_capped
-            parts.append(verify_components(verifier, *_ordered(part, records, task["keep"] == "first")))
+            parts.append(verify_components(verifiers, *_ordered(part, records, task["keep"] == "first")))
             progress(done)
-        texts.close()
-        told = {"n_compared": verifier.n_compared, "n_beyond_leaders": verifier.n_capped}
+        for one in verifiers:
+            one.texts.close()
+        told = {
+            "n_compared": sum(v.n_compared for v in verifiers), "n_beyond_leaders": sum(v.n_capped for v in verifiers)
+        }  # fmt: skip
     gone, kept, similarity = (
         np.concatenate([p[k] for p in parts]) if parts else np.empty(0, np.uint32) for k in range(3)
     )

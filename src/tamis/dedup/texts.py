@@ -4,9 +4,10 @@ is known, or out of files that a second pass wrote, compressed, where the input 
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,12 @@ class StoredTexts:
     def array(self, numbers: NDArray[np.uint32]) -> pa.Array:
         """Texts of several documents, in this order, as one Arrow array without nulls."""
         raise NotImplementedError
+
+    def another(self) -> Self:
+        """The same texts for another thread."""
+        made = copy.copy(self)
+        made._open = {}
+        return made
 
     def close(self) -> None:
         for file in self._open.values():
@@ -122,7 +129,6 @@ class Texts(StoredTexts):
                 f"the texts of {len(numbers)} documents were to be compared, {int(self._first[-1])} are there"
             )
         self._numbers = numbers
-        self._unpack = zstandard.ZstdDecompressor().decompress
 
     def array(self, numbers: NDArray[np.uint32]) -> pa.Array:
         """Held once, besides the one that is being read."""
@@ -139,7 +145,7 @@ class Texts(StoredTexts):
         path = self._paths[int(np.searchsorted(self._first, row, side="right")) - 1]
         packed = os.pread(self._file(path), int(self._sizes[row]), int(self._starts[row]))
         try:
-            return self._unpack(packed, max_output_size=_MAX_TEXT_BYTES)
+            return zstandard.ZstdDecompressor().decompress(packed, max_output_size=_MAX_TEXT_BYTES)
         except zstandard.ZstdError as exc:
             raise FormatError(f"{path}: damaged ({exc}); start over with fresh (--fresh)") from None
 

@@ -8,8 +8,11 @@ a giant component some that could go stay, but none goes that resembles nothing.
 
 from __future__ import annotations
 
+import copy
 from array import array
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -18,9 +21,11 @@ from numpy.typing import NDArray
 from tamis.dedup.texts import StoredTexts
 from tamis.kernels.buffers import StringBuffers, string_buffers
 from tamis.kernels.sketch.similarity import lead, similarities
+from tamis.memory.release import thread_stack
 
 MAX_LEADERS = 64
 _LOT_DOCUMENTS = 1 << 16  # of small components, compared together
+_LOT_BYTES = 16 << 20
 Array = NDArray[Any]
 
 
@@ -29,6 +34,18 @@ class Verifier:
         self.texts, self.threshold, self.room_bytes = texts, threshold, room_bytes
         self.how: dict[str, Any] = {"n": n, "unit": unit, "seed": seed}
         self.n_compared = self.n_capped = 0
+
+    @property
+    def lot_bytes(self) -> int:
+        return min(self.room_bytes, _LOT_BYTES)
+
+    def several(self, n: int) -> list[Verifier]:
+        """This one and others like it, one for each of `n` threads, in the room of this one."""
+        self.room_bytes //= n
+        made = [copy.copy(self) for _ in range(1, n)]
+        for one in made:
+            one.texts = self.texts.another()
+        return [self, *made]
 
     def verify(self, member: NDArray[np.uint32], length: NDArray[np.int64]) -> Iterator[tuple[int, int, float]]:
         """(document, the one it resembles, similarity) for those that go. `member`: one component, best first.
@@ -105,22 +122,41 @@ def _chunks(length: NDArray[np.int64], room_bytes: int) -> Iterator[tuple[int, i
 
 
 def verify_components(
-    verifier: Verifier,
+    verifiers: Sequence[Verifier],
     member: NDArray[np.uint32],
     root: NDArray[np.uint32],
     length: NDArray[np.int64],
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """(number, kept, similarity) over all components. `member` comes by root, and within one best first."""
+    """(number, kept, similarity) over all components. `member` comes by root, and within one best first.
+
+    Lots of components are compared by as many threads as there are verifiers (the kernels hold no lock); the result does not
+    depend on how many.
+    """
     if not len(root):
         return np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.float32)
     cuts = np.concatenate([[0], np.flatnonzero(root[1:] != root[:-1]) + 1, [len(root)]])
-    parts = []
-    for first, last in _lots(cuts, length, verifier.room_bytes):
+    free: SimpleQueue[Verifier] = SimpleQueue()
+    for verifier in verifiers:
+        free.put(verifier)
+
+    def verify(lot: tuple[int, int]) -> tuple[Array, Array, Array]:
+        first, last = lot
         a, b = int(cuts[first]), int(cuts[last])
-        if last == first + 1:
-            parts.append(_large(verifier, member[a:b], length[a:b]))
-        else:
-            parts.append(verifier.verify_lot(member[a:b], cuts[first : last + 1] - a))
+        verifier = free.get()
+        try:
+            if last == first + 1 and int(np.maximum(length[a:b], 0).sum()) > verifier.room_bytes:
+                return _large(verifier, member[a:b], length[a:b])
+            return verifier.verify_lot(member[a:b], cuts[first : last + 1] - a)
+        finally:
+            free.put(verifier)
+
+    lots = _lots(cuts, length, verifiers[0].lot_bytes)
+    if len(verifiers) == 1:
+        parts = [verify(lot) for lot in lots]
+    else:
+        thread_stack()
+        with ThreadPoolExecutor(len(verifiers), "verify") as pool:
+            parts = list(pool.map(verify, lots))
     gone, kept, similarity = (np.concatenate([p[k] for p in parts]) for k in range(3))
     return gone, kept, similarity
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tamis.backends.nursery import Nursery
 
 SOLVER_BASE_BYTES = 130_000_000  # Python, numpy, Arrow and numba before the first key
+_THREAD_BYTES = 64_000_000  # of the room, for each thread that compares texts
 _SOLVER_SHARE = 0.6  # of what is left then: the rest is for what the estimate does not see
 Progress = Callable[[dict[str, Any]], None]
 
@@ -340,11 +341,16 @@ class Workflow:
     def _solver_room(self) -> int:
         return solver_room(self._budget_bytes())
 
+    def _n_threads(self) -> int:
+        """Of the deciding process: as many as workers, each with room for the texts that it compares."""
+        n = int(self.settings.get("workers") or len(os.sched_getaffinity(0)))
+        return max(1, min(n, self._solver_room() // _THREAD_BYTES))
+
     def _solve(self, steps: list[str], **files: Any) -> None:
         task = {
             **self.passes.task, **files, "steps": steps, "paths": os.path.join(self.work, "paths.json"),
             "duplicates": self.duplicates, "older": self._told("older.json") or [], "room_bytes": self._solver_room(),
-            "budget_bytes": self._budget_bytes(),
+            "budget_bytes": self._budget_bytes(), "threads": self._n_threads(),
         }  # fmt: skip
         write_json(os.path.join(self.work, "task.json"), task)
         assert self._nursery is not None

@@ -7,14 +7,18 @@ become part of their callers' machine code and are never cached or called on the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 from numba import types
+from numba.core.registry import cpu_target
+from numba.core.runtime import rtsys
 
-from tamis.kernels.cache import cache_dir, group_of
+from tamis.kernels.cache import READY, cache_dir, group_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,6 +36,23 @@ _POLICY: dict[str, Any] = {"nogil": True, "boundscheck": False, "error_model": "
 uncached: list[str] = []  # kernels of this process whose machine code could not be kept
 settings: Any = numba.config
 _njit: Any = numba.njit
+
+
+@contextlib.contextmanager
+def _loading(ready: bool) -> Iterator[None]:
+    """While kernels are loaded and none is compiled, numba need not declare to itself all that it can compile: 0.1 s.
+
+    Where an entry is missing after all, compiling fails for want of declarations and is tried again with them (`_cached`).
+    """
+    context = cpu_target.target_context
+    if not ready or "refresh" in vars(context):
+        yield
+        return
+    context.refresh = functools.partial(rtsys.initialize, context)
+    try:
+        yield
+    finally:
+        del context.refresh
 
 
 def kernel(*signatures: Any) -> Callable[[F], F]:
@@ -56,7 +77,8 @@ def kernel(*signatures: Any) -> Callable[[F], F]:
 
 def _cached(function: F, signatures: list[Any], folder: Path) -> F:
     try:
-        return cast(F, _njit(signatures, cache=True, **_POLICY)(function))
+        with _loading((folder / READY).is_file()):
+            return cast(F, _njit(signatures, cache=True, **_POLICY)(function))
     except Exception:
         # A damaged entry fails in any way that unpickling can; remove it and compile again. A mistake in the kernel
         # itself fails the same way the second time.

@@ -65,11 +65,15 @@ def cache_dir(group: str = "") -> Path | None:
 
 
 def mark_ready(folder: Path) -> None:
-    """Write `READY` whole or not at all; several processes may do so at once."""
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".ready-")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(cache_key() + "\n")
-    os.replace(temporary, folder / READY)
+    write_atomically(folder / READY, (cache_key() + "\n").encode())
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Whole or not at all; several processes may do so at once."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    os.replace(temporary, path)
 
 
 @lru_cache(maxsize=16)

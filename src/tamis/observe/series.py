@@ -242,8 +242,11 @@ class Series:
         names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
         chosen = [c if c in known else "NULL" for c in names] + ([f"max({best})"] if best else [])
         rows = self._query(f"SELECT {', '.join(chosen)} FROM {table} {rest} LIMIT {max(1, int(n))}", values)
-        converters = [_CONVERT[str(f.type)] for f in fields(kind)]  # type: ignore[arg-type]
-        return [_row(kind, names, converters, row) for row in rows]
+        kinds = [str(f.type) for f in fields(kind)]  # type: ignore[arg-type]
+        converters = [_CONVERT[name] for name in kinds]
+        # Rows of whole numbers, as the map's thousand cells, need no conversion where the database holds what it should.
+        plain = (int,) * len(names) if set(kinds) == {"int"} else None
+        return [kind(*row) if plain == tuple(map(type, row)) else _row(kind, names, converters, row) for row in rows]
 
     def _moments(
         self, kind: type[Row], table: str, max_points: int, order: str, since: float | None = None

@@ -49,8 +49,9 @@ def test_a_few_bad_records_are_not_a_mark() -> None:
 
 def test_bounded_and_safe() -> None:
     assert map_picture([]) == ""
-    odd = cell_state("<x>", None, float("nan"), -3, float("inf"), "7", [])
+    odd = cell_state(("<x>", None, float("nan"), -3, float("inf"), "7", []))
     assert odd == CellState(0.0, 0.0)
+    assert cell_state((0, 1, 2, 3, -1, 0, 0)) == CellState(0, 1, 2, 3)
     drawn = map_picture([odd] * 5000)
     assert len(parsed(drawn).findall(".//rect")) == 20
     assert "no bytes" in drawn

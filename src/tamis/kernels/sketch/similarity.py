@@ -3,7 +3,8 @@
 The leader's distinct hashes are entries in the order of the text, with a table of open addressing to find them; members
 are streamed against them. Where a member repeats the leader, its next hash is the next entry, and nothing is searched.
 A hit marks its entry with the member's number, so that it counts once; what is not the leader's goes into a second
-table, which is emptied by that number too. With h hits, n entries and m others the similarity is h / (n + m).
+table, which is emptied by that number too. With h hits, n entries and m others the similarity is h / (n + m). Where only
+the verdict counts (`lead`), a member is left as soon as n / (n + m) is below the threshold: most share a band by chance.
 
 Memory: up to 80 bytes for each byte of the leader and 128 of the longest member, both counted up to `max_shingles`
 (14 MB by default), and 70 kB. Where a document has more distinct shingles, both sets are thinned by the same rule: only
@@ -24,7 +25,7 @@ from tamis.kernels._intrinsics import at, pointer, put
 from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, U64_IN, U64_OUT, helper, kernel
 from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.sketch._documents import Unit, check_number, scratch, shingling
-from tamis.kernels.sketch._shingles import CHUNK, DONE, SLACK, next_shingles, start
+from tamis.kernels.sketch._shingles import CHUNK, DONE, HASHES, SLACK, WORDS, next_shingles, start
 from tamis.kernels.text._blocks import ONE, ZERO
 from tamis.kernels.text._unicode import FLAGS, PAGE_OF, U16_IN
 
@@ -32,6 +33,7 @@ MAX_SHINGLES = 1 << 26
 F64_OUT = types.Array(types.float64, 1, "C")
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _LOW, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
+_KEPT = 1 << 18  # shingles of one group of documents that are kept: 2 MB
 
 
 @helper
@@ -112,11 +114,22 @@ def _enter(table, mask, number, n_most, n_others, hashes, end):
 
 
 @helper
-def _follow(source, size, starts, ends, order, n_order, way, n_most, work, hashes, tables, masks, number, out):
-    """Similarity of document order[0] and each of order[1:n_order], into `out`. The slots must be empty. The next number."""
+def _most_shingles(kind, n_bytes):
+    """What a document of so many bytes has at most: a word takes two of them."""
+    if kind == HASHES:
+        return n_bytes // 8
+    return n_bytes // 2 + 1 if kind == WORDS else n_bytes + 1
+
+
+@helper
+def _follow(source, size, starts, ends, order, n_order, way, n_most, work, hashes, tables, masks, number, threshold, out):
+    """Similarity of document order[0] and each of order[1:n_order], into `out`. The slots must be empty. The next number.
+
+    A member is left, with 0, once its others alone keep it below the threshold: at most all n entries can be hits.
+    """
     kind, n, power, seed, table, pages, flags = way
     entries, slots, others = tables
-    slot_mask, other_mask = masks
+    slot_mask, widest_mask = masks
     state = work[3]
     n_entries = np.int64(0)
     leader_top = top = _ALL
@@ -126,8 +139,16 @@ def _follow(source, size, starts, ends, order, n_order, way, n_most, work, hashe
         e = at(ends, document)
         entry = np.int64(-1)
         n_hits = n_others = np.int64(0)
+        n_enough = n_most  # others
+        if row > 0 and threshold > 0.0 and top == leader_top:
+            n_enough = min(n_most, np.int64(n_entries * (1.0 / threshold - 1.0) + 1.0))
+        # As large as this member needs: a small table stays in the nearest cache. What others left there has other numbers.
+        n_fit = min(_most_shingles(kind, e - at(starts, document)), n_enough + 1)
+        other_mask = np.int64(15)
+        while other_mask < 4 * n_fit and other_mask < widest_mask:
+            other_mask = 2 * other_mask + 1
         start(source, at(starts, document), e, kind, pages, flags, state)
-        while at(state, DONE) == ZERO and n_others <= n_most and n_entries <= n_most:
+        while at(state, DONE) == ZERO and n_others <= n_enough and n_entries <= n_most:
             end = next_shingles(source, size, e, kind, n, power, seed, table, pages, flags, work, hashes, 0)
             if top != _ALL:
                 end = _thin(hashes, end, top)
@@ -135,7 +156,7 @@ def _follow(source, size, starts, ends, order, n_order, way, n_most, work, hashe
                 n_entries = _learn(entries, n_entries, slots, slot_mask, n_most, hashes, end)
             else:
                 entry, n_hits, end = _compare(entries, n_entries, slots, slot_mask, number, entry, n_hits, hashes, end)
-                n_others = _enter(others, other_mask, number, n_most, n_others, hashes, end)
+                n_others = _enter(others, other_mask, number, n_enough, n_others, hashes, end)
         if n_entries > n_most:
             n_entries = np.int64(0)
             for slot in range(slot_mask + 1):
@@ -143,6 +164,10 @@ def _follow(source, size, starts, ends, order, n_order, way, n_most, work, hashe
             top >>= ONE
             continue
         number += ONE
+        if n_others > n_enough and n_enough < n_most:
+            put(out, row - 1, 0.0)
+            row += 1
+            continue
         if n_others > n_most:
             top >>= ONE
             continue
@@ -173,28 +198,57 @@ def _similarities(
         pointer(data), data.size, starts, ends, order, order.size,
         (kind, n, power, seed, pointer(table), pointer(pages), pointer(flags)), n_most,
         (pointer(pad), pointer(marks), pointer(units), pointer(state)), pointer(hashes),
-        (pointer(entries), pointer(slots), pointer(others)), (slots.size - 1, others.size // 2 - 1), ONE, out,
+        (pointer(entries), pointer(slots), pointer(others)), (slots.size - 1, others.size // 2 - 1), ONE, 0.0, out,
     )  # fmt: skip
+
+
+@helper
+def _hash_all(source, size, starts, ends, first, last, way, work, kept, n_kept, kept_starts, kept_ends):
+    """Shingles of documents [first, last) to `kept`, and where there (in bytes) each begins and ends; False where they may not fit."""
+    kind, n, power, seed, table, pages, flags = way
+    state = work[3]
+    total = np.int64(CHUNK + SLACK)  # what the last call may write beyond
+    for row in range(first, last):
+        total += _most_shingles(kind, at(ends, row) - at(starts, row))
+    if total > n_kept:
+        return False
+    k = np.int64(0)
+    for row in range(first, last):
+        e = at(ends, row)
+        put(kept_starts, row, 8 * k)
+        start(source, at(starts, row), e, kind, pages, flags, state)
+        while at(state, DONE) == ZERO:
+            k += next_shingles(source, size, e, kind, n, power, seed, table, pages, flags, work, kept, k)
+        put(kept_ends, row, 8 * k)
+    return True
 
 
 @kernel(
     types.void(
         *(U8_IN, I64_IN, I64_IN, I64_IN, *_WAY, types.int64, *_ROOM, F64_OUT),
         *(types.float64, types.int64, I64_OUT, I64_OUT, F64_OUT, I64_OUT),
+        *(U64_OUT, U8_IN, I64_OUT, I64_OUT),
     )
 )
 def _lead(
     data, starts, ends, cuts, kind, n, power, seed, table, pages, flags, n_most,
     pad, marks, units, state, hashes, entries, slots, others, out,
-    threshold, max_leaders, left, leader, similarity, totals,
+    threshold, max_leaders, left, leader, similarity, totals, kept, kept_bytes, kept_starts, kept_ends,
 ):  # fmt: skip
-    source, size = pointer(data), data.size
     way = (kind, n, power, seed, pointer(table), pointer(pages), pointer(flags))
+    kept_way = (np.int64(HASHES), n, power, seed, pointer(table), pointer(pages), pointer(flags))
     work = (pointer(pad), pointer(marks), pointer(units), pointer(state))
     hash_at, tables = pointer(hashes), (pointer(entries), pointer(slots), pointer(others))
     number = ONE
     n_compared = n_capped = np.int64(0)
     for group in range(cuts.size - 1):
+        # A document is compared with several others: where the shingles of all fit, they are made once.
+        source, size, begins, stops, how = pointer(data), data.size, starts, ends, way
+        if _hash_all(
+            source, size, starts, ends, at(cuts, group), at(cuts, group + 1), way, work,
+            pointer(kept), kept.size, kept_starts, kept_ends,
+        ):  # fmt: skip
+            source, size, begins, stops, how = pointer(kept_bytes), kept_bytes.size, kept_starts, kept_ends, kept_way
         n_left = np.int64(0)
         for row in range(at(cuts, group), at(cuts, group + 1)):
             put(left, n_left, row)
@@ -208,15 +262,16 @@ def _lead(
                 n_left = np.int64(0)
                 break
             # As large as this leader needs: clearing costs as much as it has shingles, not as much as the largest has.
-            n_slots = np.int64(1)
-            n_bytes = at(ends, head) - at(starts, head)
-            while n_slots < 4 * (n_bytes if n_bytes < n_most else n_most):
+            n_slots = np.int64(16)
+            n_fit = min(_most_shingles(how[0], at(stops, head) - at(begins, head)), n_most)
+            while n_slots < 2 * n_fit:
                 n_slots *= 2
             for slot in range(n_slots):
                 put(tables[1], slot, ZERO)
             masks = (n_slots - 1, others.size // 2 - 1)
             number = _follow(
-                source, size, starts, ends, left, n_left, way, n_most, work, hash_at, tables, masks, number, out
+                *(source, size, begins, stops, left, n_left, how, n_most, work, hash_at, tables, masks, number),
+                *(threshold, out),
             )
             n_compared += n_left - 1
             n_next = np.int64(0)
@@ -261,18 +316,22 @@ def lead(
     widest = int(np.diff(cuts).max(initial=0))
     leader, similarity = np.arange(parts.n_rows, dtype=np.int64), np.ones(parts.n_rows, np.float64)
     totals = np.zeros(2, np.int64)
+    kept = np.empty(_KEPT, np.uint64)
+    kept_bytes = kept.view(np.uint8)
+    kept_bytes.flags.writeable = False
     _lead(
         *(parts.data, starts, ends, cuts, plan.kind, plan.n, plan.power, plan.seed, plan.table, PAGE_OF, FLAGS),
         *(max_shingles, *scratch(plan.n), np.empty(CHUNK + SLACK, np.uint64), np.empty(2 * largest + 2, np.uint64)),
         *(np.empty(_slots(largest), np.uint64), np.zeros(2 * _slots(largest), np.uint64), np.empty(widest, np.float64)),
         *(threshold, max_leaders, np.empty(widest, np.int64), leader, similarity, totals),
+        *(kept, kept_bytes, np.empty(parts.n_rows, np.int64), np.empty(parts.n_rows, np.int64)),
     )
     return leader, similarity, int(totals[0]), int(totals[1])
 
 
 def _slots(n: int) -> int:
     """At most a quarter of the slots is taken: a search that fails is short."""
-    return 1 << (4 * n - 1).bit_length()
+    return max(16, 1 << (4 * n - 1).bit_length())
 
 
 def similarities(

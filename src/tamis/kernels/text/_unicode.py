@@ -2,14 +2,17 @@
 
 PAGE_OF[code point >> 8] is a page, FLAGS[page * 256 + (code point & 255)] the flags below: one byte per page number and
 two per entry of some 150 different pages, about 80 kB. The table is made at import from the `str` methods of the
-running Python (about 150 ms), so kernels and plain Python always agree, whatever Unicode version that Python has.
+running Python, so kernels and plain Python always agree, whatever Unicode version that Python has. That takes 150 ms, so it
+is kept beside the machine code, whose folder is one per version of Python.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
+import contextlib
 import re
+from pathlib import Path
 
 import numpy as np
 from numba import types
@@ -17,6 +20,7 @@ from numpy.typing import NDArray
 
 from tamis.kernels._intrinsics import at
 from tamis.kernels._jit import helper
+from tamis.kernels.cache import cache_dir, write_atomically
 
 SPACE, ALPHA, DECIMAL, DIGIT, NUMERIC, ALNUM = 1, 2, 4, 8, 16, 32
 UPPER, LOWER, BREAK = 64, 128, 256
@@ -99,7 +103,23 @@ def _mark(flags: NDArray[np.uint16], flag: int, found: bool | list[bool]) -> Non
     flags[np.broadcast_to(found, 256)] |= np.uint16(flag)
 
 
-PAGE_OF, FLAGS = build()
+def kept(folder: Path | None) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
+    """The table as it was built once; a folder that cannot be used costs time only."""
+    try:
+        data = (folder / "unicode").read_bytes() if folder is not None else b""
+    except OSError:
+        data = b""
+    page_of, flags = np.frombuffer(data[:0x1100], np.uint8), np.frombuffer(data[0x1100 : len(data) & ~1], np.uint16)
+    if page_of.size == 0x1100 and flags.size == 256 * (int(page_of.max()) + 1):
+        return page_of, flags
+    page_of, flags = build()
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            write_atomically(folder / "unicode", page_of.tobytes() + flags.tobytes())
+    return page_of, flags
+
+
+PAGE_OF, FLAGS = kept(cache_dir("text"))
 PAGE_OF.flags.writeable = False
 U16_IN = types.Array(types.uint16, 1, "C", readonly=True)
 

@@ -79,11 +79,8 @@ def gpus_of(run: Snapshot) -> str:
 
 
 def map_of(run: Snapshot) -> str:
-    cells = [
-        cell_state(c.first_byte, c.last_byte, c.waiting, c.running, c.committed, c.quarantined, c.split)
-        for c in run.cells
-    ]
-    return map_picture(cells)
+    parts = ((c.first_byte, c.last_byte, c.waiting, c.running, c.committed, c.quarantined, c.split) for c in run.cells)
+    return map_picture([cell_state(values) for values in parts])
 
 
 def funnel_of(run: Snapshot) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tamis.observe.pictures.svg import Key, coordinate, figure, number, text
 from tamis.sizes import format_size
@@ -28,9 +29,11 @@ class CellState:
     split: float = 0.0
 
 
-def cell_state(first_byte: object, last_byte: object, *bytes_in_states: object) -> CellState:
-    """From whatever a database holds."""
-    return CellState(number(first_byte), number(last_byte), *map(number, bytes_in_states))
+def cell_state(values: tuple[Any, ...]) -> CellState:
+    """From whatever a database holds: bounds, then bytes in the states. Whole numbers are as they should be."""
+    if set(map(type, values)) == {int} and min(values) >= 0:
+        return CellState(*values)
+    return CellState(*map(number, values))
 
 
 def state_of(cell: CellState) -> str:
