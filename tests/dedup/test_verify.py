@@ -74,7 +74,13 @@ def test_small_components_together_give_what_each_gives_alone(seed: int, monkeyp
     member = np.array(rng.sample(range(200), 200), np.uint32)
     length = np.array([len(texts[m]) for m in member], np.int64)
     outcomes = []
-    for room_bytes, per_lot, n in ((1 << 20, 1 << 16, 1), (40, 1 << 16, 1), (1 << 20, 7, 1), (1, 1, 1), (1 << 20, 7, 3)):
+    for room_bytes, per_lot, n in (
+        (1 << 20, 1 << 16, 1),
+        (40, 1 << 16, 1),
+        (1 << 20, 7, 1),
+        (1, 1, 1),
+        (1 << 20, 7, 3),
+    ):
         monkeypatch.setattr(verify, "_LOT_DOCUMENTS", per_lot)
         verifiers = Verifier(Texts(texts), 0.5, 1, "word", 1, room_bytes).several(n)  # type: ignore[arg-type]
         found = verify_components(verifiers, member, root, length)

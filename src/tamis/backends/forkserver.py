@@ -14,17 +14,17 @@ import os
 import socket
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from tamis.backends.forking import Forker, Requests, die_with_parent, enter, name_process, settle
+from tamis.backends.forking import Forker, Requests, die_with_parent, enter, leave, name_process, settle
 
 if TYPE_CHECKING:
     from tamis.engine.process import UnitRunner
 
 
-def main(fd: int, parent: int) -> int:
+def main(fd: int, parent: int) -> NoReturn:
     die_with_parent(parent)
-    return serve(socket.socket(fileno=fd))
+    leave(serve(socket.socket(fileno=fd)))
 
 
 def serve(sock: socket.socket) -> int:
@@ -65,4 +65,4 @@ def _work(fd: int, runner: Any) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -26,7 +26,7 @@ from tamis.kernels.cache import kernels_are_cached
 from tamis.memory import beside, meter
 from tamis.memory.release import hygiene_env
 
-_START = "import gc, sys; gc.disable(); sys.path.insert(0, sys.argv[3]); from tamis.backends.forkserver import main; sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))"
+_START = "import gc, sys; gc.disable(); sys.path.insert(0, sys.argv[3]); from tamis.backends.forkserver import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 _PSS_EVERY_S = 0.5
 _MAX_SERVER_STARTS = 20
 _LOG_BYTES = 64 << 20

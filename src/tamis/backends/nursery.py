@@ -16,15 +16,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from tamis.backends.forking import Forker, Requests, die_with_parent, enter, name_process, send_request, settle
+from tamis.backends.forking import Forker, Requests, die_with_parent, enter, leave, name_process, send_request, settle
 from tamis.engine.channel import Channel
 from tamis.errors import WorkerError
 from tamis.memory import meter
 from tamis.memory.release import hygiene_env
 
-_START = "import gc, sys; gc.disable(); sys.path.insert(0, sys.argv[3]); from tamis.backends.nursery import main; sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))"
+_START = "import gc, sys; gc.disable(); sys.path.insert(0, sys.argv[3]); from tamis.backends.nursery import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 _MAX_STARTS = 20
 _CALLS = {"solver": "tamis.dedup.solver"}  # what may be called in a child: `main(arguments)` of these modules
 
@@ -186,7 +186,7 @@ class Nursery:
 
 
 # -- the process itself ---------------------------------------------------------------------------------------------------
-def main(fd: int, parent: int) -> int:
+def main(fd: int, parent: int) -> NoReturn:
     name_process("tamis-nursery")
     die_with_parent(parent)
     requests = Requests(socket.socket(fileno=fd))
@@ -198,7 +198,7 @@ def main(fd: int, parent: int) -> int:
     for name in hello["modules"]:
         importlib.import_module(name)
     requests.send({"type": "up", **settle()})
-    return Forker(requests, _become).serve()
+    leave(Forker(requests, _become).serve())
 
 
 def _become(message: dict[str, Any], fd: int) -> int:

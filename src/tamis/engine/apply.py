@@ -16,7 +16,7 @@ from tamis.engine.rejections import Rejections
 from tamis.errors import PipelineError
 from tamis.formats.tables import TableBlock
 from tamis.kernels import hash128
-from tamis.memory import meter
+from tamis.memory import meter, spare
 from tamis.memory.release import PeakWatch
 from tamis.stages.base import DropNote, ProcessingStage
 from tamis.tasks import DocumentBatch, Task, adopt
@@ -55,7 +55,7 @@ class Uses:
     def __init__(self) -> None:
         self.rows: list[list[Any]] = []
         seen = meter.statm()
-        self._floor_bytes = 0 if seen is None else seen.resident_bytes
+        self._floor_bytes = 0 if seen is None else seen.resident_bytes - spare.held_bytes()
         self._in_bytes: int | None = None
 
     def begin(self, tasks: Sequence[Task[Any]]) -> None:

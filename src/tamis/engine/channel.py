@@ -6,6 +6,7 @@ Never pickle: a worker runs the user's code, and what it sends is data.
 from __future__ import annotations
 
 import json
+import select
 import socket
 import struct
 from typing import Any
@@ -34,6 +35,10 @@ class Channel:
             self.closed = True
             return False
         return True
+
+    def wait(self, seconds: float) -> bool:
+        """Whether something has arrived, waiting for it so long."""
+        return bool(self._buffer) or bool(select.select([self.sock], [], [], seconds)[0])
 
     def receive(self) -> dict[str, Any] | None:
         """Block for the next message; None when the other side is gone."""

@@ -16,27 +16,37 @@ from tamis.engine.channel import Channel
 from tamis.engine.probing import PythonProbe
 from tamis.engine.process import UnitRunner
 from tamis.engine.units import Unit
-from tamis.memory import meter
+from tamis.memory import meter, spare
 from tamis.memory.attribution import counts
 from tamis.memory.release import PeakWatch, release
 
 EXIT_AFTER_MEMORY_FAILURE = 77
+_IDLE_S = 0.05
 
 
 def work(channel: Channel, runner: UnitRunner) -> int:
     """Run until told to stop, or until the supervisor is gone. Returns the exit status."""
+    spare.activate()
     channel.send({"type": "ready", "pid": os.getpid(), **_vitals()})
-    while (message := channel.receive()) is not None:
+    while (message := _next(channel)) is not None:
         kind = message["type"]
         if kind == "exit":
             runner.teardown()
             return 0
         if kind == "trim":
+            spare.drop()
             release()
             channel.send({"type": "trimmed", **_vitals()})
         elif kind == "assign" and _one_unit(channel, runner, message):
             return EXIT_AFTER_MEMORY_FAILURE
     return 0
+
+
+def _next(channel: Channel) -> dict[str, Any] | None:
+    """The next message. Who has to wait for it gives back the buffers kept for it."""
+    if spare.held_bytes() and not channel.wait(_IDLE_S):
+        spare.drop()
+    return channel.receive()
 
 
 def _one_unit(channel: Channel, runner: UnitRunner, message: dict[str, Any]) -> bool:
@@ -55,7 +65,7 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: dict[str, Any]) -> 
 
     probe = PythonProbe(runner.job.stages) if unit.extra.get("probe") else None  # this worker is under suspicion
     watch = PeakWatch().start()
-    floor = watch.peak_bytes
+    floor = watch.peak_bytes - spare.held_bytes()
     cpu = time.process_time()
     report = runner.run(unit, fence, say, wait)
     report["peak_bytes"] = max(0, watch.stop() - floor)
@@ -75,8 +85,9 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: dict[str, Any]) -> 
 
 def _vitals() -> dict[str, int]:
     status = meter.status() or {}
+    kept = spare.held_bytes()
     return {
-        "floor_bytes": status.get("RssAnon", 0),
-        "data_bytes": status.get("VmData", 0),
+        "floor_bytes": max(0, status.get("RssAnon", 0) - kept),
+        "data_bytes": max(0, status.get("VmData", 0) - kept),
         **counts().to_dict(),
     }

@@ -13,6 +13,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from tamis.memory import spare
+
 _STEP = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 
@@ -57,7 +59,7 @@ def read_range(file: BinaryIO, start: int, end: int, max_record_bytes: int, at_f
             if first >= end:
                 return RangeBytes(np.empty(0, np.uint8), end)
     # Room for the end of the record that crosses the end of the range: without it, one short tail would copy the whole range.
-    room = np.empty(min(end - first + _STEP, size - first), np.uint8)
+    room = spare.take("block", min(end - first + _STEP, size - first))
     file.seek(first)
     n = _read_into(file, room[: end - first])
     data = room[:n]

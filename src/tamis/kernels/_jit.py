@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 import numba
 from numba import types
 from numba.core.registry import cpu_target
-from numba.core.runtime import rtsys
+from numba.core.runtime.nrt import rtsys
 
 from tamis.kernels.cache import READY, cache_dir, group_of
 

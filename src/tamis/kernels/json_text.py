@@ -27,6 +27,7 @@ from tamis.kernels._intrinsics import (
 from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, helper, kernel
 from tamis.kernels._json_escape import read_escape, write_utf8
 from tamis.kernels._json_grammar import ALL, ESCAPED, ONE, STRING, ZERO
+from tamis.memory import spare
 
 SLACK_BYTES = 64  # whole blocks are stored, so the last one may reach beyond the end of the text
 
@@ -91,11 +92,13 @@ def unescape(
         raise ValueError(
             f"unescape: the value of row {row} ({val_start[row]}, {val_len[row]} bytes) is outside the {buf.size} bytes given"
         )
-    data = np.empty(int(val_len.sum(where=is_text)) + SLACK_BYTES, np.uint8)
+    data = spare.take("text", int(val_len.sum(where=is_text)) + SLACK_BYTES)
     offsets, validity = np.empty(kinds.size + 1, np.int64), np.empty(kinds.size, np.bool_)
     n_bytes = int(
         _unescape_kernel(at_least_a_block(buf), kinds, val_start, val_len, offsets, data, validity.view(np.uint8))
     )
+    if data.base is not None:
+        return offsets, data[:n_bytes], validity
     data.resize(n_bytes, refcheck=False)
     return offsets, data, validity
 

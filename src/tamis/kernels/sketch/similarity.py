@@ -122,7 +122,9 @@ def _most_shingles(kind, n_bytes):
 
 
 @helper
-def _follow(source, size, starts, ends, order, n_order, way, n_most, work, hashes, tables, masks, number, threshold, out):
+def _follow(
+    source, size, starts, ends, order, n_order, way, n_most, work, hashes, tables, masks, number, threshold, out
+):
     """Similarity of document order[0] and each of order[1:n_order], into `out`. The slots must be empty. The next number.
 
     A member is left, with 0, once its others alone keep it below the threshold: at most all n entries can be hits.

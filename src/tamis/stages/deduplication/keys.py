@@ -82,11 +82,14 @@ def sorted_keys(keys: Words, has_key: Words) -> tuple[Words, Words]:
     """(key, row) ascending by key, then by row; documents without a key at the end as NO_ROW."""
     import numpy as np
 
-    rows = np.flatnonzero(has_key)
-    order = np.argsort(keys[rows], kind="stable")
+    from tamis.dedup.sorting import sort_pairs
+
+    rows = np.flatnonzero(has_key).astype(np.uint32)
+    mine = keys[rows]
+    sort_pairs(mine, rows)
     out_keys = np.full(len(keys), np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64)
     out_rows = np.full(len(keys), NO_ROW, np.uint32)
-    out_keys[: len(rows)], out_rows[: len(rows)] = keys[rows][order], rows[order]
+    out_keys[: len(rows)], out_rows[: len(rows)] = mine, rows
     return out_keys, out_rows
 
 
