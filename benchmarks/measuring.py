@@ -22,7 +22,11 @@ TAMIS = str(Path(sys.executable).with_name("tamis"))  # the command of the envir
 def measure(
     command: list[str], timeout_s: float = 900, env: dict[str, str] | None = None, pss_interval_s: float = 0.1
 ) -> dict[str, Any]:
-    """wall_s, cpu_s, peak_pss_mb, rc, and the last line the command printed as JSON under "said"."""
+    """wall_s, cpu_s, peak_pss_mb, rc, and the last line the command printed as JSON under "said".
+
+    Modules are compiled once, as where they are installed, whatever the environment says.
+    """
+    env = {k: v for k, v in (os.environ if env is None else env).items() if k != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.NamedTemporaryFile() as log:
         if TOOL.exists():
             tool = [

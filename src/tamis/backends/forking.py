@@ -190,8 +190,11 @@ def enter(sys_path: list[str], folder: str, log: str) -> None:
     os.close(out)
 
 
-def settle() -> dict[str, int]:
-    """After loading, before the first fork: nothing is collected any more, and pages needed once are given back."""
+def settle(drop_pages: bool = True) -> dict[str, int]:
+    """After loading, before the first fork: nothing is collected any more, and pages needed once are given back.
+
+    Not again in a fork of a process that did: looking for them takes 60 ms.
+    """
     import gc
 
     from tamis.memory import meter
@@ -200,7 +203,8 @@ def settle() -> dict[str, int]:
     gc.collect()
     gc.freeze()
     gc.enable()  # it was off while loading: what is being loaded stays
-    drop_clean_pages()
+    if drop_pages:
+        drop_clean_pages()
     status = meter.status() or {}
     return {
         "anon_bytes": status.get("RssAnon", 0), "data_bytes": status.get("VmData", 0), "pss_bytes": meter.pss() or 0,

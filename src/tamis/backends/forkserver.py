@@ -27,13 +27,13 @@ def main(fd: int, parent: int) -> NoReturn:
     leave(serve(socket.socket(fileno=fd)))
 
 
-def serve(sock: socket.socket) -> int:
-    """Load the job that comes over the socket, then fork workers for it."""
+def serve(sock: socket.socket, loaded: bool = False) -> int:
+    """Load the job that comes over the socket, then fork workers for it. `loaded`: the libraries are there and warm."""
     name_process("tamis-server")
     requests = Requests(sock)
     try:
-        runner = _load(requests)
-        facts = settle()
+        runner = _load(requests, loaded)
+        facts = settle(drop_pages=not loaded)
     except BaseException as exc:
         requests.send(
             {"type": "error", "error": f"{type(exc).__name__}: {exc}", "trace": traceback.format_exc()[-4000:]}
@@ -43,13 +43,13 @@ def serve(sock: socket.socket) -> int:
     return Forker(requests, lambda _, fd: _work(fd, runner)).serve()
 
 
-def _load(requests: Requests) -> UnitRunner:
+def _load(requests: Requests, loaded: bool) -> UnitRunner:
     hello = requests.take_message()
     payload = requests.take(hello["payload_bytes"])
     enter(hello["sys_path"], hello["cwd"], hello["log"])
     from tamis.backends.preload import load
 
-    return load(payload, hello["place"])
+    return load(payload, hello["place"], loaded)
 
 
 def _work(fd: int, runner: Any) -> int:

@@ -95,7 +95,7 @@ class ForkCrew:
         source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         with open(self._log, "ab") as log:
             server = subprocess.Popen(
-                [sys.executable, "-c", _START, str(theirs.fileno()), str(os.getpid()), source],
+                [sys.executable, "-P", "-c", _START, str(theirs.fileno()), str(os.getpid()), source],
                 pass_fds=[theirs.fileno()], env=hygiene_env(os.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip

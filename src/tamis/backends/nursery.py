@@ -29,6 +29,33 @@ _MAX_STARTS = 20
 _CALLS = {"solver": "tamis.dedup.solver"}  # what may be called in a child: `main(arguments)` of these modules
 
 
+_LIBRARIES = ("numpy", "pyarrow.compute", "pyarrow.parquet", "numba")
+_prepared: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
+
+
+def prepare() -> None:
+    """Start the process of the nursery to come: it loads what every one needs, and waits to be told the rest.
+
+    For commands, which know only after reading their arguments what is to be done. It ends with this process, used or not.
+    """
+    if not _prepared:
+        with contextlib.suppress(OSError):
+            _prepared.append(_launch(subprocess.DEVNULL, "early"))
+
+
+def _launch(log: int, how: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    with theirs:
+        # -P: a file named like a module in the current folder must not be run.
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _START, str(theirs.fileno()), str(os.getpid()), source, how],
+            pass_fds=[theirs.fileno()], env=hygiene_env(os.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    return process, ours
+
+
 class Child:
     """A process forked by the nursery, to whoever asked for it: like subprocess.Popen, as far as that is needed."""
 
@@ -133,15 +160,11 @@ class Nursery:
             raise WorkerError(f"the process that forks the others died {_MAX_STARTS} times; see {self._log}")
         self.close()
         self._is_up = False
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        with open(self._log, "ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, str(theirs.fileno()), str(os.getpid()), source],
-                pass_fds=[theirs.fileno()], env=hygiene_env(os.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
-        theirs.close()
+        if _prepared:
+            self._process, ours = _prepared.pop()
+        else:
+            with open(self._log, "ab") as log:
+                self._process, ours = _launch(log.fileno(), "")
         self._channel = Channel(ours)
         self._channel.send(
             {
@@ -190,6 +213,10 @@ def main(fd: int, parent: int) -> NoReturn:
     name_process("tamis-nursery")
     die_with_parent(parent)
     requests = Requests(socket.socket(fileno=fd))
+    if sys.argv[4] == "early":
+        for name in _LIBRARIES:
+            with contextlib.suppress(Exception):  # it is imported again below, where its complaint goes to a log
+                importlib.import_module(name)
     hello = requests.take_message()
     enter(hello["sys_path"], hello["cwd"], hello["log"])
     from tamis.backends.preload import load_libraries
@@ -205,7 +232,7 @@ def _become(message: dict[str, Any], fd: int) -> int:
     if message["do"] == "serve":
         from tamis.backends.forkserver import serve
 
-        return serve(socket.socket(fileno=fd))
+        return serve(socket.socket(fileno=fd), loaded=True)
     name_process(f"tamis-{message['name']}")
     os.dup2(fd, 1)
     os.close(fd)

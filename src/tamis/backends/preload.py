@@ -23,20 +23,21 @@ from tamis.kernels.compile import import_all
 from tamis.tasks import DocumentBatch
 
 
-def load_libraries(groups: Iterable[str]) -> None:
-    """Everything that does not depend on the stages of a job."""
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
-    _leave_pandas_out()
-    _warm_up()
+def load_libraries(groups: Iterable[str], warm: bool = False) -> None:
+    """Everything that does not depend on the stages of a job. `warm`: only the kernels are asked for."""
+    if not warm:
+        pa.set_cpu_count(1)
+        pa.set_io_thread_count(1)
+        _leave_pandas_out()
+        _warm_up()
     for group in groups:
         import_all(group)
 
 
-def load(payload: bytes, place: dict[str, Any]) -> UnitRunner:
+def load(payload: bytes, place: dict[str, Any], warm: bool = False) -> UnitRunner:
     """The runner for a job. `payload` comes from the supervisor over a private socket, never from a file."""
     job: Job = pickle.loads(payload)
-    load_libraries(job.kernel_groups())
+    load_libraries(job.kernel_groups(), warm)
     for stage in job.stages:
         stage.setup_on_node(None, None)
     return UnitRunner(job, Workplace.from_dict(place["workplace"], expected_inputs(place["plan"])))

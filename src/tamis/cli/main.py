@@ -101,7 +101,7 @@ def _options(
 
 
 def main() -> None:
-    """The entry point of the console script."""
+    """Run the command that sys.argv names."""
     try:
         app()
     except KeyboardInterrupt:  # before or after a command: while typer starts, or while output is flushed

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -48,10 +49,13 @@ def _listen(
 ) -> tuple[dict[str, Any], int]:
     """Its messages, until it has closed its output; the last one, and the largest sum of PSS seen."""
     told: dict[str, Any] = {}
-    peak, buffer = 0, b""
+    peak, measured_s, buffer = 0, 0.0, b""
     while True:
         ready, _, _ = select.select([read], [], [], _MEASURE_S)
-        peak = max(peak, (meter.pss() or 0) + (meter.pss(process.pid) or 0) + nursery.pss_bytes)
+        # Not with every message: the process cannot map memory while its pages are counted.
+        if time.monotonic() - measured_s >= _MEASURE_S:
+            peak = max(peak, (meter.pss() or 0) + (meter.pss(process.pid) or 0) + nursery.pss_bytes)
+            measured_s = time.monotonic()
         if not ready:
             continue
         data = os.read(read, 1 << 16)

@@ -1,0 +1,109 @@
+"""The console script: a process is started before the arguments are read, used by the command, and gone with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from command import SRC
+
+from tamis.cli.start import needs_workers
+
+
+def started(tmp_path: Path, *args: str) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": str(SRC), "TAMIS_TEST_MARK": str(tmp_path)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tamis.cli.start", *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+    )
+
+
+def marked(tmp_path: Path) -> list[str]:
+    """Processes that descend from what this test started."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TAMIS_TEST_MARK") == str(tmp_path):
+                found.append(process.name())
+        except psutil.Error:
+            pass
+    return found
+
+
+def gone(tmp_path: Path) -> bool:
+    deadline = time.monotonic() + 20
+    while marked(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not marked(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("args", "wanted"),
+    [
+        (["dedup", "fuzzy", "in", "out"], True),
+        (["dedup", "exact", "in", "out", "--memory", "1GB"], True),
+        (["dedup", "fuzzy", "--help"], False),
+        (["dedup", "exact", "in", "out", "--help"], False),
+        (["dedup", "index-list", "in", "out"], False),
+        (["run", "a", "b", "c"], False),
+        ([], False),
+    ],
+)
+def test_which_commands(args: list[str], wanted: bool) -> None:
+    assert needs_workers(args) is wanted
+
+
+def test_the_process_is_the_one_that_the_command_uses(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    lines = [json.dumps({"text": f"document {i % 50}"}) for i in range(100)]
+    (tmp_path / "in/a.jsonl").write_text("\n".join(lines) + "\n")
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "numba.py").write_text("raise SystemExit('a file of the current folder was run')")
+    env = {**os.environ, "PYTHONPATH": str(SRC), "TAMIS_TEST_MARK": str(tmp_path)}
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "tamis.cli.start",
+        "dedup",
+        "exact",
+        str(tmp_path / "in"),
+        str(tmp_path / "out"),
+    ]
+    with subprocess.Popen(
+        [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=folder
+    ) as run:
+        nurseries: set[int] = set()
+        while run.poll() is None:
+            try:
+                nurseries |= {p.pid for p in psutil.Process(run.pid).children() if p.name() == "tamis-nursery"}
+            except psutil.Error:
+                pass
+            time.sleep(0.01)
+        assert run.stdout is not None
+        assert run.stderr is not None
+        assert run.returncode == 0, run.stderr.read()
+        assert json.loads(run.stdout.read())["n_duplicates"] == 50
+    assert len(nurseries) == 1
+    assert gone(tmp_path)
+
+
+def test_a_command_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
+    with started(
+        tmp_path, "dedup", "exact", str(tmp_path / "absent"), str(tmp_path / "out"), "--no-such-option"
+    ) as run:
+        _, error = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert "no-such-option" in error
+    assert gone(tmp_path)
+    assert not (tmp_path / "out").exists()
