@@ -243,6 +243,14 @@ def test_a_limit_that_is_no_number_is_refused() -> None:
         NumbersFilter("15%")  # type: ignore[arg-type]
 
 
+def test_limits_between_which_nothing_is() -> None:
+    with pytest.raises(
+        UsageError, match=r"WordCountFilter: min_words=100 is above max_words=50: no document would stay"
+    ):
+        WordCountFilter(min_words=100, max_words=50)
+    assert WordCountFilter(min_words=50, max_words=50).keep_document(50)
+
+
 def test_a_rule_from_statistics_needs_no_code() -> None:
     one = StatisticFilter("few digits", "digits", "chars", maximum=0.25, when_nothing=-1.0)
     assert (one.name, one.score_document("a1b2"), one.score_document(""), one.thresholds()) == (

@@ -120,6 +120,13 @@ class BoundedFilter(DocumentFilter):
         for parameter, value in self._limits().items():
             if not is_number(value):
                 raise UsageError(f"{type(self).__name__}: {parameter} must be a number, got {value!r}")
+        low, high = (
+            (name, getattr(self, name)) if name is not None else None for name in (self.at_least, self.at_most)
+        )
+        if low is not None and high is not None and low[1] > high[1]:
+            raise UsageError(
+                f"{type(self).__name__}: {low[0]}={low[1]} is above {high[0]}={high[1]}: no document would stay"
+            )
 
     def _limits(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in (self.at_least, self.at_most) if name is not None}

@@ -14,6 +14,8 @@ class LineRemover(DocumentModifier):
     def __init__(self, patterns: Sequence[str]) -> None:
         if isinstance(patterns, str) or not all(isinstance(p, str) for p in patterns):
             raise UsageError(f"LineRemover(patterns=...): expected a list of strings, got {patterns!r}")
+        if broken := [p for p in patterns if "\n" in p]:
+            raise UsageError(f"LineRemover(patterns=...): {broken[0]!r} holds a line feed, so no line can equal it")
         self.patterns = list(patterns)
         self._lines = frozenset(patterns)
 
