@@ -15,8 +15,8 @@ from tamis.engine.ledger import StageBook
 from tamis.engine.rejections import Rejections
 from tamis.errors import PipelineError
 from tamis.formats.tables import TableBlock
-from tamis.kernels import hash128
-from tamis.memory import meter, spare
+from tamis.kernels import hash128, spare
+from tamis.memory import meter
 from tamis.memory.release import PeakWatch
 from tamis.stages.base import DropNote, ProcessingStage
 from tamis.tasks import DocumentBatch, Task, adopt

@@ -16,7 +16,8 @@ from tamis.engine.channel import Channel
 from tamis.engine.probing import PythonProbe
 from tamis.engine.process import UnitRunner
 from tamis.engine.units import Unit
-from tamis.memory import meter, spare
+from tamis.kernels import spare
+from tamis.memory import meter
 from tamis.memory.attribution import counts
 from tamis.memory.release import PeakWatch, release
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tamis.memory import spare
+from tamis.kernels import spare
 
 _STEP = 1 << 20
 _BOM = b"\xef\xbb\xbf"

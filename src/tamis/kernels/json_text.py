@@ -13,6 +13,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from tamis.kernels import spare
 from tamis.kernels._intrinsics import (
     at,
     copy_block,
@@ -27,7 +28,6 @@ from tamis.kernels._intrinsics import (
 from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, helper, kernel
 from tamis.kernels._json_escape import read_escape, write_utf8
 from tamis.kernels._json_grammar import ALL, ESCAPED, ONE, STRING, ZERO
-from tamis.memory import spare
 
 SLACK_BYTES = 64  # whole blocks are stored, so the last one may reach beyond the end of the text
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tamis.memory import spare
+from tamis.kernels import spare
 
 MB = 1 << 20
 
