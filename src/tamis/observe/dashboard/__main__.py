@@ -7,6 +7,7 @@ starts it has opened the socket already, and told its user where; otherwise the 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import socket
 import sys
@@ -27,6 +28,9 @@ def main() -> int:
     parser.add_argument("--open", action="store_true")
     asked = parser.parse_args()
 
+    if asked.parent:
+        with contextlib.suppress(OSError):
+            os.nice(10)  # beside a run: it takes what the workers leave
     # http.client, which http.server imports, would load the TLS library (4 MB) for clients that are not used here.
     sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
     from tamis.observe.dashboard.listening import listen
