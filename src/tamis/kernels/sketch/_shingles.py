@@ -19,7 +19,7 @@ from tamis.kernels._intrinsics import at, load_u64, lowest_bit, mask_ge, put
 from tamis.kernels._jit import helper
 from tamis.kernels.text._blocks import ONE, ZERO, word_changes
 from tamis.kernels.text._unicode import decode, first_word_byte
-from tamis.kernels.text._words import read_word
+from tamis.kernels.text._words import hash_word
 
 CHARS, WORDS, HASHES = 0, 1, 2  # what a document consists of; HASHES: 8 bytes each, finished shingle hashes
 MAX_N = 1024
@@ -166,8 +166,7 @@ def _word_units(source, size, e, pad, pages, flags, marks, state, units, m):
         put(state, DONE, ONE)
     for k in range(n_marks // 2):
         begin = at(marks, 2 * k)
-        h, _, _ = read_word(source, size, begin, at(marks, 2 * k + 1) - begin)
-        put(units, m, h)
+        put(units, m, hash_word(source, size, begin, at(marks, 2 * k + 1) - begin))
         m += 1
     put(state, PLACE, np.uint64(p))
     put(state, INSIDE, inside)
