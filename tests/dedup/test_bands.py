@@ -32,13 +32,13 @@ NOTHING: list[Any] = []
 
 
 def clusters(
-    folder: Path, room_bytes: int, passes: list[list[int]], equal: list[Any] = NOTHING
+    folder: Path, room_bytes: int, passes: list[list[int]], equal: list[Any] = NOTHING, threads: int = 1
 ) -> list[tuple[int, int]]:
     folder.mkdir()
     for bands in passes:
         linked = Linked(str(folder), 8, room_bytes)
         linked.begin()
-        linked.add_bands(Keys(BANDS), bands, equal, None)  # type: ignore[arg-type]
+        linked.add_bands(Keys(BANDS), bands, equal, None, threads)  # type: ignore[arg-type]
         linked.save()
     linked = Linked(str(folder), 8, room_bytes)
     linked.begin()
@@ -47,9 +47,10 @@ def clusters(
 
 @pytest.mark.parametrize("room_bytes", [10_000, 70])  # 70: the parents of 8 documents are too large, edges go to a file
 @pytest.mark.parametrize("passes", [[[1, 2]], [[1], [2]]])
-def test_components(tmp_path: Path, room_bytes: int, passes: list[list[int]]) -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+def test_components(tmp_path: Path, room_bytes: int, passes: list[list[int]], threads: int) -> None:
     assert Linked(str(tmp_path), 8, room_bytes).spills == (room_bytes == 70)
-    found = clusters(tmp_path / "work", room_bytes, passes)
+    found = clusters(tmp_path / "work", room_bytes, passes, threads=threads)
     assert found == [(0, 0), (0, 1), (0, 2), (0, 3), (4, 4), (4, 7)]
 
 

@@ -20,6 +20,10 @@ class Texts:
     def another(self) -> Texts:
         return self
 
+    def lot(self, numbers: Sequence[int]) -> tuple[pa.Array, np.ndarray]:  # type: ignore[type-arg]
+        """Backwards, as if the last were read first."""
+        return self.array(numbers[::-1]), np.arange(len(numbers))[::-1].copy()
+
     def array(self, numbers: Sequence[int]) -> pa.Array:
         self.most_bytes = max(self.most_bytes, sum(len(self.texts[n]) for n in numbers))
         return pa.array([self.texts[n] for n in numbers], pa.large_string())

@@ -7,8 +7,10 @@ equal documents one is linked: the others go where it goes.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from tamis.dedup.sorting import runs, sort_pairs
 from tamis.errors import BudgetError
 from tamis.kernels.sketch.components import link, roots
 from tamis.kernels.sketch.sorting import star_edges
+from tamis.memory.release import thread_stack
 
 HEAVY_BUCKET = 100_000
 _PARENTS_SHARE = 0.4  # of the room: above it edges are written to a file
@@ -67,23 +70,35 @@ class Linked:
 
     # -- linking --------------------------------------------------------------------------------------------------------
     def add_bands(
-        self, records: Records, bands: list[int], equal: Iterable[Numbers], progress: Progress | None
+        self, records: Records, bands: list[int], equal: Iterable[Numbers], progress: Progress | None, threads: int = 1
     ) -> None:
-        """Link documents that share a key in these bands (numbers of key columns); those in `equal` are left out."""
+        """Link documents that share a key in these bands (numbers of key columns); those in `equal` are left out.
+
+        Several threads read and sort where all bands fit together; they are linked in the same order.
+        """
         is_equal = np.zeros(-(-self.n_documents // 8), np.uint8)
         for numbers in equal:
             np.bitwise_or.at(is_equal, numbers >> 3, np.uint8(1) << (numbers & 7).astype(np.uint8))
         held = is_equal.nbytes + (self.parents.nbytes if self.parents is not None else 0)
         room = max(self.room_bytes - held, self.room_bytes // 8)
         steps = [(band, part) for band in bands for part in parts_of(len(records) * BYTES_PER_KEY, room)]
-        for i, (band, part) in enumerate(steps):
-            keys, numbers = records.keys(band, part)
+
+        def sorted_keys(step: tuple[int, tuple[int, int]]) -> tuple[Array, Array]:
+            keys, numbers = records.keys(*step)
             left = (is_equal[numbers >> 3] >> (numbers & 7).astype(np.uint8)) & 1 == 0
             keys, numbers = keys[left], numbers[left]
             sort_pairs(keys, numbers)
-            self._add_sorted(keys, numbers)
-            if progress is not None:
-                progress((i + 1) / len(steps))
+            return keys, numbers
+
+        with contextlib.ExitStack() as scope:
+            found: Iterator[tuple[Array, Array]] = map(sorted_keys, steps)
+            if threads > 1 and len(steps) * len(records) * BYTES_PER_KEY <= room:
+                thread_stack()
+                found = scope.enter_context(ThreadPoolExecutor(threads)).map(sorted_keys, steps)
+            for i, (keys, numbers) in enumerate(found):
+                self._add_sorted(keys, numbers)
+                if progress is not None:
+                    progress((i + 1) / len(steps))
 
     def _add_sorted(self, keys: Array, numbers: Array) -> None:
         starts, ends = runs(keys)

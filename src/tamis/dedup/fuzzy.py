@@ -24,7 +24,7 @@ BYTES_PER_CANDIDATE = 200  # while a slice of the components is looked up and or
 Say = Any
 
 
-def link_pass(folder: str, records: Records, bands: list[int], room_bytes: int, say: Say) -> None:
+def link_pass(folder: str, records: Records, bands: list[int], room_bytes: int, say: Say, threads: int = 1) -> None:
     """Link the bands of one pass; with the first pass equal documents are found, too."""
     marker = os.path.join(folder, "equal.done")
     first = not os.path.exists(marker)
@@ -34,7 +34,7 @@ def link_pass(folder: str, records: Records, bands: list[int], room_bytes: int, 
         open(marker, "wb").close()
     linked = Linked(folder, len(records), room_bytes)
     linked.begin()
-    linked.add_bands(records, bands, equal.numbers(), say("shared bands"))
+    linked.add_bands(records, bands, equal.numbers(), say("shared bands"), threads)
     linked.save()
 
 

@@ -42,7 +42,9 @@ def solve(folder: str) -> None:
         elif step == "link":
             from tamis.dedup.fuzzy import link_pass
 
-            link_pass(folder, open_records(task, "linked"), task["bands"], room, _say)
+            link_pass(
+                folder, open_records(task, "linked"), task["bands"], room, _say, max(1, int(task.get("threads", 1)))
+            )
         elif step == "candidates":
             from tamis.dedup.fuzzy import find_candidates
 

@@ -23,7 +23,7 @@ from tamis.tasks import DocumentBatch
 
 _MAX_TEXT_BYTES = 1 << 32
 _STEP = 1 << 14
-_LOT_BYTES = 8 << 20  # of records that are parsed at once
+_LOT_BYTES = 12 << 20  # of records that are parsed at once
 
 
 class StoredTexts:
@@ -35,6 +35,10 @@ class StoredTexts:
     def array(self, numbers: NDArray[np.uint32]) -> pa.Array:
         """Texts of several documents, in this order, as one Arrow array without nulls."""
         raise NotImplementedError
+
+    def lot(self, numbers: NDArray[np.uint32]) -> tuple[pa.Array, NDArray[np.int64]]:
+        """The same in the order in which they are read, and where in it each of `numbers` is: nothing is moved."""
+        return self.array(numbers), np.arange(len(numbers))
 
     def another(self) -> Self:
         """The same texts for another thread."""
@@ -65,6 +69,10 @@ class InputTexts(StoredTexts):
         self._file_of, self._offset = (np.load(os.path.join(places, f"{n}.npy")) for n in ("file", "offset"))
 
     def array(self, numbers: NDArray[np.uint32]) -> pa.Array:
+        texts, places = self.lot(numbers)
+        return texts.take(pa.array(places))
+
+    def lot(self, numbers: NDArray[np.uint32]) -> tuple[pa.Array, NDArray[np.int64]]:
         rows = np.searchsorted(self._numbers, numbers)
         order = np.argsort(rows, kind="stable")  # in the order of the input
         texts: list[pa.Array] = []
@@ -80,8 +88,7 @@ class InputTexts(StoredTexts):
         texts.append(self._parsed(lines))
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        whole = texts[0] if len(texts) == 1 else pa.concat_arrays(texts)
-        return whole.take(pa.array(back))
+        return (texts[0] if len(texts) == 1 else pa.concat_arrays(texts)), back
 
     def _parsed(self, lines: list[bytes]) -> pa.Array:
         """The texts of records, as the first pass saw them."""

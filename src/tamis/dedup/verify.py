@@ -25,7 +25,7 @@ from tamis.memory.release import thread_stack
 
 MAX_LEADERS = 64
 _LOT_DOCUMENTS = 1 << 16  # of small components, compared together
-_LOT_BYTES = 16 << 20
+_LOT_BYTES = 8 << 20
 Array = NDArray[Any]
 
 
@@ -98,8 +98,10 @@ class Verifier:
 
     def verify_lot(self, member: Array, cuts: Array) -> tuple[Array, Array, Array]:
         """(number, kept, similarity) of several components whose texts fit together: member[cuts[i]:cuts[i + 1]] each."""
-        parts = string_buffers(self.texts.array(member))
-        leader, similarity, n_compared, n_capped = lead(parts, cuts, self.threshold, MAX_LEADERS, **self.how)
+        texts, places = self.texts.lot(member)
+        leader, similarity, n_compared, n_capped = lead(
+            string_buffers(texts), cuts, self.threshold, MAX_LEADERS, order=places, **self.how
+        )
         self.n_compared += n_compared
         self.n_capped += n_capped
         gone = np.flatnonzero(leader != np.arange(len(member)))

@@ -300,9 +300,10 @@ def lead(
     n: int,
     unit: Unit,
     seed: int,
+    order: NDArray[np.int64] | None = None,
     max_shingles: int = 1 << 17,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], int, int]:
-    """In each group of documents cuts[i]:cuts[i + 1], who stays, and for whom the others go.
+    """In each group of documents cuts[i]:cuts[i + 1], who stays, and for whom the others go. `order`: where each document is.
 
     The first document leads; those whose similarity with it reaches the threshold follow it; the first of the rest leads
     next, up to `max_leaders` times. Returns, by document: the one it follows (itself where it stays), the similarity
@@ -314,6 +315,10 @@ def lead(
     if cuts.size < 1 or cuts[0] != 0 or cuts[-1] != parts.n_rows or bool((np.diff(cuts) < 0).any()):
         raise UsageError(f"lead: cuts must ascend from 0 to {parts.n_rows}")
     starts, ends = parts.spans()
+    if order is not None:
+        if not np.array_equal(np.sort(order), np.arange(parts.n_rows)):
+            raise UsageError(f"lead: order must name each of the {parts.n_rows} documents once")
+        starts, ends = starts[order], ends[order]
     largest = min(int((ends - starts).max(initial=0)), max_shingles)
     widest = int(np.diff(cuts).max(initial=0))
     leader, similarity = np.arange(parts.n_rows, dtype=np.int64), np.ones(parts.n_rows, np.float64)
