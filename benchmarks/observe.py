@@ -83,9 +83,9 @@ def job(source: Path, *more: str, pss_interval_s: float = 0.1) -> tuple[dict[str
 
 def cost(quick: bool) -> None:
     """The same run without a dashboard and with one that a page is open on, in turn. Medians: single runs differ by a tenth."""
-    source = data.many(10)
+    source = data.many(10 if quick else 30)
     plain, watched, monitor, own, pss, answers = [], [], [], [], 0, 0
-    n_rounds = 3 if quick else 11
+    n_rounds = 3 if quick else 5
     for i in range(n_rounds):
         for dashboard in (False, True) if i % 2 else (True, False):
             if not dashboard:

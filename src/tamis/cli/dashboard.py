@@ -18,7 +18,7 @@ import typer
 from tamis.errors import UsageError
 
 PORT = 8787
-RESERVED_BYTES = 32_000_000  # of the budget, for the dashboard of a run; it uses about 20 MB
+RESERVED_BYTES = 24_000_000  # of the budget, for the dashboard of a run; it uses about 20 MB
 _END_S = 5.0
 
 

@@ -1,7 +1,7 @@
 """The newest state of the page, made when somebody asks and at most as often as it is cheap.
 
-A page that is open must not slow the run down: looks take at most 0.6 % of the cores (17 ms each, so every 1.4 s with two cores
-and every 0.9 s with four; the first look, which loads this and that, does not count), nothing is read while the files stay as
+A page that is open must not slow the run down: looks take at most 0.4 % of the cores (17 ms each, so every 2 s with two cores
+and every 0.9 s from five on; the first look, which loads this and that, does not count), nothing is read while the files stay as
 they are, and what several pages ask for is made once.
 """
 
@@ -19,7 +19,7 @@ from tamis.observe.passes import Place, find_place
 from tamis.observe.snapshot import STALE_S, Wanted, read_snapshot
 
 INTERVAL_S = 0.9
-SHARE = 0.006  # of the cores of this machine
+SHARE = 0.004  # of the cores of this machine
 MAX_WAIT_S = 5.0
 RANGES: dict[str, float | None] = {"all": None, "600": 600.0, "60": 60.0}
 _FILES = ("run.sqlite", "manifest.json", "settings.json", "prediction.json")
