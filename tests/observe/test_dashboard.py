@@ -246,9 +246,12 @@ def test_pages_see_the_end(tmp_path: Path) -> None:
         first = json.loads(found.get("/fragments").body)
         (tmp_path / "manifest.json").write_text('{"status": "finished", "exit_code": 0}')
         found.process.send_signal(signal.SIGTERM)
-        last = json.loads(found.get(f"/fragments?seen={first['version']}").body)
-        assert last["ended"] is True
-        assert "finished" in last["fragments"]["head"]
+        seen, shown, ended = first["version"], dict(first["fragments"]), False
+        while not ended:  # what is asked before the signal has arrived is answered as ever
+            last = json.loads(found.get(f"/fragments?seen={seen}&wait=1").body)
+            seen, ended = last["version"], last["ended"]
+            shown |= last["fragments"]
+        assert "finished" in shown["head"]
         assert found.process.wait(30) == 0
 
 
@@ -261,22 +264,20 @@ def test_a_waiting_page_is_answered_when_something_changes_and_at_the_end(tmp_pa
         def ask() -> None:
             answers.append(json.loads(found.get(f"/fragments?seen={seen}&wait=1").body))
 
-        for text in ('{"status": "interrupted", "exit_code": 130}', '{"status": "finished", "exit_code": 0}'):
+        for news in ("changed", "ended"):
             page = threading.Thread(target=ask)
             page.start()
             page.join(1.5)
             assert page.is_alive()  # nothing has changed
-            (tmp_path / "manifest.json").write_text(text)
-            if "finished" in text:
+            if news == "changed":
+                (tmp_path / "manifest.json").write_text('{"status": "interrupted", "exit_code": 130}')
+            else:
                 found.process.send_signal(signal.SIGTERM)
             page.join(8)
             assert not page.is_alive()
             seen = answers[-1]["version"]
         assert [a["ended"] for a in answers] == [False, True]
-        assert ["interrupted" in answers[0]["fragments"]["head"], "finished" in answers[1]["fragments"]["head"]] == [
-            True,
-            True,
-        ]
+        assert "interrupted" in answers[0]["fragments"]["head"]
         assert found.process.wait(30) == 0
 
 
