@@ -94,5 +94,14 @@ def test_small_components_together_give_what_each_gives_alone(seed: int, monkeyp
     assert len(outcomes[0][0]) > 20
 
 
+def test_components_too_large_for_one_thread_come_one_after_the_other_in_the_room_of_all() -> None:
+    texts = [f"{'word ' * 40}{k}" for k in range(8)]
+    verifiers = Verifier(Texts(texts), 0.1, 1, "word", 1, 900).several(3)  # type: ignore[arg-type]
+    member, root = np.arange(8, dtype=np.uint32), np.repeat(np.arange(4, dtype=np.uint32), 2)
+    found = verify_components(verifiers, member, root, np.array([len(t) for t in texts], np.int64))
+    assert found[0].tolist() == [1, 3, 5, 7]
+    assert [v.n_compared for v in verifiers] == [4, 0, 0]
+
+
 def test_nothing_to_verify() -> None:
     assert run([])[0] == []

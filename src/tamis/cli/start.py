@@ -22,7 +22,7 @@ def needs_workers(arguments: list[str]) -> bool:
     >>> needs_workers(["dedup", "fuzzy", "in", "out"]), needs_workers(["dedup", "fuzzy", "--help"]), needs_workers(["run"])
     (True, False, False)
     """
-    return len(arguments) > 3 and arguments[0] == "dedup" and arguments[1] in _WORKING and not {"--help"} & {*arguments}
+    return len(arguments) > 3 and arguments[0] == "dedup" and arguments[1] in _WORKING and "--help" not in arguments
 
 
 if __name__ == "__main__":

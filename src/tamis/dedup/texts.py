@@ -136,6 +136,12 @@ class Texts(StoredTexts):
                 f"the texts of {len(numbers)} documents were to be compared, {int(self._first[-1])} are there"
             )
         self._numbers = numbers
+        self._unpack = zstandard.ZstdDecompressor().decompress
+
+    def another(self) -> Self:
+        made = super().another()
+        made._unpack = zstandard.ZstdDecompressor().decompress  # one cannot be used by two threads at once
+        return made
 
     def array(self, numbers: NDArray[np.uint32]) -> pa.Array:
         """Held once, besides the one that is being read."""
@@ -152,7 +158,7 @@ class Texts(StoredTexts):
         path = self._paths[int(np.searchsorted(self._first, row, side="right")) - 1]
         packed = os.pread(self._file(path), int(self._sizes[row]), int(self._starts[row]))
         try:
-            return zstandard.ZstdDecompressor().decompress(packed, max_output_size=_MAX_TEXT_BYTES)
+            return self._unpack(packed, max_output_size=_MAX_TEXT_BYTES)
         except zstandard.ZstdError as exc:
             raise FormatError(f"{path}: damaged ({exc}); start over with fresh (--fresh)") from None
 

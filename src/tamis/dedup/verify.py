@@ -47,16 +47,18 @@ class Verifier:
             one.texts = self.texts.another()
         return [self, *made]
 
-    def verify(self, member: NDArray[np.uint32], length: NDArray[np.int64]) -> Iterator[tuple[int, int, float]]:
+    def verify(
+        self, member: NDArray[np.uint32], length: NDArray[np.int64], room_bytes: int
+    ) -> Iterator[tuple[int, int, float]]:
         """(document, the one it resembles, similarity) for those that go. `member`: one component, best first.
 
         Texts of at most twice `room_bytes` are held (and never less than two documents): a chunk of members, and beside it the
         leaders before it, a lot of them at a time.
         """
         leaders: list[int] = []  # positions in `member`
-        for first, last in _chunks(length, self.room_bytes):
+        for first, last in _chunks(length, room_bytes):
             left = np.arange(first, last)
-            for a, b in _chunks(length[leaders], self.room_bytes):
+            for a, b in _chunks(length[leaders], room_bytes):
                 left = yield from self._compared(member, leaders[a:b], left)
             left = yield from self._among(member, leaders, left)
             self.n_capped += len(left)
@@ -132,7 +134,8 @@ def verify_components(
     """(number, kept, similarity) over all components. `member` comes by root, and within one best first.
 
     Lots of components are compared by as many threads as there are verifiers (the kernels hold no lock); the result does not
-    depend on how many.
+    depend on how many. A component that is too large for one of them comes after, alone, in the room of all: two documents of
+    it are held in any case.
     """
     if not len(root):
         return np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.float32)
@@ -141,32 +144,39 @@ def verify_components(
     for verifier in verifiers:
         free.put(verifier)
 
-    def verify(lot: tuple[int, int]) -> tuple[Array, Array, Array]:
+    def verify(lot: tuple[int, int]) -> tuple[Array, Array, Array] | None:
         first, last = lot
         a, b = int(cuts[first]), int(cuts[last])
         verifier = free.get()
         try:
             if last == first + 1 and int(np.maximum(length[a:b], 0).sum()) > verifier.room_bytes:
-                return _large(verifier, member[a:b], length[a:b])
+                return None
             return verifier.verify_lot(member[a:b], cuts[first : last + 1] - a)
         finally:
             free.put(verifier)
 
-    lots = _lots(cuts, length, verifiers[0].lot_bytes)
+    lots = list(_lots(cuts, length, verifiers[0].lot_bytes))
     if len(verifiers) == 1:
-        parts = [verify(lot) for lot in lots]
+        found = [verify(lot) for lot in lots]
     else:
         thread_stack()
         with ThreadPoolExecutor(len(verifiers), "verify") as pool:
-            parts = list(pool.map(verify, lots))
+            found = list(pool.map(verify, lots))
+    room_bytes = verifiers[0].room_bytes * len(verifiers)
+    parts = [
+        part
+        if part is not None
+        else _large(verifiers[0], member[cuts[i] : cuts[j]], length[cuts[i] : cuts[j]], room_bytes)
+        for part, (i, j) in zip(found, lots, strict=True)
+    ]
     gone, kept, similarity = (np.concatenate([p[k] for p in parts]) for k in range(3))
     return gone, kept, similarity
 
 
-def _large(verifier: Verifier, member: Array, length: Array) -> tuple[Array, Array, Array]:
+def _large(verifier: Verifier, member: Array, length: Array, room_bytes: int) -> tuple[Array, Array, Array]:
     """One component that may not fit, a chunk at a time."""
     gone, kept, similarity = array("I"), array("I"), array("f")  # 12 bytes per duplicate
-    for number, stays, alike in verifier.verify(member, length):
+    for number, stays, alike in verifier.verify(member, length, room_bytes):
         gone.append(number)
         kept.append(stays)
         similarity.append(alike)
