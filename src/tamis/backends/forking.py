@@ -15,10 +15,13 @@ import select
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
+
+from tamis.memory.release import hygiene_env
 
 _PR_SET_PDEATHSIG = 1
 _HEAD = struct.Struct("<I")
@@ -169,6 +172,26 @@ class Forker:
         self._requests.sock.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
+
+
+def launch(module: str, log: int, *more: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start `main(descriptor, parent, *more)` of a module in a fresh interpreter: the process, and our end of its socket.
+
+    Without the collector, which `settle` turns on again, and with -P: a file named like a module in the current folder must not be run.
+    """
+    code = (
+        "import gc, sys; gc.disable(); sys.path.insert(0, sys.argv[3]); "
+        f"from {module} import main; main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[4:])"
+    )
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", code, str(theirs.fileno()), str(os.getpid()), source, *more],
+            pass_fds=[theirs.fileno()], env=hygiene_env(os.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    return process, ours
 
 
 def leave(status: int) -> NoReturn:

@@ -12,7 +12,6 @@ import contextlib
 import faulthandler
 import os
 import socket
-import sys
 import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -62,7 +61,3 @@ def _work(fd: int, runner: Any) -> int:
     from tamis.engine.worker import work
 
     return work(Channel(socket.socket(fileno=fd)), runner)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.backends.base import BaseExecutor
-from tamis.backends.forking import send_request
+from tamis.backends.forking import launch, send_request
 from tamis.backends.inprocess import InlineCrew
 from tamis.backends.nursery import Child, Nursery
 from tamis.engine.channel import Channel
@@ -26,7 +26,6 @@ from tamis.kernels.cache import kernels_are_cached
 from tamis.memory import beside, meter
 from tamis.memory.release import hygiene_env
 
-_START = "import gc, sys; gc.disable(); sys.path.insert(0, sys.argv[3]); from tamis.backends.forkserver import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 _PSS_EVERY_S = 0.5
 _MAX_SERVER_STARTS = 20
 _LOG_BYTES = 64 << 20
@@ -91,15 +90,8 @@ class ForkCrew:
         self._selector.register(ours, selectors.EVENT_READ, self._channel)
 
     def _start_server(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         with open(self._log, "ab") as log:
-            server = subprocess.Popen(
-                [sys.executable, "-P", "-c", _START, str(theirs.fileno()), str(os.getpid()), source],
-                pass_fds=[theirs.fileno()], env=hygiene_env(os.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
-        theirs.close()
+            server, ours = launch("tamis.backends.forkserver", log.fileno())
         return ours, server
 
     def _refuse(self, answer: dict[str, Any] | None) -> None:

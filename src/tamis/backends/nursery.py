@@ -18,13 +18,21 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from tamis.backends.forking import Forker, Requests, die_with_parent, enter, leave, name_process, send_request, settle
+from tamis.backends.forking import (
+    Forker,
+    Requests,
+    die_with_parent,
+    enter,
+    launch,
+    leave,
+    name_process,
+    send_request,
+    settle,
+)
 from tamis.engine.channel import Channel
 from tamis.errors import WorkerError
 from tamis.memory import meter
-from tamis.memory.release import hygiene_env
 
-_START = "import gc, sys; gc.disable(); sys.path.insert(0, sys.argv[3]); from tamis.backends.nursery import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 _MAX_STARTS = 20
 _CALLS = {"solver": "tamis.dedup.solver"}  # what may be called in a child: `main(arguments)` of these modules
 
@@ -40,20 +48,7 @@ def prepare() -> None:
     """
     if not _prepared:
         with contextlib.suppress(OSError):
-            _prepared.append(_launch(subprocess.DEVNULL, "early"))
-
-
-def _launch(log: int, how: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    with theirs:
-        # -P: a file named like a module in the current folder must not be run.
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _START, str(theirs.fileno()), str(os.getpid()), source, how],
-            pass_fds=[theirs.fileno()], env=hygiene_env(os.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            start_new_session=True,
-        )  # fmt: skip
-    return process, ours
+            _prepared.append(launch(__name__, subprocess.DEVNULL, "early"))
 
 
 class Child:
@@ -164,7 +159,7 @@ class Nursery:
             self._process, ours = _prepared.pop()
         else:
             with open(self._log, "ab") as log:
-                self._process, ours = _launch(log.fileno(), "")
+                self._process, ours = launch(__name__, log.fileno())
         self._channel = Channel(ours)
         self._channel.send(
             {
@@ -209,11 +204,11 @@ class Nursery:
 
 
 # -- the process itself ---------------------------------------------------------------------------------------------------
-def main(fd: int, parent: int) -> NoReturn:
+def main(fd: int, parent: int, how: str = "") -> NoReturn:
     name_process("tamis-nursery")
     die_with_parent(parent)
     requests = Requests(socket.socket(fileno=fd))
-    if sys.argv[4] == "early":
+    if how == "early":
         for name in _LIBRARIES:
             with contextlib.suppress(Exception):  # it is imported again below, where its complaint goes to a log
                 importlib.import_module(name)
