@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
+from tamis.engine import reading
 from tamis.errors import ConservationError, Incomplete, RunConflict, UsageError
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 
@@ -52,6 +53,37 @@ def test_what_stays_is_what_a_set_keeps(tmp_path: Path) -> None:
     assert [d["id"] for d in read(tmp_path / "out")] == list(first.values())
     assert (result.n_documents, result.n_duplicates) == (500, 500 - len(first))
     assert not (tmp_path / "out" / "_tamis" / "dedup").exists()
+
+
+def test_long_records_are_copied_unread_and_others_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the first pass told of all records of a file, the last one takes them from there; the output is the same."""
+    docs = [{**d, "rest": "x" * 2000} for d in documents(400)]
+    source = write(tmp_path / "in", docs, n_files=4)
+    paths = sorted(source.iterdir())
+    paths[1].write_bytes(paths[1].read_bytes().replace(b"\n", b"\r\n"))
+    paths[2].write_bytes(paths[2].read_bytes().replace(b"\n", b"\n\n", 7))
+    (source / "4.jsonl.gz").write_bytes(gzip.compress(paths[3].read_bytes()))
+    paths[3].write_bytes(paths[3].read_bytes().rstrip(b"\n"))
+    taken: list[tuple[str, bool]] = []
+    take = reading._take_known
+
+    def watched(pieces: Any, limits: Any, contents: Any) -> bool:
+        done = take(pieces, limits, contents)
+        if limits.known is not None:
+            taken.extend((Path(piece.path).name, done) for piece in pieces)
+        return done
+
+    monkeypatch.setattr(reading, "_take_known", watched)
+    first: dict[str, str] = {}
+    for path in sorted(source.iterdir()):
+        text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        for line in text.splitlines():
+            if line:
+                first.setdefault(json.loads(line)["text"], json.loads(line)["id"])
+    result = run(source, tmp_path / "out", input_blocksize="250KB")
+    assert [d["id"] for d in read(tmp_path / "out")] == list(first.values())
+    assert result.n_duplicates == 500 - len(first)
+    assert dict(taken) == {f"{i}.jsonl": i == 0 for i in range(4)} | {"4.jsonl.gz": False}
 
 
 def test_every_duplicate_names_the_one_that_stays(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What a deduplication will take, before it starts: documents, scratch, memory, passes. Pure arithmetic over a small sample.
 
-Formulas. Scratch of the keys: 56 bytes per document (place, hash, length, rank, and the sorted hash 12) and 12 per band. Memory while
+Formulas. Scratch of the keys: 76 bytes per document (place, hash, length, rank, the sorted hash 12, and of its
+record length and hash 20) and 12 per band. Memory while
 deciding: 4 bytes per document for the union-find, and the keys of one part of one band. The original keeps whole sketches on GPUs:
 8 bytes x hashes x documents x bands_per_iteration / bands; it is shown beside for comparison.
 """
@@ -14,7 +15,7 @@ from typing import Any
 
 from tamis.errors import BudgetError
 
-META_BYTES = 56  # per document and pass; a later pass has only the place (12)
+META_BYTES = 76  # per document and pass; a later pass has only the place (12)
 KEY_BYTES = 12
 # In memory, while the keys of one part are sorted: a key and a number (12), the room to sort them (20), and ...
 BYTES_PER_HASH = 120  # ... what is gathered where all are duplicates (groups.py)
@@ -84,7 +85,7 @@ def choose_bands(n_documents: int, bands: int, free_bytes: int) -> int:
     """All bands in one pass over the input, or as many as half of the free disk can hold.
 
     >>> choose_bands(1_000_000, 20, 10_000_000_000), choose_bands(100_000_000, 20, 20_000_000_000)
-    (20, 3)
+    (20, 2)
     """
     if not bands:
         return 0

@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tamis.errors import FormatError, UsageError
+from tamis.formats import known
 from tamis.stages.deduplication.keys import NO_ROW
 
 Array = NDArray[Any]
@@ -73,6 +74,10 @@ class Records:
         except (pa.ArrowInvalid, KeyError, OSError) as exc:
             raise FormatError(f"{path}: not a record file of a deduplication: {exc}") from None
         return found
+
+    def write_known(self, folder: str) -> None:
+        """Where the columns lie that tell a later pass of the records, so that it need not look for them (formats/known.py)."""
+        known.write_index(folder, [known.Run(run.path, run.first, run.n_rows, run.offsets) for run in self._runs])
 
     def __len__(self) -> int:
         return self.n_documents

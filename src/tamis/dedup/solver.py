@@ -84,6 +84,8 @@ def _conclude(folder: str, task: dict[str, Any], records: Records, found: Decisi
         write_json(os.path.join(folder, "all_paths.json"), named)
     else:
         write_tables(found, records, removal, task["duplicates"], paths)
+    new = records.new if isinstance(records, JoinedRecords) else records
+    new.write_known(os.path.join(folder, "known"))
     write_json(os.path.join(folder, "summary.json"), summarize(records, found, len(paths)) | facts)
 
 

@@ -387,6 +387,8 @@ class Workflow:
         )
         source: Any = self.passes.source()
         source.checked = bool(self._told("checked.json"))
+        known = os.path.join(self.work, "known")
+        source.known = known if os.path.isdir(known) else None
         pipeline = Pipeline(f"{self.passes.name}: removal", stages=[source, remove, self.passes.writer()])
         self._check_inputs(pipeline)
         return self._execute(pipeline, "removal")

@@ -65,7 +65,7 @@ def _write_jsonl(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, 
             ledger.content.add(batch.num_items, hash128.sum128(*written.hashes))
             _count_lengths(ledger, written.lengths)
             for piece in written.pieces:
-                out.write(memoryview(piece))  # type: ignore[arg-type]
+                out.write(piece)
     extension = spec.extension if spec.format == "jsonl" else "jsonl"
     return {"extension": extension}
 

@@ -30,6 +30,7 @@ from tamis.engine.units import Kind, Mode, Unit
 from tamis.errors import FormatError, PipelineError
 from tamis.formats.faults import is_memory_failure
 from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.known import KnownRecords
 from tamis.kernels import hash128
 from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
 
@@ -42,6 +43,7 @@ class UnitRunner:
     def __init__(self, job: Job, place: Workplace) -> None:
         self.job, self.place = job, place
         self._ready: set[int] = set()
+        self._known: KnownRecords | None = None
 
     def run(self, unit: Unit, fence: int, say: Say, wait: Callable[[], int]) -> dict[str, Any]:
         """The report on a unit: type "done", "too_large" or "failed"."""
@@ -159,8 +161,13 @@ class UnitRunner:
         if kind is Kind.FILES:
             covered = [(p.file, 0, p.end, True) for p in unit.pieces]
             return [FileGroupTask(self.job.name, [p.path for p in unit.pieces])], Contents(covered=covered)
-        checked = self.job.reader is not None and self.job.reader.checked
-        limits = Limits(self.place.max_record_bytes, unit.block_bytes, self.place.expected, self._columns(), checked)
+        reader = self.job.reader
+        checked = reader is not None and reader.checked
+        if checked and self._known is None and reader is not None and reader.known is not None:
+            self._known = KnownRecords(reader.known)
+        limits = Limits(
+            self.place.max_record_bytes, unit.block_bytes, self.place.expected, self._columns(), checked, self._known
+        )
         contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=bool(unit.extra.get("describe")))
         ledger.read_bytes = contents.decoded_bytes
         ledger.n_blank_lines = contents.n_blank
@@ -173,7 +180,6 @@ class UnitRunner:
         for batch in contents.batches:
             binning.count(binning.lengths(batch), ledger.lengths.setdefault("in", Histogram()))
         self._account_bad(contents.bad, unit.step, ledger, quarantine)
-        reader = self.job.reader
         if reader is not None and reader.fields is not None:
             contents.batches = [b.select(list(reader.fields)) for b in contents.batches]
         return list(contents.batches), contents

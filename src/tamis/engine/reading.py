@@ -21,7 +21,9 @@ from tamis.errors import FormatError
 from tamis.formats import parquet
 from tamis.formats.compression import StreamFault, StreamReader, codec_of
 from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.known import Found, KnownRecords
 from tamis.formats.ranges import read_range
+from tamis.formats.stretches import Stretch, Stretches
 from tamis.formats.tables import TableBlock
 from tamis.formats.utf8 import bad_text_rows
 from tamis.tasks import DocumentBatch
@@ -63,13 +65,14 @@ class Limits:
     expected: dict[str, tuple[int, int]] = field(default_factory=dict)  # path -> (size, mtime_ns) when planned
     columns: tuple[str, ...] | None = None  # of Parquet files: only these are read
     checked: bool = False  # an earlier pass over these files found every record of JSONL to be valid
+    known: KnownRecords | None = None  # ... and told where they lie
 
 
 def read_pieces(pieces: list[Piece], keys: list[str], limits: Limits, describe: bool = False) -> Contents:
     contents = Contents()
     if pieces[0].kind in (Kind.ROWS, Kind.ROW_BLOCK):
         _read_tables(pieces, limits, contents, describe)
-    else:
+    elif not _take_known(pieces, limits, contents):
         _read_jsonl(pieces, keys, limits, contents)
     return contents
 
@@ -94,6 +97,44 @@ def open_input(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | N
 
 
 # -- JSONL --------------------------------------------------------------------------------------------------------------
+def _take_known(pieces: list[Piece], limits: Limits, contents: Contents) -> bool:
+    """The records as an earlier pass found them, unread. False, and nothing done, where it cannot tell all of them."""
+    if limits.known is None or any(p.kind is not Kind.BYTES or p.path not in limits.expected for p in pieces):
+        return False
+    found: list[Found] = []
+    parts: list[Stretch] = []
+    shift, total = [], 0
+    for piece in pieces:
+        planned = limits.expected[piece.path]
+        file = open_input(piece, limits, Contents())
+        if file is None:
+            return False
+        file.close()
+        records = limits.known.find(piece.file, piece.start, piece.end, planned[0])
+        if records is None:
+            return False
+        part = Stretch(piece.path, int(records.start[0]), int(records.end[-1]) + 1, planned)
+        shift.append(total - part.start)
+        total += part.end - part.start
+        found.append(records)
+        parts.append(part)
+    start = np.concatenate([f.start + s for f, s in zip(found, shift, strict=True)])
+    end = np.concatenate([f.end + s for f, s in zip(found, shift, strict=True)])
+    largest = int((end - start).max())
+    if largest > limits.max_record_bytes:
+        return False
+    contents.largest_record, contents.decoded_bytes = largest, total
+    hi, lo = (np.concatenate([f.identity[i] for f in found]) for i in (0, 1))
+    block = JsonlBlock.known(Stretches(parts), start, end, (hi, lo))
+    files = np.concatenate([np.full(len(f.start), p.file, np.int32) for p, f in zip(pieces, found, strict=True)])
+    block.places = (files, np.concatenate([f.start for f in found]))
+    contents.covered += [(p.file, p.start, p.end, False) for p in pieces]
+    contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
+    if len(pieces) == 1 and block.n_rows > 1:
+        contents.cut = int(block.places[1][block.n_rows // 2])
+    return True
+
+
 def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: Contents) -> None:
     parts: list[tuple[Piece, np.ndarray[Any, Any], int]] = []  # piece, bytes, place of the first byte
     for piece in pieces:
@@ -149,6 +190,7 @@ def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
         part = np.searchsorted(at, starts, side="right") - 1
         shift = np.array(places, np.int64) - at
         block.places = (np.array([p.file for p, _, _ in parts], np.int32)[part], starts + shift[part])
+        block.is_open = all(p.kind is Kind.BYTES for p, _, _ in parts)
         contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
     everything = np.sort(np.concatenate([starts, [s for s, _, _ in block.bad]])) if block.bad else starts
     if len(parts) == 1 and len(everything) > 1:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ class Encoded:
 class Written:
     """Lines of JSONL as pieces to be written one after the other; of every line its hash and its bytes without the line feed."""
 
-    pieces: list[Array]
+    pieces: Iterable[Array | memoryview]
     hashes: tuple[Array, Array]
     lengths: Array
 
@@ -56,9 +57,12 @@ def written_lines(batch: DocumentBatch) -> Written:
     """What `encode_jsonl` gives, but that long runs of records that nobody changed are pieces of the input block: not copied."""
     origin, rows = batch._origin, batch._rows
     if isinstance(origin, JsonlBlock) and rows is not None and _is_untouched(batch, rows):
-        hashes, runs = _known(origin, rows), _runs(origin, rows)
+        hashes, lengths = _known(origin, rows), origin.end[rows] - origin.start[rows]
+        if hashes is not None and origin.lying is not None and not origin.is_read and _ascending(rows):
+            return Written(origin.lying.windows(_stretches(origin, rows)), hashes, lengths)
+        runs = _runs(origin, rows)
         if hashes is not None and runs is not None:
-            return Written([origin.buf[a:b] for a, b in runs], hashes, origin.end[rows] - origin.start[rows])
+            return Written([origin.buf[a:b] for a, b in runs], hashes, lengths)
     encoded = encode_jsonl(batch)
     return Written([encoded.data], encoded.content_hash(), np.diff(encoded.offsets) - 1)
 
@@ -75,11 +79,20 @@ def _runs(origin: JsonlBlock, rows: Array) -> list[tuple[int, int]] | None:
     start, end = origin.start[rows], origin.end[rows]
     if not len(rows) or int(end.max()) >= len(origin.buf) or not bool((origin.buf[end] == 10).all()):
         return None
+    runs = _stretches(origin, rows)
+    return None if len(runs) > 1 + int((end - start).sum()) // _RUN_BYTES else runs
+
+
+def _stretches(origin: JsonlBlock, rows: Array) -> list[tuple[int, int]]:
+    """Records that follow each other, together, each with the one byte behind it."""
+    start, end = origin.start[rows], origin.end[rows]
     first = np.flatnonzero(np.concatenate([[True], start[1:] != end[:-1] + 1]))
-    if len(first) > 1 + int((end - start).sum()) // _RUN_BYTES:
-        return None
     last = np.concatenate([first[1:], [len(rows)]]) - 1
     return list(zip(start[first].tolist(), (end[last] + 1).tolist(), strict=True))
+
+
+def _ascending(rows: Array) -> bool:
+    return len(rows) > 0 and bool((np.diff(rows) > 0).all())
 
 
 def encode_jsonl(batch: DocumentBatch) -> Encoded:

@@ -22,6 +22,8 @@ from tamis.tasks import MISSING, NULL, OTHER, TEXT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tamis.formats.stretches import Stretches
+
 Array = np.ndarray[Any, Any]
 
 BAD_RECORD = {
@@ -32,6 +34,7 @@ BAD_RECORD = {
     json_scan.TOO_LARGE: "larger than max_record",
 }
 _MISSING, _NULL, _FALSE, _TRUE, _INT, _FLOAT, _STRING, _ESCAPED, _OBJECT, _ARRAY = range(10)
+_FEW = 4  # of a block that was not read, less than this share (one in four) is read by itself
 _KINDS = np.array([MISSING, NULL, OTHER, OTHER, OTHER, OTHER, TEXT, TEXT, OTHER, OTHER], np.uint8)
 
 
@@ -39,7 +42,9 @@ class JsonlBlock:
     """The valid records of some bytes of JSONL. `bad` names the others as (start, end, reason) in `buf`."""
 
     def __init__(self, buf: Array, scan: json_scan.Scan) -> None:
-        self.buf = buf
+        self._buf: Array | None = buf
+        self.lying: Stretches | None = None  # where the bytes lie, of a block that was not read
+        self.is_open = False  # whether they lie in the input as they are, not compressed
         ok = scan.status == json_scan.OK
         self.bad = [
             (int(scan.start[i]), int(scan.end[i]), BAD_RECORD[int(scan.status[i])]) for i in np.flatnonzero(~ok)
@@ -71,6 +76,26 @@ class JsonlBlock:
         block.n_rows = len(block.start)
         return block
 
+    @classmethod
+    def known(cls, lying: Stretches, start: Array, end: Array, identity: tuple[Array, Array]) -> JsonlBlock:
+        """Records whose places and hashes an earlier pass told, each followed by a line feed. Read when somebody looks inside."""
+        block = cls(np.empty(0, np.uint8), json_scan.scan_records(np.empty(0, np.uint8), [], 1 << 62))
+        block._buf = block._found = None
+        block.lying, block.start, block.end, block._identity = lying, start, end, identity
+        block.n_rows = len(start)
+        return block
+
+    @property
+    def buf(self) -> Array:
+        if self._buf is None:
+            assert self.lying is not None
+            self._buf = self.lying.gather([(0, self.lying.n_bytes)])
+        return self._buf
+
+    @property
+    def is_read(self) -> bool:
+        return self._buf is not None
+
     @property
     def _scan(self) -> json_scan.Scan:
         if self._found is None:
@@ -94,6 +119,12 @@ class JsonlBlock:
 
     def column_of(self, name: str, rows: Array) -> pa.Array:
         """One field of some records, of which alone the inside is looked at."""
+        start, end = self.start[rows], self.end[rows] + 1
+        if self._buf is None and self.lying is not None and int((end - start).sum()) * _FEW < self.lying.n_bytes:
+            order = np.argsort(start, kind="stable")
+            runs = list(zip(start[order].tolist(), end[order].tolist(), strict=True))
+            column = JsonlBlock.parse(self.lying.gather(runs), [name]).column(name)
+            return column.take(pa.array(np.argsort(order)))
         data, _ = splice.assemble_plain(self.buf, self.start, self.end, rows)
         return JsonlBlock.parse(data, [name]).column(name)
 

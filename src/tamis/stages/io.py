@@ -17,6 +17,7 @@ class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
     formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet")
     fields: Sequence[str] | None = None
     checked = False  # set by a workflow whose earlier pass found every record of the same files to be valid
+    known: str | None = None  # ... and the folder where that pass told where they lie (formats/known.py)
 
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:
         """Whole files at once, for use outside of a run; a run reads ranges that fit its budget."""

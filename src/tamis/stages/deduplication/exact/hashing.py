@@ -37,12 +37,13 @@ class DocumentHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [self.text_field, *([self.keep_by] if self.keep_by else [])]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
+        from tamis.formats.known import known_columns
         from tamis.stages.text.filters.statistics import texts_of
 
         written = texts_of(batch, self.text_field)
         texts = normalized(written, str(self.normalize_text))
         hi, lo, length = text_hashes(texts)
         key, row = sorted_keys(hi, length >= 0)
-        columns = place_columns(batch) | {"hi": hi, "lo": lo, "length": length}
+        columns = place_columns(batch) | {"hi": hi, "lo": lo, "length": length} | known_columns(batch)
         columns |= {"rank": ranks(batch, self.keep, self.keep_by, written), "key_0": key, "row_0": row}
         return record_batch(batch, columns)

@@ -97,6 +97,7 @@ class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._keys(pa.array(["one two three"], pa.large_string()))
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
+        from tamis.formats.known import known_columns
         from tamis.stages.text.filters.statistics import texts_of
 
         written = texts_of(batch, self.text_field)
@@ -105,7 +106,7 @@ class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
         if self.first == 0:
             hi, lo, length = text_hashes(texts)
             key, row = sorted_keys(hi, length >= 0)
-            columns |= {"hi": hi, "lo": lo, "length": length}
+            columns |= {"hi": hi, "lo": lo, "length": length} | known_columns(batch)
             columns |= {"rank": ranks(batch, self.keep, self.keep_by, written), "key_0": key, "row_0": row}
         keys, n_shingles = self._keys(texts)
         enough = n_shingles >= max(1, self.min_shingles)

@@ -63,6 +63,7 @@ class JsonlReader(CompositeStage[EmptyTask, DocumentBatch]):
     name: str = "jsonl_reader"
     _stage: type[JsonlReaderStage] = field(default=JsonlReaderStage, init=False, repr=False)
     checked: bool = field(default=False, init=False, repr=False)  # as in Reader
+    known: str | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -72,7 +73,7 @@ class JsonlReader(CompositeStage[EmptyTask, DocumentBatch]):
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         reader = self._stage(self.fields, self.read_kwargs)
-        reader.checked = self.checked
+        reader.checked, reader.known = self.checked, self.known
         return [
             FilePartitioningStage(
                 self.file_paths,

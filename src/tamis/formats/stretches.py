@@ -1,0 +1,134 @@
+"""Stretches of files, one behind the other, as if they were one buffer, of which only what is asked for is read.
+
+For records whose places are known: those that nobody looks into are copied from file to file through a small window, which
+stays in the cache of the processor. Reading a whole block and writing it takes twice as long.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tamis.errors import FormatError
+
+WINDOW_BYTES = 1 << 18
+_LINE_FEED = 10
+Array = np.ndarray[Any, Any]
+Run = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Bytes of a file. `planned`: its size and the time of its last change, as they must be."""
+
+    path: str
+    start: int
+    end: int
+    planned: tuple[int, int]
+
+
+class Stretches:
+    """Places are counted from the beginning of the first stretch. A file that is not as planned raises FormatError."""
+
+    def __init__(self, parts: Sequence[Stretch]) -> None:
+        self._parts = list(parts)
+        self.n_bytes = sum(part.end - part.start for part in parts)
+
+    def gather(self, runs: Sequence[Run]) -> Array:
+        """The bytes of some runs (ascending), one behind the other."""
+        out = np.empty(sum(b - a for a, b in runs), np.uint8)
+        view: memoryview = memoryview(out)  # type: ignore[arg-type]
+        at = 0
+        for part, mine in self._by_part(runs):
+            with _Opened(part) as file:
+                for a, b in mine:
+                    file.read_into(view[at : at + b - a], a)
+                    at += b - a
+        return out
+
+    def windows(self, runs: Sequence[Run]) -> Iterator[memoryview]:
+        """The bytes of runs of whole lines (ascending), a window at a time. A view is overwritten by the next."""
+        room = memoryview(bytearray(WINDOW_BYTES))
+        for part, mine in self._by_part(runs):
+            with _Opened(part) as file:
+                yield from _windows(file, mine, room)
+
+    def _by_part(self, runs: Sequence[Run]) -> Iterator[tuple[Stretch, list[Run]]]:
+        """The runs in each file, by their places there."""
+        i, at = 0, 0
+        for part in self._parts:
+            end, mine = at + part.end - part.start, []
+            shift = part.start - at
+            while i < len(runs) and runs[i][0] < end:
+                a, b = runs[i]
+                mine.append((max(a, at) + shift, min(b, end) + shift))
+                if b > end:  # it goes on in the next file
+                    break
+                i += 1
+            if mine:
+                yield part, mine
+            at = end
+
+
+def _windows(file: _Opened, runs: list[Run], room: memoryview) -> Iterator[memoryview]:
+    i, at = 0, 0  # the next run, and up to where the file was read
+    while i < len(runs):
+        first = max(at, runs[i][0])
+        at = min(first + len(room), runs[-1][1])
+        file.read_into(room[: at - first], first)
+        n = 0
+        while i < len(runs) and runs[i][0] < at:
+            a, b = max(runs[i][0], first) - first, min(runs[i][1], at) - first
+            is_whole = runs[i][1] <= at
+            if is_whole and room[b - 1] != _LINE_FEED:
+                raise file.changed()
+            if a != n:
+                room[n : n + b - a] = room[a:b]
+            n += b - a
+            if not is_whole:
+                break
+            i += 1
+        yield room[:n]
+
+
+class _Opened:
+    """A file that must be as planned, when it is opened and when everything was read."""
+
+    def __init__(self, part: Stretch) -> None:
+        self._part = part
+        self._fd = os.open(part.path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> _Opened:
+        try:
+            self._check()
+        except BaseException:
+            os.close(self._fd)
+            raise
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                self._check()
+        finally:
+            os.close(self._fd)
+
+    def read_into(self, view: memoryview, offset: int) -> None:
+        done = 0
+        while done < len(view):
+            n = os.preadv(self._fd, [view[done:]], offset + done)
+            if not n:
+                raise self.changed()
+            done += n
+
+    def changed(self) -> FormatError:
+        return FormatError(f"{self._part.path} changed during the run: its records are not where they were found")
+
+    def _check(self) -> None:
+        info = os.fstat(self._fd)
+        if (info.st_size, info.st_mtime_ns) != self._part.planned:
+            raise self.changed()
