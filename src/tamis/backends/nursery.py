@@ -1,6 +1,6 @@
 """The nursery: one process with all libraries loaded, from which the forking servers of several passes are forked.
 
-A workflow of several passes would otherwise load numpy, Arrow, numba and the kernels once for every pass and once for every
+A workflow of several passes would otherwise load numpy, Arrow and the kernels once for every pass and once for every
 step between them, 0.5 to 1 s each. The nursery itself never sees a job: each server is a fork, and its memory goes with it.
 """
 
@@ -37,7 +37,7 @@ _MAX_STARTS = 20
 _CALLS = {"solver": "tamis.dedup.solver"}  # what may be called in a child: `main(arguments)` of these modules
 
 
-_LIBRARIES = ("numpy", "pyarrow.compute", "pyarrow.parquet", "numba")
+_LIBRARIES = ("numpy", "pyarrow.compute", "pyarrow.parquet", "llvmlite.binding")
 _prepared: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
 
 

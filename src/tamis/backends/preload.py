@@ -19,7 +19,7 @@ from tamis.engine.place import Workplace
 from tamis.engine.process import UnitRunner
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
-from tamis.kernels.compile import import_all
+from tamis.kernels.groups import load_all
 from tamis.tasks import DocumentBatch
 
 
@@ -31,7 +31,7 @@ def load_libraries(groups: Iterable[str], warm: bool = False) -> None:
         _leave_pandas_out()
         _warm_up()
     for group in groups:
-        import_all(group)
+        load_all(group)
 
 
 def load(payload: bytes, place: dict[str, Any], warm: bool = False) -> UnitRunner:

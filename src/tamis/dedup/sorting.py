@@ -1,6 +1,6 @@
 """Sorting keys with their documents' numbers: numpy for few, the compiled radix sort for many.
 
-Below a few million pairs numpy is done before numba is imported; where it is there already, it sorts three times as fast.
+Below a few million pairs numpy does; where the compiled sort is loaded already, it is three times as fast.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from tamis.stages.io import Writer
 if TYPE_CHECKING:
     from tamis.backends.nursery import Nursery
 
-SOLVER_BASE_BYTES = 130_000_000  # Python, numpy, Arrow and numba before the first key
+SOLVER_BASE_BYTES = 130_000_000  # Python, numpy, Arrow and the kernels before the first key
 _THREAD_BYTES = 64_000_000  # of the room, for each thread that compares texts
 _SOLVER_SHARE = 0.6  # of what is left then: the rest is for what the estimate does not see
 Progress = Callable[[dict[str, Any]], None]

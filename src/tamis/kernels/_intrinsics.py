@@ -8,16 +8,15 @@ code. Bit k of a mask belongs to byte index + k. Hosts are little-endian, as are
 
 from __future__ import annotations
 
-from typing import Any
+from tamis.kernels._jit import COMPILING, intrinsic
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic as _intrinsic
+if COMPILING:
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
 
-intrinsic: Any = _intrinsic  # the compiled functions take other arguments than the ones written here
-_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-_V64 = ir.VectorType(_I8, 64)
+    _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+    _V64 = ir.VectorType(_I8, 64)
 BLOCK = 64  # bytes per mask; every buffer given to a mask must hold at least this many
 
 

@@ -1,92 +1,76 @@
-"""The only place that sets numba policy: how kernels are compiled and where the machine code is kept.
+"""The only place that knows how kernels become machine code.
 
-`kernel(signature, ...)` compiles at import, for exactly these signatures, and takes the result from the private cache
-folder when it is there: nothing ever compiles inside a worker. `helper` is for functions that only kernels call; they
-become part of their callers' machine code and are never cached or called on their own.
+`kernel(signature)` marks a function that Python calls: compiled for exactly that signature, beforehand, by a process that does
+nothing else (compile.py), and called through native.py. `helper` is for functions that only kernels call; they become part of their
+callers' machine code. `intrinsic` is for those that are written in LLVM's terms. Wherever nothing is compiled, the
+last two are never called, and numba is not imported.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-import numba
-from numba import types
-from numba.core.registry import cpu_target
-from numba.core.runtime.nrt import rtsys
-
-from tamis.kernels.cache import READY, cache_dir, group_of
+import tamis.kernels
+from tamis.kernels._types import Signature
+from tamis.kernels.cache import group_of
+from tamis.kernels.native import Kernel, name_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Read-only inputs: numba refuses a read-only array for a writable signature, so wrappers pass read-only views always.
-U8_IN = types.Array(types.uint8, 1, "C", readonly=True)
-I64_IN = types.Array(types.int64, 1, "C", readonly=True)
-U64_IN = types.Array(types.uint64, 1, "C", readonly=True)
-U8_OUT = types.Array(types.uint8, 1, "C")
-I32_OUT = types.Array(types.int32, 1, "C")
-I64_OUT = types.Array(types.int64, 1, "C")
-U64_OUT = types.Array(types.uint64, 1, "C")
+COMPILING = tamis.kernels.compiling is not None
+# Wrappers that nobody calls are left out: they were half of the compile time.
+_POLICY: dict[str, Any] = {
+    "nogil": True, "boundscheck": False, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True,
+}  # fmt: skip
+compiled: dict[str, list[tuple[str, Signature, str, bytes]]] = {}  # by group: name, signature, symbol, machine code
 
-# Wrappers that nobody calls are left out: they were a third of the compile time.
-_POLICY: dict[str, Any] = {"nogil": True, "boundscheck": False, "error_model": "numpy", "no_cfunc_wrapper": True}
-uncached: list[str] = []  # kernels of this process whose machine code could not be kept
-settings: Any = numba.config
-_njit: Any = numba.njit
+if COMPILING:
+    import numba
+    from numba.extending import intrinsic as _numba_intrinsic
 
+    from tamis.kernels._types import Array, Scalar
 
-@contextlib.contextmanager
-def _loading(ready: bool) -> Iterator[None]:
-    """While kernels are loaded and none is compiled, numba need not declare to itself all that it can compile: 0.1 s.
+    _njit: Any = numba.njit
 
-    Where an entry is missing after all, compiling fails for want of declarations and is tried again with them (`_cached`).
-    """
-    context = cpu_target.target_context
-    if not ready or "refresh" in vars(context):
-        yield
-        return
-    context.refresh = functools.partial(rtsys.initialize, context)
-    try:
-        yield
-    finally:
-        del context.refresh
+    def _numba_type(kind: Scalar | Array) -> Any:
+        if isinstance(kind, Array):
+            # numba refuses a read-only array for a writable signature.
+            return numba.types.Array(_numba_type(kind.dtype), 1, "C", readonly=kind.readonly)
+        return getattr(numba.types, kind.name)
 
+    def kernel(signature: Signature) -> Callable[[F], Any]:
+        wanted = _numba_type(signature.returns)(*map(_numba_type, signature.arguments))
 
-def kernel(*signatures: Any) -> Callable[[F], F]:
-    """Compile now for `signatures`; a cache that cannot be used costs time, never correctness."""
+        def decorate(function: F) -> Any:
+            if group_of(function.__module__) not in (tamis.kernels.compiling or ()):
+                return _njit(**_POLICY)(function)  # imported by another group, which may call it
+            made = _njit([wanted], **_POLICY)(function)
+            (overload,) = made.overloads.values()
+            machine_code = overload.library.serialize_using_object_code()[2][0]
+            entry = (name_of(function), signature, overload.fndesc.llvm_func_name, machine_code)
+            compiled.setdefault(group_of(function.__module__), []).append(entry)
+            return made
 
-    def decorate(function: F) -> F:
-        folder = cache_dir(group_of(function.__module__))
-        if folder is not None:
-            # Only while decorating: numba reads it then, and other numba code of this process keeps its own setting.
-            before, settings.CACHE_DIR = settings.CACHE_DIR, str(folder)
-            try:
-                return _cached(function, list(signatures), folder)
-            except OSError:  # disk full, folder gone
-                pass
-            finally:
-                settings.CACHE_DIR = before
-        uncached.append(function.__qualname__)
-        return cast(F, _njit(list(signatures), **_POLICY)(function))
+        return decorate
 
-    return decorate
+    def helper(function: F) -> Any:
+        """A function that kernels call. Compiled only together with them."""
+        return _njit(**_POLICY)(function)
 
+    def intrinsic(function: F) -> Any:
+        return _numba_intrinsic(function)
 
-def _cached(function: F, signatures: list[Any], folder: Path) -> F:
-    try:
-        with _loading((folder / READY).is_file()):
-            return cast(F, _njit(signatures, cache=True, **_POLICY)(function))
-    except Exception:
-        # A damaged entry fails in any way that unpickling can; remove it and compile again. A mistake in the kernel
-        # itself fails the same way the second time.
-        for entry in folder.rglob(f"*{function.__name__}-{function.__code__.co_firstlineno}.*"):
-            entry.unlink(missing_ok=True)
-        return cast(F, _njit(signatures, cache=True, **_POLICY)(function))
+else:
 
+    def kernel(signature: Signature) -> Callable[[F], Any]:
+        """Compiled for `signature`; the machine code is looked for when it is first called."""
+        return lambda function: Kernel(function, signature, group_of(function.__module__))
 
-def helper(function: F) -> F:
-    """A function that kernels call. Compiled only together with them."""
-    return cast(F, _njit(no_cpython_wrapper=True, **_POLICY)(function))
+    def helper(function: F) -> Any:
+        """A function that kernels call. Compiled only together with them."""
+        return function
+
+    def intrinsic(function: F) -> Any:
+        """Makes its own code for LLVM. Compiled only together with kernels that call it."""
+        return function

@@ -9,10 +9,10 @@ wrong spans but never leaves memory.
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 
+from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, lowest_bit, mask_eq, pointer, put
-from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, helper, kernel
+from tamis.kernels._jit import helper, kernel
 from tamis.kernels._json_escape import key_index
 from tamis.kernels._json_grammar import (
     ALL,
@@ -29,6 +29,7 @@ from tamis.kernels._json_grammar import (
     ZERO,
     skip_space,
 )
+from tamis.kernels._types import I64_IN, I64_OUT, U8_IN, U8_OUT
 
 
 @helper

@@ -14,11 +14,12 @@ Values are part of run identities: any change to them must raise HASH_VERSION.
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
+from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, load_u64, pointer, put, rotl64
-from tamis.kernels._jit import I64_IN, U8_IN, U64_IN, U64_OUT, helper, kernel
+from tamis.kernels._jit import helper, kernel
+from tamis.kernels._types import I64_IN, U8_IN, U64_IN, U64_OUT
 
 HASH_VERSION = 1
 

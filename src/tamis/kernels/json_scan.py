@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from tamis.errors import FormatError
+from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, count_bits, mask_eq, pointer, put
-from tamis.kernels._jit import I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U64_OUT, helper, kernel
+from tamis.kernels._jit import helper, kernel
 from tamis.kernels._json_escape import key_index
 from tamis.kernels._json_grammar import (
     ARRAY,
@@ -51,6 +51,7 @@ from tamis.kernels._json_grammar import (
     value_end,
 )
 from tamis.kernels._json_skip import discover_kernel, rescan_kernel
+from tamis.kernels._types import I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U64_OUT
 from tamis.kernels.json_text import at_least_a_block
 
 __all__ = [

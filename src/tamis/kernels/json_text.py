@@ -10,9 +10,9 @@ offsets are widened first (8 bytes more), because a second version of each kerne
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
+from tamis.kernels import _types as types
 from tamis.kernels import spare
 from tamis.kernels._intrinsics import (
     at,
@@ -25,9 +25,10 @@ from tamis.kernels._intrinsics import (
     pointer,
     put,
 )
-from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, helper, kernel
+from tamis.kernels._jit import helper, kernel
 from tamis.kernels._json_escape import read_escape, write_utf8
 from tamis.kernels._json_grammar import ALL, ESCAPED, ONE, STRING, ZERO
+from tamis.kernels._types import I64_IN, I64_OUT, U8_IN, U8_OUT
 
 SLACK_BYTES = 64  # whole blocks are stored, so the last one may reach beyond the end of the text
 

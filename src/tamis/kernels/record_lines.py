@@ -9,12 +9,13 @@ line feeds is looked at but the first and the last character. Memory: 16 bytes p
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
+from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, lowest_bit, mask_eq, pointer, put
-from tamis.kernels._jit import I64_OUT, U8_IN, helper, kernel
+from tamis.kernels._jit import helper, kernel
 from tamis.kernels._json_grammar import skip_space
+from tamis.kernels._types import I64_OUT, U8_IN
 from tamis.kernels.json_scan import count_lines
 from tamis.kernels.json_text import at_least_a_block
 

@@ -9,11 +9,12 @@ Fields that nobody touched are never decoded, so they come out byte for byte. `a
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
+from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, copy_bytes, pointer, put
-from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, kernel
+from tamis.kernels._jit import kernel
+from tamis.kernels._types import I64_IN, I64_OUT, U8_IN, U8_OUT
 
 Bytes = NDArray[np.uint8]
 Offsets = NDArray[np.int64]

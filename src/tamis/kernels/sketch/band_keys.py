@@ -18,12 +18,13 @@ import math
 from typing import Literal, get_args
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from tamis.errors import UsageError
+from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, pointer, put
-from tamis.kernels._jit import I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U64_IN, U64_OUT, kernel
+from tamis.kernels._jit import kernel
+from tamis.kernels._types import I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_IN, U64_OUT
 from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.sketch._documents import Shingling, Unit, check_number, mixed, scratch, shingling
 from tamis.kernels.sketch._fill import (
@@ -41,7 +42,7 @@ from tamis.kernels.sketch._fill import (
     words,
 )
 from tamis.kernels.sketch._shingles import CHUNK, DONE, HASHES, SLACK, next_shingles, start
-from tamis.kernels.text._unicode import FLAGS, PAGE_OF, U16_IN
+from tamis.kernels.text._unicode import FLAGS, PAGE_OF
 
 Method = Literal["fss", "permutations"]
 SKETCH_VERSION = 1  # keys of different versions must not meet

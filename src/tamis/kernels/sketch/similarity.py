@@ -17,20 +17,20 @@ the work, as each attempt before ended halfway.
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from tamis.errors import UsageError
+from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, pointer, put
-from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, U64_IN, U64_OUT, helper, kernel
+from tamis.kernels._jit import helper, kernel
+from tamis.kernels._types import F64_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_IN, U64_OUT
 from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.sketch._documents import Unit, check_number, scratch, shingling
 from tamis.kernels.sketch._shingles import CHUNK, DONE, HASHES, SLACK, WORDS, next_shingles, start
 from tamis.kernels.text._blocks import ONE, ZERO
-from tamis.kernels.text._unicode import FLAGS, PAGE_OF, U16_IN
+from tamis.kernels.text._unicode import FLAGS, PAGE_OF
 
 MAX_SHINGLES = 1 << 26
-F64_OUT = types.Array(types.float64, 1, "C")
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _LOW, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
 _KEPT = 1 << 18  # shingles of one group of documents that are kept: 2 MB

@@ -13,15 +13,14 @@ Memory: another 12 bytes per pair.
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from tamis.errors import UsageError
+from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, pointer, put
-from tamis.kernels._jit import I64_OUT, U64_IN, U64_OUT, helper, kernel
+from tamis.kernels._jit import helper, kernel
+from tamis.kernels._types import I64_OUT, U32_IN, U32_OUT, U64_IN, U64_OUT
 
-U32_IN = types.Array(types.uint32, 1, "C", readonly=True)
-U32_OUT = types.Array(types.uint32, 1, "C")
 N_DIGITS = 12  # bytes of an id, then of a key
 PART_BITS, PLACE_BITS = 13, 14  # at most, of the two passes
 CROWDED = 24  # pairs in one place that are not left to single moves

@@ -9,12 +9,14 @@ al. (2011), as fastText stores it: a code per part of a row, 256 centroids per p
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
-from tamis.kernels._intrinsics import _pointer, at, intrinsic, put
-from tamis.kernels._jit import helper
+from tamis.kernels._intrinsics import _pointer, at, put
+from tamis.kernels._jit import COMPILING, helper, intrinsic
+
+if COMPILING:
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
 
 QUANTISED, ROWS, DATA, CENTROIDS, N_SUB, SUB_DIM, LAST_DIM, NORMED, NORM_CODES, NORM_CENTROIDS = range(10)
 N_CENTROIDS = 256

@@ -15,7 +15,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from tamis.kernels._intrinsics import at
@@ -121,7 +120,6 @@ def kept(folder: Path | None) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
 
 PAGE_OF, FLAGS = kept(cache_dir("text"))
 PAGE_OF.flags.writeable = False
-U16_IN = types.Array(types.uint16, 1, "C", readonly=True)
 
 
 @helper

@@ -16,12 +16,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import types
 
+from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, pointer, put
-from tamis.kernels._jit import I32_OUT, I64_IN, I64_OUT, U8_IN, U64_OUT, helper, kernel
+from tamis.kernels._jit import helper, kernel
+from tamis.kernels._types import F32_OUT, F64_OUT, I32_IN, I32_OUT, I64_IN, I64_OUT, U8_IN, U32_IN, U64_OUT
 from tamis.kernels.text._fasttext_rows import DATA, QUANTISED, add_row, dot_row, prefetch
-from tamis.kernels.text.fasttext_tables import FNV_START, I32_IN, MIX, U32_IN, fnv, pruned_slot, word_id
+from tamis.kernels.text.fasttext_tables import FNV_START, MIX, fnv, pruned_slot, word_id
 
 KEY_BYTES = 32
 N_WAITING = 64
@@ -30,8 +31,6 @@ HIERARCHICAL, NEGATIVE_SAMPLING, SOFTMAX, ONE_VS_ALL = 1, 2, 3, 4  # fastText's 
 DIM, N_WORDS, N_LABELS, BUCKET, MINN, MAXN, WORD_NGRAMS, LOSS, N_PRUNED = range(9)
 END_OF_LINE = np.frombuffer(b"</s>", np.uint8)  # the word that ends a text, for `eos_in`
 
-_F32_OUT = types.Array(types.float32, 1, "C")
-_F64_OUT = types.Array(types.float64, 1, "C")
 _EOS_KEY = np.uint64(int.from_bytes(b"</s>", "little"))
 _LABEL_KEY = np.uint64(int.from_bytes(b"__label_", "little"))
 _MAX_SIGMOID, _SIGMOID_CELLS = 8, 512
@@ -223,8 +222,8 @@ def _flat(file, shape, matrix, hidden, threshold, output, ids, scores, first, k)
     types.void(
         *(U8_IN, I64_IN, I64_IN, U8_IN, types.int64, types.float32),
         *(U8_IN, U8_IN, I64_IN, I64_IN, I64_IN, I64_IN, I32_IN, U32_IN, I32_IN, I32_IN, I32_IN),
-        *(U64_OUT, I32_OUT, _F32_OUT, _F64_OUT, _F32_OUT, U64_OUT, I64_OUT, I32_OUT, _F32_OUT),
-        *(I32_OUT, _F32_OUT),
+        *(U64_OUT, I32_OUT, F32_OUT, F64_OUT, F32_OUT, U64_OUT, I64_OUT, I32_OUT, F32_OUT),
+        *(I32_OUT, F32_OUT),
     )
 )
 def predict(

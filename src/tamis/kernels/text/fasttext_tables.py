@@ -9,14 +9,12 @@ and gives up, so that time is linear in the file whatever it holds. Memory: 8 by
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 
+from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, put
-from tamis.kernels._jit import I32_OUT, I64_IN, I64_OUT, U8_IN, helper, kernel
+from tamis.kernels._jit import helper, kernel
+from tamis.kernels._types import I32_IN, I32_OUT, I64_IN, I64_OUT, U8_IN, U32_IN, U32_OUT
 
-I32_IN = types.Array(types.int32, 1, "C", readonly=True)
-U32_IN = types.Array(types.uint32, 1, "C", readonly=True)
-U32_OUT = types.Array(types.uint32, 1, "C")
 FNV_START, _FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
 MIX = np.uint64(0x9E3779B97F4A7C15)
 

@@ -10,11 +10,12 @@ than that holds is gone through several times, each time for a part of the hashe
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
+from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, pointer, put
-from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, U64_OUT, helper, kernel
+from tamis.kernels._jit import helper, kernel
+from tamis.kernels._types import I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_OUT
 from tamis.kernels.hash128 import hash_bytes
 from tamis.kernels.text._blocks import ONE, PAD, ZERO, line_feed_search, next_line_feed
 from tamis.kernels.text._seen import SLOT, is_new, new_set, slots_for
@@ -23,7 +24,6 @@ from tamis.kernels.text._unicode import (
     FLAGS,
     PAGE_OF,
     TERMINAL,
-    U16_IN,
     after_last_word_byte,
     back,
     decode,

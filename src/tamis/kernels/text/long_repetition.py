@@ -10,14 +10,15 @@ than six million different n-grams are repeated, up to 22 bytes for each of thos
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
+from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, pointer, put
-from tamis.kernels._jit import I32_OUT, I64_OUT, U8_IN, U8_OUT, U64_IN, U64_OUT, helper, kernel
+from tamis.kernels._jit import helper, kernel
+from tamis.kernels._types import I32_OUT, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_IN, U64_OUT
 from tamis.kernels.text._blocks import ONE, PAD, ZERO
 from tamis.kernels.text._ngrams import DUPLICATE, GOPHER_DUPLICATE, GOPHER_TOP, MAX_N, TOP, WIDTH, n_removed
-from tamis.kernels.text._unicode import FLAGS, PAGE_OF, U16_IN
+from tamis.kernels.text._unicode import FLAGS, PAGE_OF
 from tamis.kernels.text._words import K1, K2, read_word, split_words
 from tamis.kernels.text.word_stats import N_MARKS, PIECE, Wanted, piece_end
 

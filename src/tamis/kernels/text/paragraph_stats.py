@@ -10,16 +10,17 @@ paragraphs than half a million. A document is first searched for phrases as a wh
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
+from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, pointer, put
-from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, U64_OUT, kernel
+from tamis.kernels._jit import kernel
+from tamis.kernels._types import I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_OUT
 from tamis.kernels.hash128 import hash_bytes
 from tamis.kernels.text._blocks import ONE, PAD, ZERO, line_feed_search, next_line_feed
 from tamis.kernels.text._phrases import JAVASCRIPT, LOREM, POLICY, phrase_flags
 from tamis.kernels.text._seen import SLOT, is_new, new_set, slots_for
-from tamis.kernels.text._unicode import FLAGS, PAGE_OF, U16_IN, after_last_word_byte, first_word_byte
+from tamis.kernels.text._unicode import FLAGS, PAGE_OF, after_last_word_byte, first_word_byte
 
 COUNTS = ("paragraphs", "paragraph_chars", "duplicate_paragraphs", "duplicate_paragraph_chars")
 PHRASE_COUNTS = ("boilerplate_paragraphs", "lorem_ipsum", "javascript")

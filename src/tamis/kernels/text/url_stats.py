@@ -12,11 +12,12 @@ from __future__ import annotations
 import string
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
+from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, lowest_bit, mask_eq, pointer, put
-from tamis.kernels._jit import I64_IN, I64_OUT, U8_IN, U8_OUT, helper, kernel
+from tamis.kernels._jit import helper, kernel
+from tamis.kernels._types import I64_IN, I64_OUT, U8_IN, U8_OUT
 from tamis.kernels.text._blocks import ONE, PAD, ZERO, block_at, valid_mask
 
 COUNTS = ("urls", "url_chars", "porn_urls")

@@ -9,14 +9,16 @@ document with the most words, up to MAX_WORDS; documents with more are split in 
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
+from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, count_bits, pointer, put
-from tamis.kernels._jit import I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U64_IN, U64_OUT, helper, kernel
+from tamis.kernels._jit import helper, kernel
+from tamis.kernels._types import F64_OUT, I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_IN, U64_OUT
 from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.text._blocks import PAD
 from tamis.kernels.text._ngrams import (
@@ -32,7 +34,7 @@ from tamis.kernels.text._ngrams import (
     levels,
     note,
 )
-from tamis.kernels.text._unicode import FLAGS, PAGE_OF, SPACE, SYMBOL, TERMINAL, U16_IN, back, decode, flags_of
+from tamis.kernels.text._unicode import FLAGS, PAGE_OF, SPACE, SYMBOL, TERMINAL, back, decode, flags_of
 from tamis.kernels.text._words import read_word, split_words
 
 COUNTS = (
@@ -48,7 +50,6 @@ N_MARKS = PIECE + 128
 SYMBOL_WORDS = ("...", "[...]", "…", "(...)", "[…]", "-»")  # the original's ellipsis marks that can be words
 MAX_WORDS = 1 << 19
 MAX_BYTES = 1 << 24
-F64_OUT = types.Array(types.float64, 1, "C")
 _COMMON_BITS, _SYMBOL_BIT = 255, 256
 _BUCKETS = 256
 
@@ -136,6 +137,7 @@ def _hash_list(words: tuple[str, ...]) -> NDArray[np.uint64]:
     return hashes
 
 
+@functools.cache
 def _lists() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """(hash, meaning) of the words looked for, each in the bucket of its low bits; no two share one."""
     hashes = _hash_list(COMMON_WORDS + SYMBOL_WORDS)
@@ -146,9 +148,6 @@ def _lists() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     if np.count_nonzero(bits) != hashes.size:
         raise AssertionError("word_stats: two listed words share a bucket; change _BUCKETS")
     return listed, bits
-
-
-_LISTED, _BITS = _lists()
 
 
 @kernel(
@@ -306,7 +305,7 @@ def word_counts(
     text = np.empty(min(longest, MAX_BYTES) + 64, np.uint8)
     fractions = np.empty(starts.size * WIDTH if grams else 0, np.float64)
     _words(
-        *(data, starts, ends, n_words, n_chars, PAGE_OF, FLAGS, _LISTED, _BITS, wanted.symbols, wanted.last_n),
+        *(data, starts, ends, n_words, n_chars, PAGE_OF, FLAGS, *_lists(), wanted.symbols, wanted.last_n),
         *(
             wanted.duplicates,
             wanted.tops,

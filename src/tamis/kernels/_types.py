@@ -1,0 +1,50 @@
+"""Types in the signatures of kernels, as plain data: only compiling needs numba's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number, by numba's name. Called with the types of arguments it gives the signature of a function that returns it."""
+
+    name: str
+
+    def __call__(self, *arguments: Scalar | Array) -> Signature:
+        return Signature(self, arguments)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Array:
+    """A one-dimensional array without gaps. Read-only ones take any array, others only such as may be written to."""
+
+    dtype: Scalar
+    readonly: bool = False
+
+    def __str__(self) -> str:
+        return f"{'in' if self.readonly else 'out'} {self.dtype}[]"
+
+
+@dataclass(frozen=True)
+class Signature:
+    returns: Scalar
+    arguments: tuple[Scalar | Array, ...]
+
+    def __str__(self) -> str:
+        return f"{self.returns}({', '.join(map(str, self.arguments))})"
+
+
+void, boolean = Scalar("void"), Scalar("boolean")
+uint8, uint16, uint32, uint64 = Scalar("uint8"), Scalar("uint16"), Scalar("uint32"), Scalar("uint64")
+int32, int64 = Scalar("int32"), Scalar("int64")
+float32, float64 = Scalar("float32"), Scalar("float64")
+
+U8_IN, U16_IN, U32_IN, U64_IN = (Array(kind, readonly=True) for kind in (uint8, uint16, uint32, uint64))
+I32_IN, I64_IN = Array(int32, readonly=True), Array(int64, readonly=True)
+U8_OUT, U32_OUT, U64_OUT = Array(uint8), Array(uint32), Array(uint64)
+I32_OUT, I64_OUT = Array(int32), Array(int64)
+F32_OUT, F64_OUT = Array(float32), Array(float64)
