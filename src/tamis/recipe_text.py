@@ -19,8 +19,6 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import yaml
-
 from tamis.errors import RecipeError
 
 MAX_FILE_BYTES = 4_000_000
@@ -100,6 +98,8 @@ def read_text(file: str, keep_mark: bool = False) -> str:
 
 def parse(text: str, file: str) -> Node:
     """The tree of the one document in `text`."""
+    import yaml  # here: who has no file to read need not wait for it
+
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return _Reader(file).read(yaml.parse(text, Loader=loader))
@@ -126,6 +126,8 @@ class _Reader:
         return _child(self.open[-1]) if self.open else ""
 
     def read(self, events: Any) -> Node:
+        import yaml
+
         for event in events:
             line = event.start_mark.line + 1
             tag = getattr(event, "tag", None)
@@ -140,7 +142,7 @@ class _Reader:
             elif isinstance(event, yaml.AliasEvent):
                 self.alias(event, line)
             elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-                self.start(event, line)
+                self.start(event, line, {} if isinstance(event, yaml.MappingStartEvent) else [])
             elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
                 self.end()
         if self.root is None:
@@ -177,12 +179,12 @@ class _Reader:
             raise self.fail("an alias cannot be a field name", line)
         self.place(self.anchors[event.anchor], line)
 
-    def start(self, event: Any, line: int) -> None:
+    def start(self, event: Any, line: int, empty: list[Node] | dict[str, Node]) -> None:
         if self.open and isinstance(self.open[-1].node.value, dict) and self.open[-1].key is None:
             raise self.fail("a field name must be a plain word, got a list or mapping", line)
         if len(self.open) >= MAX_DEPTH:
             raise self.fail(f"nested deeper than {MAX_DEPTH} levels; flatten the recipe", line)
-        node = Node({} if isinstance(event, yaml.MappingStartEvent) else [], line, depth=1)
+        node = Node(empty, line, depth=1)
         self.open.append(_Open(node, event.anchor, self.path()))
 
     def end(self) -> None:

@@ -9,6 +9,7 @@ balance, 130 interrupted.
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Annotated, Any
 
@@ -41,6 +42,8 @@ class _Commands(TyperGroup):
     """Turns deliberate errors into one line on stderr and their exit code, for every command alike."""
 
     def invoke(self, ctx: Any) -> Any:
+        gc.freeze()
+        gc.enable()  # it was off while the commands were loaded (start.py)
         try:
             return super().invoke(ctx)
         except TamisError as exc:

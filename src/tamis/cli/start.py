@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 _WORKING = ("exact", "fuzzy", "lines", "remove")  # commands of `tamis dedup` that fork workers from a nursery
 
 
 def main() -> None:
+    gc.disable()  # what is imported now stays; a command turns it on again (main.py)
     if needs_workers(sys.argv[1:]):
         from tamis.backends.nursery import prepare
 

@@ -148,10 +148,11 @@ def write_tables(found: DecisionFiles, records: Records, removal: str, duplicate
 
 
 def write_places(numbers: Any, records: Records, folder: str) -> None:
-    """A table of places alone, for documents given by arrays of ascending numbers."""
-    table = PlaceTable(folder, {"file": "<i4", "offset": "<i8"})
+    """A table of places alone, and of the records' lengths where they are known, for documents given by arrays of ascending numbers."""
+    columns = {"file": "<i4", "offset": "<i8"} | ({"record_bytes": "<u4"} if records.have("record_bytes") else {})
+    table = PlaceTable(folder, columns)
     for part in numbers:
-        table.add(**records.gather(["file", "offset"], part))
+        table.add(**records.gather(list(columns), part))
     table.close()
 
 

@@ -82,6 +82,10 @@ class Records:
     def __len__(self) -> int:
         return self.n_documents
 
+    def have(self, name: str) -> bool:
+        """Whether every record batch has this column."""
+        return all(name in run.offsets for run in self._runs)
+
     def column(self, name: str) -> Array:
         """A whole column by document number. For columns that fit."""
         out = np.empty(self.n_documents, self.types[name])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +23,7 @@ from tamis.tasks import DocumentBatch
 
 _MAX_TEXT_BYTES = 1 << 32
 _STEP = 1 << 14
+_LINE_FEED = 10
 _LOT_BYTES = 12 << 20  # of records that are parsed at once
 
 
@@ -67,6 +68,8 @@ class InputTexts(StoredTexts):
         self._paths, self._numbers, self._field, self._mode = list(paths), numbers, field, mode
         self._read, self._read_at, self._read_path = b"", 0, ""
         self._file_of, self._offset = (np.load(os.path.join(places, f"{n}.npy")) for n in ("file", "offset"))
+        sizes = os.path.join(places, "record_bytes.npy")
+        self._sizes = np.load(sizes).astype(np.int64) if os.path.exists(sizes) else None
 
     def array(self, numbers: NDArray[np.uint32]) -> pa.Array:
         texts, places = self.lot(numbers)
@@ -75,25 +78,53 @@ class InputTexts(StoredTexts):
     def lot(self, numbers: NDArray[np.uint32]) -> tuple[pa.Array, NDArray[np.int64]]:
         rows = np.searchsorted(self._numbers, numbers)
         order = np.argsort(rows, kind="stable")  # in the order of the input
-        texts: list[pa.Array] = []
+        read = self._searched(rows[order]) if self._sizes is None else self._measured(rows[order], self._sizes)
+        texts = [self._parsed(records, n) for records, n in read]
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        if len(texts) == 1:
+            return texts[0], back
+        return pa.concat_arrays(texts) if texts else pa.array([], pa.large_string()), back
+
+    def _searched(self, rows: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.uint8], int]]:
+        """Records, and how many, as many at a time as are parsed at once: they may hold far more than their text."""
         lines: list[bytes] = []
         n_bytes = 0
-        for row in rows[order].tolist():
+        for row in rows.tolist():
             line = self._line(self._paths[int(self._file_of[row])], int(self._offset[row]))
             lines.append(line)
             n_bytes += len(line)
-            if n_bytes > _LOT_BYTES:  # records may hold far more than their text
-                texts.append(self._parsed(lines))
+            if n_bytes > _LOT_BYTES:
+                yield np.frombuffer(b"\n".join([*lines, b""]), np.uint8), len(lines)
                 lines, n_bytes = [], 0
-        texts.append(self._parsed(lines))
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return (texts[0] if len(texts) == 1 else pa.concat_arrays(texts)), back
+        yield np.frombuffer(b"\n".join([*lines, b""]), np.uint8), len(lines)
 
-    def _parsed(self, lines: list[bytes]) -> pa.Array:
+    def _measured(self, rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.uint8], int]]:
+        """The same where the length of each is known: each is read to its place."""
+        ends = np.cumsum(sizes[rows] + 1)
+        first = 0
+        while first < len(rows):
+            before = int(ends[first - 1]) if first else 0
+            last = max(first + 1, int(np.searchsorted(ends, before + _LOT_BYTES, side="right")))
+            some = rows[first:last]
+            records = np.empty(int(ends[last - 1]) - before, np.uint8)
+            view: memoryview = memoryview(records)  # type: ignore[arg-type]
+            at = 0
+            for file, offset, size in zip(
+                self._file_of[some].tolist(), self._offset[some].tolist(), sizes[some].tolist(), strict=True
+            ):
+                n = os.preadv(self._file(self._paths[file]), [view[at : at + size]], offset)
+                if n != size:
+                    raise FormatError("the input changed after it was compared; start over with fresh (--fresh)")
+                view[at + size] = _LINE_FEED
+                at += size + 1
+            yield records, len(some)
+            first = last
+
+    def _parsed(self, records: NDArray[np.uint8], n_records: int) -> pa.Array:
         """The texts of records, as the first pass saw them."""
-        block = JsonlBlock.parse(np.frombuffer(b"\n".join([*lines, b""]), np.uint8), [self._field])
-        if block.n_rows != len(lines):
+        block = JsonlBlock.parse(records, [self._field])
+        if block.n_rows != n_records:
             raise FormatError("the input changed after it was compared; start over with fresh (--fresh)")
         texts = texts_of(DocumentBatch.over(block, np.arange(block.n_rows)), self._field)
         return pc.fill_null(normalized(texts, self._mode), "")

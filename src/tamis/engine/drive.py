@@ -16,7 +16,8 @@ from tamis.engine.commit import Committed, Committer
 from tamis.engine.supervisor import Supervisor
 from tamis.engine.units import Piece, Unit
 
-TICK_S = 0.02
+TICK_S = 0.04
+_MEASURE_S = 0.01  # events that follow each other faster are not worth a look at every process
 STOP_S = 10.0
 
 
@@ -70,6 +71,7 @@ class Driver:
         self.observer = observer
         self.peak_bytes = 0
         self.used_bytes = 0
+        self._measured_at = -1.0
 
     def run(self, on_tick: Callable[[float], None]) -> None:
         """Until the supervisor has nothing left to do. KeyboardInterrupt passes through; the caller stops the run."""
@@ -104,12 +106,17 @@ class Driver:
             self._act(self._handle(event, time.monotonic()))
         self._collect_commits()
         now = time.monotonic()
+        if now - self._measured_at >= _MEASURE_S:
+            self._measure(now)
+        self._act(self.supervisor.tick(now))
+
+    def _measure(self, now: float) -> None:
+        self._measured_at = now
         self.used_bytes, per_worker = self.crew.measure()
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
         if self.observer is not None:
             self.observer.used(self.used_bytes)
         self._act(self.supervisor.measured(self.used_bytes, per_worker, now))
-        self._act(self.supervisor.tick(now))
 
     def _collect_commits(self) -> None:
         while not self.committer.results.empty():

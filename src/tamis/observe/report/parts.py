@@ -210,7 +210,12 @@ def events(facts: Facts) -> str:
 def environment() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
-    rows = [["python", platform.python_version()], ["platform", platform.platform()], ["cores", str(os.cpu_count())]]
+    system = os.uname()  # not platform.platform(), which starts another program
+    rows = [
+        ["python", platform.python_version()],
+        ["platform", f"{system.sysname} {system.release} {system.machine}"],
+        ["cores", str(os.cpu_count())],
+    ]
     for name in ("tamis", "numpy", "pyarrow", "numba"):
         with contextlib.suppress(PackageNotFoundError):
             rows.append([name, version(name)])
