@@ -5,6 +5,8 @@ A script for test_intrinsics.py, not a test: they exist only in a process that c
 
 from __future__ import annotations
 
+import random
+
 import numba
 import numpy as np
 
@@ -68,7 +70,81 @@ def check_copies() -> None:
     assert out.tolist() == expected.tolist()
 
 
+def strings(seed: int) -> bytes:
+    """Inside of a JSON string: runs of backslashes, short and long escapes, anything else."""
+    rng = random.Random(seed)
+    short = [b"\\" + bytes([c]) for c in b'nrtbf"/'] + [b"\\\\"]
+    parts = []
+    for _ in range(rng.randint(0, 60)):
+        kind = rng.random()
+        if kind < 0.4:
+            parts.append(bytes(rng.choices(b"abcnrtbfu /0123\xc3\xa9", k=rng.choice([1, 2, 5, 30, 64, 90]))))
+        elif kind < 0.9:
+            parts.append(rng.choice(short) * rng.choice([1, 1, 1, 2, 3, 17, 40]))
+        else:
+            parts.append(rng.choice([b"\\u0041", b"\\u00e9", b"\\u20AC", b"\\ud83d\\ude00", b"\\ud83d"]))
+    return b"".join(parts)
+
+
+def check_wide_and_narrow_unescape_alike() -> None:
+    from tamis.kernels import json_text
+
+    @numba.njit
+    def narrow(out, buf, p, e):  # type: ignore[no-untyped-def]
+        return json_text.unescaped_narrow(op.pointer(out), 0, op.pointer(buf), p, e, buf.size - 64)
+
+    @numba.njit
+    def wide(out, buf, p, e):  # type: ignore[no-untyped-def]
+        return json_text.unescaped_wide(op.pointer(out), 0, op.pointer(buf), p, e, buf.size - 64)
+
+    for seed in range(400):
+        inside = strings(seed)
+        for behind in (64, 5, 70):
+            buf = np.frombuffer(b"x" * 64 + inside + b'"' * behind, np.uint8)
+            outs = [np.zeros(len(inside) + 64, np.uint8) for _ in "ab"]
+            n = [f(out, buf, 64, 64 + len(inside)) for f, out in zip((narrow, wide), outs, strict=True)]
+            assert n[0] == n[1], (seed, behind)
+            assert outs[0][: n[0]].tobytes() == outs[1][: n[1]].tobytes(), (seed, behind)
+
+
+def check_wide_and_narrow_words_alike() -> None:
+    from tamis.kernels.text import _words as words
+
+    @numba.njit
+    def places(marks, other, base, bits):  # type: ignore[no-untyped-def]
+        a = words.put_places_narrow(op.pointer(marks), 3, base, bits)
+        return a, words.put_places_wide(op.pointer(other), 3, base, bits)
+
+    rng = random.Random(1)
+    for kind in (np.int32, np.int64):
+        for n_bits in range(65):
+            bits = sum(1 << k for k in rng.sample(range(64), n_bits))
+            marks, other = np.zeros(80, kind), np.zeros(80, kind)
+            assert places(marks, other, 1000, np.uint64(bits)) == (3 + n_bits, 3 + n_bits)
+            assert marks[: 3 + n_bits].tolist() == other[: 3 + n_bits].tolist()
+
+    @numba.njit
+    def hashes(source, marks, n, out, other):  # type: ignore[no-untyped-def]
+        p, m = op.pointer(source), op.pointer(marks)
+        a = words.hash_words_narrow(p, source.size, m, n, op.pointer(out), 2)
+        return a, words.hash_words_wide(p, source.size, m, n, op.pointer(other), 2)
+
+    for n in range(60):
+        lengths = [rng.choice([1, 2, 5, 7, 8, 9, 15, 16, 17, 18, 40]) for _ in range(n)]
+        source = np.frombuffer(rng.randbytes(sum(lengths) + n), np.uint8)
+        ends = np.cumsum([length + 1 for length in lengths]).astype(np.int64) - 1
+        marks = np.stack([ends - lengths, ends], axis=1).reshape(-1) if n else np.zeros(0, np.int64)
+        out, other = np.zeros(n + 10, np.uint64), np.zeros(n + 10, np.uint64)
+        assert hashes(source, np.ascontiguousarray(marks), n, out, other) == (n + 2, n + 2)
+        assert out[: n + 2].tolist() == other[: n + 2].tolist()
+
+
 if __name__ == "__main__":
+    from tamis.kernels._vectors import HAS_COMPRESS, HAS_PRODUCTS
+
+    if HAS_COMPRESS and HAS_PRODUCTS:  # elsewhere the narrow ones are compiled, and tested with the kernels
+        check_wide_and_narrow_unescape_alike()
+        check_wide_and_narrow_words_alike()
     check_masks()
     check_loads_stores_and_bits()
     check_copies()

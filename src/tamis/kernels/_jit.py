@@ -27,11 +27,17 @@ compiled: dict[str, list[tuple[str, Signature, str, bytes]]] = {}  # by group: n
 
 if COMPILING:
     import numba
+    from numba.core.registry import cpu_target
     from numba.extending import intrinsic as _numba_intrinsic
 
     from tamis.kernels._types import Array, Scalar
 
     _njit: Any = numba.njit
+    FEATURES = frozenset(
+        feature[1:]
+        for feature in cpu_target.target_context.codegen()._tm_features.split(",")
+        if feature.startswith("+")
+    )
 
     def _numba_type(kind: Scalar | Array) -> Any:
         if isinstance(kind, Array):
@@ -62,6 +68,7 @@ if COMPILING:
         return _numba_intrinsic(function)
 
 else:
+    FEATURES = frozenset()
 
     def kernel(signature: Signature) -> Callable[[F], Any]:
         """Compiled for `signature`; the machine code is looked for when it is first called."""

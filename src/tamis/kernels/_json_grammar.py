@@ -28,6 +28,7 @@ DEEP = -2  # in place of an end: nested deeper than MAX_DEPTH
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 ZERO = np.uint64(0)
 ONE = np.uint64(1)
+_EVEN = np.uint64(0x5555555555555555)
 
 
 @helper
@@ -114,8 +115,61 @@ def is_hex(c):
 
 
 @helper
+def escaped_bits(slashes):
+    """Which bytes follow a backslash that is not escaped itself: those behind runs of odd length, and every second one inside.
+
+    The block must not begin behind such a backslash. Adding carries a bit through every run (Langdale and Lemire, 2019).
+    """
+    follows = slashes << ONE
+    odd_starts = slashes & ~_EVEN & ~follows
+    return (_EVEN ^ ((odd_starts + slashes) << ONE)) & follows
+
+
+@helper
+def _are_long_escapes(buf, p, e, letters):
+    """Whether all of these bytes of the block at p are a `u` with four digits behind it."""
+    while letters != ZERO:
+        q = p + lowest_bit(letters)
+        letters &= letters - ONE
+        if at(buf, q) != 117 or q + 5 > e:
+            return False
+        for k in range(q + 1, q + 5):
+            if not is_hex(at(buf, k)):
+                return False
+    return True
+
+
+@helper
 def string_end(buf, last, p, e):
-    """(position of the closing quote, whether there is an escape); p is the first byte after the opening quote."""
+    """(position of the closing quote, whether there is an escape); p is the first byte after the opening quote.
+
+    64 bytes at a time. A block that reaches beyond e holds the line feed there, which ends the search.
+    """
+    found = ZERO
+    while p < e and p <= last:
+        quotes, slashes = mask_eq(buf, p, 34), mask_eq(buf, p, 92)
+        letters = escaped_bits(slashes)
+        stops = (quotes & ~letters) | mask_lt(buf, p, 32)
+        before = (stops - ONE) & ~stops  # all bits below the first; all where there is none
+        begins = slashes & ~letters & before
+        found |= begins
+        letters &= before
+        if letters != ZERO:
+            short = quotes | slashes | mask_eq(buf, p, 110) | mask_eq(buf, p, 116) | mask_eq(buf, p, 114)
+            short |= mask_eq(buf, p, 47) | mask_eq(buf, p, 98) | mask_eq(buf, p, 102)
+            if letters & ~short != ZERO and not _are_long_escapes(buf, p, e, letters & ~short):
+                return BAD, True
+        if stops != ZERO:
+            q = p + lowest_bit(stops)
+            return (q if at(buf, q) == 34 else BAD), found != ZERO
+        p += 64 - np.int64(begins >> np.uint64(63))  # one whose letter is in the next block is looked at again there
+    end, escaped = _string_end_near_last(buf, last, p, e)
+    return end, escaped or found != ZERO
+
+
+@helper
+def _string_end_near_last(buf, last, p, e):
+    """The same at the end of the buffer, where a whole block cannot be read from p."""
     escaped = False
     while p < e:
         base = p if p < last else last

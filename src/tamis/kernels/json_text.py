@@ -27,9 +27,11 @@ from tamis.kernels._intrinsics import (
 )
 from tamis.kernels._jit import helper, kernel
 from tamis.kernels._json_escape import read_escape, write_utf8
-from tamis.kernels._json_grammar import ALL, ESCAPED, ONE, STRING, ZERO
+from tamis.kernels._json_grammar import ALL, ESCAPED, ONE, STRING, ZERO, escaped_bits
 from tamis.kernels._types import I64_IN, I64_OUT, U8_IN, U8_OUT
+from tamis.kernels._vectors import HAS_COMPRESS, store_unescaped
 
+_LAST = np.uint64(1 << 63)
 SLACK_BYTES = 64  # whole blocks are stored, so the last one may reach beyond the end of the text
 
 Bytes = NDArray[np.uint8]
@@ -48,6 +50,54 @@ def copy_until(out, to, buf, p, e, last, stops):
     return n_bytes
 
 
+@helper
+def unescaped_narrow(out, to, buf, p, e, last):
+    """The text of the string buf[p:e) to out[to:]; the place after it. `last`: the last place with 64 bytes behind it."""
+    while p < e:
+        base = p if p < last else last
+        n_bytes = copy_until(out, to, buf, p, e, last, mask_eq(buf, base, 92) >> np.uint64(p - base))
+        to += n_bytes
+        p += n_bytes
+        if p < e and at(buf, p) == 92:
+            code, p = read_escape(buf, p, e)
+            to = write_utf8(out, to, code)
+    return to
+
+
+@helper
+def unescaped_wide(out, to, buf, p, e, last):
+    """The same, 64 bytes at a time: all short escapes of a block at once, \\u one by one."""
+    while p < e and p <= last:
+        valid = ALL if e - p >= 64 else (ONE << np.uint64(e - p)) - ONE
+        slashes = mask_eq(buf, p, 92) & valid
+        if slashes == ZERO:
+            copy_block(out, to, buf, p)
+            n_bytes = min(e - p, 64)
+            to += n_bytes
+            p += n_bytes
+            continue
+        begins = slashes & ~escaped_bits(slashes)
+        valid &= ~(begins & _LAST)  # one whose letter is in the next block waits for that
+        begins &= valid
+        letters = begins << ONE
+        long = letters & mask_eq(buf, p, 117)
+        if long != ZERO:
+            n_bytes = lowest_bit(long) - 1
+            below = (ONE << np.uint64(n_bytes)) - ONE
+            store_unescaped(out, to, buf, p, letters & below, valid & ~begins & below)
+            code, after = read_escape(buf, p + n_bytes, e)
+            to = write_utf8(out, to + count_bits(valid & ~begins & below), code)
+            p = after
+            continue
+        store_unescaped(out, to, buf, p, letters, valid & ~begins)
+        to += count_bits(valid & ~begins)
+        p += count_bits(valid)
+    return unescaped_narrow(out, to, buf, p, e, last)
+
+
+_unescaped = unescaped_wide if HAS_COMPRESS else unescaped_narrow
+
+
 @kernel(types.int64(U8_IN, U8_IN, I64_IN, I64_IN, I64_OUT, U8_OUT, U8_OUT))
 def _unescape_kernel(buf, kinds, starts, lens, offsets, data, validity):
     """Bytes written."""
@@ -64,14 +114,7 @@ def _unescape_kernel(buf, kinds, starts, lens, offsets, data, validity):
             copy_bytes(data, to, buf, p, e - p)
             to += e - p
         elif kind == ESCAPED:
-            while p < e:
-                base = p if p < last else last
-                n_bytes = copy_until(data, to, buf, p, e, last, mask_eq(buf, base, 92) >> np.uint64(p - base))
-                to += n_bytes
-                p += n_bytes
-                if p < e and at(buf, p) == 92:
-                    code, p = read_escape(buf, p, e)
-                    to = write_utf8(data, to, code)
+            to = _unescaped(data, to, buf, p, e, last)
         put(offsets, row + 1, to)
     return to
 

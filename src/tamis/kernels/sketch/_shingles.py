@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels._intrinsics import at, load_u64, lowest_bit, mask_ge, put
+from tamis.kernels._intrinsics import at, load_u64, mask_ge, put
 from tamis.kernels._jit import helper
 from tamis.kernels.text._blocks import ONE, ZERO, word_changes
 from tamis.kernels.text._unicode import decode, first_word_byte
-from tamis.kernels.text._words import hash_word
+from tamis.kernels.text._words import hash_words, put_places
 
 CHARS, WORDS, HASHES = 0, 1, 2  # what a document consists of; HASHES: 8 bytes each, finished shingle hashes
 MAX_N = 1024
@@ -155,19 +155,13 @@ def _word_units(source, size, e, pad, pages, flags, marks, state, units, m):
     stop = min(e, p + PIECE)
     while p < stop:
         changes, inside, overflow = word_changes(source, size, p, e, pad, pages, flags, inside, overflow)
-        while changes != ZERO:
-            put(marks, n_marks, p + lowest_bit(changes))
-            changes &= changes - ONE
-            n_marks += 1
+        n_marks = put_places(marks, n_marks, p, changes)
         p += 64
     if p >= e:
         put(marks, n_marks, e)
         n_marks += n_marks & 1
         put(state, DONE, ONE)
-    for k in range(n_marks // 2):
-        begin = at(marks, 2 * k)
-        put(units, m, hash_word(source, size, begin, at(marks, 2 * k + 1) - begin))
-        m += 1
+    m = hash_words(source, size, marks, n_marks // 2, units, m)
     put(state, PLACE, np.uint64(p))
     put(state, INSIDE, inside)
     put(state, OVERFLOW, overflow)

@@ -12,6 +12,7 @@ import numpy as np
 
 from tamis.kernels._intrinsics import at, count_bits, load_u64, lowest_bit, put, rotl64
 from tamis.kernels._jit import helper
+from tamis.kernels._vectors import HAS_COMPRESS, HAS_PRODUCTS, hash_eight, store_more_places, store_places
 from tamis.kernels.text._blocks import ONE, ZERO, word_changes
 
 K1 = np.uint64(0x9E3779B97F4A7C15)
@@ -19,6 +20,28 @@ K2 = np.uint64(0xD6E8FEB86659FD93)
 K3 = np.uint64(0xA0761D6478BD642F)
 _29, _32 = np.uint64(29), np.uint64(32)
 _HIGH_BITS = np.uint64(0x8080808080808080)
+
+
+@helper
+def put_places_narrow(marks, n_marks, base, bits):
+    """base + k for each bit k to marks[n_marks:], for which 64 items must be there; how many marks there are then."""
+    while bits != ZERO:
+        put(marks, n_marks, base + lowest_bit(bits))
+        bits &= bits - ONE
+        n_marks += 1
+    return n_marks
+
+
+@helper
+def put_places_wide(marks, n_marks, base, bits):
+    n_places = count_bits(bits)
+    store_places(marks, n_marks, base, bits)
+    if n_places > 32:
+        store_more_places(marks, n_marks, base, bits)
+    return n_marks + n_places
+
+
+put_places = put_places_wide if HAS_COMPRESS else put_places_narrow
 
 
 @helper
@@ -35,10 +58,7 @@ def split_words(source, size, s, e, origin, limit, pad, pages, flags, marks):
         if n_marks > 2 * limit:
             return -1
         changes, inside, overflow = word_changes(source, size, p, e, pad, pages, flags, inside, overflow)
-        while changes != ZERO:
-            put(marks, n_marks, np.int32(p + lowest_bit(changes) - origin))
-            changes &= changes - ONE
-            n_marks += 1
+        n_marks = put_places(marks, n_marks, p - origin, changes)
         p += 64
     if n_marks & 1:
         put(marks, n_marks, np.int32(e - origin))
@@ -118,3 +138,38 @@ def hash_word(source, size, p, n_bytes):
     shift = np.uint64(128 - 8 * n_bytes)
     h = first * K1
     return _finish(((h ^ (h >> _32)) + ((load_u64(source, p + 8) << shift) >> shift)) * K2, n_bytes)
+
+
+@helper
+def _hash_from(source, size, marks, k, n_words, out, to):
+    while k < n_words:
+        begin = at(marks, 2 * k)
+        put(out, to, hash_word(source, size, begin, at(marks, 2 * k + 1) - begin))
+        to += 1
+        k += 1
+    return to
+
+
+@helper
+def hash_words_narrow(source, size, marks, n_words, out, to):
+    """Hashes of words, by begin and end from marks, to out[to:], for which 8 more items must be there; the place after the last."""
+    return _hash_from(source, size, marks, 0, n_words, out, to)
+
+
+@helper
+def hash_words_wide(source, size, marks, n_words, out, to):
+    """The same, eight at a time: without it every second word length is guessed wrongly."""
+    k = 0
+    while k + 8 <= n_words and at(marks, 2 * k + 14) + 16 <= size:
+        long = hash_eight(source, marks, 2 * k, out, to, K1, K2, K3)
+        while long != ZERO:
+            j = lowest_bit(long)
+            begin = at(marks, 2 * (k + j))
+            put(out, to + j, hash_word(source, size, begin, at(marks, 2 * (k + j) + 1) - begin))
+            long &= long - ONE
+        to += 8
+        k += 8
+    return _hash_from(source, size, marks, k, n_words, out, to)
+
+
+hash_words = hash_words_wide if HAS_PRODUCTS else hash_words_narrow
