@@ -21,7 +21,7 @@ from tamis.dedup.planning import BYTES_PER_KEY
 from tamis.dedup.records import Array, Records, parts_of
 from tamis.dedup.sorting import runs, sort_pairs
 from tamis.errors import BudgetError
-from tamis.kernels.sketch.components import link, roots
+from tamis.kernels.sketch.components import link, new_parents, roots
 from tamis.kernels.sketch.sorting import star_edges
 from tamis.memory.release import thread_stack
 
@@ -39,7 +39,7 @@ class Linked:
         self.folder, self.n_documents, self.room_bytes = folder, n_documents, room_bytes
         self.n_edges = self.n_heavy = self.heaviest = 0
         self.spills = 4 * n_documents > _PARENTS_SHARE * room_bytes
-        self.parents: Numbers | None = None if self.spills else np.arange(n_documents, dtype=np.uint32)
+        self.parents: Numbers | None = None if self.spills else new_parents(n_documents)
 
     # -- between passes -------------------------------------------------------------------------------------------------
     @property
@@ -137,7 +137,7 @@ class Linked:
                 f"deduplication: {len(nodes):,} documents share a band with another one, which takes {needed / 1e9:.1f} GB; give "
                 f"--memory {-(-needed // 600_000_000)}GB, or more rows per band"
             )
-        parents = np.arange(len(nodes), dtype=np.uint32)
+        parents = new_parents(len(nodes))
         for edges in self._iter_edges():
             at = np.searchsorted(nodes, edges.ravel()).astype(np.uint32).reshape(-1, 2)
             link(parents, np.ascontiguousarray(at[:, 0]), np.ascontiguousarray(at[:, 1]))

@@ -26,6 +26,7 @@ _LOAD = (
 
 def compile_groups(groups: list[str]) -> dict[str, bytes]:
     """The machine code of each group. Only in a process that has imported no kernel before."""
+    os.environ.pop("NUMBA_DISABLE_JIT", None)  # for who looks for a mistake in his own functions
     tamis.kernels.compiling = frozenset(groups)
     from tamis.kernels import _jit
 
