@@ -1,4 +1,4 @@
-"""Words of each document: longest, common and symbol words, repeated n-grams.
+"""Words of each document: longest, common and symbol words, repeated n-grams; and the word hashes for sketches.
 
 One pass splits, hashes and looks up every word; n-grams grow from there (`_ngrams`). Memory: about 100 bytes per word of the
 document with the most words, up to MAX_WORDS; documents with more are split in pieces, and their n-grams are counted by
@@ -19,6 +19,7 @@ from tamis.kernels import _types as types
 from tamis.kernels._intrinsics import at, count_bits, pointer, put
 from tamis.kernels._jit import helper, kernel
 from tamis.kernels._types import F64_OUT, I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_IN, U64_OUT
+from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.text._blocks import PAD
 from tamis.kernels.text._ngrams import (
     DUPLICATE,
@@ -260,6 +261,15 @@ def _words(
             epoch = joined(source, size, s, n_words, n_chars, joins, work, text, fractions_out, base)
 
 
+class WordHashes(NamedTuple):
+    """Word k of document i, doc_ptr[i] <= k < doc_ptr[i + 1], is data[starts[k]:starts[k] + lens[k])."""
+
+    doc_ptr: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+    starts: NDArray[np.int64]
+    lens: NDArray[np.int64]
+
+
 class Wanted(NamedTuple):
     """What `word_counts` computes beside the counts; `duplicates`, `tops`, `joins` have bit n for n-grams of n words."""
 
@@ -314,3 +324,17 @@ def word_counts(
     )
     counts = {name: np.ascontiguousarray(column) for name, column in zip(COUNTS, out.reshape(-1, _N).T, strict=True)}
     return counts, fractions.reshape(-1, WIDTH)
+
+
+def word_hashes(parts: StringBuffers) -> WordHashes:
+    """The words of every document of a column: 24 bytes per word, so for a batch at a time. Null has no words."""
+    from tamis.kernels.text.char_counts import char_counts
+
+    starts, ends = parts.spans()
+    doc_ptr = np.zeros(starts.size + 1, np.int64)
+    np.cumsum(char_counts(parts.data, starts, ends)["words"], out=doc_ptr[1:])
+    n_words = int(doc_ptr[-1])
+    found = WordHashes(doc_ptr, np.empty(n_words, np.uint64), np.empty(n_words, np.int64), np.empty(n_words, np.int64))
+    scratch = np.zeros(PAD, np.uint8), np.empty(N_MARKS, np.int32)
+    _hashes(parts.data, starts, ends, doc_ptr, PAGE_OF, FLAGS, *scratch, found.hashes, found.starts, found.lens)
+    return found
