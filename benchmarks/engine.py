@@ -139,6 +139,19 @@ def throughput(quick: bool) -> None:
             f"{walls[True]:.2f} and {walls[False]:.2f} s ({walls[True] / walls[False]:.2f} times)",
             walls[True] / walls[False] >= 1.7,
         )
+        times: dict[int, float] = {}
+        for workers in (1, 2):
+            target = Path(tempfile.mkdtemp(dir=ram)) / "out"
+            times[workers] = min(
+                job("keep", source, out=target, memory="1GB", workers=workers)["said"]["seconds"] for _ in range(3)
+            )
+            shutil.rmtree(target.parent, ignore_errors=True)
+        note(
+            "throughput",
+            "output on tmpfs: one worker against two, on all cores",
+            f"{times[1]:.2f} and {times[2]:.2f} s ({times[1] / times[2]:.2f} times)",
+            times[1] / times[2] >= 1.7,
+        )
 
 
 def start(quick: bool) -> None:

@@ -93,3 +93,20 @@ def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
         ["sh", "-c", command], capture_output=True, text=True, env=env, cwd=tmp_path, timeout=60, check=False
     )
     assert done.stderr == ""
+
+
+def test_the_collector_is_on_in_a_command_and_untouched_where_it_was_on() -> None:
+    """The console script turns it off while it loads; who calls the commands from a program of his own keeps his setting."""
+    code = (
+        "import gc, sys; from tamis.cli import main, start\n"
+        "from tamis.errors import TamisError\n"
+        "def look(*a, **k): print(gc.isenabled(), gc.get_freeze_count() > 0); raise SystemExit\n"
+        "main.TyperGroup.invoke = look\n"
+        "sys.argv = ['tamis', 'doctor']\n"
+        "START\n"
+    )
+    for begin, frozen in (("start.main()", True), ("main.main()", False)):
+        done = subprocess.run(
+            [sys.executable, "-c", code.replace("START", begin)], capture_output=True, text=True, check=False
+        )
+        assert done.stdout == f"True {frozen}\n", done.stderr

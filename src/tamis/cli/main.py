@@ -42,8 +42,9 @@ class _Commands(TyperGroup):
     """Turns deliberate errors into one line on stderr and their exit code, for every command alike."""
 
     def invoke(self, ctx: Any) -> Any:
-        gc.freeze()
-        gc.enable()  # it was off while the commands were loaded (start.py)
+        if not gc.isenabled():  # off while the commands were loaded (start.py); elsewhere it is not ours to change
+            gc.freeze()
+            gc.enable()
         try:
             return super().invoke(ctx)
         except TamisError as exc:

@@ -20,7 +20,6 @@ from tamis.formats.jsonl import JsonlBlock
 from tamis.tasks import DocumentBatch
 
 COLUMNS = ("record_bytes", "record_hi", "record_lo")
-BYTES_PER_RECORD = 20
 _LEAST_BYTES = 512  # on average: finding and hashing shorter records again costs no more than keeping this of them
 _READ = ("file", "offset", *COLUMNS)
 _TYPES = {"file": "<i4", "offset": "<i8", "record_bytes": "<u4", "record_hi": "<u8", "record_lo": "<u8"}
@@ -52,7 +51,7 @@ class Run:
 
 
 def write_index(folder: str, runs: Sequence[Run]) -> None:
-    """Where the columns of each record batch lie (52 bytes each). `runs` in the order of the input."""
+    """Where the columns of each record batch lie (64 bytes each). `runs` in the order of the input."""
     runs = [run for run in runs if all(name in run.places for name in _READ)]
     paths = list(dict.fromkeys(run.path for run in runs))
     number = {path: i for i, path in enumerate(paths)}
