@@ -99,7 +99,6 @@ def test_the_collector_is_on_in_a_command_and_untouched_where_it_was_on() -> Non
     """The console script turns it off while it loads; who calls the commands from a program of his own keeps his setting."""
     code = (
         "import gc, sys; from tamis.cli import main, start\n"
-        "from tamis.errors import TamisError\n"
         "def look(*a, **k): print(gc.isenabled(), gc.get_freeze_count() > 0); raise SystemExit\n"
         "main.TyperGroup.invoke = look\n"
         "sys.argv = ['tamis', 'doctor']\n"

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tamis.dedup.records import Records
+from tamis.formats import known
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.known import KnownRecords, known_columns
 from tamis.tasks import DocumentBatch
@@ -42,14 +43,14 @@ def _told(folder: Path, files: dict[int, bytes], cuts: dict[int, list[int]] | No
 def test_every_cut_of_a_file_gives_every_record_once(tmp_path: Path) -> None:
     records = [_record(i, 512 + 37 * i) for i in range(9)]
     data = b"".join(r + b"\n" for r in records)
-    known = _told(tmp_path, {3: data}, {3: [4, 7]})
+    told = _told(tmp_path, {3: data}, {3: [4, 7]})
     starts = np.cumsum([0, *(len(r) + 1 for r in records)])[:-1]
     block = JsonlBlock.parse(np.frombuffer(data, np.uint8))
     for cut in [*range(0, len(data), 97), *starts.tolist(), *(starts + 1).tolist()]:
         seen: list[int] = []
         for a, b in ((0, cut), (cut, len(data) + 5)):
             expected = starts[(starts >= a) & (starts < b)].tolist()
-            found = known.find(3, a, b, len(data))
+            found = told.find(3, a, b, len(data))
             if not expected:
                 assert found is None
                 continue
@@ -67,12 +68,12 @@ def test_every_cut_of_a_file_gives_every_record_once(tmp_path: Path) -> None:
 
 def test_files_of_one_batch_are_told_apart(tmp_path: Path) -> None:
     files = {i: b"".join(_record(10 * i + k) + b"\n" for k in range(3)) for i in range(4)}
-    known = _told(tmp_path, files)
+    told = _told(tmp_path, files)
     for i, data in files.items():
-        found = known.find(i, 0, len(data), len(data))
+        found = told.find(i, 0, len(data), len(data))
         assert found is not None
         assert [data[a:b] for a, b in zip(found.start, found.end, strict=True)] == data.split(b"\n")[:-1]
-    assert known.find(4, 0, 100, 100) is None
+    assert told.find(4, 0, 100, 100) is None
 
 
 @pytest.mark.parametrize(
@@ -93,9 +94,19 @@ def test_what_is_not_covered_is_looked_for_in_the_file(tmp_path: Path, data: byt
 
 def test_a_file_that_is_longer_than_what_was_told_is_looked_into(tmp_path: Path) -> None:
     data = _record(1) + b"\n" + _record(2) + b"\n"
-    known = _told(tmp_path, {0: data})
-    assert known.find(0, 0, len(data), len(data)) is not None
-    assert known.find(0, 0, len(data) + 9, len(data) + 9) is None
+    told = _told(tmp_path, {0: data})
+    assert told.find(0, 0, len(data), len(data)) is not None
+    assert told.find(0, 0, len(data) + 9, len(data) + 9) is None
+
+
+def test_records_that_cannot_be_read_at_once_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = JsonlBlock.parse(np.frombuffer(_record(1) + b"\n" + _record(22) + b"\n", np.uint8))
+    block.is_open = True
+    batch = DocumentBatch.over(block, np.arange(2))
+    batch._identity = block.identity()
+    assert known_columns(batch)
+    monkeypatch.setattr(known, "_MOST_BYTES", len(_record(1)))
+    assert known_columns(batch) == {}
 
 
 def test_short_records_and_compressed_ones_are_not_kept() -> None:
@@ -110,7 +121,7 @@ def test_short_records_and_compressed_ones_are_not_kept() -> None:
 
 def test_a_record_file_that_ends_early_is_not_believed(tmp_path: Path) -> None:
     data = b"".join(_record(i) + b"\n" for i in range(50))
-    known = _told(tmp_path, {0: data})
+    told = _told(tmp_path, {0: data})
     with open(tmp_path / "0-0.arrow", "r+b") as file:
         file.truncate(300)
-    assert known.find(0, 0, len(data), len(data)) is None
+    assert told.find(0, 0, len(data), len(data)) is None

@@ -21,6 +21,7 @@ from tamis.tasks import DocumentBatch
 
 COLUMNS = ("record_bytes", "record_hi", "record_lo")
 _LEAST_BYTES = 512  # on average: finding and hashing shorter records again costs no more than keeping this of them
+_MOST_BYTES = 1 << 30  # of a record: a longer one is not read at once
 _READ = ("file", "offset", *COLUMNS)
 _TYPES = {"file": "<i4", "offset": "<i8", "record_bytes": "<u4", "record_hi": "<u8", "record_lo": "<u8"}
 _RUN = np.dtype(
@@ -35,7 +36,7 @@ def known_columns(batch: DocumentBatch) -> dict[str, Array]:
     if not isinstance(origin, JsonlBlock) or not origin.is_open or rows is None or identity is None or not len(rows):
         return {}
     sizes = origin.end[rows] - origin.start[rows]
-    if bool((rows < 0).any()) or int(sizes.max()) >= 1 << 32 or int(sizes.sum()) < _LEAST_BYTES * len(sizes):
+    if bool((rows < 0).any()) or int(sizes.max()) > _MOST_BYTES or int(sizes.sum()) < _LEAST_BYTES * len(sizes):
         return {}
     return {"record_bytes": sizes.astype(np.uint32), "record_hi": identity[0], "record_lo": identity[1]}
 
