@@ -30,6 +30,17 @@ def test_a_reader_is_a_partitioning_and_a_reading_stage() -> None:
     assert DocumentReader("in/").decompose()[1].formats == ("jsonl", "parquet")  # type: ignore[attr-defined]
 
 
+def test_readers_and_writers_at_every_path_that_users_know() -> None:
+    from tamis.stages.text import io
+    from tamis.stages.text.io.reader.jsonl import JsonlReader as FromJsonl
+    from tamis.stages.text.io.reader.parquet import ParquetReader as FromParquet
+    from tamis.stages.text.io.writer.jsonl import JsonlWriter as ToJsonl
+    from tamis.stages.text.io.writer.parquet import ParquetWriter as ToParquet
+
+    assert (io.JsonlReader, io.ParquetReader) == (JsonlReader, ParquetReader) == (FromJsonl, FromParquet)
+    assert (io.JsonlWriter, io.ParquetWriter) == (JsonlWriter, ParquetWriter) == (ToJsonl, ToParquet)
+
+
 def test_endings_that_are_read() -> None:
     jsonl = JsonlReader("in/").decompose()[0].suffixes()  # type: ignore[attr-defined]
     assert {".jsonl", ".jsonl.gz", ".json.zst", ".ndjson.xz", ".jsonl.bz2"} <= set(jsonl)

@@ -19,7 +19,7 @@ RATES: dict[str, float] = {
     "tamis.stages.io.": 700.0,
     "tamis.stages.text.io.reader.": 700.0,
     "tamis.stages.text.io.writer.": 640.0,
-    "tamis.stages.text.io.writer.ParquetWriter": 200.0,
+    "tamis.stages.text.io.writer.parquet.": 200.0,
     "tamis.stages.text.filters.": 3000.0,  # one of many: filters of a segment share their statistics
     "tamis.stages.text.filters.heuristic.repetition.": 400.0,
     "tamis.stages.text.filters.gopher.GopherRepetition": 80.0,

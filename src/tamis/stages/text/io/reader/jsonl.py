@@ -1,4 +1,4 @@
-"""JsonlReader, ParquetReader, DocumentReader: the usual first stage of a pipeline."""
+"""JsonlReader: the usual first stage of a pipeline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from tamis.errors import UsageError
 from tamis.stages.base import CompositeStage, ProcessingStage
-from tamis.stages.file_partitioning import JSONL_SUFFIXES, PARQUET_SUFFIXES, FilePartitioningStage
+from tamis.stages.file_partitioning import JSONL_SUFFIXES, FilePartitioningStage
 from tamis.stages.io import Reader, check_fields, refuse_unknown
 from tamis.tasks import DocumentBatch, EmptyTask
 
@@ -25,22 +25,6 @@ class JsonlReaderStage(Reader):
     def __post_init__(self) -> None:
         self.fields = check_fields(self.name, self.fields)
         self.read_kwargs = refuse_unknown(self.name, "read_kwargs", self.read_kwargs, ())
-
-
-@dataclass(repr=False)
-class ParquetReaderStage(JsonlReaderStage):
-    """Rows of Parquet files."""
-
-    name: str = "parquet_reader"
-    formats: ClassVar[tuple[str, ...]] = ("parquet",)
-
-
-@dataclass(repr=False)
-class DocumentReaderStage(JsonlReaderStage):
-    """Any mix of JSONL and Parquet files."""
-
-    name: str = "document_reader"
-    formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet")
 
 
 @dataclass(repr=False)
@@ -85,21 +69,3 @@ class JsonlReader(CompositeStage[EmptyTask, DocumentBatch]):
             ),
             reader,
         ]
-
-
-@dataclass(repr=False)
-class ParquetReader(JsonlReader):
-    """Read Parquet files. Parameters as in JsonlReader."""
-
-    file_extensions: Sequence[str] = PARQUET_SUFFIXES
-    name: str = "parquet_reader"
-    _stage: type[JsonlReaderStage] = field(default=ParquetReaderStage, init=False, repr=False)
-
-
-@dataclass(repr=False)
-class DocumentReader(JsonlReader):
-    """Read any mix of JSONL and Parquet files. Parameters as in JsonlReader."""
-
-    file_extensions: Sequence[str] = (*JSONL_SUFFIXES, *PARQUET_SUFFIXES)
-    name: str = "document_reader"
-    _stage: type[JsonlReaderStage] = field(default=DocumentReaderStage, init=False, repr=False)

@@ -1,4 +1,4 @@
-"""JsonlWriter, ParquetWriter: the usual last stage of a pipeline."""
+"""JsonlWriter: the usual last stage of a pipeline."""
 
 from __future__ import annotations
 
@@ -48,30 +48,6 @@ class JsonlWriter(Writer):
                 f"output is to be compressed; got {self.file_extension!r}"
             )
         self.codec = codec or None
-
-
-@dataclass(repr=False)
-class ParquetWriter(JsonlWriter):
-    """Write Parquet, all files of a run with one schema: the types in `schema`, or the union of the types found.
-
-    `write_kwargs`: compression ("zstd", "snappy", "gzip", "lz4", "none").
-    """
-
-    file_extension: str = "parquet"
-    name: str = "parquet_writer"
-    schema: Mapping[str, str] | None = None
-    format = "parquet"
-
-    def _check_format(self) -> None:
-        self.write_kwargs = refuse_unknown(self.name, "write_kwargs", self.write_kwargs, ("compression",))
-        if self.write_kwargs.get("compression", "zstd") not in ("zstd", "snappy", "gzip", "lz4", "none"):
-            raise UsageError(f"{self.name}: compression must be zstd, snappy, gzip, lz4 or none")
-        if self.file_extension != "parquet":
-            raise UsageError(f"{self.name}: file_extension must be parquet, got {self.file_extension!r}")
-        if self.schema is not None and not all(isinstance(t, str) for t in self.schema.values()):
-            raise UsageError(
-                f"{self.name}: schema maps column names to type names, e.g. {{'text': 'string', 'n': 'int64'}}"
-            )
 
 
 def _local(stage: str, path: Any) -> str:

@@ -1,0 +1,14 @@
+"""Readers: the usual first stage of a pipeline. One file per format."""
+
+from tamis.stages.text.io.reader.document import DocumentReader, DocumentReaderStage
+from tamis.stages.text.io.reader.jsonl import JsonlReader, JsonlReaderStage
+from tamis.stages.text.io.reader.parquet import ParquetReader, ParquetReaderStage
+
+__all__ = [
+    "DocumentReader",
+    "DocumentReaderStage",
+    "JsonlReader",
+    "JsonlReaderStage",
+    "ParquetReader",
+    "ParquetReaderStage",
+]
