@@ -150,12 +150,13 @@ def test_what_a_stage_raises_carries_its_name() -> None:
         run(lambda b: [1])
 
 
-def test_running_out_of_memory_is_no_fault_of_the_stage() -> None:
+def test_running_out_of_memory_names_the_stage_too() -> None:
     def fail(b: DocumentBatch) -> None:
         raise MemoryError
 
-    with pytest.raises(MemoryError):
+    with pytest.raises(StageFailure) as caught:
         run(fail)
+    assert (caught.value.stage, type(caught.value.cause)) == ("do", MemoryError)
 
 
 class Noting(ProcessingStage[Any, Any]):

@@ -14,6 +14,7 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.place import OutputSpec, Workplace
 from tamis.engine.process import UnitRunner
 from tamis.engine.units import Kind, Mode, Piece, Unit
+from tamis.errors import FormatError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import JsonlReaderStage
 from tamis.tasks import DocumentBatch
@@ -22,10 +23,23 @@ from tamis.tasks import DocumentBatch
 @dataclass(repr=False)
 class Fail(ProcessingStage[Any, Any]):
     error: type[BaseException] = ValueError
+    words: str = "as asked"
     name: str = "fail"
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        raise self.error("as asked")
+        raise self.error(self.words)
+
+
+@dataclass(repr=False)
+class FailSetup(ProcessingStage[Any, Any]):
+    error: type[BaseException] = FormatError
+    name: str = "fail_setup"
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        raise self.error("no model")
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        return task
 
 
 @dataclass(repr=False)
@@ -95,7 +109,19 @@ def test_a_stage_that_raises_is_named(tmp_path: Path) -> None:
 
 def test_running_out_of_memory_is_told_apart(tmp_path: Path) -> None:
     report, _ = run(runner(tmp_path, Fail(MemoryError)), unit(tmp_path, DATA))
-    assert (report["type"], report["kind"]) == ("failed", "memory")
+    assert (report["type"], report["kind"], report["stage"]) == ("failed", "memory", "fail")
+    assert "in_setup" not in report
+
+
+def test_an_error_that_only_speaks_of_memory_is_an_error(tmp_path: Path) -> None:
+    report, _ = run(runner(tmp_path, Fail(words="the text says: out of memory")), unit(tmp_path, DATA))
+    assert (report["kind"], report["stage"]) == ("error", "fail")
+
+
+@pytest.mark.parametrize(("error", "kind"), [(FormatError, "setup"), (ValueError, "setup"), (MemoryError, "memory")])
+def test_no_document_is_to_blame_for_a_setup_that_fails(tmp_path: Path, error: type[Exception], kind: str) -> None:
+    report, _ = run(runner(tmp_path, FailSetup(error)), unit(tmp_path, DATA))
+    assert (report["kind"], report["stage"], report["in_setup"]) == (kind, "fail_setup (its setup)", True)
 
 
 def test_quarantine_sets_records_aside_unprocessed(tmp_path: Path) -> None:

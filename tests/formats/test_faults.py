@@ -1,16 +1,31 @@
-"""A failed allocation is told from bad data."""
+"""A failed allocation is told from bad data, and from errors of stages that only speak of memory."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import lzma
 import zlib
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import zstandard
 
 from tamis.formats.faults import is_memory_failure
+
+
+def made_by(package: str, exc: Exception) -> Exception:
+    """The exception, as raised by code of that package (compiled modules leave frames with their name too)."""
+    try:
+        exec("raise exc", {"__name__": f"{package}.lib", "exc": exc})
+    except Exception as raised:
+        return raised
+    raise AssertionError
+
+
+def of_class(module: str, name: str, *args: object) -> Exception:
+    return type(name, (RuntimeError,), {"__module__": module})(*args)
 
 
 @pytest.mark.parametrize(
@@ -19,10 +34,17 @@ from tamis.formats.faults import is_memory_failure
         MemoryError(),
         pa.ArrowMemoryError("malloc of size 1048576 failed"),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
-        OSError("IOError: zstd: Allocation error : not enough memory"),
+        made_by("pyarrow", OSError("IOError: zstd: Allocation error : not enough memory")),
         zlib.error("Error -4 while decompressing data"),
         zstandard.ZstdError("zstd decompress error: Allocation error : not enough memory"),
-        RuntimeError("std::bad_alloc"),
+        of_class("torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB"),
+        of_class("torch.cuda", "OutOfMemoryError"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 5 bytes."
+        ),
+        ImportError("/lib/x.so: failed to map segment from shared object", path="/lib/x.so"),
+        made_by("ctypes", OSError("libx.so: failed to map segment from shared object")),
+        made_by("threading", RuntimeError("can't start new thread")),
     ],
 )
 def test_failed_allocations(exc: Exception) -> None:
@@ -34,6 +56,7 @@ def test_failed_allocations(exc: Exception) -> None:
     [
         OSError(errno.EIO, "Input/output error"),
         OSError("Corrupt snappy compressed data."),
+        made_by("pyarrow", OSError("Corrupt snappy compressed data.")),
         zlib.error("Error -3 while decompressing data: invalid distance code"),
         lzma.LZMAError("Memory usage limit exceeded"),
         ValueError(""),
@@ -43,7 +66,39 @@ def test_bad_data(exc: Exception) -> None:
     assert is_memory_failure(exc) is False
 
 
-def test_the_cause_of_an_error_counts() -> None:
+@pytest.mark.parametrize(
+    "words",
+    ["out of memory", "malloc of size 5 failed", "std::bad_alloc", "not enough memory", "Cannot allocate memory", "Error -4 while"],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", [ValueError, RuntimeError, OSError, ImportError, KeyError])
+def test_words_in_an_error_of_a_stage_say_nothing(kind: type[Exception], words: str) -> None:
+    assert is_memory_failure(kind(f"row 7 speaks of being {words}")) is False
+    assert is_memory_failure(made_by("my_stages", kind(words))) is False
+
+
+def test_what_lies_behind_an_error_counts_as_a_traceback_shows_it() -> None:
     error = ValueError("cannot decode")
     error.__cause__ = MemoryError()
     assert is_memory_failure(error) is True
+    error = ValueError("cannot decode")
+    error.__context__ = MemoryError()  # raised while a MemoryError was handled
+    assert is_memory_failure(error) is True
+    error.__suppress_context__ = True  # `from None`: whoever raised it says that it has nothing to do with it
+    assert is_memory_failure(error) is False
+    error.__cause__ = error
+    assert is_memory_failure(error) is False
+
+
+def test_what_libraries_really_raise() -> None:
+    with pytest.raises(MemoryError) as numpy:
+        np.empty(1 << 62, np.uint8)
+    assert is_memory_failure(numpy.value) is True
+    with pytest.raises(OSError, match=r"(?i)zstd") as corrupt:
+        pa.Codec("zstd").decompress(b"abcdef" * 10, decompressed_size=1000)
+    corrupt.value.args = ("ZSTD decompression failed: Allocation error : not enough memory",)
+    assert is_memory_failure(corrupt.value) is True
+    with pytest.raises(OSError, match="no-such") as missing:
+        ctypes.CDLL("/no-such.so")
+    assert is_memory_failure(missing.value) is False
+    missing.value.args = ("/x.so: failed to map segment from shared object",)
+    assert is_memory_failure(missing.value) is True

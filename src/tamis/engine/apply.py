@@ -113,8 +113,6 @@ def _run_chunk(
     stage.__dict__["_count_scores"] = lambda name, scores: count(scores, book.scores.setdefault(name, Histogram()))
     try:
         results = stage.process_batch(tasks)
-    except MemoryError:
-        raise
     except Exception as exc:
         raise StageFailure(label, exc) from exc
     finally:

@@ -27,7 +27,7 @@ from tamis.engine.quarantine import Bad, account_bad, write_quarantine
 from tamis.engine.reading import Contents, Limits, TooLarge, read_pieces
 from tamis.engine.rejections import Rejections
 from tamis.engine.units import Kind, Mode, Unit
-from tamis.errors import FormatError, PipelineError
+from tamis.errors import PipelineError
 from tamis.formats.faults import is_memory_failure
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.known import KnownRecords
@@ -349,8 +349,6 @@ def _failure(kind: str, exc: BaseException, stage: str = "") -> dict[str, Any]:
         "error": f"{type(exc).__name__}: {exc}"[:2000],
         "trace": "".join(lines)[-4000:],
     }
-    if isinstance(exc, FormatError):
-        report["kind"] = "error"
     if isinstance(exc, OSError):
         report["errno"], report["path"] = exc.errno, exc.filename
     return report

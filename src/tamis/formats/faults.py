@@ -1,46 +1,73 @@
-"""Tells a failed allocation from bad data. Covers: Python, zlib, lzma, zstd and Arrow. Imports none of them.
+"""Tells a failed allocation from bad data and from a user's own errors. Covers: Python, numpy, zlib, zstd, Arrow, torch, the loader
+of shared libraries and threads. Imports none of them.
 
-A worker runs under a hard memory cap, so any decoder may fail for want of memory at any instant. Calling that
-"corrupt data" would quarantine good records; every decoder therefore asks here before it blames its input.
+A worker runs under a hard memory cap, so any library may fail for want of memory at any instant. Calling that "corrupt data"
+would quarantine good records; calling a stage's own error a failed allocation would end the run for want of a budget that
+no budget can be. So the class of the exception decides. Words decide only where a library has no better way to say it, and
+only in an exception that this library made: by its class, or by the code that raised it.
 """
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 
-_SIGNS = (
-    "malloc of size",
-    "realloc of size",
-    "cannot allocate memory",
-    "allocation error",
-    "allocation failed",
-    "failed to allocate",
-    "could not allocate",
-    "can't allocate memory",
-    "not enough memory",
-    "out of memory",
-    "bad_alloc",
-    "error -4 while",
-)
-"""Lower case. "error -4 while" is how zlib says Z_MEM_ERROR; "allocation error" is zstd's."""
+_CLASSES = {"torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError"}
+"""By full name, of the class or of one it is derived from. Not MemoryErrors, unlike those of numpy, Arrow and cupy."""
+
+_NO_MAP = ("failed to map segment", "cannot allocate memory")
+_WORDS: dict[str, tuple[str, ...]] = {
+    "zlib": ("error -4 while",),  # Z_MEM_ERROR
+    "zstandard": ("allocation error", "not enough memory"),
+    "_zstd": ("allocation error", "not enough memory"),
+    # An OSError without a number: what a codec or a file system inside Arrow said.
+    "pyarrow": ("malloc of size", "allocation error", "allocation failed", "failed to allocate", "not enough memory",
+                "out of memory", "cannot allocate memory", "bad_alloc", "error -4 while"),
+    "ctypes": _NO_MAP,
+    # Its stack did not fit. A thread that hits a limit on their number says the same, and is no fault of the data either.
+    "threading": ("can't start new thread",),
+}  # fmt: skip
+"""What a library says, in lower case, by the name of its package."""
+
+_TORCH = "defaultcpuallocator: can't allocate memory"  # a plain RuntimeError, raised where the user's code calls torch
 
 
 def is_memory_failure(exc: BaseException) -> bool:
-    """True when `exc` (or what it was raised from) is a failed allocation, whatever its class.
+    """True when `exc`, or what it was raised from or while handling, is a failed allocation.
 
-    >>> is_memory_failure(OSError("malloc of size 64 failed")), is_memory_failure(OSError("Corrupt snappy data"))
+    >>> is_memory_failure(MemoryError()), is_memory_failure(ValueError("the text speaks of being out of memory"))
     (True, False)
     """
+    return any(_is_failed_allocation(e) for e in _chain(exc))
+
+
+def _chain(exc: BaseException) -> Iterator[BaseException]:
+    """An exception, and those behind it as a traceback would show them."""
     seen: set[int] = set()
     current: BaseException | None = exc
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        if isinstance(current, MemoryError):
-            return True
-        if isinstance(current, OSError) and current.errno == errno.ENOMEM:
-            return True
-        text = str(current).lower()
-        if any(sign in text for sign in _SIGNS):
-            return True
-        current = current.__cause__
-    return False
+        yield current
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+
+
+def _is_failed_allocation(exc: BaseException) -> bool:
+    if isinstance(exc, MemoryError) or (isinstance(exc, OSError) and exc.errno == errno.ENOMEM):
+        return True
+    if any(f"{kind.__module__}.{kind.__qualname__}" in _CLASSES for kind in type(exc).__mro__):
+        return True
+    text = str(exc).lower()
+    if type(exc) is RuntimeError and text.startswith("[enforce fail at") and _TORCH in text:
+        return True
+    if isinstance(exc, ImportError) and exc.path is not None:  # the loader's: one that a program raises names no file
+        return any(words in text for words in _NO_MAP)
+    makers = {type(exc).__module__.partition(".")[0], _raised_in(exc)}
+    return any(words in text for maker in makers for words in _WORDS.get(maker, ()))
+
+
+def _raised_in(exc: BaseException) -> str:
+    """The package whose code raised it: that of the innermost frame; "" for an exception that was never raised."""
+    at = exc.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return "" if at is None else str(at.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
