@@ -302,3 +302,22 @@ def test_unreadable_recipes(tmp_path: Path) -> None:
     path.write_bytes(b"#" * 4_000_001)
     with pytest.raises(RecipeError, match="larger than"):
         load_recipe(path)
+
+
+def test_a_public_path_offers_a_class_whose_code_lies_in_another_room_and_nothing_else() -> None:
+    import types
+
+    from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+    from tamis.recipe_targets import _is_offered
+    from tamis.stages.deduplication.exact import workflow
+
+    assert _is_offered(workflow, "ExactDeduplicationWorkflow", ExactDeduplicationWorkflow)
+    own = types.ModuleType("tamis.stages.own")
+    own.__all__ = ["Popen"]  # type: ignore[attr-defined]
+    import subprocess
+
+    assert not _is_offered(own, "Popen", subprocess.Popen)  # not of Tamis
+    assert not _is_offered(workflow, "annotations", ExactDeduplicationWorkflow)  # not listed
+    foreign = types.ModuleType("mystages")
+    foreign.__all__ = ["ExactDeduplicationWorkflow"]  # type: ignore[attr-defined]
+    assert not _is_offered(foreign, "ExactDeduplicationWorkflow", ExactDeduplicationWorkflow)

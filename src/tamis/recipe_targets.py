@@ -2,7 +2,8 @@
 
 A target is `module.Name`. The module must be one of Tamis' public rooms or allowed by name on the command line, and is checked
 before it is imported; the name must lead to a class, or to a stage made by `@processing_stage`, that is *defined* in such a
-module, so that nothing merely imported there (`tamis.stages.x.os`, `tamis.stages.x.Path`) can be reached.
+module (or is a class of Tamis that its `__all__` lists), so that nothing merely imported there (`tamis.stages.x.os`,
+`tamis.stages.x.Path`) can be reached.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
 from tamis.errors import RecipeError
 from tamis.recipe_text import Node, References, suggest
@@ -122,7 +124,7 @@ class Targets:
         except AttributeError:
             known = [key for key, value in vars(module).items() if not key.startswith("_") and self._buildable(value)]
             raise self.fail(f"{module_name} has no {attribute}{suggest(attribute, known)}", at, where) from None
-        if not self._buildable(found):
+        if not self._buildable(found) and not _is_offered(module, attribute, found):
             raise self.fail(f"{name} is refused: it is not a class or stage defined in a permitted module", at, where)
         return found
 
@@ -171,3 +173,13 @@ def _walk(node: Node, path: str) -> Iterator[tuple[Node, str]]:
     elif isinstance(node.value, list):
         for i, item in enumerate(node.value):
             yield from _walk(item, f"{path}.{i}")
+
+
+def _is_offered(module: ModuleType, attribute: str, found: object) -> bool:
+    """A class of Tamis whose code lies in another room, listed in `__all__` of the public module that a recipe names."""
+    return (
+        module.__name__.startswith("tamis.")
+        and attribute in getattr(module, "__all__", ())
+        and isinstance(found, type)
+        and found.__module__.startswith("tamis.")
+    )

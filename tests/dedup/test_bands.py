@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tamis.dedup.bands import Linked, component_facts
+from tamis.dedup.fuzzy.bands import Linked, component_facts
 from tamis.dedup.records import parts_of
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tamis.dedup.decisions import DecisionFiles, PlaceTable, place_ids
-from tamis.stages.deduplication.removal import rows_of_table
+from tamis.dedup.removal import rows_of_table
 
 
 @pytest.mark.parametrize("room_bytes", [1_000_000, 500, 100])

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
-from tamis.dedup.index import read_index
-from tamis.dedup.joined import _best, with_new
+from tamis.dedup.index.index import read_index
+from tamis.dedup.index.joint_records import _best, with_new
 from tamis.errors import FormatError, RunConflict, TamisError, UsageError
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
@@ -377,7 +377,7 @@ def test_similarities_estimated_by_signatures() -> None:
 
 
 def test_components_too_large_for_the_room_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tamis.dedup import joined
+    from tamis.dedup.index import joint_records as joined
 
     rng = np.random.default_rng(0)
     families = rng.integers(0, 256, (7, 256), np.uint8)

@@ -24,15 +24,15 @@ from hypothesis import strategies as st
 
 import tamis
 from tamis.backends.local import InProcessExecutor, LocalExecutor
-from tamis.dedup import lines as solver
+from tamis.dedup.lines import solver as solver
+from tamis.dedup.lines import units as units_module
+from tamis.dedup.lines.cutting import cut_out
+from tamis.dedup.lines.keys import MODES, UnitKeys
+from tamis.dedup.lines.table import cuts_of
+from tamis.dedup.lines.units import split_units
 from tamis.errors import Incomplete, RunConflict, UsageError
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.hash128 import hash_arrow_strings
-from tamis.stages.deduplication.lines import units as units_module
-from tamis.stages.deduplication.lines.cutting import cut_out
-from tamis.stages.deduplication.lines.keys import MODES, UnitKeys
-from tamis.stages.deduplication.lines.table import cuts_of
-from tamis.stages.deduplication.lines.units import split_units
 from tamis.stages.deduplication.lines.workflow import LineDeduplicationWorkflow
 
 # -- the reference ----------------------------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from made_documents import read, write
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
-from tamis.dedup.idtable import IdTable, build
+from tamis.dedup.ids.stages import id_texts
+from tamis.dedup.ids.table import IdTable, build
 from tamis.dedup.records import Records
 from tamis.errors import Incomplete, RunConflict, UsageError
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
-from tamis.stages.deduplication.ids import id_texts
 from tamis.stages.text.deduplication.removal_workflow import TextDuplicatesRemovalWorkflow
 
 
@@ -118,7 +118,7 @@ def test_a_table_with_damaged_records_removes_nothing(tmp_path: Path) -> None:
 
 
 def test_input_that_changed_after_the_ids_were_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tamis.dedup.byids import RemovalByIds
+    from tamis.dedup.ids.removal import RemovalByIds
 
     source = write(tmp_path / "in", [{"text": "a"}, {"text": "b"}], n_files=1)
     ids = ids_file(tmp_path / "ids.jsonl", ["000000_0"])

@@ -34,7 +34,7 @@ def test_a_budget_that_is_too_small_is_told_and_not_exceeded(tmp_path: Path) -> 
         json.dumps({"budget_bytes": 1, "room_bytes": 1 << 30, "steps": ["exact"], "records": []})
     )
     code = (
-        "import sys; from tamis.dedup import solver, groups; import numpy as np\n"
+        "import sys; from tamis.dedup import solver; from tamis.dedup.exact import groups; import numpy as np\n"
         "groups.exact_duplicates = lambda *_: np.ones(200_000_000, np.uint8)\n"
         "sys.exit(solver.main(sys.argv[1:]))"
     )

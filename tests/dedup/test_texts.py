@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tamis.dedup import texts
+from tamis.dedup.fuzzy import candidate_texts as texts
 from tamis.errors import FormatError
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tamis.dedup import verify
-from tamis.dedup.verify import Verifier, verify_components
+from tamis.dedup.fuzzy import verify
+from tamis.dedup.fuzzy.verify import Verifier, verify_components
 
 
 class Texts:

@@ -34,7 +34,6 @@ from tamis.errors import WorkerError
 from tamis.memory import meter
 
 _MAX_STARTS = 20
-_CALLS = {"solver": "tamis.dedup.solver"}  # what may be called in a child: `main(arguments)` of these modules
 
 
 _LIBRARIES = ("numpy", "pyarrow.compute", "pyarrow.parquet", "llvmlite.binding")
@@ -124,9 +123,9 @@ class Nursery:
         finally:
             theirs.close()
 
-    def call(self, name: str, arguments: Sequence[str], stdout: int) -> Child:
-        """Run `main(arguments)` of one of the modules in _CALLS, with its output into this file descriptor."""
-        return self._fork({"do": "call", "name": name, "arguments": list(arguments)}, stdout)
+    def call(self, name: str, module: str, arguments: Sequence[str], stdout: int) -> Child:
+        """Run `main(arguments)` of this module in a child called `name`, with its output into this file descriptor."""
+        return self._fork({"do": "call", "name": name, "module": module, "arguments": list(arguments)}, stdout)
 
     def log_tail(self) -> str:
         try:
@@ -231,5 +230,5 @@ def _become(message: dict[str, Any], fd: int) -> int:
     name_process(f"tamis-{message['name']}")
     os.dup2(fd, 1)
     os.close(fd)
-    called: int = importlib.import_module(_CALLS[message["name"]]).main(message["arguments"])
+    called: int = importlib.import_module(message["module"]).main(message["arguments"])
     return called

@@ -79,7 +79,7 @@ def exact(
 
     Example: tamis dedup exact data/ unique/ --memory 1GB
     """
-    from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
+    from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
 
     workflow = ExactDeduplicationWorkflow(
         target, source, input_blocksize=blocksize, text_field=text_field, normalize_text=normalize, keep=keep,
@@ -145,7 +145,7 @@ def fuzzy(
 
     Example: tamis dedup fuzzy data/ unique/ --memory 1GB
     """
-    from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
+    from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
 
     workflow = FuzzyDeduplicationWorkflow(
         target, source, input_blocksize=blocksize, text_field=text_field, normalize_text=normalize, char_ngrams=char_ngrams,
@@ -192,7 +192,7 @@ def remove(
 
     Example: tamis dedup remove data/ found/_tamis/duplicates unique/
     """
-    from tamis.stages.text.deduplication.removal_workflow import TextDuplicatesRemovalWorkflow
+    from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
 
     workflow = TextDuplicatesRemovalWorkflow(
         source, ids, target, id_field=id_field, duplicate_id_field=ids_field, drop_id_field=drop_id_field,

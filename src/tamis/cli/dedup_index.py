@@ -19,7 +19,7 @@ def index_list(index: Folder, as_json: options.AsJson = False) -> None:
     Example: tamis dedup index-list kept/
     """
     from tamis.cli.show import print_json, print_lines, print_table
-    from tamis.dedup.index import read_index
+    from tamis.dedup.index.index import read_index
     from tamis.sizes import format_size
 
     found = read_index(os.path.abspath(index))
@@ -53,7 +53,7 @@ def index_remove(
     Example: tamis dedup index-remove kept/ data/2023/
     """
     from tamis.cli.show import print_json, print_lines
-    from tamis.dedup.entries import remove_source
+    from tamis.dedup.index.entries import remove_source
 
     n = remove_source(os.path.abspath(index), source)
     if not n:

@@ -57,7 +57,7 @@ def lines(
     Example: tamis dedup lines data/ clean/ --memory 1GB
     """
     from tamis.cli import dedup
-    from tamis.stages.deduplication.lines.workflow import LineDeduplicationWorkflow
+    from tamis.dedup.lines.workflow import LineDeduplicationWorkflow
 
     workflow = LineDeduplicationWorkflow(
         target, source, input_blocksize=blocksize, text_field=text_field, unit=unit, normalize_text=normalize,

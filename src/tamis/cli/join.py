@@ -32,7 +32,7 @@ def join(
     Example: tamis join segments/ documents/ --memory 1GB
     """
     from tamis.cli import dedup
-    from tamis.stages.text.modules.join_workflow import DocumentJoinWorkflow
+    from tamis.dedup.segments.workflow import DocumentJoinWorkflow
 
     workflow = DocumentJoinWorkflow(
         source, target, separator.replace("\\n", "\n").replace("\\t", "\t"), text_field, segment_field, id_field,

@@ -21,9 +21,9 @@ _AMPLE = 1 << 60  # the disk of a machine that is only imagined
 
 def workflow_of(words: Sequence[str], overrides: Mapping[str, str], imagined: bool) -> Any:
     """The workflow that `dedup WORDS` names; `overrides` are its parameters."""
+    from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+    from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
     from tamis.recipe_text import plain_scalar
-    from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
-    from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
 
     kinds: dict[str, Any] = {"exact": ExactDeduplicationWorkflow, "fuzzy": FuzzyDeduplicationWorkflow}
     if not words or words[0] not in kinds or len(words) > 2:

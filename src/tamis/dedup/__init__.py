@@ -1,6 +1,7 @@
-"""Deduplication between the passes: grouping keys out of core, choosing what stays, writing down why.
+"""Workflows of several passes with files between them: deduplication (exact, fuzzy, lines), removal by ids, joining of segments.
 
-Stages (stages/deduplication) make keys of documents and remove documents, inside the engine's runs. What lies between is here:
-it reads the record files of a pass by position, never holds more than its share of the budget, and is fast enough for one
-process (sorting keys takes a hundredth of the time of making them). It can be repeated at any time with the same result.
+Each kind has a room of its own with its stages (which make keys of documents, or remove documents, inside the engine's runs),
+its solver (which decides between two passes, out of core, in a process of its own) and its workflow (what users call; the public
+paths are in stages/deduplication and stages/text). What they share lies here: workflow.py drives the passes of every kind,
+solver.py is the deciding process, records.py reads the record files of a pass by position, decisions.py writes down what goes and why.
 """

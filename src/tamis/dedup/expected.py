@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.notes import read_json, write_json
+from tamis.dedup.progress_files import read_json, write_json
 from tamis.errors import TamisError
 from tamis.memory import profiles, starting
 from tamis.memory.forecast import MAX_RUNS, Conditions, Forecast, Interval, Measured, predict, runs_of
@@ -41,7 +41,7 @@ def profile_key(name: str, identity: Mapping[str, Any]) -> str:
 
 
 def conditions(plan: DedupPlan, n_workers: int, decoded_bytes: int) -> Conditions:
-    from tamis.dedup.workflow import SOLVER_BASE_BYTES
+    from tamis.dedup.planning import SOLVER_BASE_BYTES
 
     peak = max(_PASS_BYTES + _WORKER_BYTES * n_workers, SOLVER_BASE_BYTES + plan.decision_bytes)
     return Conditions(
@@ -127,7 +127,7 @@ class DedupExpectation:
 
     def _note(self, summary: Mapping[str, Any]) -> None:
         """Beside the settings of the last pass in settings.json: those of the deduplication itself."""
-        from tamis.dedup.workflow import SOLVER_BASE_BYTES
+        from tamis.dedup.planning import SOLVER_BASE_BYTES
         from tamis.engine.settings import Record
 
         w, plan = self._workflow, self._plan

@@ -15,6 +15,8 @@ from typing import Any
 
 from tamis.errors import BudgetError
 
+SOLVER_BASE_BYTES = 130_000_000  # Python, numpy, Arrow and the kernels before the first key
+_SOLVER_SHARE = 0.6  # of what is left then: the rest is for what the estimate does not see
 META_BYTES = 76  # per document and pass; a later pass has only the place (12)
 KEY_BYTES = 12
 # In memory, while the keys of one part are sorted: a key and a number (12), the room to sort them (20), and ...
@@ -58,8 +60,6 @@ def make_plan(
     scratch: str,
 ) -> DedupPlan:
     """`bands` is 0 for exact deduplication."""
-    from tamis.dedup.workflow import solver_room
-
     n_documents = estimate_documents(paths, sizes)
     free = _free(scratch)
     chosen = per_pass or choose_bands(n_documents, bands, free)
@@ -126,3 +126,13 @@ def _free(folder: str) -> int:
         folder = os.path.dirname(folder) or "/"
     stat = os.statvfs(folder)
     return stat.f_bavail * stat.f_frsize
+
+
+def solver_room(budget_bytes: int) -> int:
+    """Bytes for keys in the deciding process."""
+    room = int((budget_bytes - SOLVER_BASE_BYTES) * _SOLVER_SHARE)
+    if room < 16_000_000:
+        raise BudgetError(
+            f"deduplication: a budget of {budget_bytes:,} bytes leaves nothing to sort keys in; give --memory 256MB or more"
+        )
+    return room

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tamis.dedup.keys import NO_ROW
 from tamis.errors import FormatError, UsageError
 from tamis.formats import known
-from tamis.stages.deduplication.keys import NO_ROW
 
 Array = NDArray[Any]
 MAX_DOCUMENTS = NO_ROW  # numbers are uint32

@@ -17,8 +17,8 @@ import numpy as np
 
 from tamis.dedup.decisions import DecisionFiles, write_tables
 from tamis.dedup.group_sizes import LARGE, histogram
-from tamis.dedup.joined import JoinedRecords, decision_files, n_old, open_records, restore_ids
-from tamis.dedup.notes import read_json, write_json
+from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old, open_records, restore_ids
+from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.records import Records
 from tamis.errors import TamisError, UsageError
 from tamis.formats.faults import is_memory_failure
@@ -33,41 +33,41 @@ def solve(folder: str) -> None:
     room = int(task["room_bytes"])
     for step in task["steps"]:
         if step == "exact":
-            from tamis.dedup.groups import exact_duplicates
+            from tamis.dedup.exact.groups import exact_duplicates
 
             records = open_records(task)
             found = decision_files(os.path.join(folder, "found"), records, room)
             exact_duplicates(records, found, room, _say("equal texts"))
             _conclude(folder, task, records, found, {})
         elif step == "link":
-            from tamis.dedup.fuzzy import link_pass
+            from tamis.dedup.fuzzy.solver import link_pass
 
             link_pass(
                 folder, open_records(task, "linked"), task["bands"], room, _say, max(1, int(task.get("threads", 1)))
             )
         elif step == "candidates":
-            from tamis.dedup.fuzzy import find_candidates
+            from tamis.dedup.fuzzy.solver import find_candidates
 
             write_json(os.path.join(folder, "candidates.json"), find_candidates(folder, open_records(task), room))
         elif step == "decide":
-            from tamis.dedup.fuzzy import decide
+            from tamis.dedup.fuzzy.solver import decide
 
             records = open_records(task)
             found, facts = decide(folder, records, task, room, _say)
             _conclude(folder, task, records, found, {**read_json(os.path.join(folder, "candidates.json")), **facts})
         elif step == "index":
-            from tamis.dedup.entries import append
+            from tamis.dedup.index.entries import append
 
             append(task, os.path.join(folder, "removal"))
         elif step == "ids":
-            from tamis.dedup.idtable import build, check_ids
+            from tamis.dedup.ids.table import build, check_ids
 
             records = Records(task["records"])
             n_null = check_ids(records, task["field"], task["id_paths"])
             n_ids = build(records, os.path.join(folder, "ids"), room)
             write_json(os.path.join(folder, "summary.json"), {"n_ids": n_ids, "n_rows_without_id": n_null})
         elif step == "lines":
-            from tamis.dedup.lines import cut_lines
+            from tamis.dedup.lines.solver import cut_lines
 
             write_json(os.path.join(folder, "summary.json"), cut_lines(folder, task, room, _say))
         else:

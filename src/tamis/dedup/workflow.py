@@ -17,23 +17,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.deciding import decide
 from tamis.dedup.expected import DedupExpectation
-from tamis.dedup.notes import locked, make_private, read_json, write_json
-from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError, WorkerError
+from tamis.dedup.planning import solver_room
+from tamis.dedup.progress_files import locked, make_private, read_json, write_json
+from tamis.dedup.record_writer import RecordWriter
+from tamis.dedup.removal import RemoveDuplicates
+from tamis.dedup.solver_process import decide
+from tamis.errors import ConservationError, Incomplete, RunConflict, TamisError, WorkerError
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
-from tamis.stages.deduplication.records import RecordWriter
-from tamis.stages.deduplication.removal import RemoveDuplicates
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
 from tamis.stages.io import Writer
 
 if TYPE_CHECKING:
     from tamis.backends.nursery import Nursery
 
-SOLVER_BASE_BYTES = 130_000_000  # Python, numpy, Arrow and the kernels before the first key
 _THREAD_BYTES = 64_000_000  # of the room, for each thread that compares texts
-_SOLVER_SHARE = 0.6  # of what is left then: the rest is for what the estimate does not see
 Progress = Callable[[dict[str, Any]], None]
 
 
@@ -161,7 +160,7 @@ class Workflow:
     # -- the index ------------------------------------------------------------------------------------------------------
     def _pin_index(self) -> None:
         """What is compared with is written down at the start: an index that changes meanwhile changes no numbers."""
-        from tamis.dedup import index
+        from tamis.dedup.index import index
 
         p = self.passes
         if p.index is not None and p.index != p.against:
@@ -212,7 +211,7 @@ class Workflow:
         from tamis.kernels.cache import kernels_are_cached
 
         log = os.path.join(self.work, "processes.log")
-        self._nursery = Nursery(log, modules=["tamis.dedup.solver", "tamis.stages.deduplication.removal"])
+        self._nursery = Nursery(log, modules=["tamis.dedup.solver", "tamis.dedup.removal"])
         keys = self.passes.keys or self.passes.keys_of(1)
         groups = ["", *dict.fromkeys(g for stage, _ in keys for g in stage.kernel_groups)]
         try:
@@ -404,16 +403,6 @@ class Workflow:
         changed = changed_inputs(self._told("inputs.json"), now)
         if changed:
             raise RunConflict(f"the input changed after it was compared: {changed[0]}; start over with fresh (--fresh)")
-
-
-def solver_room(budget_bytes: int) -> int:
-    """Bytes for keys in the deciding process."""
-    room = int((budget_bytes - SOLVER_BASE_BYTES) * _SOLVER_SHARE)
-    if room < 16_000_000:
-        raise BudgetError(
-            f"deduplication: a budget of {budget_bytes:,} bytes leaves nothing to sort keys in; give --memory 256MB or more"
-        )
-    return room
 
 
 _NOT_DECIDED = {

@@ -29,9 +29,9 @@ RATES: dict[str, float] = {
     "tamis.stages.text.langid.": 57.0,
     "tamis.stages.text.modifiers.": 100.0,
     "tamis.stages.text.modules.": 300.0,
-    "tamis.stages.deduplication.exact.": 500.0,
-    "tamis.stages.deduplication.fuzzy.": 120.0,
-    "tamis.stages.deduplication.": 300.0,
+    "tamis.dedup.exact.": 500.0,
+    "tamis.dedup.fuzzy.": 120.0,
+    "tamis.dedup.": 300.0,
     "tamis.demo.": 300.0,
 }
 UNKNOWN_RATE = 20.0  # a stage of the user's own

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
-from tamis.dedup import joining
+from tamis.dedup.segments import passes as joining
+from tamis.dedup.segments.workflow import DocumentJoinWorkflow
 from tamis.errors import UsageError
-from tamis.stages.text.modules.join_workflow import DocumentJoinWorkflow
 
 
 def segments(n_documents: int, seed: int = 3) -> tuple[list[dict[str, Any]], dict[str, str]]:

@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tamis.dedup.decisions import place_ids
-from tamis.dedup.notes import read_json
+from tamis.dedup.lines.records import UnitRecords
+from tamis.dedup.lines.table import CutTable
+from tamis.dedup.progress_files import read_json
 from tamis.dedup.sorting import runs, sort_pairs
-from tamis.stages.deduplication.lines.records import UnitRecords
-from tamis.stages.deduplication.lines.table import CutTable
 
 Array = NDArray[Any]
 Chunk = tuple[Array, Array]  # keys, and numbers of their units

@@ -23,7 +23,7 @@ def decide(folder: str, nursery: Nursery, progress: Callable[[dict[str, Any]], N
     read, write = os.pipe()
     try:
         try:
-            process = nursery.call("solver", [folder], write)
+            process = nursery.call("solver", "tamis.dedup.solver", [folder], write)
         finally:
             os.close(write)
         try:

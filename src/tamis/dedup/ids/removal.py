@@ -7,13 +7,13 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tamis.dedup.notes import read_json, write_json
+from tamis.dedup.ids.stages import IdHashes, TextDuplicatesRemovalStage
+from tamis.dedup.progress_files import read_json, write_json
+from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.workflow import DedupResult, Passes, Progress, Workflow
 from tamis.errors import Incomplete, UsageError
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
-from tamis.stages.deduplication.ids import IdHashes, TextDuplicatesRemovalStage
-from tamis.stages.deduplication.records import RecordWriter
 
 
 class RemovalByIds(Workflow):

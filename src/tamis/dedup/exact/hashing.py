@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.stages.base import ProcessingStage
-from tamis.stages.deduplication.keys import (
+from tamis.dedup.keys import (
     check_keep,
     place_columns,
     ranks,
@@ -14,7 +13,8 @@ from tamis.stages.deduplication.keys import (
     sorted_keys,
     text_hashes,
 )
-from tamis.stages.deduplication.normalization import NORMALIZATION_VERSION, check_mode, normalized
+from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode, normalized
+from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
 

@@ -13,15 +13,15 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, Any, Literal
 
+from tamis.dedup.lines.bulk import STOP, BulkUnits, collapsed, packed, table
+from tamis.dedup.normalization import MODES as TEXT_MODES
+from tamis.dedup.normalization import NORMALIZATION_VERSION
 from tamis.errors import UsageError
-from tamis.stages.deduplication.lines.bulk import STOP, BulkUnits, collapsed, packed, table
-from tamis.stages.deduplication.normalization import MODES as TEXT_MODES
-from tamis.stages.deduplication.normalization import NORMALIZATION_VERSION
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from tamis.stages.deduplication.lines.units import Units
+    from tamis.dedup.lines.units import Units
 
     Array = np.ndarray[Any, Any]
 

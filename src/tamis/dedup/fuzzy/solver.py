@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.dedup.bands import Linked, component_facts
 from tamis.dedup.decisions import DecisionFiles, write_places
-from tamis.dedup.groups import exact_duplicates
-from tamis.dedup.joined import JoinedRecords, decision_files, n_old, similar_to_indexed, with_new
-from tamis.dedup.notes import read_json
+from tamis.dedup.exact.groups import exact_duplicates
+from tamis.dedup.fuzzy.bands import Linked, component_facts
+from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old, similar_to_indexed, with_new
+from tamis.dedup.progress_files import read_json
 from tamis.dedup.records import Array, Records
 
 BYTES_PER_CANDIDATE = 200  # while a slice of the components is looked up and ordered
@@ -79,8 +79,8 @@ def decide(
             parts.append(_all_but_the_first(*_ordered(part, records, task["keep"] == "first")))
             progress(done)
     else:
-        from tamis.dedup.texts import InputTexts, StoredTexts, Texts
-        from tamis.dedup.verify import Verifier, verify_components
+        from tamis.dedup.fuzzy.candidate_texts import InputTexts, StoredTexts, Texts
+        from tamis.dedup.fuzzy.verify import Verifier, verify_components
 
         numbers = np.load(os.path.join(folder, "candidates.npy"))
         texts: StoredTexts

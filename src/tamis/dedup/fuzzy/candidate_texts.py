@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import zstandard
 from numpy.typing import NDArray
 
+from tamis.dedup.normalization import normalized
 from tamis.errors import FormatError
 from tamis.formats.jsonl import JsonlBlock
-from tamis.stages.deduplication.normalization import normalized
 from tamis.stages.text.filters.statistics import texts_of
 from tamis.tasks import DocumentBatch
 

@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis.dedup.keys import place_columns, record_batch, sorted_keys, text_hashes
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.base import ProcessingStage
-from tamis.stages.deduplication.keys import place_columns, record_batch, sorted_keys, text_hashes
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         import numpy as np
         import pyarrow as pa
 
-        from tamis.dedup.idtable import NOT_A_NAME
+        from tamis.dedup.ids.table import NOT_A_NAME
 
         column = batch.column(self.field) if self.field in batch.get_columns() else pa.nulls(batch.num_items)
         ids = id_texts(column)
@@ -89,7 +89,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from tamis.dedup.idtable import ODD_ID, OTHER_FILE
+        from tamis.dedup.ids.table import ODD_ID, OTHER_FILE
 
         number = pc.struct_field(pc.extract_regex(ids, _PLACE), "file")
         there = length >= 0
@@ -106,7 +106,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 @dataclass(repr=False)
 class TextDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Drops documents whose ids a table lists (tamis.dedup.idtable). `id_field` None: ids are those of file and position."""
+    """Drops documents whose ids a table lists (tamis.dedup.ids.table). `id_field` None: ids are those of file and position."""
 
     table: str
     id_field: str | None = None
@@ -118,7 +118,7 @@ class TextDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [self.id_field] if self.id_field is not None else []
 
     def setup(self, worker_metadata: Any = None) -> None:
-        from tamis.dedup.idtable import IdTable
+        from tamis.dedup.ids.table import IdTable
 
         self._table = IdTable(self.table)
 

@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis.dedup.lines.hashing import check_count
+from tamis.dedup.lines.table import cuts_of
+from tamis.dedup.lines.units import check_unit, split_units
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
-from tamis.stages.deduplication.lines.hashing import check_count
-from tamis.stages.deduplication.lines.table import cuts_of
-from tamis.stages.deduplication.lines.units import check_unit, split_units
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ import shutil
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tamis.dedup import notes
-from tamis.dedup.notes import write_json
+from tamis.dedup import progress_files as notes
+from tamis.dedup.progress_files import write_json
 from tamis.errors import RunConflict, UsageError
 
 VERSION = 1

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tamis.stages.deduplication.lines.units import positions
+from tamis.dedup.lines.units import positions
 
 if TYPE_CHECKING:
     import numpy as np

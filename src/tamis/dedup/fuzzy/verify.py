@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.dedup.texts import StoredTexts
+from tamis.dedup.fuzzy.candidate_texts import StoredTexts
 from tamis.kernels.buffers import StringBuffers, string_buffers
 from tamis.kernels.sketch.similarity import lead, similarities
 from tamis.memory.release import thread_stack

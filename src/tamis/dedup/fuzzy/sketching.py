@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tamis.errors import UsageError
-from tamis.stages.base import ProcessingStage
-from tamis.stages.deduplication.keys import (
+from tamis.dedup.keys import (
     check_keep,
     place_columns,
     ranks,
@@ -15,7 +13,9 @@ from tamis.stages.deduplication.keys import (
     sorted_keys,
     text_hashes,
 )
-from tamis.stages.deduplication.normalization import NORMALIZATION_VERSION, check_mode, normalized
+from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode, normalized
+from tamis.errors import UsageError
+from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
 
@@ -148,7 +148,7 @@ class CandidateTexts(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
         import zstandard
 
-        from tamis.stages.deduplication.removal import rows_of_table
+        from tamis.dedup.removal import rows_of_table
         from tamis.stages.text.filters.statistics import texts_of
 
         files, offsets = batch.places()

@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from tamis.dedup.fuzzy.sketching import DocumentSketches
+from tamis.dedup.options import absolute
 from tamis.errors import UsageError
-from tamis.stages.deduplication.fuzzy.sketching import DocumentSketches
-from tamis.stages.deduplication.options import absolute
 from tamis.tasks import DocumentBatch
 
 SIGNATURE_VALUES = 256  # one byte each

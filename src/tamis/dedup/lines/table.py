@@ -10,7 +10,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from tamis.stages.deduplication.removal import rows_of_table
+from tamis.dedup.removal import rows_of_table
 
 if TYPE_CHECKING:
     import numpy as np

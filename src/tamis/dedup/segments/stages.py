@@ -10,9 +10,9 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tamis.dedup.keys import place_columns, record_batch, text_hashes
 from tamis.errors import FormatError
 from tamis.stages.base import ProcessingStage
-from tamis.stages.deduplication.keys import place_columns, record_batch, text_hashes
 from tamis.stages.resources import Resources
 from tamis.tasks import DocumentBatch, FileGroupTask
 

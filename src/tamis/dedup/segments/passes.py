@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from tamis.dedup.notes import write_json
+from tamis.dedup.progress_files import write_json
+from tamis.dedup.segments.stages import SUFFIX, GatherSegments, SegmentRecords
 from tamis.dedup.workflow import Passes, Progress, Workflow
 from tamis.errors import ConservationError
 from tamis.pipeline import Pipeline
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.text.modules.joiner import DocumentJoiner
-from tamis.stages.text.modules.segments import SUFFIX, GatherSegments, SegmentRecords
 
 RANGE_BYTES = 8 << 20  # of records that are joined at once, on average
 

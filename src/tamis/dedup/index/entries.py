@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tamis.dedup.index import Entry, Index, check_parameters, locked, read_index, run_name
-from tamis.dedup.joined import TYPES, entry_records, sketch_version
-from tamis.dedup.notes import read_json, write_json
+from tamis.dedup.index.index import Entry, Index, check_parameters, locked, read_index, run_name
+from tamis.dedup.index.joint_records import TYPES, entry_records, sketch_version
+from tamis.dedup.keys import NO_ROW
+from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.records import Array, Records
+from tamis.dedup.removal import rows_of_table
 from tamis.errors import UsageError
-from tamis.stages.deduplication.keys import NO_ROW
-from tamis.stages.deduplication.removal import rows_of_table
 
 
 def append(task: dict[str, Any], removal: str) -> None:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tamis.dedup.decisions import DecisionFiles, place_ids
-from tamis.dedup.notes import read_json
+from tamis.dedup.progress_files import read_json
 from tamis.dedup.records import MAX_DOCUMENTS, Array, Records
 from tamis.errors import FormatError, UsageError
 

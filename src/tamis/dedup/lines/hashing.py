@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tamis.dedup.keys import place_columns, record_batch
+from tamis.dedup.lines.keys import KEYS_VERSION, UnitKeys, check_unit_mode
+from tamis.dedup.lines.units import check_unit, split_units
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
-from tamis.stages.deduplication.keys import place_columns, record_batch
-from tamis.stages.deduplication.lines.keys import KEYS_VERSION, UnitKeys, check_unit_mode
-from tamis.stages.deduplication.lines.units import check_unit, split_units
 from tamis.tasks import DocumentBatch
 
 

@@ -1,0 +1,1 @@
+"""Exact duplicates: hashes of normalised texts, and groups of equal ones."""

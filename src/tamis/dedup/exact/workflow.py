@@ -1,0 +1,103 @@
+"""ExactDeduplicationWorkflow: find documents whose texts are equal, and remove all but one of each, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis.dedup.exact.hashing import DocumentHashes
+from tamis.dedup.index.against import index_options
+from tamis.dedup.normalization import NORMALIZATION_VERSION
+from tamis.dedup.options import Input, absolute
+from tamis.errors import UsageError
+from tamis.sizes import parse_fraction
+
+if TYPE_CHECKING:
+    from tamis.dedup.planning import DedupPlan
+    from tamis.dedup.workflow import DedupResult
+
+
+@dataclass
+class ExactDeduplicationWorkflow:
+    """Documents are equal when XXH3-128 of their normalised texts is. `run()` does all passes, and goes on where it was stopped.
+
+    `output_path` gets the documents that stay and, in `_tamis/duplicates`, one row per duplicate: its id, the id of the kept document,
+    group size. Ids are a function of file and position (as AddId gives them). `perform_removal=False` only finds duplicates.
+    `normalize_text`: False, True (case and whitespace do not count), or a name: none, strip, nfc, casefold, alphanumeric.
+    `keep`: "first" in the input, the "longest", or the "best" by the highest number in the column `keep_by`. A document whose
+    text is null or no text is never a duplicate. `max_source_loss`: stop before removal when a folder (or file, if there is one
+    folder) would lose more than this share. `index_path`: keep an index of what stays in this folder. `against`: an index that an
+    earlier run kept; documents in it stay, and new ones that equal one of them go. `append`: add what stays to it.
+    """
+
+    output_path: str
+    input_path: Any = None
+    input_filetype: str | None = None
+    input_blocksize: str | int | None = None
+    input_file_extensions: Sequence[str] | None = None
+    read_kwargs: Mapping[str, Any] | None = None
+    text_field: str = "text"
+    normalize_text: bool | str = False
+    assign_id: bool = True
+    id_field: str | None = None
+    perform_removal: bool = True
+    output_filetype: str | None = None
+    keep: str = "first"
+    keep_by: str | None = None
+    max_source_loss: float | str = 0.95
+    index_path: str | None = None
+    against: str | None = None
+    append: bool = False
+
+    def __post_init__(self) -> None:
+        self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path or "") or None
+        if not self.assign_id or self.id_field is not None:
+            raise UsageError(
+                "ExactDeduplicationWorkflow: documents are named by file and position (assign_id=True, id_field=None); to carry an "
+                "id of your own, leave it in the documents: verdicts and tamis why show the field `id`"
+            )
+        self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
+        self._keys()
+        self._index()
+        self._input()
+
+    def _input(self) -> Input:
+        return Input(
+            "ExactDeduplicationWorkflow",
+            self.input_path,
+            self.input_filetype,
+            self.input_blocksize,
+            self.input_file_extensions,
+            self.read_kwargs,
+        )
+
+    def _index(self) -> dict[str, Any]:
+        return index_options("ExactDeduplicationWorkflow", self.index_path, self.against, self.append)
+
+    def _keys(self) -> DocumentHashes:
+        return DocumentHashes(self.text_field, self.normalize_text, self.keep, self.keep_by)
+
+    def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
+        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
+        from tamis.dedup.workflow import Passes, Workflow
+
+        source = self._input().reader
+        writer = self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None
+        identity = {
+            "input": self.input_path, "input_filetype": self.input_filetype, "text_field": self.text_field, "normalize_text": str(self._keys().normalize_text),
+            "normalization_version": NORMALIZATION_VERSION, "keep": self.keep, "keep_by": self.keep_by,
+            "perform_removal": self.perform_removal,
+        }  # fmt: skip
+        index = self._index()
+        identity |= {k: v for k, v in index.items() if v is not None}
+        how = {"normalize_text": identity["normalize_text"], "normalization_version": NORMALIZATION_VERSION}
+        passes = Passes(
+            "exact deduplication", source, [(self._keys(), [])], self.output_path, {}, writer,
+            max_source_loss=float(self.max_source_loss), identity=identity, index_kind="exact", index_parameters=how, **index,
+        )  # fmt: skip
+        return Workflow(passes, settings, progress, executor).run()
+
+    def plan(self, memory: str | int | None = None) -> DedupPlan:
+        """What a run would take, from a small sample. Nothing is written."""
+        return self._input().plan(0, 0, None, memory, self.output_path)

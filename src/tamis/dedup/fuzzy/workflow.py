@@ -1,0 +1,171 @@
+"""FuzzyDeduplicationWorkflow: find documents that are nearly the same, verify them, and remove all but one, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis.dedup.fuzzy.sketching import CandidateTexts, DocumentSketches, Sketch
+from tamis.dedup.index.against import SignedSketches, index_options
+from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode
+from tamis.dedup.options import Input, absolute
+from tamis.errors import UsageError
+from tamis.sizes import parse_fraction
+
+if TYPE_CHECKING:
+    from tamis.dedup.planning import DedupPlan
+    from tamis.dedup.workflow import DedupResult, Passes
+
+
+@dataclass
+class FuzzyDeduplicationWorkflow:
+    """Near duplicates by sketches, bands and verification. `run()` does all passes, and goes on where it was stopped.
+
+    Documents whose sketches share one of `num_bands` bands of `minhashes_per_band` values are candidates; a candidate goes if the
+    Jaccard similarity of its set of shingles and that of a document that stays is at least `threshold` (default: where half
+    of all pairs share a band, 0.771 for 20 x 13; None: sharing a band is enough). Shingles are `char_ngrams` characters, or
+    `word_ngrams` words. `bands_per_iteration` bounds the disk: so many bands are kept at once, at the price of more passes over
+    the input; None: all, if the disk has room. `min_shingles`: shorter documents are compared by equality only. `keep`: the
+    "longest" (then by content, so that the order of files does not matter), the "first", or the "best" by the column `keep_by`.
+    `method="permutations"` is plain MinHash, for comparison. `cache_path` is another name for the scratch folder.
+
+    `index_path`: keep an index of what stays in this folder. `against`: an index that an earlier run kept; documents in it stay, and
+    new ones that equal or resemble one of them go (similarity to them is estimated by signatures, their texts are not read).
+    `append`: add what stays to that index. With an index all bands are made in one pass.
+    """
+
+    output_path: str
+    input_path: Any = None
+    cache_path: str | None = None
+    input_filetype: str | None = None
+    input_blocksize: str | int | None = None
+    input_file_extensions: Sequence[str] | None = None
+    read_kwargs: Mapping[str, Any] | None = None
+    text_field: str = "text"
+    perform_removal: bool = True
+    output_filetype: str | None = None
+    seed: int = 42
+    char_ngrams: int = 24
+    word_ngrams: int | None = None
+    num_bands: int = 20
+    minhashes_per_band: int = 13
+    use_64_bit_hash: bool = False
+    normalize_text: bool | str = False
+    bands_per_iteration: int | None = None
+    threshold: float | str | None = "midpoint"
+    min_shingles: int = 10
+    keep: str = "longest"
+    keep_by: str | None = None
+    max_source_loss: float | str = 0.95
+    method: str = "fss"
+    index_path: str | None = None
+    against: str | None = None
+    append: bool = False
+
+    def __post_init__(self) -> None:
+        self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path or "") or None
+        self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
+        n = self.bands_per_iteration
+        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= self.num_bands):
+            raise UsageError(f"bands_per_iteration: expected a whole number from 1 to {self.num_bands}, got {n!r}")
+        if self.threshold == "midpoint":
+            self.threshold = round(self.sketch().midpoint, 4)
+        elif self.threshold is not None:
+            self.threshold = parse_fraction(self.threshold, "threshold")
+        self._stage(0, self.num_bands)
+        self._input()
+        if self._index()["index"] is not None and n is not None and n < self.num_bands:
+            raise UsageError(
+                "bands_per_iteration: an index holds all bands, so they are made in one pass; leave it out"
+            )
+
+    def _input(self) -> Input:
+        return Input(
+            "FuzzyDeduplicationWorkflow",
+            self.input_path,
+            self.input_filetype,
+            self.input_blocksize,
+            self.input_file_extensions,
+            self.read_kwargs,
+        )
+
+    def _index(self) -> dict[str, Any]:
+        return index_options("FuzzyDeduplicationWorkflow", self.index_path, self.against, self.append)
+
+    def sketch(self) -> Sketch:
+        unit, n = ("word", self.word_ngrams) if self.word_ngrams is not None else ("char", self.char_ngrams)
+        return Sketch(n, unit, self.num_bands, self.minhashes_per_band, self.seed, self.use_64_bit_hash, self.method)
+
+    def _stage(self, first: int, last: int) -> DocumentSketches:
+        s = self.sketch()
+        has_index = self.index_path is not None or self.against is not None
+        return (SignedSketches if has_index else DocumentSketches)(
+            self.text_field, s.n, s.unit, s.bands, s.rows, s.seed, s.wide, s.method, self.normalize_text, self.min_shingles,
+            self.keep, self.keep_by, first, last,
+        )  # fmt: skip
+
+    def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
+        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
+        from tamis.dedup.workflow import Workflow
+
+        if self.cache_path is not None:
+            settings.setdefault("scratch", self.cache_path)
+        return Workflow(self.passes(), settings, progress, executor).run()
+
+    def passes(self) -> Passes:
+        from tamis.dedup.workflow import Passes
+
+        s = self.sketch()
+        mode = check_mode("fuzzy deduplication", self.normalize_text)
+        identity = {
+            "input": self.input_path, "input_filetype": self.input_filetype, "text_field": self.text_field, "normalize_text": mode, "sketch": vars(s).copy(),
+            "normalization_version": NORMALIZATION_VERSION, "threshold": self.threshold, "min_shingles": self.min_shingles,
+            "keep": self.keep, "keep_by": self.keep_by, "perform_removal": self.perform_removal,
+            "bands_per_iteration": self.bands_per_iteration,
+        }  # fmt: skip
+        index = self._index()
+        identity |= {k: v for k, v in index.items() if v is not None}
+        how = {"normalize_text": mode, "normalization_version": NORMALIZATION_VERSION, **vars(s)}
+        return Passes(
+            "fuzzy deduplication",
+            self._input().reader,
+            [],
+            self.output_path,
+            {
+                "threshold": self.threshold,
+                "n": s.n,
+                "unit": s.unit,
+                "seed": s.seed,
+                "keep": self.keep,
+                "text_field": self.text_field,
+                "normalize_text": mode,
+            },
+            self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None,
+            texts=(lambda places: CandidateTexts(places, self.text_field, mode))
+            if self.threshold is not None
+            else None,
+            threshold=float(self.threshold) if self.threshold is not None else None,
+            max_source_loss=float(self.max_source_loss),
+            identity=identity,
+            choose=lambda work: self.num_bands if index["index"] is not None else self.plan(work=work).bands_per_pass,
+            index_kind="fuzzy",
+            index_parameters=how,
+            **index,
+            keys_of=self._keys_of,
+        )
+
+    def _keys_of(self, per_pass: int) -> list[Any]:
+        n = self.num_bands
+        cuts = [(a, min(a + per_pass, n)) for a in range(0, n, per_pass)]
+        return [(self._stage(a, b), list(range(a + 1, b + 1))) for a, b in cuts]
+
+    def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
+        """What a run would take, from a small sample. Nothing is written."""
+        return self._input().plan(
+            self.num_bands,
+            self.minhashes_per_band,
+            self.bands_per_iteration,
+            memory,
+            work or self.cache_path or self.output_path,
+        )

@@ -1,0 +1,1 @@
+"""Removing documents by a table of ids."""

@@ -1,0 +1,1 @@
+"""Indexes of what earlier deduplications kept, and comparing new documents with them."""

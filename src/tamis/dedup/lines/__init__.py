@@ -1,0 +1,1 @@
+"""Lines and paragraphs that occurred before, cut out of documents."""

@@ -1,0 +1,1 @@
+"""Joining segments of documents wherever they lie in the input."""

@@ -1,0 +1,5 @@
+"""The public path of TextDuplicatesRemovalStage; the code is in tamis/dedup/ids."""
+
+from tamis.dedup.ids.stages import TextDuplicatesRemovalStage
+
+__all__ = ["TextDuplicatesRemovalStage"]
