@@ -81,7 +81,7 @@ def test_base_that_cannot_be_made_gives_none(tmp_path: Path, monkeypatch: pytest
 
 def test_old_folders_are_pruned_when_a_new_one_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAMIS_CACHE_DIR", str(tmp_path))
-    for age in range(14):
+    for age in range(cache.N_FOLDERS_KEPT + 2):
         old = tmp_path / f"kernels-old{age}"
         old.mkdir(mode=0o700)
         os.utime(old, (1_000_000 - age, 1_000_000 - age))

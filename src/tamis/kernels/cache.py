@@ -1,9 +1,7 @@
 """Where compiled kernels are kept, and whether they are all there. Never imports numba.
 
-One private folder `kernels-<key>` per combination of kernel sources, numba, llvmlite, Python and CPU. numba notices an
-edited file but not an edited callee in another file, so the key covers every source of this package; and because
-numba names and stamps its entries by path and modification time, the key covers those too. A folder holds a `READY`
-file once everything in it has been compiled.
+One private folder `kernels-<key>` per combination of kernel sources, numba, llvmlite, Python and CPU: copies of the same
+sources share it, and an edited callee in another file makes another one. A folder holds a `READY` file once everything in it has been compiled.
 
 Kernels come in groups: the engine's own (group "", the files right here) and one per subfolder ("text"), so that a run
 compiles and loads only what its stages need. A group's key covers its own files and the engine's, which it may call.
@@ -24,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 READY = "READY"
-N_FOLDERS_KEPT = 12
+N_FOLDERS_KEPT = 60  # some 300 kB each; several checkouts and branches of one user have three each
 
 
 def kernels_are_cached(groups: Iterable[str] = ("",)) -> bool:
@@ -81,12 +79,12 @@ def cache_key(group: str = "") -> str:
     """Hash of everything that decides the machine code of a group."""
     here = Path(__file__).resolve().parent
     digest = hashlib.sha256()
-    for text in (str(here), group, sys.version, platform.machine(), _cpu(), _version("numba"), _version("llvmlite")):
+    for text in (group, sys.version, platform.machine(), _cpu(), _version("numba"), _version("llvmlite")):
         digest.update(text.encode("utf-8", "surrogateescape") + b"\0")
     # A group's kernels may have helpers of another group compiled into them; helpers are in modules with an underscore.
     inside = {*(here / group).glob("*.py"), *here.glob("*/_[a-z]*.py")} if group else set()
     for source in [*sorted(here.glob("*.py")), *sorted(inside)]:
-        digest.update(f"{source.name}\0{source.stat().st_mtime_ns}\0".encode())
+        digest.update(f"{source.name}\0".encode())
         digest.update(source.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
