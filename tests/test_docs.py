@@ -77,7 +77,7 @@ def test_every_example_is_tested() -> None:
 
 
 # The two recipes of the demo need each other's files and are run by tests/demo.
-SHIPPED = sorted(p.stem for p in (ROOT / "src/tamis/recipes").glob("*.yaml") if not p.stem.startswith("demo"))
+SHIPPED = sorted(p.stem for p in (ROOT / "src/tamis/recipe/presets").glob("*.yaml") if not p.stem.startswith("demo"))
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -162,7 +162,7 @@ def _imagined(dataset_bytes: str, document_bytes: str | None) -> Dataset:
 def _placeholders(recipe: str) -> dict[str, str]:
     """Values for what a recipe leaves open: a plan without data needs no input."""
     from tamis.cli.request import find_recipe
-    from tamis.recipe_text import MISSING, parse, read_text
+    from tamis.recipe.yaml_text import MISSING, parse, read_text
 
     path = find_recipe(recipe)
     root = parse(read_text(path), path).value

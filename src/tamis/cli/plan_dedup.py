@@ -23,7 +23,7 @@ def workflow_of(words: Sequence[str], overrides: Mapping[str, str], imagined: bo
     """The workflow that `dedup WORDS` names; `overrides` are its parameters."""
     from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
     from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
-    from tamis.recipe_text import plain_scalar
+    from tamis.recipe.yaml_text import plain_scalar
 
     kinds: dict[str, Any] = {"exact": ExactDeduplicationWorkflow, "fuzzy": FuzzyDeduplicationWorkflow}
     if not words or words[0] not in kinds or len(words) > 2:

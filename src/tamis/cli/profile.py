@@ -70,7 +70,7 @@ def try_(
     tried = configurations(budgets, blocksizes, repeat)
     path = find_recipe(recipe)
     if write:
-        from tamis.cli.recipe_edit import check_writable
+        from tamis.recipe.edit import check_writable
 
         check_writable(path)
     request = Request(recipe, options.parse_sets(set_), tuple(allow_module or ()), options.given(workers=workers))
@@ -85,7 +85,7 @@ def try_(
     if plot is not None:
         _write_plot(plot, rows, os.path.basename(path))
     if write and best is not None:
-        from tamis.cli.recipe_edit import write_settings
+        from tamis.recipe.edit import write_settings
 
         write_settings(path, _settings(best))
     if as_json:

@@ -20,7 +20,7 @@ from tamis.errors import PipelineError, RunConflict, TamisError, UsageError
 if TYPE_CHECKING:
     from tamis.cli.alerting import Wanted
     from tamis.pipeline import Pipeline
-    from tamis.recipe import Recipe
+    from tamis.recipe.load import Recipe
 
 FILE = "command.json"
 _VERSION = 1
@@ -92,7 +92,7 @@ class Request:
     @cached_property
     def _loaded(self) -> tuple[str, Recipe]:
         """Read once: a command asks for the workflow, then for the pipeline, and building the stages may take long."""
-        from tamis.recipe import load_recipe
+        from tamis.recipe.load import load_recipe
 
         if self.allow and os.getcwd() not in sys.path:
             sys.path.insert(0, os.getcwd())  # a module the user names is looked for here, as `python -m` does
@@ -179,7 +179,7 @@ def _checked(data: Any, path: str) -> Saved:
 
 def find_recipe(name: str) -> str:
     """A file, or a recipe that ships with Tamis, by its name."""
-    shipped = Path(__file__).parent.parent / "recipes"
+    shipped = Path(__file__).parent.parent / "recipe" / "presets"
     if os.path.exists(name) or os.sep in name:
         return name
     at = shipped / f"{name.removesuffix('.yaml')}.yaml"

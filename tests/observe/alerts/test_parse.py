@@ -16,8 +16,8 @@ from tamis.observe.alerts.choose import Chosen, choose, find_file, read_file
 from tamis.observe.alerts.measures import MEASURES, Place
 from tamis.observe.alerts.parse import RULE_KEYS, Section, read_section
 from tamis.observe.alerts.rules import Limit, Rule
-from tamis.recipe import load_recipe
-from tamis.recipe_text import Node, References, parse
+from tamis.recipe.load import load_recipe
+from tamis.recipe.yaml_text import Node, References, parse
 
 PLACE = Place("out")
 

@@ -18,7 +18,7 @@ from tamis.errors import RecipeError, UsageError
 from tamis.observe.alerts.measures import MEASURES, Place
 from tamis.observe.alerts.parse import RulePart, Section, SinkSpec, Where, read_section
 from tamis.observe.alerts.rules import BUILT_IN_SINKS, DEFAULT_EVERY_S, Limit, Rule, default_rules
-from tamis.recipe_text import Node, References, parse, suggest
+from tamis.recipe.yaml_text import Node, References, parse, suggest
 
 ALLOW = "--allow-alert-sinks"
 MAX_FILE_BYTES = 1_000_000

@@ -26,7 +26,7 @@ from tamis.errors import RecipeError, UsageError
 from tamis.observe.alerts.measures import MEASURES
 from tamis.observe.alerts.rules import BUILT_IN_SINKS, LEVELS, REMEDIES, Limit
 from tamis.observe.alerts.wording import parse_time
-from tamis.recipe_text import Node, References, suggest
+from tamis.recipe.yaml_text import Node, References, suggest
 from tamis.sizes import parse_size
 
 TOP_KEYS = ("every", "to", "rules", "sinks")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.errors import UsageError
-from tamis.recipe import load_recipe
+from tamis.recipe.load import load_recipe
 from tamis.stages.text.filters import catalogue
 from tamis.stages.text.filters.c4 import C4Quality
 from tamis.stages.text.filters.fineweb import FineWebQuality
@@ -28,7 +28,7 @@ from tamis.stages.text.filters.statistics import known_statistics
 from tamis.tasks import DocumentBatch
 
 ROOT = Path(__file__).parents[4]
-RECIPES = ROOT / "src" / "tamis" / "recipes"
+RECIPES = ROOT / "src" / "tamis" / "recipe" / "presets"
 
 
 def load_twin() -> ModuleType:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from tamis.errors import RecipeError
-from tamis.recipe_text import Node, References, suggest
+from tamis.recipe.yaml_text import Node, References, suggest
 
 PUBLIC_ROOMS = ("tamis.stages", "tamis.demo.stages", "tamis.pipeline", "tamis.core.client")
 TARGET = "_target_"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tamis.errors import RecipeError
-from tamis.recipe import load_recipe
+from tamis.recipe.load import load_recipe
 
 KITCHEN = """
 import os
@@ -238,7 +238,7 @@ def test_mistakes_name_line_and_field(tmp_path: Path, text: str, line: int, fiel
         "tamis.sizes.re.compile",
         "tamis.sizes.parse_size",
         "tamis.errors.TamisError",
-        "tamis.recipe.load_recipe",
+        "tamis.recipe.load.load_recipe",
         "tamis.engine.worker.Worker",
         "tamis.cli.main.main",
         "tamis.stages.__init__.os.system",
@@ -308,7 +308,7 @@ def test_a_public_path_offers_a_class_whose_code_lies_in_another_room_and_nothin
     import types
 
     from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
-    from tamis.recipe_targets import _is_offered
+    from tamis.recipe.targets import _is_offered
     from tamis.stages.deduplication.exact import workflow
 
     assert _is_offered(workflow, "ExactDeduplicationWorkflow", ExactDeduplicationWorkflow)

@@ -15,9 +15,9 @@ from typing import Any
 import yaml
 
 from tamis.errors import RecipeError, UsageError
-from tamis.recipe_text import Node, parse, plain_scalar, read_text
+from tamis.recipe.yaml_text import Node, parse, plain_scalar, read_text
 
-_SHIPPED = Path(__file__).parent.parent / "recipes"
+_SHIPPED = Path(__file__).parent / "presets"
 
 
 def check_writable(path: str) -> None:

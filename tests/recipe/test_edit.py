@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tamis.cli.recipe_edit import check_writable, edit, write_settings
 from tamis.errors import UsageError
+from tamis.recipe.edit import check_writable, edit, write_settings
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,6 @@ def test_the_file_is_replaced_whole_with_its_mode_through_a_link(tmp_path: Path)
 def test_shipped_recipes_are_not_changed() -> None:
     import tamis
 
-    path = Path(tamis.__file__).parent / "recipes" / "copy.yaml"
+    path = Path(tamis.__file__).parent / "recipe" / "presets" / "copy.yaml"
     with pytest.raises(UsageError, match="ships with Tamis and is not changed"):
         check_writable(str(path))

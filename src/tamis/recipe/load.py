@@ -14,7 +14,7 @@
     settings:
       memory: 2GB
 
-`recipe_text` reads the YAML, `recipe_targets` decides what may be built. Every error names file, line and field. All target
+`yaml_text` reads the YAML, `targets` decides what may be built. Every error names file, line and field. All target
 names in the file are checked before the first module is imported or the first object built.
 """
 
@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import RecipeError, UsageError
-from tamis.recipe_targets import TARGET, Targets, check_allowed_name
-from tamis.recipe_text import Node, References, override, parse, read_text, suggest
+from tamis.recipe.targets import TARGET, Targets, check_allowed_name
+from tamis.recipe.yaml_text import Node, References, override, parse, read_text, suggest
 from tamis.sizes import parse_fraction, parse_size
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Recipes: YAML files that describe a run. load.py checks and builds them, presets/ holds the ones that ship."""
