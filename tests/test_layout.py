@@ -35,20 +35,23 @@ STAGES_FOR_THE_ENGINE = {
 }
 # What observers may know of the engine: how to read what it wrote.
 ENGINE_FOR_OBSERVERS = {"tamis.engine.ledger", "tamis.engine.identity", "tamis.engine.histograms"}
+# A run from Python leaves a report as a command does: it is put together in Pipeline.execute, which asks for the report.
+LEAVES_A_REPORT = ("tamis.pipeline", "tamis.observe.report")
 
 # room -> rooms it may import; a room may always import itself
 ROOMS = {
     "errors": set(),
     "sizes": {"errors"},
+    "hints": set(),
     "kernels": {"errors", "sizes"},
     "formats": {"errors", "sizes", "kernels", "tasks"},
     "tasks": {"errors", "sizes", "kernels"},
     "memory": {"errors", "sizes"},
     "stages": {"errors", "sizes", "kernels", "formats", "tasks", "memory", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
     "pipeline": {"errors", "sizes", "tasks", "stages"},
-    "engine": {"errors", "sizes", "kernels", "formats", "tasks", "memory", "stages"},
+    "engine": {"errors", "sizes", "hints", "kernels", "formats", "tasks", "memory", "stages"},
     "backends": {"errors", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
-    "dedup": {"errors", "sizes", "kernels", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends"},
+    "dedup": {"errors", "sizes", "hints", "kernels", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends"},
 }  # fmt: skip
 
 
@@ -148,7 +151,7 @@ def test_nothing_below_imports_the_command_line_or_observers() -> None:
             wrong += [
                 f"{module} imports {n}"
                 for n in own(found.top | found.inside)
-                if room(n) in ("cli", "observe", "recipe")
+                if room(n) in ("cli", "observe", "recipe") and (module, n) != LEAVES_A_REPORT
             ]
     assert wrong == []
 
@@ -161,7 +164,7 @@ def test_observers_read_the_run_directory_and_know_nothing_of_who_writes_it() ->
             wrong += [
                 f"{module} imports {n}"
                 for n in own(found.top | found.inside)
-                if room(n) not in ("observe", "errors", "sizes", "tasks", "formats", "")
+                if room(n) not in ("observe", "errors", "sizes", "hints", "tasks", "formats", "")
                 and n != "tamis.recipe.yaml_text"
                 and n not in ENGINE_FOR_OBSERVERS
             ]

@@ -7,12 +7,13 @@ pipeline.run(memory="2GB")
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tamis.errors import Incomplete, PipelineError, TamisError, UsageError
+from tamis.errors import Incomplete, PipelineError, RunConflict, TamisError, UsageError
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.io import Reader, Writer
 from tamis.tasks import Task
@@ -20,6 +21,8 @@ from tamis.tasks import Task
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
     from tamis.engine.run import RunResult
+
+_log = logging.getLogger("tamis.report")
 
 
 class Pipeline:
@@ -178,8 +181,21 @@ class Pipeline:
         output = self._output(job.writer, chosen.run_dir)
         inputs = find_inputs(job, initial_tasks, chosen.blocksize, os.path.join(output, "_tamis", "initial"))
         run = Run(job, inputs, chosen, executor.make_crew, output, executor.progress, executor.watch)
-        self.last_result = executor.last_result = run.execute()
-        return self.last_result
+        reported = executor.report and (chosen.run_dir is not None if job.writer is None else job.writer.is_reported)
+        try:
+            result = run.execute()
+        except RunConflict:  # what lies there is another run's
+            raise
+        except (TamisError, KeyboardInterrupt):
+            if reported:
+                _leave_report(run.dir.path)
+            raise
+        if reported:
+            kept = os.path.join(run.dir.path, "report.html")
+            is_there = result.status == "already" and os.path.exists(kept)
+            result.report = kept if is_there else _leave_report(run.dir.path)
+        self.last_result = executor.last_result = result
+        return result
 
     def _output(self, writer: Writer | None, run_dir: str | None) -> str:
         if writer is not None:
@@ -189,6 +205,17 @@ class Pipeline:
                 )
             return writer.path
         return os.path.abspath(run_dir) if run_dir is not None else tempfile.mkdtemp(prefix="tamis-")
+
+
+def _leave_report(run_dir: str) -> str:
+    """Write report.html, and return where it lies. A report that cannot be written never fails a run."""
+    from tamis.observe.report import write_report
+
+    try:
+        return str(write_report(run_dir))
+    except (TamisError, OSError) as exc:
+        _log.warning("no report: %s", exc)
+        return ""
 
 
 class Sequential(Pipeline):

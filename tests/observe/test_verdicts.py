@@ -1,18 +1,41 @@
 """Why a document went, and what another threshold would do: from what the run stored."""
 
+import contextlib
+import gzip
+import io
 import json
 import subprocess
-import sys
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from tamis.backends.local import InProcessExecutor
-from tamis.errors import UsageError
-from tamis.observe.verdicts import find, find_written, rethreshold
+from tamis.cli.drops import print_drops
+from tamis.cli.main import app
+from tamis.errors import TamisError, UsageError
+from tamis.observe.verdicts import (
+    AT_LEAST,
+    AT_MOST,
+    find,
+    find_written,
+    not_asked,
+    rethreshold,
+    rule_of,
+    rules_of,
+    run_folder,
+)
+from tamis.observe.whereabouts import ASIDE, KEPT, NO_RECORD, NOT_READ, NOT_SAMPLED, whereabouts
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
-from tamis.stages.text.io.reader import JsonlReader
+from tamis.stages.text.filters import ScoreFilter
+from tamis.stages.text.filters.heuristic.repetition import RepeatedLinesFilter
+from tamis.stages.text.filters.heuristic.string import LongWordFilter, WordCountFilter
+from tamis.stages.text.filters.histogram import HistogramFilter
+from tamis.stages.text.io.reader import DocumentReader, JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 
 
@@ -98,19 +121,166 @@ def test_rejected_documents_are_kept_with_their_verdict(output):
     }
 
 
-def test_the_commands(output):
-    def tamis(*args):
-        return subprocess.run(
-            [sys.executable, "-m", "tamis.cli.main", *args], capture_output=True, text=True, check=False
-        )
+def tamis(*args):
+    return CliRunner().invoke(app, args)
 
+
+def test_the_commands(output):
     said = tamis("why", str(output), "7")
-    assert said.returncode == 0, said.stderr
+    assert said.exit_code == 0, said.output
     assert "7 was dropped by min chars (stage length)" in said.stdout
-    assert "it would have been kept with min_chars=7 (it is 10)" in said.stdout
+    assert (
+        "  this rule would have kept it with min_chars=7 (it is 10)\n  not evaluated for it, and free to drop it: odd\n"
+        in said.stdout
+    )
+    assert "it would have been kept" not in said.stdout  # the other stage drops it, too
     assert "12 was kept" in tamis("why", str(output), "12").stdout
     absent = tamis("why", str(output), "99")
-    assert (absent.returncode, "no document '99'" in absent.stderr) == (2, True)
+    assert (absent.exit_code, "no document '99'" in absent.stderr) == (2, True)
     assert "would keep 5 of them (50.0%, " in tamis("rethreshold", str(output), "min chars=5").stdout
     assert json.loads(tamis("rethreshold", str(output), "min chars.min_chars=5", "--json").stdout)["n_back"] == 5
-    assert tamis("why", str(output / "nothing"), "7").returncode == 2
+    assert tamis("why", str(output / "nothing"), "7").exit_code == 2
+
+
+def scored(tmp_path, filters, documents, **settings):
+    """The output of a chain of rules over documents; no process but this one."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_text("".join(json.dumps(d) + "\n" for d in documents))
+    stages = [JsonlReader(str(tmp_path / "in")), ScoreFilter(filters, **settings), JsonlWriter(str(tmp_path / "out"))]
+    result = Pipeline("rules", stages=stages).execute(InProcessExecutor())
+    assert result.ledger.problems() == []
+    return str(tmp_path / "out")
+
+
+def test_rules_behind_the_one_that_dropped_a_document_are_named_not_passed_over(tmp_path):
+    long_words = "abcdefghijklmnopqrstuvwxyz"
+    output = scored(
+        tmp_path,
+        [WordCountFilter(min_words=3), LongWordFilter(max_word_length=10)],
+        [{"id": "both", "text": f"one {long_words}"}, {"id": "last", "text": f"one two three {long_words}"}],
+    )
+    rules = rules_of(run_folder(output))
+    assert [(r.stage.split("_")[0], r.name, r.sides) for r in rules] == [
+        ("score", "word_count", {"min_words": AT_LEAST, "max_words": AT_MOST}),
+        ("score", "max_word_length", {"max_word_length": AT_MOST}),
+    ]
+    (both,), (last,) = find(output, "both"), find(output, "last")
+    assert (both.smallest_change(rule_of(both, rules)), not_asked(both, rules)) == (
+        "min_words=2 (it is 3)",
+        ["max_word_length"],
+    )
+    assert (last.smallest_change(rule_of(last, rules)), not_asked(last, rules)) == ("max_word_length=26 (it is 10)", [])
+    told = json.loads(tamis("why", output, "both", "--json").stdout)["verdicts"][0]
+    assert (told["kept_by_rule_with"], told["not_evaluated"]) == ("min_words=2 (it is 3)", ["max_word_length"])
+
+
+def test_a_limit_counts_the_way_its_rule_says_whatever_it_is_called(tmp_path):
+    lines = "the same line\n" * 9 + "another line"
+    output = scored(
+        tmp_path,
+        [RepeatedLinesFilter(max_repeated_line_fraction=0.7), WordCountFilter(min_words=2)],
+        [{"id": "repeats", "text": lines}, {"id": "short", "text": "one"}],
+        invert=[False, True],
+    )
+    rules = rules_of(run_folder(output))
+    (repeats,) = find(output, "repeats")  # 2 of its 10 lines differ, and 7 of 10 must
+    assert repeats.smallest_change(rule_of(repeats, rules)) == "max_repeated_line_fraction=0.2 (it is 0.7)"
+    assert find(output, "short") == []
+
+
+def test_a_rule_that_compares_nothing_proposes_no_threshold(tmp_path):
+    output = scored(tmp_path, HistogramFilter("en", threshold=0.8), [{"id": "odd", "text": "\u4e00\u4e8c\u4e09"}])
+    (odd,) = find(output, "odd")
+    assert (odd.value, odd.smallest_change(rule_of(odd, rules_of(run_folder(output))))) == (0, None)
+
+
+@pytest.mark.parametrize("kind", ["plain", "gz", "parquet"])
+def test_a_document_named_by_its_place_is_not_denied(tmp_path, kind):
+    documents = [{"id": i, "text": "x" * i} for i in (12, 14, 3)]
+    source = tmp_path / "in"
+    source.mkdir()
+    text = "".join(json.dumps(d) + "\n" for d in documents).encode()
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(documents), source / "a.parquet")
+    else:
+        name, data = ("a.jsonl.gz", gzip.compress(text)) if kind == "gz" else ("a.jsonl", text + b"no json\n")
+        (source / name).write_bytes(data)
+    (source / "ba.jsonl").write_text('{"id": 99, "text": "a file whose name ends alike"}\n')
+    stages = [DocumentReader(str(source)), MinChars(10), JsonlWriter(str(tmp_path / "out"))]
+    Pipeline("places", stages=stages).execute(InProcessExecutor(), quarantine_limit="100%")
+    name = next(p.name for p in source.iterdir() if p.name != "ba.jsonl")
+    second = 1 if kind == "parquet" else text.index(b"\n") + 1
+    for offset in (0, second):
+        (found,) = whereabouts(str(tmp_path / "out"), f"{name}:{offset}")
+        assert (found.state, found.sentence) == (KEPT, f"was kept: {found.files[0]}")
+        assert f'"id":{12 if offset == 0 else 14},' in Path(found.files[0]).read_text().replace(" ", "")
+    inside = 3 if kind == "parquet" else 1
+    assert whereabouts(str(tmp_path / "out"), f"{name}:{inside}")[0].state in (NO_RECORD, NOT_READ)
+    assert whereabouts(str(tmp_path / "out"), "other.jsonl:0") == []
+    if kind == "plain":
+        (bad,) = whereabouts(str(tmp_path / "out"), f"{name}:{len(text)}")
+        assert (bad.state, "was set aside: " in bad.sentence) == (ASIDE, True)
+
+
+def test_a_document_outside_the_sample_is_told_from_one_that_was_kept(tmp_path):
+    (tmp_path / "in").mkdir()
+    lines = [json.dumps({"id": f"d{i}", "text": "x"}) + "\n" for i in range(40)]
+    (tmp_path / "in/a.jsonl").write_text("".join(lines))
+    stages = [JsonlReader(str(tmp_path / "in")), JsonlWriter(str(tmp_path / "out"))]
+    Pipeline("sample", stages=stages).execute(InProcessExecutor(), sample=0.5)
+    kept = {json.loads(x)["id"] for p in (tmp_path / "out").glob("part-*") for x in p.read_text().splitlines()}
+    assert 5 < len(kept) < 35
+    for i in (0, *range(10, 20)):
+        (found,) = whereabouts(str(tmp_path / "out"), f"a.jsonl:{sum(map(len, lines[:i]))}")
+        assert found.state == (KEPT if f"d{i}" in kept else NOT_SAMPLED)
+
+
+def test_a_run_from_python_leaves_its_report(tmp_path, output):
+    assert (output / "_tamis/report.html").read_text().startswith("<!doctype html>")
+    assert json.loads((output / "_tamis/report.json").read_text())["n_records"] == 20
+    pipeline = Pipeline("again", stages=[JsonlReader(str(tmp_path / "in")), JsonlWriter(str(tmp_path / "other"))])
+    result = pipeline.execute(InProcessExecutor())
+    assert result.report == str(tmp_path / "other/_tamis/report.html")
+    again = pipeline.execute(InProcessExecutor())
+    assert (again.status, again.report) == ("already", result.report)
+    quiet = Pipeline("quiet", stages=[JsonlReader(str(tmp_path / "in")), JsonlWriter(str(tmp_path / "quiet"))])
+    assert quiet.execute(InProcessExecutor(report=False)).report == ""
+    assert not (tmp_path / "quiet/_tamis/report.html").exists()
+
+
+def test_a_run_from_python_that_ends_in_an_error_leaves_its_report_too(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_text("no json\n" * 300)
+    pipeline = Pipeline("bad", stages=[JsonlReader(str(tmp_path / "in")), JsonlWriter(str(tmp_path / "out"))])
+    with pytest.raises(TamisError):
+        pipeline.run(InProcessExecutor())
+    assert (tmp_path / "out/_tamis/report.html").exists()
+
+
+EVIL = ["$(touch ran)", "`touch ran`", "a; touch ran", "a' ; touch ran '", "--help", "a b", "x\ny; touch ran"]
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_a_pasted_hint_runs_nothing_but_the_command(tmp_path, name):
+    fake = tmp_path / "tamis"
+    fake.write_text('#!/bin/sh\nfor a in "$@"; do printf "%s\\0" "$a"; done\n')
+    fake.chmod(0o755)
+    drops = [{"stage": "s", "reason": "r", "documents": 1, "bytes": 1, "examples": [name]}]
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        print_drops(drops, str(tmp_path / "my out"))
+    pasted = shown.getvalue().rpartition("why one of them went: ")[2].strip()
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["sh", "-c", pasted], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    words = [w for w in done.stdout.split("\0") if w and w != "--"]
+    assert words == ["why", str(tmp_path / "my out"), name.replace("\n", "\\n")]
+    assert not (tmp_path / "ran").exists()
+    row = next(line for line in shown.getvalue().splitlines() if line.split()[:1] == ["r"])
+    subprocess.run(
+        ["sh", "-c", "tamis why out " + row.split("1 B")[1].strip()],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        check=True,
+    )
+    assert not (tmp_path / "ran").exists()

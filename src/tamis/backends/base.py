@@ -31,11 +31,16 @@ _CONFIG = {
 class BaseExecutor:
     """`config`: execution_mode ("streaming" or "batch"), memory, workers, scratch, timeout, max_record.
 
-    `progress` is called with the state of a run some times a second, `watch` with its samples (engine/monitor.py).
+    `progress` is called with the state of a run some times a second, `watch` with its samples (engine/monitor.py). Without
+    `report` a run leaves no report.html.
     """
 
     def __init__(
-        self, config: Mapping[str, Any] | None = None, progress: Progress | None = None, watch: Watch | None = None
+        self,
+        config: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+        watch: Watch | None = None,
+        report: bool = True,
     ) -> None:
         for key in config or {}:
             if key not in _CONFIG:
@@ -43,7 +48,7 @@ class BaseExecutor:
                 hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_CONFIG)}"
                 raise UsageError(f"{type(self).__name__}: unknown config key {key!r}; {hint}")
         self.config = dict(config or {})
-        self.progress, self.watch = progress, watch
+        self.progress, self.watch, self.report = progress, watch, report
         self.last_result: RunResult | None = None
 
     def settings(self) -> dict[str, Any]:

@@ -248,7 +248,6 @@ def perform(
 
     `describe`: more facts of a result; `show` prints them instead of the usual table.
     """
-    from tamis.cli.run import write_report
     from tamis.cli.show import print_json
     from tamis.dedup.alarms import alarms
 
@@ -263,8 +262,6 @@ def perform(
         typer.echo(f"error: {exc}", err=True)
         print_json({"status": "failed", "exit_code": exc.exit_code, "message": str(exc)})
         return exc.exit_code
-    if result.run is not None:
-        write_report(result.run.run_dir)
     about: dict[str, Any] = {
         "status": result.status, "output": result.output, "duplicates": result.duplicates, **result.summary,
         "seconds": round(result.seconds, 3), "peak_bytes": result.peak_bytes, "scratch_bytes": result.scratch_bytes,

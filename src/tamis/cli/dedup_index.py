@@ -9,6 +9,7 @@ import typer
 
 from tamis.cli import options
 from tamis.errors import UsageError
+from tamis.hints import command
 
 Folder = Annotated[str, typer.Argument(metavar="INDEX", help="Folder of an index that --index made.")]
 
@@ -58,7 +59,7 @@ def index_remove(
     n = remove_source(os.path.abspath(index), source)
     if not n:
         raise UsageError(
-            f"{index} holds no documents of {os.path.abspath(source)}; its sources: tamis dedup index-list {index}"
+            f"{index} holds no documents of {os.path.abspath(source)}; its sources: {command('dedup index-list', index)}"
         )
     if as_json:
         print_json({"index": os.path.abspath(index), "source": os.path.abspath(source), "n_removed": n})

@@ -11,6 +11,7 @@ import typer
 
 from tamis.cli import options
 from tamis.errors import RunConflict
+from tamis.hints import command
 
 if TYPE_CHECKING:
     from tamis.demo.corpus import Planted
@@ -144,7 +145,7 @@ def _print(
             f"duplicates listed in {hashed_s:.1f} s, curated in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory {format_size(about['peak_bytes'])} "
             f"of {format_size(about['budget_bytes'])} ({percent:.0f} %)",
             f"output: {result} ({about['n_files']} files)",
-            f"quarantine: tamis quarantine {result}",
+            f"quarantine: {command('quarantine', result)}",
             f"report: {report}",
             "",
             "everything that was planted was found" if same else "SOMETHING DIFFERS: see above",

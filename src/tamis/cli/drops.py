@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tamis.hints import command, quoted
 from tamis.sizes import format_size
 
 _EXAMPLE_CHARS = 40
@@ -21,10 +22,10 @@ def print_drops(drops: Sequence[dict[str, Any]], output: str) -> None:
     for d in drops:
         # With one stage its name, often that of a whole chain, would only repeat what the table above says.
         rule = d["reason"] if len(stages) == 1 or d["reason"] == d["stage"] else f"{d['stage']}: {d['reason']}"
-        examples = ", ".join(clip(name, _EXAMPLE_CHARS) for name in d["examples"])
+        examples = ", ".join(quoted(clip(name, _EXAMPLE_CHARS)) for name in d["examples"])
         size = format_size(d["bytes"]) if d["bytes"] else "-"  # documents that a stage made have no record
         rows.append((clip(rule, 60), f"{d['documents']:,}", size, examples))
     print_table("Dropped", ["rule", "documents", "bytes", "for example"], rows, right=(1, 2))
     example = next((name for d in drops for name in d["examples"]), None)
     if example is not None:
-        print_lines([f"why one of them went: tamis why {output} {example}"])
+        print_lines([f"why one of them went: {command('why', output, example)}"])

@@ -124,10 +124,10 @@ def _run(
     small = redirect(pipeline, heads, output)
     with _without_profiles():
         try:
-            result = small.execute(LocalExecutor(), **chosen)
+            result = small.execute(LocalExecutor(report=False), **chosen)
         except BudgetError:
             fits = False
-            result = small.execute(LocalExecutor(), **{**chosen, "memory": _PROBE_MEMORY, "fresh": True})
+            result = small.execute(LocalExecutor(report=False), **{**chosen, "memory": _PROBE_MEMORY, "fresh": True})
     with open(os.path.join(result.run_dir, "settings.json"), "rb") as file:
         notes = {e["name"]: e["value"] for e in json.load(file)["settings"]}
     with closing(sqlite3.connect(os.path.join(result.run_dir, "run.sqlite"))) as db:

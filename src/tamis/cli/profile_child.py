@@ -46,7 +46,7 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
     settings |= {"memory": asked["memory"], "quarantine_limit": "5%", "count_caller": True}
     try:
         with sigterm_interrupts():
-            result = small.execute(LocalExecutor(progress=watch), **settings)
+            result = small.execute(LocalExecutor(progress=watch, report=False), **settings)
     except BudgetError as exc:
         return {"status": "infeasible", "message": str(exc)}
     except TamisError as exc:

@@ -17,6 +17,7 @@ import typer
 
 from tamis.cli import options
 from tamis.errors import RunConflict, UsageError
+from tamis.hints import command
 
 if TYPE_CHECKING:
     from tamis.observe.quarantine import Entry
@@ -140,7 +141,7 @@ def _retry(
             f"{count(n_collected, 'record')} retried: {about['n_written']:,} written, {about['n_dropped']:,} dropped by stages, {n_still:,} failed again"
         ]
         lines += [_nothing(n_left)] if n_left else []
-        lines += [f"documents: {target}"] + ([f"failed again: tamis quarantine {target}"] if n_still else [])
+        lines += [f"documents: {target}"] + ([f"failed again: {command('quarantine', target)}"] if n_still else [])
         print_lines(lines)
     return int(about["exit_code"]) or (3 if n_still or n_left else 0)
 

@@ -151,20 +151,15 @@ def execute_pipeline(
                 if watch is not None:
                     watch.close()
     except KeyboardInterrupt:
-        write_report(run_dir)
         typer.echo("interrupted; everything committed so far is kept, the same command goes on from there", err=True)
         raise typer.Exit(130) from None
     except RunConflict:
         raise
     except TamisError as exc:
-        write_report(run_dir)
         told = alert_lines(watch.summary()) if watch is not None else []
         raise explained(exc, run_dir, began_s, told) from None
-    report = os.path.join(run_dir, "report.html")
-    if result.status != "already" or not os.path.exists(report):
-        report = write_report(run_dir)
     counted = {"alerts": watch.summary()} if watch is not None else {}
-    return {**as_dict(result, report), "drops": _drops(result.ledger, run_dir), **counted}
+    return {**as_dict(result), "drops": _drops(result.ledger, run_dir), **counted}
 
 
 def _drops(ledger: Ledger, run_dir: str) -> list[dict[str, Any]]:
@@ -183,17 +178,6 @@ def _drops(ledger: Ledger, run_dir: str) -> list[dict[str, Any]]:
             return []
 
     return [asdict(d) for d in drops_of(ledger, paths)]
-
-
-def write_report(run_dir: str) -> str:
-    """Write report.html; a report that cannot be written never fails a run."""
-    from tamis.observe import report
-
-    try:
-        return str(report.write_report(run_dir))
-    except (TamisError, OSError) as exc:
-        typer.echo(f"no report: {exc}", err=True)
-        return ""
 
 
 def explained(exc: TamisError, run_dir: str, began_s: float, more: Sequence[str] = ()) -> TamisError:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tamis.hints import command
 from tamis.sizes import format_size
 
 if TYPE_CHECKING:
     from tamis.engine.run import RunResult
 
 
-def as_dict(result: RunResult, report: str) -> dict[str, Any]:
+def as_dict(result: RunResult) -> dict[str, Any]:
     """Counts of a run as plain JSON values."""
     ledger = result.ledger
     return {
@@ -19,7 +20,7 @@ def as_dict(result: RunResult, report: str) -> dict[str, Any]:
         "message": result.message,
         "output": result.output,
         "run_dir": result.run_dir,
-        "report": report,
+        "report": result.report,
         "share": result.share,
         "n_files": result.n_files,
         "n_records": ledger.records.n,
@@ -112,7 +113,7 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
             )
         )
     if about["n_quarantined"] or about["n_bad_ranges"]:
-        lines.append(f"quarantine: tamis quarantine {about['output']}")
+        lines.append(f"quarantine: {command('quarantine', about['output'])}")
     if about["budget_bytes"]:
         percent = 100 * about["peak_bytes"] / about["budget_bytes"]
         lines.append(

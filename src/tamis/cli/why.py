@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,9 @@ from tamis.errors import UsageError
 
 if TYPE_CHECKING:
     from tamis.observe.duplicates import Pair
+    from tamis.observe.verdicts import Verdict
 
+_RULES_NAMED = 8
 Output = Annotated[str, typer.Argument(help="Output folder of a run.")]
 
 
@@ -23,7 +25,9 @@ def why(
     ],
     as_json: options.AsJson = False,
 ) -> None:
-    """Why was this document dropped? Rule, threshold, measured value, and the smallest change that would keep it.
+    """Why was this document dropped? Rule, threshold, measured value, and the smallest change with which the rule keeps it.
+
+    A document goes with the first rule that drops it; those after it, which did not see it, are named.
 
     For a duplicate: the document that was kept for it, how alike they are, and what differs, read from the input if it is still
     there.
@@ -32,7 +36,8 @@ def why(
     """
     from tamis.cli.show import print_json, print_lines
     from tamis.observe import duplicates
-    from tamis.observe.verdicts import find_written
+    from tamis.observe.verdicts import find_written, not_asked, rule_of, rules_of, run_folder
+    from tamis.observe.whereabouts import NO_RECORD, whereabouts
 
     if (pair := duplicates.found_only(output, document)) is not None and not duplicates.has_verdicts(output):
         if as_json:
@@ -43,32 +48,55 @@ def why(
     verdicts = duplicates.verdicts_on(output, document)
     pairs = [duplicates.pair_of(output, v) for v in verdicts if duplicates.is_duplicate(v)]
     written = find_written(output, document) if not verdicts else None
-    if as_json:
-        found = {"document": document, "written_to": written, "verdicts": [asdict(v) for v in verdicts]}
-        print_json(found | ({"duplicates": [p.to_dict() for p in pairs]} if pairs else {}))
-    elif written is not None:
-        print_lines([f"{document} was kept: {written}"])
-    for v in verdicts if not as_json else ():
-        lines = [f"{v.id or document} was dropped by {v.rule}" + (f" (stage {v.stage})" if v.stage != v.rule else "")]
-        lines.append(f"  place:     {v.path}, offset {v.offset}")
-        if duplicates.is_duplicate(v):
-            print_lines([*lines, *_duplicate(pairs.pop(0))])
-            continue
-        if v.value is not None:
-            lines.append(f"  value:     {v.value}")
-        if v.threshold:
-            limits = (
-                ", ".join(f"{k}={x}" for k, x in v.threshold.items()) if isinstance(v.threshold, dict) else v.threshold
-            )
-            lines.append(f"  threshold: {limits}")
-        if (change := v.smallest_change()) is not None:
-            lines.append(f"  it would have been kept with {change}")
-        print_lines(lines)
-    if not verdicts and written is None:
+    places = whereabouts(output, duplicates.place_of(output, document)) if not verdicts and written is None else []
+    if not verdicts and written is None and all(p.state == NO_RECORD for p in places):
         raise UsageError(
             f"no document {document!r} was dropped or written by this run; name it by its id, or by its place as FILE:OFFSET "
             "(bad input is listed by: tamis quarantine)"
+            + "".join(f"\n{p.path}:{p.offset} {p.sentence}" for p in places)
         )
+    rules = rules_of(run_folder(output))
+    otherwise = [(v.smallest_change(rule_of(v, rules)), not_asked(v, rules)) for v in verdicts]
+    if as_json:
+        told = [
+            {**asdict(v), "kept_by_rule_with": change, "not_evaluated": later}
+            for v, (change, later) in zip(verdicts, otherwise, strict=True)
+        ]
+        found: dict[str, Any] = {"document": document, "written_to": written, "verdicts": told}
+        found |= {"places": [asdict(p) for p in places]} if places else {}
+        print_json(found | ({"duplicates": [p.to_dict() for p in pairs]} if pairs else {}))
+        return
+    print_lines([f"{document} was kept: {written}"] if written is not None else [])
+    print_lines(f"{p.path}:{p.offset} {p.sentence}" for p in places)
+    for v, (change, later) in zip(verdicts, otherwise, strict=True):
+        shown = _duplicate(pairs.pop(0)) if duplicates.is_duplicate(v) else [*_measured(v), *_otherwise(change, later)]
+        print_lines(
+            [f"{v.id or document} was dropped by {v.rule}" + (f" (stage {v.stage})" if v.stage != v.rule else "")]
+        )
+        print_lines([f"  place:     {v.path}, offset {v.offset}", *shown])
+
+
+def _measured(v: Verdict) -> list[str]:
+    lines = [f"  value:     {v.value}"] if v.value is not None else []
+    if v.threshold:
+        limits = ", ".join(f"{k}={x}" for k, x in v.threshold.items()) if isinstance(v.threshold, dict) else v.threshold
+        lines.append(f"  threshold: {limits}")
+    return lines
+
+
+def _otherwise(change: str | None, later: list[str] | None) -> list[str]:
+    """What is known of the document with another threshold: the rules behind the one that dropped it did not see it."""
+    if change is None:
+        return []
+    if later == []:
+        return [f"  it would have been kept with {change}"]
+    kept = f"  this rule would have kept it with {change}"
+    if later is None:
+        return [kept, "  whether later rules would have is not known"]
+    names = ", ".join(later[:_RULES_NAMED]) + (
+        f" and {len(later) - _RULES_NAMED} more" if len(later) > _RULES_NAMED else ""
+    )
+    return [kept, f"  not evaluated for it, and free to drop it: {names}"]
 
 
 def _duplicate(pair: Pair) -> list[str]:

@@ -14,6 +14,7 @@ class RecordWriter(JsonlWriter):
     file_extension: str = "arrow"
     name: str = "record_writer"
     format = "arrow"
+    is_reported = False  # one pass of several
 
     def _check_format(self) -> None:
         self.write_kwargs = {}

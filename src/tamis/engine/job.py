@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import PipelineError
 from tamis.memory.gpu import count_gpus
-from tamis.stages.base import ProcessingStage
+from tamis.stages.base import ProcessingStage, Rule
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, Writer
 from tamis.stages.resources import Resources
@@ -43,6 +44,14 @@ class Job:
         """Compiled kernels that the job needs: the engine's own, and those its stages name."""
         return ["", *dict.fromkeys(g for s in self.stages for g in s.kernel_groups)]
 
+    def rules(self) -> list[dict[str, Any]]:
+        """What may drop documents, in order, as the plan keeps it: each rule of a stage; a stage that names none by itself."""
+        made: list[dict[str, Any]] = []
+        for label, stage in zip(self.labels, self.stages, strict=True):
+            found = stage.rules()
+            made += [{"stage": label, **plain_rule(r)} for r in found] or [{"stage": label}]
+        return [*made, {"stage": "declared schema"}] if self.writer is not None and self.writer.schema else made
+
     def keys(self) -> list[str]:
         """Fields that stages ask for by name, worth finding while records are scanned."""
         wanted = dict.fromkeys(c for s in self.stages for c in s.input_columns())
@@ -50,6 +59,12 @@ class Job:
             wanted.setdefault(ID_FIELD)  # for the verdicts on documents that a stage drops
         made = {c for s in self.stages for c in s.output_columns()}
         return [c for c in wanted if c not in made]
+
+
+def plain_rule(rule: Rule) -> dict[str, Any]:
+    """As JSON: limits that are no plain values as text, as verdicts have them."""
+    limits = json.loads(json.dumps(dict(rule.limits), default=str))
+    return {**rule._asdict(), "limits": limits}
 
 
 def make_job(name: str, stages: list[ProcessingStage[Any, Any]], mode: str = "streaming") -> Job:

@@ -35,6 +35,7 @@ from tamis.engine.state import Config
 from tamis.engine.supervisor import Supervisor
 from tamis.engine.units import Kind
 from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError
+from tamis.hints import command
 from tamis.memory.budget import Budget, find_budget
 from tamis.memory.predictor import Predictor
 from tamis.sizes import format_size
@@ -78,6 +79,7 @@ class RunResult:
     has_writer: bool = True
     n_files: int = 0  # output files; `files` describes them, but reads the whole log for it
     prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (expectation.py)
+    report: str = ""  # the page that tells all this; nothing where none was written
 
     @property
     def files(self) -> list[dict[str, Any]]:
@@ -145,7 +147,13 @@ class Run:
         stages = describe_job(self.job, {"max_record": self.settings.max_record_bytes})
         plan = self.dir.read_plan()
         if plan is None:
-            plan = {"run_id": new_run_id(), "name": self.job.name, "inputs": now, "stages": stages}
+            plan = {
+                "run_id": new_run_id(),
+                "name": self.job.name,
+                "inputs": now,
+                "stages": stages,
+                "rules": self.job.rules(),
+            }
             self.dir.write_plan(plan)
             earlier = self.settings.targets[:1]
         else:
@@ -467,12 +475,12 @@ class Run:
         if n_bad > self.settings.rate_floor and rate > self.settings.rate_limit:
             return Incomplete.exit_code, (
                 f"{n_bad} of {ledger.records.n} records are in quarantine ({rate:.2%}), above the limit of "
-                f"{self.settings.rate_limit:.2%}; everything else is committed. See: tamis quarantine {self.dir.output}"
+                f"{self.settings.rate_limit:.2%}; everything else is committed. See: {command('quarantine', self.dir.output)}"
             )
         if supervisor is not None and supervisor.changed_files:
             return Incomplete.exit_code, (
                 f"some input files could not be read or changed during the run; everything else is committed. "
-                f"See: tamis quarantine {self.dir.output}"
+                f"See: {command('quarantine', self.dir.output)}"
             )
         return 0, ""
 

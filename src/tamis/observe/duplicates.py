@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import FormatError, UsageError
+from tamis.observe.record_at import line_at
 from tamis.observe.verdicts import Verdict, find, input_paths, run_folder
 
 STAGE = "remove_duplicates"
 MAX_DIFF_LINES = 60
-_MAX_RECORD_BYTES = 256 << 20
 _MAX_PARTS = 4000  # words or lines that are compared; difflib takes their product in the worst case
 _CONTEXT = 8
 _WIDTH = 110
@@ -177,24 +177,10 @@ def read_side(path: str, offset: int, field: str, known: dict[str, tuple[int, in
 
 
 def _json_line(path: str, offset: int) -> Any:
-    from tamis.formats.compression import StreamReader, codec_of
-
-    pieces, size = [], 0
-    raw = open(path, "rb", buffering=0)  # noqa: SIM115 (closed with the stream)
-    with StreamReader(raw, codec := codec_of(path)) as stream:
-        if codec is None:
-            raw.seek(offset)
-        elif stream.skip(offset) < offset:
-            raise ValueError("the file ends before this offset")
-        while piece := stream.read(1 << 16):
-            line, end, _ = piece.partition(b"\n")
-            pieces.append(line)
-            size += len(line)
-            if end:
-                break
-            if size > _MAX_RECORD_BYTES:
-                raise ValueError(f"the record is larger than {_MAX_RECORD_BYTES >> 20} MiB")
-    return json.loads(b"".join(pieces).removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace"))
+    line = line_at(path, offset)
+    if line is None:
+        raise ValueError("no record begins there")
+    return json.loads(line.decode("utf-8", "replace"))
 
 
 def _parquet_row(path: str, row: int, field: str) -> Any:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tamis.errors import UsageError
+
+AT_LEAST, AT_MOST = "at least", "at most"
+Sides = dict[str, str]
+"""Which way limits count: by name, AT_LEAST or AT_MOST."""
 
 
 @dataclass(frozen=True)
@@ -26,21 +30,74 @@ class Verdict:
     value: Any
     threshold: Any
 
-    def smallest_change(self) -> str | None:
-        """The least change of a threshold that would have kept the document; None where the rule is no comparison."""
-        if (
-            isinstance(self.value, bool)
-            or not isinstance(self.value, (int, float))
-            or not isinstance(self.threshold, dict)
-        ):
+    def smallest_change(self, rule: Rule | None = None) -> str | None:
+        """The least change of a threshold with which its rule keeps the document; None where the rule is no comparison."""
+        named = rule is not None and bool(rule.name)  # it says itself which way its limits count
+        if not is_number(self.value) or not isinstance(self.threshold, dict) or (rule is not None and rule.inverted):
             return None
         for name, limit in self.threshold.items():
-            if isinstance(limit, bool) or not isinstance(limit, (int, float)):
-                continue
-            is_maximum = name.startswith("max") or name == "maximum"
-            if self.value > limit if is_maximum else self.value < limit:
+            side = rule.sides.get(name) if rule is not None and named else side_of_name(name)
+            if side is not None and is_number(limit) and not holds(side, limit, self.value):
                 return f"{name}={self.value!r} (it is {limit!r})"
         return None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of the run as its plan has it. `name` "": a stage that names no rules. `sides`: which way each limit counts."""
+
+    stage: str
+    name: str = ""
+    score: str = ""
+    limits: dict[str, Any] = field(default_factory=dict)
+    sides: Sides = field(default_factory=dict)
+    inverted: bool = False
+
+
+def rules_of(folder: Path) -> list[Rule] | None:
+    """What may drop documents, in order; None for a run of a version that did not note it."""
+    try:
+        found = json.loads((folder / "plan.json").read_bytes()).get("rules")
+        return None if found is None else [_rule(r) for r in found]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _rule(plain: dict[str, Any]) -> Rule:
+    limits = {str(k): v for k, v in dict(plain.get("limits") or {}).items()}
+    low, high = plain.get("at_least"), plain.get("at_most")
+    sides: Sides = {n: AT_LEAST if n == low else AT_MOST for n in limits if n in (low, high)}
+    name = str(plain.get("name", ""))
+    return Rule(str(plain["stage"]), name, str(plain.get("score", name)), limits, sides, bool(plain.get("inverted")))
+
+
+def not_asked(verdict: Verdict, rules: list[Rule] | None) -> list[str] | None:
+    """Rules (and stages that name none) behind the one that dropped a document: they did not see it. None: nobody noted them."""
+    at = None if rules is None else _index(verdict, rules)
+    return None if rules is None or at is None else [r.name or r.stage for r in rules[at + 1 :]]
+
+
+def rule_of(verdict: Verdict, rules: list[Rule] | None) -> Rule | None:
+    at = None if rules is None else _index(verdict, rules)
+    return None if rules is None or at is None else rules[at]
+
+
+def _index(verdict: Verdict, rules: list[Rule]) -> int | None:
+    mine = [i for i, r in enumerate(rules) if r.stage == verdict.stage]
+    return next((i for i in mine if rules[i].name == verdict.rule), mine[-1] if mine else None)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def holds(side: str, limit: float, value: float) -> bool:
+    return value <= limit if side == AT_MOST else value >= limit
+
+
+def side_of_name(name: str) -> str:
+    """A guess, for stages that note a limit and do not say which way it counts."""
+    return AT_MOST if name.startswith("max") else AT_LEAST
 
 
 def run_folder(output: str) -> Path:
@@ -57,12 +114,18 @@ def find(output: str, document: str) -> list[Verdict]:
     folder = run_folder(output)
     paths = input_paths(folder)
     name, _, place = document.rpartition(":")
-    wanted = {i for i, p in enumerate(paths) if name and p.endswith(name)} if place.isdigit() else set()
+    wanted = matching_files(paths, name) if place.isdigit() else set()
     found = []
     for table in verdict_tables(folder, None):
         for row in _matches(table, document, wanted, int(place) if wanted else -1):
             found.append(_verdict(row, paths))
     return found
+
+
+def matching_files(paths: list[str], name: str) -> set[int]:
+    """Numbers of the input files that a name means: whole names before ends of names."""
+    ends = {i for i, p in enumerate(paths) if name and p.endswith(name)}
+    return {i for i in ends if paths[i] == name or paths[i].endswith("/" + name.lstrip("/"))} or ends
 
 
 def find_written(output: str, document: str, id_field: str = "id") -> str | None:

@@ -35,6 +35,21 @@ class DropNote(NamedTuple):
     threshold: Mapping[str, Any] | str
 
 
+class Rule(NamedTuple):
+    """One rule by which a stage drops documents: what verdicts call it, what its scores are called, and its limits.
+
+    `at_least`, `at_most`: names of the limits that a score must reach, and must not exceed, where these alone decide (a name
+    such as `max_repeated_lines` says nothing: it is the least share of lines that differ). `inverted`: it drops what is inside.
+    """
+
+    name: str
+    score: str
+    limits: Mapping[str, Any]
+    at_least: str | None = None
+    at_most: str | None = None
+    inverted: bool = False
+
+
 class StageMeta(ABCMeta):
     """Registers stage classes by name and refuses definitions that would defeat `with_`."""
 
@@ -194,6 +209,11 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         for method, result in methods.items():
             object.__setattr__(changed, method, _Constant(result))
         return changed
+
+    # -- why documents go -----------------------------------------------------------------------------------------------
+    def rules(self) -> list[Rule]:
+        """The rules by which this stage drops documents, in the order it applies them; none for a stage that says nothing."""
+        return []
 
     # -- why documents went -------------------------------------------------------------------------------------------
     def _note_drops(self, serials: Any, reason: str, values: Any, threshold: Mapping[str, Any] | str) -> None:

@@ -42,6 +42,7 @@ class Writer(ProcessingStage[Task[Any], FileGroupTask]):
     mode: str = "ignore"
     schema: Mapping[str, str] | None = None
     write_kwargs: Mapping[str, Any] | None = None
+    is_reported: ClassVar[bool] = True  # whether a run that writes this leaves a report
 
     def process(self, task: Task[Any]) -> FileGroupTask:
         raise UsageError(

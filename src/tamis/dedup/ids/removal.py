@@ -12,6 +12,7 @@ from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.workflow import DedupResult, Passes, Progress, Workflow
 from tamis.errors import Incomplete, UsageError
+from tamis.hints import command
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 
@@ -72,7 +73,7 @@ class RemovalByIds(Workflow):
         if n_bad:
             raise Incomplete(
                 f"nothing was removed: {n_bad:,} records of {self.ids_path} cannot be read, and the documents they "
-                f"mean would stay (see: tamis quarantine {result.output})"
+                f"mean would stay (see: {command('quarantine', result.output)})"
             )
         plan = read_json(os.path.join(result.run_dir, "plan.json")) or {}
         return [os.path.join(result.output, f["name"]) for f in result.files], plan["inputs"]["paths"]

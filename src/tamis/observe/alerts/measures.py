@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from tamis.hints import quoted
 from tamis.observe.alerts.wording import share_text, time_text
 from tamis.sizes import format_size
 
@@ -127,7 +128,7 @@ MEASURES = {
 
 def advice(measure: Measure, place: Place) -> str:
     limit = share_text(place.quarantine_limit)
-    return measure.advice.replace("{output}", place.output).replace("{quarantine_limit}", limit)
+    return measure.advice.replace("{output}", quoted(place.output)).replace("{quarantine_limit}", limit)
 
 
 def number(values: object, key: str) -> float | None:

@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Mapping
 
+from tamis.hints import command, quoted
 from tamis.observe.markup import bar, table, value_text
 from tamis.observe.pictures import of_run
 from tamis.observe.pictures.svg import clock_text, number, seconds_text, text
@@ -52,7 +53,7 @@ def dropped(facts: Facts) -> str:
     rows = []
     for d in facts.drops[:_MAX_ROWS]:
         stage = f'<br><span class="dim">stage {text(d.stage, _NAME)}</span>' if d.reason != d.stage else ""
-        examples = "".join(f"<p><code>{text(name, _NAME)}</code></p>" for name in d.examples[:3])
+        examples = "".join(f"<p><code>{text(quoted(name), _NAME)}</code></p>" for name in d.examples[:3])
         rows.append(
             [text(d.reason, _NAME) + stage, _n(d.documents), text(format_size(d.bytes) if d.bytes else "-"), examples]
         )
@@ -61,7 +62,8 @@ def dropped(facts: Facts) -> str:
         if len(facts.drops) > _MAX_ROWS
         else ""
     )
-    note = f'<p class="dim">Why one of them went: <code>tamis why {text(facts.run_dir.resolve().parent, 400)} DOCUMENT</code></p>'
+    asked = text(command("why", facts.run_dir.resolve().parent, "DOCUMENT"), 400)
+    note = f'<p class="dim">Why one of them went: <code>{asked}</code></p>'
     return table(["rule", "documents", "bytes", "for example"], rows, (1, 2)) + more + note
 
 

@@ -84,6 +84,10 @@ class DocumentFilter(ABC):
         """The parameters that decide, with their values: what a report shows beside the score of a dropped document."""
         return {}
 
+    def bounds(self) -> tuple[str | None, str | None]:
+        """Names of the limits that a score must reach, and must not exceed, where that and nothing else decides."""
+        return None, None
+
     # What the original's filters may be handed by those who call them directly; Tamis' own do not need it.
     @property
     def sentences(self) -> Any:
@@ -133,6 +137,11 @@ class BoundedFilter(DocumentFilter):
 
     def thresholds(self) -> Mapping[str, Any]:
         return {name: value for name, value in self._limits().items() if not math.isinf(value)}
+
+    def bounds(self) -> tuple[str | None, str | None]:
+        decides = ("keep_document", "keep_scores", "keep_texts")
+        is_own = any(getattr(type(self), name) is not getattr(BoundedFilter, name) for name in decides)
+        return (None, None) if is_own else (self.at_least, self.at_most)
 
     def keep_document(self, score: Any) -> bool:
         low_enough = self.at_most is None or score <= getattr(self, self.at_most)

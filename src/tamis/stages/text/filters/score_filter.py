@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis.errors import PipelineError, UsageError
-from tamis.stages.base import ProcessingStage
+from tamis.stages.base import ProcessingStage, Rule
 from tamis.stages.text.filters.base import DocumentFilter
 from tamis.stages.text.filters.statistics import Measured, pass_of
 from tamis.tasks import SCORES, DocumentBatch
@@ -148,6 +148,9 @@ class Filter(_Filters):
     def _objects(self) -> list[DocumentFilter]:
         return [f for f in self.filter_fn if isinstance(f, DocumentFilter)]  # type: ignore[union-attr]
 
+    def rules(self) -> list[Rule]:
+        return _rules(self.filter_fn, self.invert)
+
     def process(self, task: DocumentBatch) -> DocumentBatch:
         import numpy as np
 
@@ -207,6 +210,9 @@ class ScoreFilter(_Filters):
 
     def _readers(self) -> list[tuple[DocumentFilter, str]]:
         return list(zip(self.filter_obj, self.text_field, strict=True))  # type: ignore[arg-type]
+
+    def rules(self) -> list[Rule]:
+        return _rules(self.filter_obj, self.invert)
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         import numpy as np
@@ -376,6 +382,14 @@ def _reasons(filters: Sequence[Any]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         reasons.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
     return reasons
+
+
+def _rules(filters: Any, inverts: Any) -> list[Rule]:
+    made = []
+    for one, invert, reason in zip(filters, inverts, _reasons(filters), strict=True):
+        limits, bounds = (one.thresholds(), one.bounds()) if isinstance(one, DocumentFilter) else ({}, (None, None))
+        made.append(Rule(_inverted(reason, invert), reason, limits, *bounds, invert))
+    return made
 
 
 def _inverted(reason: str, invert: bool) -> str:

@@ -1,0 +1,29 @@
+"""One record of an input file, by its place: plain JSONL is entered there, compressed JSONL decoded up to it."""
+
+from __future__ import annotations
+
+MAX_RECORD_BYTES = 256 << 20
+
+
+def line_at(path: str, offset: int) -> bytes | None:
+    """The line that begins at an offset (of the decoded file); None where none does. ValueError for one too large to show."""
+    from tamis.formats.compression import StreamReader, codec_of
+
+    pieces, size, before = [], 0, max(offset - 1, 0)
+    raw = open(path, "rb", buffering=0)  # noqa: SIM115 (closed with the stream)
+    with StreamReader(raw, codec := codec_of(path)) as stream:
+        if codec is None:
+            raw.seek(before)
+        elif stream.skip(before) < before:
+            return None
+        if offset and stream.read(1) != b"\n":
+            return None
+        while piece := stream.read(1 << 16):
+            line, end, _ = piece.partition(b"\n")
+            pieces.append(line)
+            size += len(line)
+            if end:
+                break
+            if size > MAX_RECORD_BYTES:
+                raise ValueError(f"the record is larger than {MAX_RECORD_BYTES >> 20} MiB")
+    return b"".join(pieces).removeprefix(b"\xef\xbb\xbf") if pieces else None

@@ -1,0 +1,138 @@
+"""What became of the document at a place of the input, when no verdict names it: kept, set aside, outside the sample, not read yet.
+
+Reads the run directory, and of the input the one record (to see that there is one); of the output only the files of the partition
+that the place lies in, and those only where a sample was taken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tamis.errors import FormatError
+from tamis.hints import command
+from tamis.observe.quarantine import read_entries
+from tamis.observe.record_at import line_at
+from tamis.observe.verdicts import input_paths, matching_files, run_folder
+
+KEPT, ASIDE, NOT_SAMPLED, NOT_READ, NO_RECORD = "kept", "quarantined", "not sampled", "not read", "no record"
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """`files`: of the output, where it is, or those that hold what its partition became."""
+
+    path: str
+    offset: int
+    state: str
+    sentence: str
+    files: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Commit:
+    """What a commit says of one partition."""
+
+    files: list[str]
+    n_not_sampled: int
+    n_consumed: int
+
+
+def whereabouts(output: str, document: str) -> list[Whereabouts]:
+    """One for each input file that `FILE:OFFSET` may mean; none where it names no input file."""
+    name, _, place = document.rpartition(":")
+    if not name or not place.isdigit():
+        return []
+    folder = run_folder(output)
+    paths = input_paths(folder)
+    return [_whereabouts(folder, paths[i], i, int(place)) for i in sorted(matching_files(paths, name))]
+
+
+def _whereabouts(folder: Path, path: str, file: int, offset: int) -> Whereabouts:
+    def told(state: str, sentence: str, files: list[str] | None = None) -> Whereabouts:
+        return Whereabouts(path, offset, state, sentence, files or [])
+
+    for entry in read_entries(folder / "quarantine"):
+        if entry.file == path and entry.offset <= offset < entry.offset + max(entry.length, 1):
+            see = command("quarantine", folder.parent)
+            return told(ASIDE, f"was set aside: {entry.reason} ({see})")
+    commits = list(_commits(folder, file, offset))
+    if not commits:
+        return told(NOT_READ, "was not read by this run: its partition is not committed")
+    record, problem = read_record(path, offset)
+    if record is None and not problem:
+        return told(NO_RECORD, "is no document: no record begins at this offset")
+    files = [str(folder.parent / f) for c in commits for f in c.files]
+    if any(c.n_not_sampled for c in commits):
+        found = [f for f in files if record is not None and _holds(f, record)]
+        if not found:
+            return told(NOT_SAMPLED, "is not among the documents written: it was not chosen for the sample", files)
+        return told(KEPT, f"was kept: {', '.join(found)}", found)
+    unsure = f" (if a record begins there: {problem})" if problem else ""
+    where = ", ".join(files) or "its stages wrote no file"
+    if any(c.n_consumed for c in commits):
+        return told(
+            KEPT, f"was not dropped{unsure}; stages made other documents of some of its partition: {where}", files
+        )
+    return told(KEPT, f"was kept{unsure}: {where}", files)
+
+
+def _commits(folder: Path, file: int, offset: int) -> Iterator[_Commit]:
+    """Commits of the partitions (one per sampling step) that a place lies in. Lines that are none are passed over."""
+    try:
+        with open(folder / "commit.log", "rb") as log:
+            for line in log:
+                # A line is a checksum and a record; what it covers stands before the long rest.
+                head, found, _ = line[9:].partition(b',"files":')
+                try:
+                    cover = json.loads(head + b"}").get("cover", ()) if found else ()
+                    if any(f == file and start <= offset < end for f, start, end, _ in cover):
+                        yield _commit(json.loads(line[9:]))
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    continue
+    except OSError:
+        return
+
+
+def _commit(record: dict[str, Any]) -> _Commit:
+    ledger = record["ledger"]
+    names = [os.path.basename(str(f["name"])) for f in record["files"] if f["kind"] == "output"]
+    return _Commit(names, int(ledger["not_sampled"][0]), sum(int(b["consumed"][0]) for b in ledger["stages"]))
+
+
+def read_record(path: str, offset: int) -> tuple[dict[str, Any] | None, str]:
+    """The record that begins at a place (a Parquet row: {}); (None, "") where none does, (None, why) where nobody can tell."""
+    try:
+        if path.endswith(".parquet"):
+            from tamis.formats.parquet import describe
+
+            return ({} if offset < describe(path).n_rows else None), ""
+        line = line_at(path, offset)
+        record = json.loads(line.decode("utf-8", "replace")) if line is not None and line.strip() else None
+        return (record if isinstance(record, dict) else None), ""
+    except FileNotFoundError:
+        return None, f"{path} is gone"
+    except ValueError:  # inside a record
+        return None, ""
+    except (OSError, FormatError, RecursionError) as exc:
+        return None, f"{path} cannot be read ({exc})"
+
+
+def _holds(path: str, record: dict[str, Any]) -> bool:
+    """Whether an output file holds a document with this id, or (without one) this very record."""
+    from tamis.formats.whole import read_whole_file
+
+    try:
+        batch = read_whole_file(path)
+        names = ["id"] if record.get("id") is not None else sorted(record)
+        if not names or any(n not in batch.get_columns() for n in names):
+            return False
+        rows = zip(*(batch.column(n).to_pylist() for n in names), strict=True)
+        wanted = [record[n] for n in names]
+        return any(list(row) == wanted for row in rows)
+    except (OSError, FormatError):
+        return False
