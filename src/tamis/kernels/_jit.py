@@ -3,7 +3,7 @@
 `kernel(signature)` marks a function that Python calls: compiled for exactly that signature, beforehand, by a process that does
 nothing else (compile.py), and called through native.py. `helper` is for functions that only kernels call; they become part of their
 callers' machine code. `intrinsic` is for those that are written in LLVM's terms. Wherever nothing is compiled, the
-last two are never called, and numba is not imported.
+last two are never called, and numba is not imported. With TAMIS_KERNELS=python all of them are plain Python.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import tamis.kernels
 from tamis.kernels._types import Signature
 from tamis.kernels.cache import group_of
-from tamis.kernels.native import Kernel, name_of
+from tamis.kernels.native import Kernel, PythonKernel, name_of, runs_python
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,20 +64,23 @@ if COMPILING:
         """A function that kernels call. Compiled only together with them."""
         return _njit(**_POLICY)(function)
 
-    def intrinsic(function: F) -> Any:
-        return _numba_intrinsic(function)
+    def intrinsic(plain: Callable[..., Any] | None = None) -> Callable[[F], Any]:
+        """A function that makes its own code for LLVM; `plain` is what it means in Python, where it has a body of its own there."""
+        return _numba_intrinsic
 
 else:
     FEATURES = frozenset()
 
     def kernel(signature: Signature) -> Callable[[F], Any]:
         """Compiled for `signature`; the machine code is looked for when it is first called."""
+        if runs_python():
+            return lambda function: PythonKernel(function, signature)
         return lambda function: Kernel(function, signature, group_of(function.__module__))
 
     def helper(function: F) -> Any:
         """A function that kernels call. Compiled only together with them."""
         return function
 
-    def intrinsic(function: F) -> Any:
-        """Makes its own code for LLVM. Compiled only together with kernels that call it."""
-        return function
+    def intrinsic(plain: Callable[..., Any] | None = None) -> Callable[[F], Any]:
+        """A function that makes its own code for LLVM; `plain` is what it means in Python, where it has a body of its own there."""
+        return lambda function: plain or function

@@ -44,7 +44,7 @@ def _compress(builder, vector, bits, kind):
     return builder.call(function, [vector, bits, ir.Constant(kind, None)])
 
 
-@intrinsic
+@intrinsic()
 def store_unescaped(typingctx, target, target_index, source, source_index, escaped, kept):
     """Of the 64 bytes at source_index those at `kept`, one behind the other; those at `escaped` as what they mean behind a backslash.
 
@@ -85,13 +85,13 @@ def _store_places(first, last):
     return codegen
 
 
-@intrinsic
+@intrinsic()
 def store_places(typingctx, target, index, base, bits):
     """base + k for each bit k, one behind the other, to target[index:]: the first 32 of them. So many are written in any case."""
     return types.void(target, types.int64, types.int64, types.uint64), _store_places(0, 32)
 
 
-@intrinsic
+@intrinsic()
 def store_more_places(typingctx, target, index, base, bits):
     """The others, to target[index + 32:]."""
     return types.void(target, types.int64, types.int64, types.uint64), _store_places(32, 64)
@@ -118,7 +118,7 @@ def _load_eight(context, builder, sig, args, marks, shift):
     return words
 
 
-@intrinsic
+@intrinsic()
 def hash_eight(typingctx, source, marks, index, out, out_index, k1, k2, k3):
     """`_words.hash_word` of eight words, by begin and end from marks[index:], to out[out_index:]. Bits of those that are too long.
 

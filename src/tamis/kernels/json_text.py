@@ -141,10 +141,15 @@ def unescape(
     n_bytes = int(
         _unescape_kernel(at_least_a_block(buf), kinds, val_start, val_len, offsets, data, validity.view(np.uint8))
     )
-    if data.base is not None:
-        return offsets, data[:n_bytes], validity
-    data.resize(n_bytes, refcheck=False)
-    return offsets, data, validity
+    return offsets, _shrunk(data, n_bytes), validity
+
+
+def _shrunk(made: Bytes, n_bytes: int) -> Bytes:
+    """The first bytes of an array that nobody else has seen yet; the others are given back where it is its own memory."""
+    if made.base is not None:
+        return made[:n_bytes]
+    made.resize(n_bytes, refcheck=False)
+    return made
 
 
 @helper
@@ -295,8 +300,7 @@ def escape(
     n_bytes = int(out_offsets[-1])
     out = np.empty(n_bytes + SLACK_BYTES, np.uint8)
     _escape_kernel(ends, data, valid, start_row, out_offsets, out)
-    out.resize(n_bytes, refcheck=False)
-    return out_offsets, out
+    return out_offsets, _shrunk(out, n_bytes)
 
 
 @kernel(types.int64(U8_IN, I64_IN, I64_IN, U8_OUT, I64_IN))

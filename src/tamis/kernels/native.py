@@ -32,20 +32,23 @@ _DIGEST_BYTES = 32
 _SLOTS = {"boolean": "?7x", "float32": "f4x", "float64": "d", "uint64": "Q"}  # others as signed numbers of 8 bytes
 _NUMBERS: dict[str, Callable[[Any], Any]] = {"boolean": bool, "float32": float, "float64": float}
 _RESULTS: dict[str, Callable[[int], Any]] = {"void": lambda _: None, "boolean": bool, "int64": int}
-_ADDRESS = object.__basicsize__  # where an array keeps the address of its items, see `_address`
-
-
-def _address_of(array: np.ndarray[Any, Any]) -> int:
-    return ctypes.c_void_p.from_address(id(array) + _ADDRESS).value or 0
-
-
-def _is_there() -> bool:
-    """Whether arrays keep their address where they always did: asking them for it takes five times as long."""
-    return all(_address_of(a) == a.ctypes.data for a in (np.empty(3, np.uint8), np.arange(9.0)[2:]))
-
-
-_address: Callable[[np.ndarray[Any, Any]], int] = _address_of if _is_there() else lambda array: array.ctypes.data
 _kernels: list[Kernel] = []  # all of this process
+
+try:  # Arrow tells the address of an array in a fifth of the time that numpy takes; it is absent only while a wheel is built
+    from pyarrow import py_buffer
+except ImportError:  # pragma: no cover
+
+    def _address(array: np.ndarray[Any, Any]) -> int:
+        return array.ctypes.data
+else:
+
+    def _address(array: np.ndarray[Any, Any]) -> int:
+        return py_buffer(array).address or 0
+
+
+def runs_python() -> bool:
+    """Whether kernels are to run as the Python functions that they are written as: slow, but every step can be looked at."""
+    return os.environ.get("TAMIS_KERNELS") == "python"
 
 
 class Kernel:
@@ -81,11 +84,8 @@ class Kernel:
             if number is not None:
                 slots.append(number(value))
                 continue
-            if type(value) is not np.ndarray or value.ndim != 1 or (value.dtype is not dtype and value.dtype != dtype):
-                raise self._refuse(value)
-            flags = value.flags
-            if not flags.c_contiguous or not (readonly or flags.writeable):
-                raise self._refuse(value)
+            if not _is_array(value, dtype, readonly):
+                raise _refusal(self, value)
             slots += (_address(value), value.size)
         status = self._entry(self._pack(*slots))
         if status:
@@ -97,9 +97,42 @@ class Kernel:
         address = library(self.group).address(self.name, str(self.signature))
         self._entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p)(address)
 
-    def _refuse(self, value: Any) -> TypeError:
-        told = f"an array of {value.dtype}, shape {value.shape}" if isinstance(value, np.ndarray) else repr(type(value))
-        return TypeError(f"{self.name}: expected {self.signature}, without gaps, got {told}")
+
+class PythonKernel:
+    """The Python function itself, with the checks and the arithmetic of a compiled kernel (`runs_python`)."""
+
+    def __init__(self, function: Callable[..., Any], signature: Signature) -> None:
+        functools.update_wrapper(self, function)
+        self.name, self.signature, self._function = name_of(function), signature, function
+
+    def __call__(self, *arguments: Any) -> Any:
+        if len(arguments) != len(self.signature.arguments):
+            raise TypeError(f"{self.name}: {len(arguments)} arguments given, {self.signature} expected")
+        values: list[Any] = []
+        for kind, value in zip(self.signature.arguments, arguments, strict=True):
+            if not isinstance(kind, Array):
+                number = _NUMBERS.get(kind.name, operator.index)(value)
+                values.append(number if kind.name == "boolean" else np.dtype(kind.name).type(number))
+            elif _is_array(value, np.dtype(kind.dtype.name), kind.readonly):
+                values.append(value)
+            else:
+                raise _refusal(self, value)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            result = self._function(*values)
+        return _RESULTS[self.signature.returns.name](result)
+
+
+def _is_array(value: Any, dtype: np.dtype[Any], readonly: bool) -> bool:
+    """Whether machine code may be given this for an array: it would read another kind beyond its end."""
+    if type(value) is not np.ndarray or value.ndim != 1 or (value.dtype is not dtype and value.dtype != dtype):
+        return False
+    flags = value.flags
+    return flags.c_contiguous and (readonly or flags.writeable)
+
+
+def _refusal(kernel: Kernel | PythonKernel, value: Any) -> TypeError:
+    told = f"an array of {value.dtype}, shape {value.shape}" if isinstance(value, np.ndarray) else repr(type(value))
+    return TypeError(f"{kernel.name}: expected {kernel.signature}, without gaps, got {told}")
 
 
 def name_of(function: Callable[..., Any]) -> str:

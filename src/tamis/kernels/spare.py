@@ -1,15 +1,16 @@
 """Large buffers that the next unit of a worker uses again.
 
 The kernel clears every page that it hands out: for a worker that reads a block and unescapes its texts that is twice the input,
-a tenth of its CPU time. So between two units that follow each other at once a worker keeps its block and its text buffer. They
-are not counted as held: who is idle gives them back (`drop`), and in the next unit they are part of what it takes anyway.
+a tenth of its CPU time. So between two units that follow each other at once a worker keeps its block and its text buffer.
 
-A buffer is used again only if nothing refers to it any more: whatever a stage keeps, it keeps.
+Whoever takes a buffer hands it back by letting go of it: Python tells the pool when the array that was handed out, and with it every slice, view and
+Arrow buffer made from it, is gone (`weakref.finalize`). Whatever a stage keeps, it keeps, and is not in the pool. What
+is in the pool is not counted as held by stages: who is idle gives it back to the system (`drop`), and in the next unit it is part of what that takes anyway.
 """
 
 from __future__ import annotations
 
-import sys
+import weakref
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _LEAST_BYTES = 1 << 20  # what is smaller costs little
-_kept: dict[str, Bytes] = {}
+_pool: dict[str, Bytes] = {}  # by purpose, the one that came back last
 _active = False
 
 
@@ -34,20 +35,26 @@ def take(name: str, n_bytes: int) -> Bytes:
 
     if not _active or n_bytes < _LEAST_BYTES:
         return np.empty(n_bytes, np.uint8)
-    kept = _kept.get(name)
-    # Three: the table's, this function's and the call's own. One that is much too large would be counted as if it were not.
-    if kept is not None and n_bytes <= kept.size <= n_bytes + n_bytes // 8 and sys.getrefcount(kept) == 3:
-        return kept[:n_bytes]
-    _kept.pop(name, None)
-    kept = None
-    made = np.empty(n_bytes + n_bytes // 16, np.uint8)  # the next one may be a little larger
-    _kept[name] = made
-    return made[:n_bytes]
+    memory = _pool.pop(name, None)
+    # One that is much too large would be counted as if it were not.
+    if memory is None or not n_bytes <= memory.size <= n_bytes + n_bytes // 8:
+        del memory  # before there is another one
+        memory = np.empty(n_bytes + n_bytes // 16, np.uint8)  # the next one may be a little larger
+    # Over a memoryview, not a slice: numpy lets views of a slice refer to the whole, and then nobody would know who uses it.
+    lent = np.frombuffer(memoryview(memory), np.uint8, n_bytes)  # type: ignore[arg-type]
+    weakref.finalize(lent, _hand_back, name, memory).atexit = False
+    return lent
+
+
+def _hand_back(name: str, memory: Bytes) -> None:
+    if _active:
+        _pool[name] = memory
 
 
 def held_bytes() -> int:
-    return sum(buffer.nbytes for buffer in _kept.values())
+    """Bytes in the pool: nobody uses them, and they are not given back to the system."""
+    return sum(memory.nbytes for memory in _pool.values())
 
 
 def drop() -> None:
-    _kept.clear()
+    _pool.clear()

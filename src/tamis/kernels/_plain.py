@@ -1,0 +1,86 @@
+"""What the intrinsics of kernels mean, in plain Python: with TAMIS_KERNELS=python every kernel's own body runs, step by step.
+
+Numbers behave as in compiled kernels: integers of up to 64 bits with a sign are int64 (so that a byte plus one does not wrap), uint64 wraps
+at 2**64, and what is stored is cut to the size of its place. A pointer is the array itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_ALL = (1 << 64) - 1
+
+
+def pointer(array: Any) -> Any:
+    return array
+
+
+def at(array: Any, index: int) -> Any:
+    value = array[index]
+    return value if array.dtype.kind == "f" or array.dtype == np.uint64 else np.int64(value)
+
+
+def put(array: Any, index: int, value: Any) -> None:
+    array[index] = np.asarray(value).astype(array.dtype)
+
+
+def load_u64(array: Any, index: int) -> Any:
+    return np.uint64(int.from_bytes(_bytes(array, index, 8).tobytes(), "little"))
+
+
+def store_u64(array: Any, index: int, value: Any) -> None:
+    _bytes(array, index, 8)[:] = np.frombuffer(int(value).to_bytes(8, "little"), np.uint8)
+
+
+def mask_eq(array: Any, index: int, byte: int) -> Any:
+    return _mask(_bytes(array, index, 64) == byte)
+
+
+def mask_lt(array: Any, index: int, byte: int) -> Any:
+    return _mask(_bytes(array, index, 64) < byte)
+
+
+def mask_ge(array: Any, index: int, byte: int) -> Any:
+    return _mask(_bytes(array, index, 64) >= byte)
+
+
+def copy_block(target: Any, target_index: int, source: Any, source_index: int) -> None:
+    copy_bytes(target, target_index, source, source_index, 64)
+
+
+def copy_bytes(target: Any, target_index: int, source: Any, source_index: int, n_bytes: int) -> None:
+    _bytes(target, target_index, n_bytes)[:] = _bytes(source, source_index, n_bytes)
+
+
+def lowest_bit(mask: Any) -> int:
+    return (int(mask) & -int(mask)).bit_length() - 1
+
+
+def count_bits(mask: Any) -> int:
+    return int(mask).bit_count()
+
+
+def rotl64(value: Any, n_bits: Any) -> Any:
+    number, by = int(value), int(n_bits)
+    return np.uint64((number << by | number >> (64 - by)) & _ALL)
+
+
+def load_f32(array: Any, index: int) -> Any:
+    return _bytes(array, index, 4).copy().view(np.float32)[0]
+
+
+def prefetch(array: Any, index: int) -> None:
+    """Nothing to be seen."""
+
+
+def _bytes(array: Any, index: int, n_bytes: int) -> Any:
+    """Some bytes of a uint8 array; compiled code would read or write past its end."""
+    if index < 0 or index + n_bytes > array.size:
+        raise IndexError(f"bytes {index} to {index + n_bytes} of an array of {array.size}")
+    return array[index : index + n_bytes]
+
+
+def _mask(chosen: Any) -> Any:
+    return np.uint64(int.from_bytes(np.packbits(chosen, bitorder="little").tobytes(), "little"))

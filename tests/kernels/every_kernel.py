@@ -1,0 +1,166 @@
+"""Call every kernel through the function around it, on small inputs, and print what each gave: to compare ways to run them.
+
+A script for test_bodies.py and test_levels.py, not a test: how kernels run is decided once per process (TAMIS_KERNELS).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reference"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "stages" / "text" / "models"))
+
+import json_fuzz
+from fasttext_twin import HS, OVA, SOFTMAX, random_twin
+
+from tamis.kernels import hash128, json_scan, json_text, native
+from tamis.kernels.buffers import StringBuffers
+from tamis.kernels.groups import all_groups, import_all
+from tamis.kernels.join import join_rows
+from tamis.kernels.record_lines import record_lines
+from tamis.kernels.sketch import band_keys, components, similarity, sorting
+from tamis.kernels.splice import assemble, assemble_plain
+from tamis.kernels.text import fasttext_kernels, long_repetition, split_lines, text_stats, word_stats
+from tamis.stages.text.models.fasttext_model import FastTextModel
+
+DOCUMENTS = [
+    "The cat sat on the mat. The cat sat on the mat!\n\nSee https://example.org/a?b=c, or read more...\n- one\n- two …\n",
+    "naïve café — 漢字かな交じり文 😀 \u3000 spaces\u2003everywhere",
+    "",
+    "   \n \t ",
+    "lorem ipsum { javascript } terms of use\n" * 3,
+    "a bb ccc a bb ccc a bb ccc dddd 12 34.5 #tag www.example.com " * 4,
+    "x" * 150 + " " + "é" * 70 + " end.",
+    "0123456789 abcdefghijklmnopqrstuvwxyz THE END of it, and then some more words to fill two blocks of bytes",
+]
+
+
+def buffers(documents: list[str] = DOCUMENTS) -> StringBuffers:
+    data = [document.encode() for document in documents]
+    offsets = np.concatenate([[0], np.cumsum([len(one) for one in data])]).astype(np.int64)
+    validity = np.array([document != "" for document in documents])
+    return StringBuffers(offsets, np.frombuffer(b"".join(data) or b" ", np.uint8), validity)
+
+
+def engine() -> Iterator[Any]:
+    for seed in range(12):
+        data = json_fuzz.mutated_lines(seed, 4) or b"{}"
+        buf = np.frombuffer(data, np.uint8)
+        found = json_scan.scan_records(buf, ["text", "id"], 1 << 20)
+        yield [*found.start, *found.end, *found.close, *found.n_fields, *found.status, *found.types.reshape(-1)]
+        yield json_scan.rescan(buf, found, ["a", "meta"])
+        yield json_scan.discover_keys(buf, found)
+        yield json_scan.count_lines(json_text.at_least_a_block(buf), buf.size)
+        offsets, text, valid = json_text.unescape(buf, found.types[:, 0], found.val_start[:, 0], found.val_len[:, 0])
+        yield [offsets, text, valid, *json_text.escape(offsets, text, valid, 0, valid.size)]
+        yield hash128.hash_spans(buf, found.start, found.end - found.start, seed)
+        out = np.zeros(buf.size, np.uint8)
+        json_text.copy_spans(buf, found.start, found.end - found.start, out, found.start)
+        yield out
+        rows = np.arange(found.n_records)
+        yield assemble_plain(buf, found.start, found.end, rows)
+        here = np.arange(rows.size + 1)
+        yield assemble(
+            buf,
+            found.start,
+            found.end,
+            rows,
+            here,
+            found.end,
+            found.end,
+            2 * here,
+            np.full(2 * rows.size, 33, np.uint8),
+        )
+        spans = np.stack([found.start, found.start], axis=1), np.stack([found.end - found.start] * 2, axis=1)
+        yield join_rows(buf, buf[:0], *spans, [b'"a":', b'"b":'])
+        yield record_lines(buf)
+    lines = np.frombuffer(b'{"a": 1}\n{"b": [2]}\n', np.uint8)
+    yield record_lines(lines)
+    parts = buffers()
+    hi, lo = hash128.hash_arrow_strings(parts.offsets, parts.data, parts.validity, 3)
+    yield [hi, lo, *hash128.mix_rows(hi, lo, 5), hash128.sum128(hi, lo)]
+
+
+def text() -> Iterator[Any]:
+    parts = buffers()
+    names = sorted(text_stats.STATISTICS)
+    yield text_stats.statistics(parts, names)
+    yield list(split_lines.line_table(parts))
+    yield list(split_lines.line_table(parts, only_terminal=True, sentences=False))
+    yield list(word_stats.word_hashes(parts))
+    everything = word_stats.Wanted(last_n=4, duplicates=28, tops=28, joins=28)
+    document = DOCUMENTS[5].encode()
+    raw = np.frombuffer(document, np.uint8)
+    yield long_repetition.long_fractions(
+        raw, 0, raw.size, len(document.split()), len(document.decode()), everything, 64
+    )
+    starts, ends = parts.spans()
+    begins_out, ends_out = np.empty_like(starts), np.empty_like(ends)
+    fasttext_kernels.windows(parts.data, starts, ends, 50, begins_out, ends_out)
+    yield [begins_out, ends_out]
+    shapes: list[dict[str, Any]] = [
+        {"loss": HS, "word_ngrams": 2}, {"loss": OVA, "quantised": True}, {"loss": SOFTMAX, "quantised": True, "pruned": 20},
+    ]  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        for shape in shapes:
+            model = FastTextModel.load(random_twin(**shape).save(Path(folder) / "model.bin"))
+            yield model.predict(["the cat is naïve", "être ou ne pas être", "日本 の 首都", ""], k=2)
+
+
+def sketch() -> Iterator[Any]:
+    parts = buffers([*DOCUMENTS, DOCUMENTS[5] + "and more", "漢字 かな " * 30])
+    for n, unit in ((5, "char"), (2, "word")):
+        shingles: dict[str, Any] = {"n": n, "unit": unit, "seed": 7}
+        yield band_keys.band_keys(parts, **shingles, bands=3, rows=2)
+        yield similarity.similarities(parts, 5, np.arange(10), **shingles)
+        yield similarity.lead(parts, np.array([0, 4, 10]), 0.5, 3, **shingles)
+    yield band_keys.band_keys(parts, n=5, unit="char", bands=2, rows=2, seed=1, wide=True, method="permutations")
+    numbers = np.random.default_rng(1)
+    yield band_keys.keys_of_hashes([numbers.integers(0, 1 << 63, 9).astype(np.uint64)], bands=2, rows=3, seed=1)
+    keys = np.concatenate([numbers.integers(0, 1 << 63, 60).astype(np.uint64), np.full(40, 77, np.uint64)])
+    ids = numbers.permutation(100).astype(np.uint32)
+    sorting.sort_pairs(keys, ids)
+    a, b = np.zeros(100, np.uint32), np.zeros(100, np.uint32)
+    n_edges = sorting.star_edges(keys, ids, a, b)
+    parents = components.new_parents(100)
+    components.link(parents, a[:n_edges], b[:n_edges])
+    components.roots(parents)
+    yield [keys, ids, a, b, parents]
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(one) for one in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def main() -> None:
+    called: set[str] = set()
+    for kind in (native.Kernel, native.PythonKernel):
+
+        def noted(self: Any, *arguments: Any, call: Any = kind.__call__) -> Any:
+            called.add(self.name)
+            return call(self, *arguments)
+
+        kind.__call__ = noted  # type: ignore[method-assign]
+    found = {
+        name: [plain(one) for one in of()] for name, of in (("engine", engine), ("text", text), ("sketch", sketch))
+    }
+    modules = [sys.modules[name] for group in all_groups() for name in import_all(group)]
+    every = {k.name for m in modules for k in vars(m).values() if isinstance(k, native.Kernel | native.PythonKernel)}
+    json.dump({"found": found, "not called": sorted(every - called), "kernels": len(every)}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
