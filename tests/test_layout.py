@@ -48,6 +48,7 @@ ROOMS = {
     "tasks": {"errors", "sizes", "kernels"},
     "memory": {"errors", "sizes"},
     "stages": {"errors", "sizes", "kernels", "formats", "tasks", "memory", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
+    "utils": {"errors", "sizes", "kernels", "formats", "tasks", "memory", "stages"},  # for users; nobody here imports it
     "pipeline": {"errors", "sizes", "tasks", "stages"},
     "engine": {"errors", "sizes", "hints", "kernels", "formats", "tasks", "memory", "stages"},
     "backends": {"errors", "sizes", "kernels", "formats", "tasks", "memory", "engine"},

@@ -10,6 +10,7 @@ TamisError                     exit code 1   something failed; the message says 
 ├── Incomplete                 exit code 3   quarantine limit reached or work left; everything else is committed
 ├── ConservationError          exit code 6   records in and records out do not balance
 ├── WorkerError                exit code 1   worker processes cannot be started or keep dying
+├── DownloadError              exit code 1   a file could not be fetched; names the URL, and whether trying later can help
 └── FormatError                (internal)    a record, block or file cannot be decoded; becomes a quarantine entry
 
 Exit code 0 means finished and balanced, 130 interrupted by the user (everything committed so far is kept).
@@ -67,6 +68,17 @@ class ConservationError(TamisError):
 
 class WorkerError(TamisError):
     pass
+
+
+class DownloadError(TamisError):
+    """A file could not be fetched. `permanent`: the server says that it is not there, so that trying again cannot help."""
+
+    def __init__(self, url: str, reason: str, permanent: bool = False) -> None:
+        super().__init__(f"{url}: {reason}")
+        self.url, self.reason, self.permanent = url, reason, permanent
+
+    def __reduce__(self) -> tuple[type[DownloadError], tuple[str, str, bool]]:
+        return type(self), (self.url, self.reason, self.permanent)
 
 
 class FormatError(TamisError):

@@ -1,0 +1,169 @@
+"""ArxivIterator: the TeX files of each paper in an archive, in bounded memory and without unpacking."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from tamis.errors import FormatError
+from tamis.stages.text.download.arxiv.comments import without_comments
+from tamis.stages.text.download.arxiv.tar import BLOCK, is_tar_header, read_members
+from tamis.stages.text.download.base.iterator import DocumentIterator
+from tamis.stages.text.download.streams import Decoded
+
+log = logging.getLogger("tamis.download")
+_TEX_BYTES = 16 << 20
+_INPUT = re.compile(r"\\(?:input|include)\s*\{([^{}\n]{1,200})\}")
+_ENCODINGS = {
+    "utf8": "utf-8", "utf8x": "utf-8", "latin1": "latin-1", "latin2": "iso8859-2", "latin5": "iso8859-9", "latin9": "iso8859-15",
+    "ansinew": "cp1252", "cp1250": "cp1250", "cp1251": "cp1251", "cp1252": "cp1252", "koi8-r": "koi8-r", "applemac": "mac-roman",
+}  # fmt: skip
+
+
+class ArxivIterator(DocumentIterator):
+    """Papers of an archive: each member is a gzipped TeX file, or a gzipped archive of several.
+
+    Papers without TeX (PDF only), unreadable ones and those above 16 MiB of TeX are left out and counted.
+    """
+
+    def __init__(self, log_frequency: int = 1000, extract_tmp_dir: str | None = None) -> None:
+        self._log_frequency = max(1, log_frequency)
+        if extract_tmp_dir is not None:
+            log.info("ArxivIterator: extract_tmp_dir is not needed, archives are read without unpacking them")
+
+    def iterate(self, file_path: str) -> Iterator[dict[str, Any]]:
+        archive, n_papers = os.path.basename(file_path), 0
+        with Decoded.open(file_path) as stream:
+            try:
+                for member in read_members(stream):
+                    if not member.is_file:
+                        continue
+                    if not member.name.endswith(".gz"):
+                        self._skip("papers without TeX")
+                        continue
+                    files = self._tex_files(stream, member.n_bytes)
+                    if files is None:
+                        continue
+                    n_papers += 1
+                    if n_papers % self._log_frequency == 0:
+                        log.info("%s: %s papers", archive, f"{n_papers:,}")
+                    name = os.path.basename(member.name).removesuffix(".gz")
+                    yield {"id": paper_id(name), "source_id": archive, "content": in_reading_order(files)}
+            except FormatError as exc:
+                log.warning("%s: %s; the papers before it were read", file_path, exc)
+                self._skip("damage in the file (all behind it)")
+
+    def output_columns(self) -> list[str]:
+        return ["id", "source_id", "content"]
+
+    def _tex_files(self, archive: Decoded, n_bytes: int) -> dict[str, str] | None:
+        """Name -> text of a paper's TeX files; None (and counted why) where there are none to be had."""
+        with Decoded(io.BufferedReader(_Window(archive, n_bytes)), "gz") as paper:
+            try:
+                found = _read_tex(paper)
+            except _TooLarge:
+                return self._none("papers above 16 MiB of TeX")
+            except FormatError:
+                return self._none("papers that are damaged")
+        texts = {name: _decode(data) for name, data in found.items()}
+        if not texts:
+            return self._none("papers without TeX")
+        if any(text is None for text in texts.values()):
+            return self._none("papers in an unknown encoding")
+        return {name: text for name, text in texts.items() if text is not None}
+
+    def _none(self, reason: str) -> dict[str, str] | None:
+        self._skip(reason)
+        return None
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class _Window(io.RawIOBase):
+    """The next `n_bytes` of a stream as a file, for a decoder that must not read beyond."""
+
+    def __init__(self, stream: Decoded, n_bytes: int) -> None:
+        self._stream, self._left = stream, n_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(min(len(buffer), self._left))
+        self._left -= len(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _read_tex(paper: Decoded) -> dict[str, bytes]:
+    """The .tex members of an archive, or the one file that there is."""
+    first = paper.read(BLOCK)
+    if not is_tar_header(first):
+        data = first + paper.read(_TEX_BYTES)
+        if len(data) > _TEX_BYTES:
+            raise _TooLarge
+        return {} if not data or data.startswith(b"%PDF") else {"paper.tex": data}
+    found: dict[str, bytes] = {}
+    left = _TEX_BYTES
+    for member in read_members(paper, first):
+        if member.is_file and member.name.lower().endswith((".tex", ".ltx")):
+            left -= member.n_bytes
+            if left < 0:
+                raise _TooLarge
+            found[os.path.normpath(member.name)] = paper.read(member.n_bytes)
+    return found
+
+
+def _decode(data: bytes) -> str | None:
+    """UTF-8, or what the file itself declares; for others Latin-1, if it has none of the bytes that are no letters there."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        pass
+    declared = re.search(rb"\\usepackage\[([a-z0-9-]+)\]\{inputenc\}", data[:20_000])
+    name = _ENCODINGS.get(declared[1].decode()) if declared else None
+    if name is None and any(0x80 <= byte < 0xA0 for byte in data):
+        return None
+    try:
+        return data.decode(name or "latin-1")
+    except UnicodeDecodeError:
+        return None
+
+
+def paper_id(name: str) -> str:
+    """The id that arXiv uses, from the name of a member.
+
+    >>> paper_id("2401.00001"), paper_id("hep-th9901001"), paper_id("odd")
+    ('2401.00001', 'hep-th/9901001', 'odd')
+    """
+    match = re.fullmatch(r"([a-zA-Z-]+)(\d[\d.]*)", name)
+    return f"{match[1]}/{match[2]}" if match else name
+
+
+def in_reading_order(files: dict[str, str]) -> list[str]:
+    r"""The texts: the file with \documentclass first, with what it inputs in its place; then those that nothing inputs."""
+    used: set[str] = set()
+    main = next((n for n, text in files.items() if re.search(r"\\document(class|style)\b", text)), None)
+    if main is None:
+        return [files[name] for name in sorted(files)]
+    text = _expand(main, files, os.path.dirname(main), used, 0)
+    return [text, *(files[name] for name in sorted(files) if name not in used)]
+
+
+def _expand(name: str, files: dict[str, str], folder: str, used: set[str], depth: int) -> str:
+    used.add(name)
+
+    def put_in(match: re.Match[str]) -> str:
+        wanted = os.path.normpath(os.path.join(folder, match[1].strip()))
+        found = next((n for n in (wanted, wanted + ".tex") if n in files), None)
+        if found is None or found in used or depth >= 10:
+            return match[0]
+        return _expand(found, files, folder, used, depth + 1)
+
+    return _INPUT.sub(put_in, without_comments(files[name]))

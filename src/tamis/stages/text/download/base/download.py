@@ -1,0 +1,201 @@
+"""From URLs to files: a downloader fetches one file, whole or not at all; the stage does it for tasks.
+
+A file has its final name only when all of it is there. What an interruption left behind lies beside it as `<name>.part` and is
+gone on with. Where a server says that a file does not exist, `<name>.failed` says so, with the URL and the reason; trouble that
+may pass (no connection, a busy server) raises DownloadError after some attempts, because a run that goes on without these files
+would look finished. Run again, and only what is missing is fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tamis.errors import DownloadError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.text.download.fetch import USUAL, FetchPolicy, fetch_file
+from tamis.stages.text.download.names import check_name, name_of_url
+from tamis.tasks import FileGroupTask
+
+log = logging.getLogger("tamis.download")
+
+
+class DocumentDownloader(ABC):
+    """Fetches files into `download_dir`. Subclasses say how a URL becomes a file name, and how it is fetched."""
+
+    def __init__(self, download_dir: str, verbose: bool = False) -> None:
+        self._download_dir = os.fspath(download_dir)
+        self._verbose = verbose
+
+    @abstractmethod
+    def _get_output_filename(self, url: str) -> str:
+        """The name of the file for `url`, without a folder."""
+
+    @abstractmethod
+    def _download_to_path(self, url: str, path: str) -> tuple[bool, str | None]:
+        """Fetch `url` into the file `path`: (True, None), or (False, why it can never work).
+
+        `path` may hold the beginning of the same file, from an earlier call. Raise DownloadError for trouble that may pass.
+        """
+
+    def download(self, url: str) -> str | None:
+        """The path of the file, fetched now or earlier; None if it cannot be had (see `failures`)."""
+        path = os.path.join(self._download_dir, check_name(self._get_output_filename(url), type(self).__name__))
+        os.makedirs(self._download_dir, exist_ok=True)
+        with _locked(path + ".lock"):
+            if os.path.exists(path) and os.path.getsize(path):
+                self._say(f"{path} is there already")
+                return path
+            self._say(f"fetching {url}")
+            with _one_of(self._download_dir, self.num_workers_per_node()):
+                came, reason = self._download_to_path(url, path + ".part")
+            if came:
+                publish(path + ".part", path)
+                self._say(f"{path}: {os.path.getsize(path):,} bytes")
+                if os.path.exists(path + ".failed"):
+                    os.unlink(path + ".failed")
+                return path
+            log.error("%s cannot be downloaded: %s", url, reason)
+            with open(path + ".failed", "w", encoding="utf-8") as file:
+                json.dump({"url": url, "reason": reason}, file)
+            return None
+
+    def failures(self) -> list[dict[str, str]]:
+        """Each file that could not be had: {"url", "reason"}, of this and of earlier runs."""
+        found = []
+        for name in sorted(os.listdir(self._download_dir)) if os.path.isdir(self._download_dir) else []:
+            if name.endswith(".failed"):
+                with open(os.path.join(self._download_dir, name), encoding="utf-8") as file:
+                    found.append(json.load(file))
+        return found
+
+    def num_workers_per_node(self) -> int | None:
+        """How many may download into this folder at the same time, on this machine; None: no limit."""
+        return None
+
+    def _say(self, text: str) -> None:
+        log.log(logging.INFO if self._verbose else logging.DEBUG, "%s", text)
+
+
+class HttpDownloader(DocumentDownloader):
+    """The usual way to fetch: over HTTP, going on where an interruption left off. Subclasses may change `policy`."""
+
+    policy: ClassVar[FetchPolicy] = USUAL
+
+    def _get_output_filename(self, url: str) -> str:
+        return name_of_url(url)
+
+    def _download_to_path(self, url: str, path: str) -> tuple[bool, str | None]:
+        return settled(lambda: fetch_file(url, path, self.policy))
+
+
+def settled(fetch: Any) -> tuple[bool, str | None]:
+    """Run `fetch`: (True, None), or (False, reason) where the server says that there is nothing. Other trouble is raised."""
+    try:
+        fetch()
+    except DownloadError as exc:
+        if exc.permanent:
+            return False, exc.reason
+        raise
+    return True, None
+
+
+def publish(part: str, final: str) -> None:
+    """Give a finished file its name; a crash leaves the one or the other."""
+    with open(part, "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(part, final)
+    folder = os.open(os.path.dirname(final) or ".", os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Two processes never write the same part file: the second waits here, and then finds the file."""
+    handle = None
+    while handle is None:
+        handle = _try_lock(path, wait=True)
+    try:
+        yield
+    finally:
+        os.unlink(path)
+        os.close(handle)
+
+
+@contextmanager
+def _one_of(folder: str, n_places: int | None) -> Iterator[None]:
+    """At most `n_places` processes and threads are inside at a time."""
+    if n_places is None:
+        yield
+        return
+    paths = [os.path.join(folder, f".downloading-{i}") for i in range(max(1, n_places))]
+    while True:
+        for path in paths:
+            handle = _try_lock(path, wait=False)
+            if handle is not None:
+                try:
+                    yield
+                finally:
+                    os.unlink(path)
+                    os.close(handle)
+                return
+        time.sleep(0.1)
+
+
+def _try_lock(path: str, wait: bool) -> int | None:
+    """The handle of a locked file; None where somebody else has it, or had it and removed it while we waited."""
+    import fcntl
+
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        if os.stat(path).st_ino == os.fstat(handle).st_ino:
+            return handle
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(handle)
+    return None
+
+
+@dataclass(repr=False)
+class DocumentDownloadStage(ProcessingStage[FileGroupTask, FileGroupTask]):
+    """Takes tasks with URLs, gives tasks with paths. Files that cannot be had are counted (`failed_downloads`) and named."""
+
+    downloader: DocumentDownloader
+
+    def __post_init__(self) -> None:
+        self.name = f"download_{type(self.downloader).__name__.lower()}"
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def xenna_stage_spec(self) -> dict[str, Any]:
+        n_workers = self.downloader.num_workers_per_node()
+        return {} if n_workers is None else {"num_workers_per_node": n_workers}
+
+    def process(self, task: FileGroupTask) -> FileGroupTask:
+        paths, failed = [], []
+        for url in task.data:
+            path = self.downloader.download(url)
+            if path is None:
+                failed.append(url)
+            else:
+                paths.append(path)
+        self._log_metrics({"downloads": len(paths), "failed_downloads": len(failed)})
+        metadata = {**task._metadata, "source_files": paths}
+        if failed:
+            metadata["failed_downloads"] = failed
+        return FileGroupTask(task.dataset_name, paths, task._stage_perf, metadata)

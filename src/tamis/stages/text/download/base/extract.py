@@ -1,0 +1,24 @@
+"""From raw records to documents."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from tamis.stages.text.download.base.skips import Skips
+
+
+class DocumentExtractor(Skips, ABC):
+    """Turns one record of a file into one document."""
+
+    @abstractmethod
+    def extract(self, record: dict[str, Any]) -> dict[str, Any] | None:
+        """The document, or None if the record holds none."""
+
+    @abstractmethod
+    def input_columns(self) -> list[str]:
+        """Fields of a record that are looked at."""
+
+    @abstractmethod
+    def output_columns(self) -> list[str]:
+        """Fields of a document."""

@@ -1,0 +1,150 @@
+"""From files to documents: an iterator reads records one by one, an extractor turns each into a document."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tamis.errors import TamisError, UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.text.download.base.extract import DocumentExtractor
+from tamis.stages.text.download.base.skips import Skips
+from tamis.tasks import DocumentBatch, FileGroupTask
+
+_BATCH_BYTES = 32 << 20
+
+
+def resolve_filename_column(add_filename_column: bool | str) -> str | None:
+    """The column that names the file of a document: the usual one for True, the given one, or None for False.
+
+    >>> resolve_filename_column(True), resolve_filename_column("source"), resolve_filename_column(False)
+    ('file_name', 'source', None)
+    """
+    if isinstance(add_filename_column, str) and add_filename_column:
+        return add_filename_column
+    if not isinstance(add_filename_column, bool):
+        raise UsageError(
+            f"add_filename_column: expected True, False or the name of a column, got {add_filename_column!r}"
+        )
+    return "file_name" if add_filename_column else None
+
+
+class DocumentIterator(Skips, ABC):
+    """Reads the records of one file, one at a time."""
+
+    @abstractmethod
+    def iterate(self, file_path: str) -> Iterator[dict[str, Any]]:
+        """The records. Raw contents may have any field name; the extractor knows it."""
+
+    @abstractmethod
+    def output_columns(self) -> list[str]:
+        """Fields of a record."""
+
+
+@dataclass(repr=False)
+class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch]):
+    """Takes tasks with files, gives documents in batches of some 32 MB; only one record is held beside them.
+
+    `record_limit` is per file. `add_filename_column`: True adds `file_name`, a string names the column, False adds none.
+    Records that gave no document are counted by reason.
+    """
+
+    iterator: DocumentIterator
+    extractor: DocumentExtractor | None = None
+    record_limit: int | None = None
+    add_filename_column: bool | str = True
+    max_calls_per_worker: int | None = None
+
+    def __post_init__(self) -> None:
+        parts = [p for p in (self.iterator, self.extractor) if p is not None]
+        self.name = "iterate_extract_" + "_".join(type(p).__name__.lower() for p in parts)
+        self.filename_col = resolve_filename_column(self.add_filename_column)
+        self.kernel_groups = tuple(dict.fromkeys(g for p in parts for g in getattr(p, "kernel_groups", ())))  # type: ignore[misc]
+        for what in ("record_limit", "max_calls_per_worker"):
+            value = getattr(self, what)
+            if value is not None and value < 1:
+                raise UsageError(f"{self.name}: {what} must be at least 1, got {value}")
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        columns = (self.extractor or self.iterator).output_columns()
+        return ["data"], [*columns, *([self.filename_col] if self.filename_col else [])]
+
+    def ray_stage_spec(self) -> dict[str, Any]:
+        return {} if self.max_calls_per_worker is None else {"max_calls_per_worker": self.max_calls_per_worker}
+
+    def process(self, task: FileGroupTask) -> DocumentBatch | list[DocumentBatch]:
+        """All documents of the files: one batch, or several where there is much."""
+        batches = list(self.iter_batches(task))
+        return batches[0] if len(batches) == 1 else batches
+
+    def iter_batches(self, task: FileGroupTask) -> Iterator[DocumentBatch]:
+        """The same, batch by batch, in bounded memory. At least one, which may be empty."""
+        rows: list[dict[str, Any]] = []
+        n_bytes = n_batches = 0
+        for path in task.data:
+            for row in self._documents(path):
+                rows.append(row)
+                n_bytes += _weight(row)
+                if n_bytes >= _BATCH_BYTES:
+                    yield self._batch(rows, task)
+                    rows, n_bytes, n_batches = [], 0, n_batches + 1
+        if rows or not n_batches:
+            yield self._batch(rows, task)
+
+    def _documents(self, path: str) -> Iterator[dict[str, Any]]:
+        n_records = n_documents = 0
+        doing = "reading"
+        try:
+            for record in self.iterator.iterate(path):
+                if self.record_limit is not None and n_records >= self.record_limit:
+                    break
+                n_records += 1
+                doing = "extracting"
+                row = record if self.extractor is None else self.extractor.extract(record)
+                doing = "reading"
+                if row is None:
+                    continue
+                if self.filename_col:
+                    row = {**row, self.filename_col: os.path.basename(path)}
+                n_documents += 1
+                yield row
+        except (TamisError, MemoryError, OSError):
+            raise
+        except Exception as exc:
+            what = f"{path}: {doing} record {n_records + (doing == 'reading'):,} failed: {type(exc).__name__}: {exc}"
+            raise TamisError(what) from exc
+        finally:
+            counts = {"files": 1, "records": n_records, "documents": n_documents}
+            for part in (self.iterator, self.extractor):
+                if isinstance(part, Skips):
+                    counts |= {f"skipped: {reason}": n for reason, n in part.take_skipped().items()}
+            self._log_metrics(counts)
+
+    def _batch(self, rows: list[dict[str, Any]], task: FileGroupTask) -> DocumentBatch:
+        import pyarrow as pa
+
+        names = dict.fromkeys(self.outputs()[1]) | dict.fromkeys(name for row in rows for name in row)
+        if not rows:
+            return DocumentBatch(task.dataset_name, pa.table({n: pa.array([], pa.string()) for n in names}))
+        columns = {}
+        for name in names:
+            values = [row.get(name) for row in rows]
+            try:
+                columns[name] = pa.array(values)
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
+                kinds = sorted({type(v).__name__ for v in values})
+                raise TamisError(
+                    f"{self.name}: the values of {name!r} in {task.data} do not fit into one column: {', '.join(kinds)}"
+                ) from exc
+        return DocumentBatch(task.dataset_name, pa.table(columns), task._stage_perf, task._metadata)
+
+
+def _weight(row: dict[str, Any]) -> int:
+    """About how many bytes a document has."""
+    return sum(len(v) if isinstance(v, (str, bytes)) else 16 for v in row.values()) + 64

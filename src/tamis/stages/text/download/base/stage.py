@@ -1,0 +1,54 @@
+"""DocumentDownloadExtractStage: URLs, downloads, records and documents under one name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tamis.stages.base import CompositeStage, ProcessingStage
+from tamis.stages.text.download.base.download import DocumentDownloader, DocumentDownloadStage
+from tamis.stages.text.download.base.extract import DocumentExtractor
+from tamis.stages.text.download.base.iterator import DocumentIterateExtractStage, DocumentIterator
+from tamis.stages.text.download.base.url_generation import URLGenerationStage, URLGenerator
+from tamis.tasks import DocumentBatch, EmptyTask
+
+
+@dataclass(repr=False)
+class DocumentDownloadExtractStage(CompositeStage[EmptyTask, DocumentBatch]):
+    """Lists URLs, downloads them, and turns the files into documents.
+
+    `url_limit`: only the first so many URLs. `record_limit`: only so many records of each file.
+    `extractor_max_calls_per_worker`: for Ray, a worker is replaced after so many files.
+    """
+
+    url_generator: URLGenerator
+    downloader: DocumentDownloader
+    iterator: DocumentIterator
+    extractor: DocumentExtractor | None = None
+    url_limit: int | None = None
+    record_limit: int | None = None
+    add_filename_column: bool | str = True
+    extractor_max_calls_per_worker: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        parts = (self.url_generator, self.downloader, self.iterator, self.extractor)
+        self.name = "document_download_extract_" + "_".join(type(p).__name__.lower() for p in parts if p is not None)
+
+    def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        return [
+            URLGenerationStage(self.url_generator, self.url_limit),
+            DocumentDownloadStage(self.downloader),
+            DocumentIterateExtractStage(
+                self.iterator,
+                self.extractor,
+                self.record_limit,
+                self.add_filename_column,
+                self.extractor_max_calls_per_worker,
+            ),
+        ]
+
+    def get_description(self) -> str:
+        return (
+            f"Downloads with {type(self.downloader).__name__} and reads documents with {type(self.iterator).__name__}"
+        )

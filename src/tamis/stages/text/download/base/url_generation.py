@@ -1,0 +1,51 @@
+"""URLs to download: who lists them, and the stage that turns each into a task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.tasks import EmptyTask, FileGroupTask
+
+
+class URLGenerator(ABC):
+    """Lists what is to be downloaded."""
+
+    @abstractmethod
+    def generate_urls(self) -> list[str]:
+        """The URLs, in a stable order."""
+
+
+@dataclass(repr=False)
+class URLGenerationStage(ProcessingStage[EmptyTask, FileGroupTask]):
+    """The source of a download: one task per URL, the first `limit` of them."""
+
+    url_generator: URLGenerator
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        self.name = f"url_generation_{type(self.url_generator).__name__.lower()}"
+        if self.limit is not None and self.limit < 1:
+            raise UsageError(f"{self.name}: limit must be at least 1, got {self.limit}")
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return [], []
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def num_workers(self) -> int | None:
+        return None  # one EmptyTask is one unit of work, whoever takes it
+
+    def ray_stage_spec(self) -> dict[str, Any]:
+        return {"is_fanout_stage": True}
+
+    def process(self, task: EmptyTask) -> list[FileGroupTask]:
+        urls = list(dict.fromkeys(self.url_generator.generate_urls()))
+        return [
+            FileGroupTask(task.dataset_name, [url], _metadata={"source_url": url, "source_files": [url]})
+            for url in urls[: self.limit]
+        ]

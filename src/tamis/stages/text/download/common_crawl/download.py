@@ -1,0 +1,134 @@
+"""WARC files of Common Crawl: whole ones, or single records by their place in a file."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from tamis.errors import DownloadError, FormatError, MissingExtra, UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.text.download.base.download import HttpDownloader, settled
+from tamis.stages.text.download.common_crawl.warc import http_body, read_records
+from tamis.stages.text.download.fetch import FetchPolicy, fetch_range
+from tamis.stages.text.download.streams import Decoded
+from tamis.tasks import DocumentBatch
+
+_BUCKET = "commoncrawl"
+_RECORD_BYTES = 64 << 20
+_PLAIN_PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._=+/-]*")
+
+
+class CommonCrawlWARCDownloader(HttpDownloader):
+    """Fetches WARC files over HTTPS, or with `use_aws_to_download` from the bucket on S3 (extra `s3`, your credentials)."""
+
+    def __init__(self, download_dir: str, use_aws_to_download: bool = False, verbose: bool = False) -> None:
+        super().__init__(download_dir, verbose)
+        self.use_aws_to_download = use_aws_to_download
+        if use_aws_to_download:
+            _need_s3("CommonCrawlWARCDownloader(use_aws_to_download=True)")
+
+    def _download_to_path(self, url: str, path: str) -> tuple[bool, str | None]:
+        if not self.use_aws_to_download:
+            return super()._download_to_path(url, path)
+        from tamis.stages.text.download.remote import fetch_object
+
+        return settled(lambda: fetch_object(f"s3://{_BUCKET}/{urlsplit(url).path.lstrip('/')}", path))
+
+
+@dataclass(repr=False)
+class CommonCrawlWARCReader(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Fetches the page of each document by file, offset and length, as Common Crawl's index tells them.
+
+    What cannot be fetched after `max_retries` more attempts is dropped with its reason, or, with `drop_failed=False`, left null.
+    `use_s3`: read from `s3_bucket` (extra `s3`) instead of over HTTPS; None: if a bucket is named.
+    """
+
+    warc_filename_col: str = "warc_filename"
+    warc_record_offset_col: str = "warc_record_offset"
+    warc_record_length_col: str = "warc_record_length"
+    binary_content_col: str = "binary_content"
+    drop_failed: bool = True
+    max_workers: int = 16
+    timeout: int = 30
+    max_retries: int = 3
+    use_s3: bool | None = None
+    s3_bucket: str | None = None
+    s3_key_prefix: str | None = None
+
+    base_url: ClassVar[str] = "https://data.commoncrawl.org/"
+
+    def __post_init__(self) -> None:
+        self.name = "common_crawl_warc_reader"
+        if self.max_workers < 1 or self.max_retries < 0 or self.timeout <= 0:
+            raise UsageError(f"{self.name}: expected max_workers and timeout above 0, max_retries of 0 or more")
+        if self.use_s3 is None:
+            self.use_s3 = self.s3_bucket is not None
+        if self.use_s3:
+            _need_s3("CommonCrawlWARCReader(use_s3=True)")
+        elif self.s3_bucket is not None or self.s3_key_prefix is not None:
+            raise UsageError(f"{self.name}: s3_bucket and s3_key_prefix are for use_s3=True")
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], [self.warc_filename_col, self.warc_record_offset_col, self.warc_record_length_col]
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], [self.binary_content_col]
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+        import pyarrow as pa
+
+        places = [task.column(name).to_pylist() for name in self.inputs()[1]]
+        with ThreadPoolExecutor(self.max_workers) as pool:
+            pages: Sequence[bytes | str] = list(pool.map(self._page, *places))
+        came = np.array([isinstance(page, bytes) for page in pages], bool)
+        contents = pa.array([page if isinstance(page, bytes) else None for page in pages], pa.large_binary())
+        result = task.with_column(self.binary_content_col, contents)
+        self._log_metrics({"fetched": int(came.sum()), "failed_downloads": int((~came).sum())})
+        if came.all() or not self.drop_failed:
+            return result
+        reasons = [page for page in pages if isinstance(page, str)]
+        self._note_drops(task.serial[~came], "page not fetched", reasons, "it can be fetched")
+        return result.filter(came)
+
+    def _page(self, filename: Any, offset: Any, length: Any) -> bytes | str:
+        """The body of one response, or why there is none."""
+        try:
+            raw = self._range(str(filename), int(offset), int(length))
+            with Decoded(io.BytesIO(raw), "gz" if raw[:2] == b"\x1f\x8b" else None) as stream:
+                for record in read_records(stream, _RECORD_BYTES, frozenset({"response"})):
+                    if record.block is None:
+                        return f"the record has {record.n_bytes:,} bytes, more than the {_RECORD_BYTES:,} allowed"
+                    return http_body(record.block, _RECORD_BYTES)[2]
+            return "there is no response record at this place"
+        except (DownloadError, FormatError) as exc:
+            return str(exc)
+        except (TypeError, ValueError):
+            return f"no place in a file: {filename!r}, {offset!r}, {length!r}"
+
+    def _range(self, filename: str, offset: int, length: int) -> bytes:
+        if not _PLAIN_PATH.fullmatch(filename) or offset < 0 or not 0 < length <= _RECORD_BYTES:
+            raise DownloadError(filename, f"no place in a file: offset {offset}, length {length}", permanent=True)
+        if not self.use_s3:
+            policy = FetchPolicy(timeout_s=self.timeout, n_attempts=self.max_retries + 1)
+            return fetch_range(f"{self.base_url.rstrip('/')}/{filename}", offset, length, policy)
+        from tamis.stages.text.download.remote import filesystem
+
+        key = "/".join(part.strip("/") for part in (self.s3_key_prefix or "", filename) if part)
+        url = f"s3://{self.s3_bucket or _BUCKET}/{key}"
+        fs, path = filesystem(url)
+        try:
+            return bytes(fs.cat_file(path, start=offset, end=offset + length))
+        except OSError as exc:
+            raise DownloadError(url, str(exc)) from exc
+
+
+def _need_s3(what: str) -> None:
+    if importlib.util.find_spec("s3fs") is None:
+        raise MissingExtra(what, "s3")

@@ -1,0 +1,310 @@
+"""Fetching over HTTP: whole files into a part file that survives interruptions, small files and ranges into memory.
+
+A part file grows until it has the length that the server told. Beside it lies `<part>.from`, which says what it is a part of:
+after an interruption the rest is asked for with If-Range, so that parts of two versions of a file are never put together.
+Covers: schemes, redirects, retries with growing pauses, ranges, lengths. Does not cover: where files go (base/download.py).
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from tamis.errors import DownloadError
+
+T = TypeVar("T")
+_BLOCK_BYTES = 1 << 20
+_AGAIN = {408, 425, 429, 500, 502, 503, 504}  # what a server says that may be different in a minute
+_LONGEST_PAUSE_S = 60.0
+_AGENT = "tamis (text curation; python urllib)"
+_NETWORK = (TimeoutError, ConnectionError, http.client.HTTPException, ssl.SSLError)
+
+
+@dataclass(frozen=True)
+class FetchPolicy:
+    """How hard to try. `n_attempts` are those in a row that brought no byte; any progress starts the count again."""
+
+    timeout_s: float = 60.0
+    n_attempts: int = 5
+    pause_s: float = 1.0  # before the second attempt; doubles after that
+    max_bytes: int | None = None
+    schemes: tuple[str, ...] = ("http", "https")
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
+
+
+USUAL = FetchPolicy()
+
+
+def fetch_file(url: str, path: str, policy: FetchPolicy = USUAL) -> int:
+    """Bring the whole of `url` into the file `path`, going on with what an earlier call left there; returns its bytes.
+
+    Raises DownloadError. What was fetched by then stays in `path`, for the next call.
+    """
+    check_url(url, policy.schemes)
+    part = _Part(path, url)
+
+    def attempt() -> None:
+        if part.is_complete():
+            return
+        try:
+            with _answer(url, policy, part.headers()) as answer:
+                part.begin(answer)
+                part.append(answer, policy.max_bytes)
+        except _NoSuchRange:
+            part.start_over()
+            raise
+
+    _persist(url, policy, attempt, part.n_bytes)
+    part.forget()
+    return part.n_bytes()
+
+
+def fetch_bytes(url: str, max_bytes: int, policy: FetchPolicy = USUAL) -> bytes:
+    """The whole of a small file (a list, an index). More than `max_bytes` is refused."""
+    check_url(url, policy.schemes)
+
+    def attempt() -> bytes:
+        with _answer(url, policy, {}) as answer:
+            data = _read(answer, max_bytes + 1)
+            if len(data) > max_bytes:
+                raise DownloadError(url, f"expected at most {max_bytes:,} bytes, and there are more", permanent=True)
+            told = answer.headers.get("Content-Length", "")
+            if told.isdecimal() and len(data) < int(told):  # a connection that broke looks like an end to http.client
+                raise _Interrupted(f"{len(data):,} of {int(told):,} bytes came")
+            return data
+
+    return _persist(url, policy, attempt)
+
+
+def fetch_range(url: str, start: int, length: int, policy: FetchPolicy = USUAL) -> bytes:
+    """`length` bytes of `url` from `start` on. A server that knows no ranges is read up to there, in little memory."""
+    check_url(url, policy.schemes)
+
+    def attempt() -> bytes:
+        with _answer(url, policy, {"Range": f"bytes={start}-{start + length - 1}"}) as answer:
+            left = 0 if answer.status == http.client.PARTIAL_CONTENT else start
+            while left and (block := _read(answer, min(left, _BLOCK_BYTES))):
+                left -= len(block)
+            data = _read(answer, length)
+            if len(data) < length:
+                raise _Interrupted(f"{len(data):,} of {length:,} bytes came")
+            return data
+
+    return _persist(url, policy, attempt)
+
+
+def check_url(url: str, schemes: tuple[str, ...]) -> None:
+    """URLs may come from an index that somebody else wrote: file:, ftp: and the like are refused."""
+    parts = urlsplit(url)
+    if parts.scheme.lower() not in schemes or not parts.netloc:
+        raise DownloadError(url, f"expected a URL that begins with {' or '.join(s + '://' for s in schemes)}", True)
+    if any(c <= " " or c == "\x7f" for c in url):
+        raise DownloadError(url, "the URL has blanks or control characters in it", True)
+
+
+class _Interrupted(Exception):
+    """It did not work this time; what came is kept. `pause_s`: what the server asks to wait."""
+
+    def __init__(self, reason: str, pause_s: float = 0.0) -> None:
+        super().__init__(reason)
+        self.pause_s = pause_s
+
+
+class _NoSuchRange(_Interrupted):
+    """The file is shorter than it was: what came of it is of no use."""
+
+
+def _persist(url: str, policy: FetchPolicy, attempt: Callable[[], T], progress: Callable[[], int] = lambda: 0) -> T:
+    """What `attempt` returns, after as many tries as it takes; DownloadError after too many in a row without progress."""
+    n_failed = 0
+    while True:
+        before = progress()
+        try:
+            return attempt()
+        except _Interrupted as exc:
+            n_failed = 1 if progress() > before else n_failed + 1
+            if n_failed >= policy.n_attempts:
+                raise DownloadError(url, f"{exc} ({n_failed} attempts; run it again to go on from here)") from exc
+            pause_s = policy.pause_s * 2 ** (n_failed - 1) * random.uniform(0.75, 1.25)  # many workers, one server
+            policy.sleep(min(max(pause_s, exc.pause_s), _LONGEST_PAUSE_S))
+
+
+@contextmanager
+def _answer(url: str, policy: FetchPolicy, headers: Mapping[str, str]) -> Iterator[Any]:
+    """The open response. Failures to get one become DownloadError (for good) or _Interrupted (for now)."""
+    request = urllib.request.Request(
+        url, headers={"User-Agent": _AGENT, "Accept-Encoding": "identity", "Connection": "close", **headers}
+    )
+    try:
+        answer = _opener(policy.schemes).open(request, timeout=policy.timeout_s)
+    except urllib.error.HTTPError as exc:
+        exc.close()
+        what = f"HTTP {exc.code} {exc.reason}"
+        if exc.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise _NoSuchRange(what) from exc
+        if exc.code not in _AGAIN:
+            raise DownloadError(url, what, permanent=True) from exc
+        wait = exc.headers.get("Retry-After", "")
+        raise _Interrupted(what, float(wait) if wait.isdecimal() else 0.0) from exc
+    except urllib.error.URLError as exc:
+        if isinstance(exc.reason, ssl.SSLCertVerificationError):
+            raise DownloadError(url, f"its certificate is not valid: {exc.reason}") from exc
+        raise _Interrupted(f"no connection: {exc.reason}") from exc
+    except _NETWORK as exc:
+        raise _Interrupted(_words(exc)) from exc
+    with answer:
+        yield answer
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, but never to another scheme, nor from an encrypted connection to an open one."""
+
+    def __init__(self, schemes: tuple[str, ...]) -> None:
+        self._schemes = schemes
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        check_url(newurl, ("https",) if req.full_url.lower().startswith("https:") else self._schemes)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _opener(schemes: tuple[str, ...]) -> urllib.request.OpenerDirector:
+    """Speaks HTTP and nothing else: the usual opener would also read local files."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.UnknownHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        _Redirects(schemes),
+        urllib.request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+def _read(answer: Any, n_bytes: int) -> bytes:
+    """Up to `n_bytes`, fewer only at an orderly end."""
+    try:
+        return bytes(answer.read(n_bytes))
+    except _NETWORK as exc:
+        raise _Interrupted(_words(exc)) from exc
+
+
+def _words(exc: BaseException) -> str:
+    if isinstance(exc, TimeoutError):
+        return "the server did not answer in time"
+    return f"the connection broke ({type(exc).__name__}: {exc})"
+
+
+class _Part:
+    """A file that grows, and what it is a part of."""
+
+    def __init__(self, path: str, url: str) -> None:
+        self.path, self.url = path, url
+        self._note = path + ".from"
+        self._whole = False
+        self._known: dict[str, Any] = self._read_note()
+        if not self._known:
+            self.start_over()
+
+    def n_bytes(self) -> int:
+        return os.path.getsize(self.path) if os.path.exists(self.path) else 0
+
+    def is_complete(self) -> bool:
+        """As many bytes as were told; where no length was told, whether the transfer came to an orderly end."""
+        return self._whole or (self._known.get("length") is not None and self.n_bytes() == self._known["length"])
+
+    def headers(self) -> dict[str, str]:
+        """What to ask for: the rest, if it can be proven to be the rest of the same thing."""
+        have, validator = self.n_bytes(), self._known.get("validator")
+        if not have or not validator or self._known.get("length") is None:
+            return {}
+        return {"Range": f"bytes={have}-", "If-Range": validator}
+
+    def begin(self, answer: Any) -> None:
+        """Look at how the server answered: the rest, or all of it from the beginning."""
+        if answer.status == http.client.PARTIAL_CONTENT:
+            if _content_range(answer.headers) == (self.n_bytes(), self._known.get("length")):
+                return
+            self.start_over()
+            raise _Interrupted("the server answered with another range than was asked for")
+        self.start_over()
+        length = answer.headers.get("Content-Length", "")
+        self._known = {
+            "url": self.url,
+            "length": int(length) if length.isdecimal() else None,
+            "validator": _validator(answer.headers),
+        }
+        with open(self._note, "w", encoding="utf-8") as file:
+            json.dump(self._known, file)
+
+    def append(self, answer: Any, max_bytes: int | None) -> None:
+        n_bytes, length = self.n_bytes(), self._known["length"]
+        if max_bytes is not None and length is not None and length > max_bytes:
+            raise DownloadError(self.url, f"it has {length:,} bytes, and {max_bytes:,} are allowed", permanent=True)
+        with open(self.path, "ab") as file:
+            try:
+                while block := _read(answer, _BLOCK_BYTES):
+                    n_bytes += len(block)
+                    if max_bytes is not None and n_bytes > max_bytes:
+                        raise DownloadError(self.url, f"more than the {max_bytes:,} bytes allowed came", permanent=True)
+                    file.write(block)
+            finally:
+                file.flush()
+                os.fsync(file.fileno())
+        if length is None:
+            self._whole = True
+        elif n_bytes != length:
+            raise _Interrupted(f"{n_bytes:,} of {length:,} bytes came")
+
+    def forget(self) -> None:
+        if os.path.exists(self._note):
+            os.unlink(self._note)
+
+    def _read_note(self) -> dict[str, Any]:
+        """What an earlier call wrote; {} if it does not tell enough to go on from there."""
+        try:
+            with open(self._note, encoding="utf-8") as file:
+                known = json.load(file)
+        except (OSError, ValueError):
+            return {}
+        if not isinstance(known, dict) or known.get("url") != self.url:
+            return {}
+        length, validator = known.get("length"), known.get("validator")
+        return known if isinstance(length, int) and isinstance(validator, str) and self.n_bytes() <= length else {}
+
+    def start_over(self) -> None:
+        self._known, self._whole = {}, False
+        for path in (self.path, self._note):
+            if os.path.exists(path):
+                os.unlink(path)
+
+
+def _content_range(headers: Any) -> tuple[int, int] | None:
+    """(first byte, length of the whole) of `Content-Range: bytes 10-19/20`."""
+    unit, _, rest = headers.get("Content-Range", "").partition(" ")
+    span, _, total = rest.partition("/")
+    start, _, end = span.partition("-")
+    if unit != "bytes" or not (start.isdecimal() and end.isdecimal() and total.isdecimal()):
+        return None
+    return int(start), int(total)
+
+
+def _validator(headers: Any) -> str | None:
+    """What If-Range may name: a strong ETag, else the time of the last change."""
+    etag = headers.get("ETag", "").strip()
+    if etag.startswith('"'):
+        return str(etag)
+    return headers.get("Last-Modified") or None

@@ -1,0 +1,36 @@
+"""What an extraction algorithm is, and the share of stop words that tells prose from menus."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar
+
+from tamis.stages.text.download.languages import WITHOUT_SPACES
+
+
+class HTMLExtractorAlgorithm(ABC):
+    """Finds the text of a page."""
+
+    NON_SPACED_LANGUAGES: ClassVar[frozenset[str]] = WITHOUT_SPACES
+
+    @abstractmethod
+    def extract_text(self, html: str, stop_words: frozenset[str], language: str) -> list[str] | None:
+        """The paragraphs of the main part; None or [] if there are none. `language`: its English name in capitals."""
+
+
+def dense_paragraphs(text: str, stop_words: frozenset[str], density: float, language: str) -> list[str]:
+    """The lines of `text` of whose words at least this share are stop words; all where words cannot be told apart.
+
+    >>> dense_paragraphs("Home Login Impressum\\nThis is the way in which it is done.", frozenset({"this", "is", "the", "in", "it"}), 0.3, "ENGLISH")
+    ['This is the way in which it is done.']
+    """
+    lines: Iterable[str] = (line.strip() for line in text.splitlines())
+    if language in WITHOUT_SPACES:
+        return [line for line in lines if line]
+    return [line for line in lines if line and _density(line, stop_words) >= density]
+
+
+def _density(line: str, stop_words: frozenset[str]) -> float:
+    words = line.lower().split()
+    return sum(word.strip(".,;:!?\"'()[]") in stop_words for word in words) / len(words)

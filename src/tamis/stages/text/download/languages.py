@@ -1,0 +1,39 @@
+"""Names of languages: what the language model calls by a code, users and stop lists call by an English name in capitals."""
+
+from __future__ import annotations
+
+_NAMES = """
+af AFRIKAANS|als ALEMANNIC|am AMHARIC|an ARAGONESE|ar ARABIC|arz EGYPTIAN_ARABIC|as ASSAMESE|ast ASTURIAN|av AVAR|az AZERBAIJANI
+azb SOUTH_AZERBAIJANI|ba BASHKIR|bar BAVARIAN|bcl CENTRAL_BIKOL|be BELARUSIAN|bg BULGARIAN|bh BIHARI|bn BENGALI|bo TIBETAN
+bpy BISHNUPRIYA_MANIPURI|br BRETON|bs BOSNIAN|bxr BURIAT|ca CATALAN|cbk CHAVACANO|ce CHECHEN|ceb CEBUANO|ckb CENTRAL_KURDISH
+co CORSICAN|cs CZECH|cv CHUVASH|cy WELSH|da DANISH|de GERMAN|diq ZAZAKI|dsb LOWER_SORBIAN|dty DOTELI|dv DHIVEHI|el GREEK
+eml EMILIAN_ROMAGNOL|en ENGLISH|eo ESPERANTO|es SPANISH|et ESTONIAN|eu BASQUE|fa PERSIAN|fi FINNISH|fr FRENCH|frr NORTH_FRISIAN
+fy WEST_FRISIAN|ga IRISH|gd SCOTS_GAELIC|gl GALICIAN|gn GUARANI|gom KONKANI|gu GUJARATI|gv MANX|he HEBREW|hi HINDI|hif FIJI_HINDI
+hr CROATIAN|hsb UPPER_SORBIAN|ht HAITIAN|hu HUNGARIAN|hy ARMENIAN|ia INTERLINGUA|id INDONESIAN|ie INTERLINGUE|ilo ILOKANO|io IDO
+is ICELANDIC|it ITALIAN|ja JAPANESE|jbo LOJBAN|jv JAVANESE|ka GEORGIAN|kk KAZAKH|km KHMER|kn KANNADA|ko KOREAN|krc KARACHAY_BALKAR
+ku KURDISH|kv KOMI|kw CORNISH|ky KYRGYZ|la LATIN|lb LUXEMBOURGISH|lez LEZGHIAN|li LIMBURGISH|lmo LOMBARD|lo LAO|lrc NORTHERN_LURI
+lt LITHUANIAN|lv LATVIAN|mai MAITHILI|mg MALAGASY|mhr MEADOW_MARI|min MINANGKABAU|mk MACEDONIAN|ml MALAYALAM|mn MONGOLIAN|mr MARATHI
+mrj HILL_MARI|ms MALAY|mt MALTESE|mwl MIRANDESE|my BURMESE|myv ERZYA|mzn MAZANDARANI|nah NAHUATL|nap NEAPOLITAN|nds LOW_SAXON
+ne NEPALI|new NEWAR|nl DUTCH|nn NORWEGIAN_NYNORSK|no NORWEGIAN|oc OCCITAN|or ORIYA|os OSSETIAN|pa PUNJABI|pam KAPAMPANGAN
+pfl PALATINE_GERMAN|pl POLISH|pms PIEDMONTESE|pnb WESTERN_PANJABI|ps PASHTO|pt PORTUGUESE|qu QUECHUA|rm ROMANSH|ro ROMANIAN
+ru RUSSIAN|rue RUSYN|sa SANSKRIT|sah YAKUT|sc SARDINIAN|scn SICILIAN|sco SCOTS|sd SINDHI|sh SERBO_CROATIAN|si SINHALESE|sk SLOVAK
+sl SLOVENIAN|so SOMALI|sq ALBANIAN|sr SERBIAN|su SUNDANESE|sv SWEDISH|sw SWAHILI|ta TAMIL|te TELUGU|tg TAJIK|th THAI|tk TURKMEN
+tl TAGALOG|tr TURKISH|tt TATAR|tyv TUVINIAN|ug UYGHUR|uk UKRAINIAN|ur URDU|uz UZBEK|vec VENETIAN|vep VEPS|vi VIETNAMESE
+vls WEST_FLEMISH|vo VOLAPUK|wa WALLOON|war WARAY_WARAY|wuu WU_CHINESE|xal KALMYK|xmf MINGRELIAN|yi YIDDISH|yo YORUBA|yue CANTONESE
+zh CHINESE
+"""
+NAMES: dict[str, str] = dict(entry.split(" ", 1) for entry in _NAMES.replace("\n", "|").strip("|").split("|"))
+
+# Written without spaces, or (Korean) with particles that grow to their words: no share of stop words can be counted.
+WITHOUT_SPACES = frozenset(
+    {"THAI", "CHINESE", "JAPANESE", "KOREAN", "LAO", "KHMER", "BURMESE", "TIBETAN", "CANTONESE", "WU_CHINESE"}
+)
+
+
+def language_name(code: str) -> str:
+    """The name of a language of the model; the code in capitals for one that is not known here.
+
+    >>> language_name("de"), language_name("xx")
+    ('GERMAN', 'XX')
+    """
+    return NAMES.get(code, code.upper())

@@ -1,0 +1,97 @@
+"""Decoded bytes of a downloaded file, line by line or by count, in bounded memory. Files are what somebody else made."""
+
+from __future__ import annotations
+
+import os
+from typing import BinaryIO
+
+from tamis.errors import FormatError
+from tamis.formats.compression import StreamReader, codec_of
+
+_FREE_BYTES = 1 << 30
+_MOST_TIMES = 300  # text compresses 3 to 10 times; what claims more than this is made to fill a machine
+
+
+class Decoded:
+    """Reads a plain or compressed (.gz, .bz2, .zst, .xz) file. Every byte before a fault comes out before the fault is raised."""
+
+    def __init__(self, raw: BinaryIO, codec: str | None) -> None:
+        self._reader = StreamReader(raw, codec)
+        self._ready = b""
+        self._at = 0
+        self._fault: FormatError | None = None
+        self.offset = 0
+        """Decoded bytes handed out so far."""
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Decoded:
+        """A local file, decoded as the end of its name says."""
+        return cls(open(path, "rb", buffering=0), codec_of(path))
+
+    def read(self, n_bytes: int) -> bytes:
+        """Exactly `n_bytes`, fewer only at the end or before a fault."""
+        parts: list[bytes] = []
+        while n_bytes > 0 and self._fill():
+            part = self._ready[self._at : self._at + n_bytes]
+            self._at += len(part)
+            self.offset += len(part)
+            n_bytes -= len(part)
+            parts.append(part)
+        return self._all(parts)
+
+    def skip(self, n_bytes: int) -> int:
+        """Pass over `n_bytes` without holding them; returns how many there were."""
+        left = n_bytes
+        while left > 0 and self._fill():
+            n = min(left, len(self._ready) - self._at)
+            self._at += n
+            self.offset += n
+            left -= n
+        if left == n_bytes and self._fault is not None:
+            raise self._fault
+        return n_bytes - left
+
+    def readline(self, max_bytes: int) -> bytes:
+        """Up to and with the next newline, or `max_bytes`, or the rest; b"" at the end."""
+        parts: list[bytes] = []
+        while max_bytes > 0 and self._fill():
+            end = self._ready.find(b"\n", self._at, self._at + max_bytes)
+            stop = end + 1 if end >= 0 else min(len(self._ready), self._at + max_bytes)
+            parts.append(self._ready[self._at : stop])
+            self.offset += stop - self._at
+            max_bytes -= stop - self._at
+            self._at = stop
+            if end >= 0:
+                break
+        return self._all(parts)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def __enter__(self) -> Decoded:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _all(self, parts: list[bytes]) -> bytes:
+        if not parts and self._fault is not None:
+            raise self._fault
+        return b"".join(parts)
+
+    def _fill(self) -> bool:
+        """Whether there is anything to hand out. A fault is kept until all before it was."""
+        if self._at == len(self._ready) and self._fault is None:
+            try:
+                self._ready, self._at = self._reader.read(1 << 20), 0
+                self._check_growth()
+            except FormatError as exc:
+                self._ready, self._at, self._fault = b"", 0, exc
+        return self._at < len(self._ready)
+
+    def _check_growth(self) -> None:
+        decoded, stored = self._reader.decoded_offset, self._reader.compressed_offset
+        if decoded > _FREE_BYTES and decoded > _MOST_TIMES * stored:
+            raise FormatError(
+                f"{stored:,} compressed bytes became {decoded:,}: more than {_MOST_TIMES} times as many, which no text does"
+            )

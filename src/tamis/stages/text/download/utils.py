@@ -1,0 +1,88 @@
+"""Bytes of web pages to text, and which language it is in. Needs the extra `html`."""
+
+from __future__ import annotations
+
+import shutil
+import unicodedata
+from functools import cache
+from typing import Any
+
+from tamis.errors import MissingExtra
+from tamis.stages.text.download.languages import language_name
+
+_LOOK_CHARS = 200_000  # of a page, for its language
+
+
+def check_s5cmd_installed() -> bool:
+    """Whether the command s5cmd is there. Tamis does not need it: files on S3 are fetched with the extra `s3`."""
+    return shutil.which("s5cmd") is not None
+
+
+def remove_control_characters(text: str) -> str:
+    r"""`text` without characters of the Unicode category "other" (control, format, unassigned), line ends among them.
+
+    >>> remove_control_characters("a\x00b\u200bc\n")
+    'abc'
+    """
+    return "".join(c for c in text if unicodedata.category(c)[0] != "C")
+
+
+def detect_language(text: str) -> tuple[tuple[str, str, float], ...]:
+    """((name, code, score),): the language of plain text or HTML; name "UNKNOWN" and code "un" where there is none to tell.
+
+    The score is the model's, 0 to 1.
+    """
+    codes, scores = _language_id().detect([_visible(text[:_LOOK_CHARS])])
+    code = codes[0].as_py()
+    return ((language_name(code), code, float(scores[0])),) if code else (("UNKNOWN", "un", 0.0),)
+
+
+def _visible(text: str) -> str:
+    """Text without markup. By a parser: patterns for tags take forever on pages that are made to that end."""
+    if "<" not in text:
+        return text
+    try:
+        from resiliparse.extract.html2text import extract_plain_text
+    except ImportError:
+        raise MissingExtra("telling the language of pages", "html") from None
+    return str(extract_plain_text(text, preserve_formatting=False, links=False))
+
+
+def lang_detect(text: str) -> str:
+    """The name of the language of plain text or HTML, in capitals: "ENGLISH", "GERMAN", "CHINESE"; "UNKNOWN" where none."""
+    return detect_language(text)[0][0]
+
+
+def decode_html(html_bytes: bytes) -> str | None:
+    """A page as text: UTF-8 if it is valid, else as its own `<meta charset>` says, else as its bytes look. None: no text."""
+    try:
+        return bytes(html_bytes).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return try_decode_with_detected_encoding(html_bytes)
+
+
+def try_decode_with_detected_encoding(html_bytes: bytes) -> str | None:
+    """The same for bytes that are not UTF-8. Nothing is invented: a byte that fits nowhere means None."""
+    try:
+        from resiliparse.parse.encoding import detect_encoding
+    except ImportError:
+        raise MissingExtra("decoding of pages", "html") from None
+    data = bytes(html_bytes)
+    for from_meta in (True, False):
+        name = detect_encoding(data, from_html_meta=from_meta)
+        try:
+            if name and name.lower().replace("-", "") != "utf8":
+                return data.decode(name)
+        except (LookupError, UnicodeDecodeError):
+            continue
+    return None
+
+
+@cache
+def _language_id() -> Any:
+    from tamis.stages.text.langid import LanguageId
+
+    try:
+        return LanguageId()
+    except MissingExtra:
+        raise MissingExtra("telling the language of pages", "html") from None
