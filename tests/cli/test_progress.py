@@ -32,8 +32,10 @@ def test_the_next_sampling_step_starts_over() -> None:
     rates = Rates()
     rates.line(state(1.0, 1000, 0, share=0.01))
     assert "(sample of 0.01)" in rates.line(state(5.0, 0, 10_000_000, share=0.01))
-    assert rates.line(state(6.0, 1000, 0)).endswith("ETA -:--")
-    assert "2 MB/s" in rates.line(state(10.0, 500, 10_000_000))
+    assert rates.line(state(6.0, 1000, 10_000_000)).endswith("ETA -:--")
+    line = rates.line(state(10.0, 500, 20_000_000))
+    assert "2 MB/s" in line
+    assert line.endswith("ETA 0:04")
 
 
 def test_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

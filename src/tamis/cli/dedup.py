@@ -240,14 +240,10 @@ def perform(
     settings: dict[str, Any],
     as_json: bool,
     quiet: bool,
-    describe: Callable[[Any], dict[str, Any]] | None = None,
-    show: Callable[[dict[str, Any], Any], None] | None = None,
     alerts: Wanted | None = None,
 ) -> int:
-    """Run all passes with progress shown, print what happened, and return the exit code.
-
-    `describe`: more facts of a result; `show` prints them instead of the usual table.
-    """
+    """Run all passes with progress shown, print what happened, and return the exit code."""
+    from tamis.cli import dedup_lines
     from tamis.cli.show import print_json
     from tamis.dedup.alarms import alarms
 
@@ -266,14 +262,16 @@ def perform(
         "status": result.status, "output": result.output, "duplicates": result.duplicates, **result.summary,
         "seconds": round(result.seconds, 3), "peak_bytes": result.peak_bytes, "scratch_bytes": result.scratch_bytes,
     }  # fmt: skip
-    about |= {"alarms": alarms(result.summary), "alerts": raised, **(describe(result) if describe is not None else {})}
+    by_lines = result.counted != "documents"
+    about |= {"alarms": alarms(result.summary, result.counted), "alerts": raised}
+    about |= dedup_lines.described(result) if by_lines else {}
     if as_json:
         print_json(about)
     else:
         from tamis.cli.alerting import alert_lines
         from tamis.cli.show import print_lines
 
-        (show or _print)(about, result)
+        (dedup_lines.print_summary if by_lines else _print)(about, result)
         print_lines(alert_lines(raised))
         for sentence in about["alarms"]:
             typer.echo(f"look: {sentence}", err=True)
@@ -344,7 +342,7 @@ PASSES = {
 
 
 def _print(about: dict[str, Any], result: Any) -> None:
-    from tamis.cli.show import print_lines, print_table
+    from tamis.cli.show import count, print_lines, print_table
     from tamis.sizes import format_size
 
     if "n_segments" in about:
@@ -384,7 +382,7 @@ def _print(about: dict[str, Any], result: Any) -> None:
     lines = [f"{about['seconds']:.1f} s, peak memory {memory}, scratch {scratch}"]
     if result.run is not None:
         lines.append(
-            f"output: {about['output']} ({result.run.ledger.written.n:,} documents in {result.run.n_files:,} files)"
+            f"output: {about['output']} ({count(result.run.ledger.written.n, 'document')} in {count(result.run.n_files, 'file')})"
         )
     lines.append(f"duplicates: {about['duplicates']}")
     print_lines(lines)

@@ -68,13 +68,12 @@ def lines(
         memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, dashboard=dashboard,
         dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
-    raise typer.Exit(
-        dedup.perform(workflow.run, settings, as_json, quiet, lambda r: _described(r, workflow.unit), _print)
-    )
+    raise typer.Exit(dedup.perform(workflow.run, settings, as_json, quiet))
 
 
-def _described(result: Any, unit: str) -> dict[str, Any]:
-    about: dict[str, Any] = {"unit": unit}
+def described(result: Any) -> dict[str, Any]:
+    """What a summary tells beside the counts of the decision."""
+    about: dict[str, Any] = {"unit": result.counted.removesuffix("s")}
     if result.run is not None:
         book = next(b for b in result.run.ledger.stages if b.name == "cut_units")
         about["cut_bytes"] = int(book.metrics.get("bytes_cut", 0))
@@ -82,8 +81,8 @@ def _described(result: Any, unit: str) -> dict[str, Any]:
     return about
 
 
-def _print(about: dict[str, Any], result: Any) -> None:
-    from tamis.cli.show import print_lines, print_table
+def print_summary(about: dict[str, Any], result: Any) -> None:
+    from tamis.cli.show import count, print_lines, print_table
     from tamis.sizes import format_size
 
     unit, n, cut = f"{about['unit']}s", about["n_long_enough"], about["n_duplicates"]
@@ -108,6 +107,6 @@ def _print(about: dict[str, Any], result: Any) -> None:
     memory, scratch = format_size(about["peak_bytes"]), format_size(about["scratch_bytes"])
     told = [f"{about['seconds']:.1f} s, peak memory {memory}, scratch {scratch}"]
     if result.run is not None:
-        written = f"{result.run.ledger.written.n:,} documents in {result.run.n_files:,} files"
+        written = f"{count(result.run.ledger.written.n, 'document')} in {count(result.run.n_files, 'file')}"
         told.append(f"output: {about['output']} ({written})")
     print_lines([*told, f"most frequent {unit}: {about['duplicates']}"])

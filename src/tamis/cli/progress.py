@@ -28,20 +28,17 @@ class Rates:
 
     def __init__(self) -> None:
         self._first: tuple[float, int] | None = None  # seconds, bytes left
-        self._read_before = self._read_now = 0
+        self._share = 0.0
 
     def line(self, state: dict[str, Any]) -> str:
         """One line about a state of the phase "working"."""
         seconds, left = float(state["seconds"]), int(state["left_bytes"])
-        read = int(state["read_bytes"])
-        if read < self._read_now:  # the next sampling step counts from zero
-            self._read_before += self._read_now
-            self._first = None
-        self._read_now = read
+        if state.get("share", 1.0) != self._share:  # the next sampling step reads all of the input again
+            self._first, self._share = None, state.get("share", 1.0)
         if self._first is None:
             self._first = (seconds, left)
         done_bytes, passed_s = self._first[1] - left, seconds - self._first[0]
-        rate = (self._read_before + read) / seconds if seconds > 0 else 0.0
+        rate = int(state["read_bytes"]) / seconds if seconds > 0 else 0.0
         eta = clock(left / (done_bytes / passed_s)) if done_bytes > 0 and passed_s > 1 else "-:--"
         total = max(int(state["total_bytes"]), 1)
         share = f" (sample of {state['share']:.3g})" if state.get("share", 1.0) != 1.0 else ""

@@ -49,7 +49,8 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "budget_bytes": result.budget_bytes,
         "peak_bytes": result.peak_bytes,
         "seconds": round(result.seconds, 3),
-        "mb_per_s": round(ledger.read_bytes / 1e6 / result.seconds, 1) if result.seconds else 0.0,
+        "mb_per_s": round(result.read_bytes / 1e6 / result.seconds, 1) if result.seconds else 0.0,
+        "read_bytes_now": result.read_bytes,
         "counters": result.counters,
         "prediction": result.prediction,
     }
@@ -116,8 +117,11 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
         lines.append(f"quarantine: {command('quarantine', about['output'])}")
     if about["budget_bytes"]:
         percent = 100 * about["peak_bytes"] / about["budget_bytes"]
+        before = about["read_bytes"] - about["read_bytes_now"]
+        if before > 0:
+            lines.append(f"{format_size(before)} had been read before: this run went on from there")
         lines.append(
-            f"{format_size(about['read_bytes'])} in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory "
+            f"{format_size(about['read_bytes_now'])} in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory "
             f"{format_size(about['peak_bytes'])} of {format_size(about['budget_bytes'])} ({percent:.0f} %)"
         )
     lines += predicted_lines(about.get("prediction") or {})

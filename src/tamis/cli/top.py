@@ -83,11 +83,10 @@ def lines_of(live: Live, width: int = 80) -> list[str]:
     if live.history:
         lines.append("         " + sparkline(live.history[-max(10, width - 10) :], budget))
     lines += _processes(live, budget, width)
-    total = max(live.read_bytes + live.left_bytes, 1)
+    total = max(live.input_bytes or live.read_bytes + live.left_bytes, 1)
+    done = min(max(1 - live.left_bytes / total, 0.0), 1.0)
     eta = f", {clock(live.eta_s)} left" if live.eta_s is not None and live.status == "running" else ""
-    lines.append(
-        f"input    {live.read_bytes / total:.0%} of {format_size(total)}, {format_size(live.bytes_per_s)}/s{eta}"
-    )
+    lines.append(f"input    {done:.0%} of {format_size(total)}, {format_size(live.bytes_per_s)}/s{eta}")
     duplicates = f" ({live.duplicates:,} of them duplicates)" if live.duplicates else ""
     lines.append(
         f"documents {live.documents:,}: kept {live.written:,}, dropped {live.dropped:,}{duplicates}, "

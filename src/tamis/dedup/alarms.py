@@ -9,12 +9,16 @@ LARGE_SHARE = 0.01
 MOST_GO = 0.9
 
 
-def alarms(summary: dict[str, Any]) -> list[str]:
-    """
+def alarms(summary: dict[str, Any], counted: str = "documents") -> list[str]:
+    """`counted`: what duplicates are (documents; lines or paragraphs, of which those long enough to count are all there are).
+
     >>> alarms({"n_documents": 100, "n_duplicates": 95})
     ['95% of all documents are duplicates: is one source in the input twice?']
+    >>> alarms({"n_documents": 3, "n_duplicates": 95, "n_units": 200, "n_long_enough": 100}, "lines")
+    ['95% of all lines are duplicates: is one source in the input twice?']
     """
     n = max(1, int(summary["n_documents"]))
+    n_counted = n if counted == "documents" else max(1, int(summary["n_long_enough"]))
     found = []
     component = int(summary.get("largest_component", 0))
     if component > LARGE_COMPONENT and component > LARGE_SHARE * n:
@@ -31,8 +35,7 @@ def alarms(summary: dict[str, Any]) -> list[str]:
         found.append(
             f"{summary['n_beyond_leaders']:,} documents were not compared with all that stay in their component and were kept"
         )
-    if int(summary["n_duplicates"]) > MOST_GO * n:
-        found.append(
-            f"{int(summary['n_duplicates']) / n:.0%} of all documents are duplicates: is one source in the input twice?"
-        )
+    if int(summary["n_duplicates"]) > MOST_GO * n_counted:
+        share = int(summary["n_duplicates"]) / n_counted
+        found.append(f"{share:.0%} of all {counted} are duplicates: is one source in the input twice?")
     return found

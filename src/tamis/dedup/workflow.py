@@ -70,7 +70,8 @@ class Passes:
 
 @dataclass
 class DedupResult:
-    """What a deduplication did. `duplicates`: the folder with one row per duplicate; `run`: the result of the removal."""
+    """What a deduplication did. `duplicates`: the folder with one row per duplicate; `run`: the result of the removal;
+    `counted`: what its duplicates are (documents, or lines or paragraphs of them)."""
 
     status: str
     output: str
@@ -80,6 +81,7 @@ class DedupResult:
     peak_bytes: int = 0
     scratch_bytes: int = 0
     run: Any = None
+    counted: str = "documents"
 
     @property
     def n_documents(self) -> int:
@@ -119,7 +121,9 @@ class Workflow:
             if done is not None:
                 self._same(done["identity"])
                 shutil.rmtree(self.work, ignore_errors=True)
-                return DedupResult("already", self.passes.output, self.duplicates, done["summary"])
+                return DedupResult(
+                    "already", self.passes.output, self.duplicates, done["summary"], counted=self.passes.counted
+                )
             self._same(self._told("identity.json"))
             write_json(os.path.join(self.work, "identity.json"), self._identity())
             expectation = DedupExpectation(self)
@@ -137,7 +141,15 @@ class Workflow:
             shutil.rmtree(self.work, ignore_errors=True)
         seconds = time.monotonic() - began_s
         return DedupResult(
-            "finished", self.passes.output, self.duplicates, about, seconds, self.peak_bytes, scratch_bytes, removed
+            "finished",
+            self.passes.output,
+            self.duplicates,
+            about,
+            seconds,
+            self.peak_bytes,
+            scratch_bytes,
+            removed,
+            self.passes.counted,
         )
 
     def _done(self) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +90,7 @@ def commit_group(group: list[Commit | Replace], output: str, quarantine: str, lo
         if isinstance(job, Commit):
             files = [
                 _publish(f, name_of(job, f, i), output, quarantine, folders)
-                for i, f in enumerate(_outputs_first(job.files))
+                for f, i in _numbered(_outputs_first(job.files))
             ]
             records.append(
                 {"t": "commit", "step": job.step, "cover": job.covered, "files": files, "ledger": job.ledger}
@@ -136,6 +136,19 @@ def _outputs_first(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(files, key=lambda f: f["kind"] != "output")
 
 
+def _numbered(files: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each with a number that tells it from others of its kind: a partition that goes through several segments, or was cut
+    behind the first, has verdicts, quarantined records and outputs of several units. Files that a unit made together share it.
+    """
+    seen: dict[str, list[str]] = {}
+    for file in files:
+        kind, unit = file["kind"], ".".join(os.path.basename(file["path"]).split(".")[:2])
+        known = seen.setdefault(kind, [])
+        if kind == "output" or unit not in known:
+            known.append(unit)
+        yield file, len(known) - 1 if kind == "output" else known.index(unit)
+
+
 def name_of(job: Commit, file: dict[str, Any], index: int) -> str:
     """A name that sorts in input order and depends only on the range: file number, place, sampling step."""
     # Other files have names of their own: the table of committed files goes by name.
@@ -143,7 +156,7 @@ def name_of(job: Commit, file: dict[str, Any], index: int) -> str:
     name = f"{prefix}-{job.first.file:06d}-{file.get('at', job.first.start):015d}"
     if job.step:
         name += f"-s{job.step}"
-    if file["kind"] == "output" and index:
+    if index:
         name += f"-{index}"
     return f"{name}.{file.get('extension', 'jsonl')}"
 

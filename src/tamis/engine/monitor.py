@@ -120,7 +120,7 @@ class Monitor:
 
     @_harmless
     def committing(self, action: Commit) -> None:
-        n, n_bad = action.ledger["records"][0], action.ledger["quarantined"][0]
+        n, n_bad = action.ledger["records"][0] - action.ledger["not_sampled"][0], action.ledger["quarantined"][0]
         if n_bad or action.ledger["n_bad_ranges"]:
             self._bad_shares[action.root] = min(1.0, n_bad / n) if n else 1.0
 

@@ -87,7 +87,9 @@ def note_sizes(
         by = settings.chosen_by.get("stages", "user") if inputs.block_bytes else "default"
     why = "upper bound of a partition's decoded bytes; the measured peak may demand less"
     if inputs.files_per_partition:
-        why = f"partitions are {inputs.files_per_partition} whole files each, as asked for; no bound in bytes"
+        n = inputs.files_per_partition
+        files = f"{n} whole files each" if n > 1 else "one whole file each"
+        why = f"partitions begin as {files}, as asked for, whatever their size; those that do not fit their memory are cut"
     record.note(
         "blocksize", config.max_block_bytes, by, why, {"files_per_partition": inputs.files_per_partition}
     )  # fmt: skip

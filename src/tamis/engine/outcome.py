@@ -12,6 +12,7 @@ from tamis.memory.predictor import Predictor
 from tamis.sizes import format_size
 
 _EXAMPLES = 5
+_CUT = "; {:,} times one was cut in two after it did not fit"
 
 
 @dataclass
@@ -82,7 +83,8 @@ class Outcome:
                 {"n_samples": model.n_samples, "factor": round(model.factor, 4), "largest_peak_bytes": self.largest_peak},
             )  # fmt: skip
         if self.n_partitions:
-            n_failed = counters.get("memory_failures", 0)
+            n_failed, n_cut = counters.get("memory_failures", 0), counters.get("splits", 0)
+            record.amend("blocksize", _CUT.format(n_cut) if n_cut else "", {"splits": n_cut})
             record.note(
                 "partition size", self.last_bytes, "adaptation",
                 f"{self.n_partitions:,} partitions: the first {format_size(self.first_bytes)}, the largest "
@@ -90,7 +92,7 @@ class Outcome:
                 "failures, grown while they fitted",
                 {
                     "n_partitions": self.n_partitions, "first_bytes": self.first_bytes, "largest_bytes": self.largest_bytes,
-                    "memory_failures": n_failed, "splits": counters.get("splits", 0), "largest_record_bytes": self.largest_record,
+                    "memory_failures": n_failed, "splits": n_cut, "largest_record_bytes": self.largest_record,
                 },
             )  # fmt: skip
         if self.n_by_kind.get("pressure"):

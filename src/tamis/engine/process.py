@@ -170,13 +170,11 @@ class UnitRunner:
         )
         contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=bool(unit.extra.get("describe")))
         ledger.read_bytes = contents.decoded_bytes
-        ledger.n_blank_lines = contents.n_blank
+        ledger.n_blank_lines = contents.n_blank if unit.step == 0 else 0
         for batch in contents.batches:
             batch.dataset_name = self.job.name
             identify(batch)
-            assert batch._identity is not None
-            ledger.records.add(batch.num_items, hash128.sum128(*batch._identity))
-        contents.batches = [self._sampled(b, unit.step, ledger) for b in contents.batches]
+        contents.batches = [self._enter(b, unit.step, ledger) for b in contents.batches]
         for batch in contents.batches:
             binning.count(binning.lengths(batch), ledger.lengths.setdefault("in", Histogram()))
         self._account_bad(contents.bad, unit.step, ledger, quarantine)
@@ -189,15 +187,22 @@ class UnitRunner:
         reader = self.job.reader
         return tuple(reader.fields) if reader is not None and reader.fields is not None else None
 
-    def _sampled(self, batch: DocumentBatch, step: int, ledger: Ledger) -> DocumentBatch:
-        """Only the documents of this sampling step, chosen by their content hash; the others are not this step's."""
+    def _enter(self, batch: DocumentBatch, step: int, ledger: Ledger) -> DocumentBatch:
+        """Only the documents of this sampling step, chosen by their content hash.
+
+        Every step reads all of the input, and every record is counted once: the first step counts them all, and those that it
+        does not choose as not sampled; a later step takes the ones it chooses from these.
+        """
         low, high = self.place.windows[step]
+        assert batch._identity is not None
+        if step == 0:
+            ledger.records.add(batch.num_items, hash128.sum128(*batch._identity))
         if (low, high) == (0.0, 1.0):
             return batch
-        assert batch._identity is not None
         chosen = _in_window(batch._identity[0], low, high)
-        left = np.flatnonzero(~chosen)
-        ledger.not_sampled.add(len(left), hash128.sum128(*batch._identity, left))
+        at = np.flatnonzero(chosen if step else ~chosen)
+        sign = -1 if step else 1
+        ledger.not_sampled.add(sign * len(at), sign * hash128.sum128(*batch._identity, at))
         return batch.filter(chosen)
 
     def _account_bad(self, bad: list[Bad], step: int, ledger: Ledger, quarantine: list[Bad]) -> None:
@@ -243,14 +248,12 @@ class UnitRunner:
         limits = Limits(self.place.max_record_bytes, 0, self.place.expected, self._columns())
         contents = read_pieces(unit.pieces, [], limits)
         ledger = Ledger(stages=[StageBook(label) for label in self.job.labels])
-        ledger.read_bytes, ledger.n_blank_lines = contents.decoded_bytes, contents.n_blank
+        ledger.read_bytes, ledger.n_blank_lines = contents.decoded_bytes, contents.n_blank if unit.step == 0 else 0
         quarantine: list[Bad] = []
         self._account_bad(contents.bad, unit.step, ledger, quarantine)
         for batch in contents.batches:
             identify(batch)
-            assert batch._identity is not None
-            ledger.records.add(batch.num_items, hash128.sum128(*batch._identity))
-            chosen = self._sampled(batch, unit.step, ledger)
+            chosen = self._enter(batch, unit.step, ledger)
             assert chosen._identity is not None
             ledger.quarantined.add(chosen.num_items, hash128.sum128(*chosen._identity))
             quarantine += _raw_entries(chosen, unit)

@@ -41,6 +41,7 @@ from tamis.memory.predictor import Predictor
 from tamis.sizes import format_size
 
 DEFAULT_BLOCK_BYTES = 32 << 20
+_SHOW_S = 0.2
 Progress = Callable[[dict[str, Any]], None]
 
 
@@ -79,6 +80,7 @@ class RunResult:
     has_writer: bool = True
     n_files: int = 0  # output files; `files` describes them, but reads the whole log for it
     prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (expectation.py)
+    read_bytes: int = 0  # decoded, by this attempt; the ledger has those of all attempts
     report: str = ""  # the page that tells all this; nothing where none was written
 
     @property
@@ -106,6 +108,7 @@ class Run:
         self.record = Record()
         self.began_s = time.monotonic()
         self.peak_bytes = 0
+        self._read_bytes = 0  # by this attempt, in the sampling steps that are through
         self._shown_s = 0.0
         self._db: RunDatabase | None = None
         self._watch = watch
@@ -252,6 +255,7 @@ class Run:
                 supervisor = Supervisor(config, cursor, predictors, step, remedies)
                 self._drive(supervisor, crew, committer, total, target)
                 total.merge(supervisor.ledger)
+                self._read_bytes += supervisor.ledger.read_bytes
                 for name, n in supervisor.counters.items():
                     counters[name] = counters.get(name, 0) + n
                 self._check_stopped(supervisor, total)
@@ -350,7 +354,7 @@ class Run:
         self._outcome.saw(kind, data)
 
     def _tick(self, driver: Driver, before: Ledger, target: float, now: float, final: bool = False) -> None:
-        if now - self._shown_s < 0.2 and not final:
+        if now - self._shown_s < _SHOW_S and not final:
             return
         self._shown_s = now
         s = driver.supervisor
@@ -359,9 +363,10 @@ class Run:
         state = {
             "phase": "working", "share": target, "seconds": now - self.began_s, "used_bytes": driver.used_bytes,
             "peak_bytes": driver.peak_bytes, "budget_bytes": s.config.budget_bytes, "total_bytes": self.inputs.files.total_bytes,
-            "left_bytes": left, "documents": before.records.n + s.ledger.records.n, "written": before.written.n + s.ledger.written.n,
-            "dropped": before.n_dropped + s.ledger.n_dropped, "quarantined": before.quarantined.n + s.ledger.quarantined.n,
-            "read_bytes": s.ledger.read_bytes, "workers": len(s.workers), "level": int(s.pressure.level),
+            "left_bytes": left, "documents": before.records.n + s.ledger.records.n + s.under_way["records"], "written": before.written.n + s.ledger.written.n,
+            "dropped": before.n_dropped + s.ledger.n_dropped + s.under_way["dropped"],
+            "quarantined": before.quarantined.n + s.ledger.quarantined.n + s.under_way["quarantined"],
+            "read_bytes": self._read_bytes + s.ledger.read_bytes + s.under_way["read_bytes"], "workers": len(s.workers), "level": int(s.pressure.level),
         }  # fmt: skip
         assert self._monitor is not None
         driver.act(self._monitor.tick(state, s, driver.crew, final) or [])
@@ -449,6 +454,7 @@ class Run:
         status = "finished" if share == plan["steps"][-1] else "sampled"
         result = self._result(status, past, share)
         result.counters, result.budget_bytes, result.peak_bytes = counters, budget.bytes, self.peak_bytes
+        result.read_bytes = self._read_bytes
         result.prediction = prediction
         result.exit_code, result.message = self._verdict(past.ledger, supervisor)
         if problems:
@@ -464,6 +470,7 @@ class Run:
                 "run_id": plan["run_id"], "steps": plan["steps"], "status": result.status, "share": share, "exit_code": result.exit_code,
                 "message": result.message, "ledger": past.ledger.to_dict(), "content_hash": f"{past.ledger.content.identity:032x}",
                 "seconds": round(result.seconds, 3), "budget_bytes": budget.bytes, "peak_bytes": self.peak_bytes, "counters": counters,
+                "read_bytes": self._read_bytes,
                 "n_files": past.n_files, "histograms": tables(past.ledger), "prediction": prediction,
             },
         )  # fmt: skip

@@ -120,6 +120,13 @@ class Record:
 
     entries: list[dict[str, Any]] = field(default_factory=list)
 
+    def amend(self, name: str, more: str, evidence: Mapping[str, Any]) -> None:
+        """Add to what was noted what the run made of it."""
+        for entry in self.entries:
+            if entry["name"] == name:
+                entry["why"] += more
+                entry["evidence"] = {**entry["evidence"], **evidence}
+
     def note(self, name: str, value: Any, chosen_by: str, why: str, evidence: Mapping[str, Any] | None = None) -> None:
         self.entries = [e for e in self.entries if e["name"] != name]
         self.entries.append(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,3 +81,15 @@ class Root:
     files: list[dict[str, Any]] = field(default_factory=list)
     parts: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # (segment, ledger)
     scratch: list[str] = field(default_factory=list)
+
+    def counted(self) -> Counter[str]:
+        """What its finished units read and dropped so far."""
+        return sum((counts_of(ledger) for _, ledger in self.parts), Counter())
+
+
+def counts_of(ledger: Mapping[str, Any]) -> Counter[str]:
+    """The counts of some books (as plain JSON) that a progress line shows before they are committed."""
+    made = Counter({name: int(ledger[name][0]) for name in ("records", "quarantined")})
+    made["read_bytes"] = int(ledger["read_bytes"])
+    made["dropped"] = sum(int(t[0]) for book in ledger["stages"] for t in book["dropped"].values())
+    return made

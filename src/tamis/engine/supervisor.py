@@ -9,7 +9,7 @@ a unit. One rule for failures: every retry changes something (recovery.py).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 from tamis.engine import recovery
@@ -29,7 +29,7 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.pool import Pool
 from tamis.engine.remedies import Remedies
 from tamis.engine.scratch import Scratch
-from tamis.engine.state import FEEDER, Config, Root, Worker
+from tamis.engine.state import FEEDER, Config, Root, Worker, counts_of
 from tamis.engine.units import Kind, Mode, Piece, Unit
 from tamis.memory.predictor import Predictor
 
@@ -51,6 +51,8 @@ class Supervisor(Pool):
         self.feeds: deque[Unit] = deque()
         self.roots: dict[int, Root] = {}
         self.ledger = Ledger()
+        self.under_way: Counter[str] = Counter()  # counted by units whose partition is not through all segments yet
+        self._n_roots = 0
         self.schemas: dict[str, str] = {}  # output file -> schema, as committed
         self.stopping: str = ""
         self.fatal: str = ""
@@ -128,6 +130,7 @@ class Supervisor(Pool):
         root.files += report["files"]
         root.covered += [tuple(c) for c in report["covered"]]
         root.parts.append((unit.segment, report["ledger"]))
+        self.under_way.update(counts_of(report["ledger"]))
         self.changed_files |= bool(report.get("changed"))
         if "handover" in report and not report["handover"]["rows"]:
             actions.append(Discard([report["handover"]["path"]]))
@@ -245,7 +248,10 @@ class Supervisor(Pool):
             if unit.pieces:
                 left += max(0, self.cursor.files.sizes[unit.pieces[0].file] - int(unit.extra.get("compressed", 0)))
         busy = [w.unit for w in self.workers.values() if w.unit is not None] + list(self.queues[0])
-        return left + sum(p.end - p.start for u in busy for p in u.pieces if p.kind is Kind.BYTES)
+        n = len(self.queues)  # what waits for the last of two segments is half done
+        left += sum((p.end - p.start) * (n - u.segment) // n for u in busy for p in u.pieces if p.kind is Kind.BYTES)
+        each = (self.cursor.files.total_bytes - self.cursor.bytes_left) // max(1, self._n_roots)
+        return left + sum(len(queue) * each * (n - i) // n for i, queue in enumerate(self.queues) if i)
 
     def recast(self, schema: str, names: list[str], folder: str) -> None:
         """Rewrite these output files with the schema of the whole run."""
@@ -393,6 +399,7 @@ class Supervisor(Pool):
         self._next_unit += 1
         if root < 0:
             self.roots[unit.root] = Root(pieces[0], self.step)
+            self._n_roots += 1
         return unit
 
     def _close_unit(self, unit: Unit) -> list[Action]:
@@ -407,6 +414,7 @@ class Supervisor(Pool):
         if root.open_units:
             return []
         del self.roots[unit.root]
+        self.under_way.subtract(root.counted())
         ledger = Ledger()
         for _, part in sorted(root.parts, key=lambda p: p[0]):
             ledger.merge(Ledger.from_dict(part))
@@ -424,7 +432,7 @@ class Supervisor(Pool):
     def _check_rate(self) -> list[Action]:
         """A stage that fails on (nearly) everything is a mistake in the stage, not in the data: stop early."""
         n = self.n_stage_failures
-        seen = max(self.ledger.records.n, n)
+        seen = max(self.ledger.records.n - self.ledger.not_sampled.n, n)
         if n >= 20 and n > max(self.config.rate_limit * 10, 0.01) * seen and not self.stopping:
             return self.stop(f"a stage fails on {n} of {seen} documents so far: see `tamis quarantine`")
         return []
@@ -461,6 +469,7 @@ class Supervisor(Pool):
     def _give_up(self, unit: Unit) -> list[Action]:
         """Nothing of this unit's root can be committed in this run: forget its other units too, and free what they hold."""
         root = self.roots.pop(unit.root, None)
+        self.under_way.subtract(root.counted() if root is not None else ())
         gone = [unit] + [u for q in self.queues for u in q if u.root == unit.root and u is not unit]
         for queue in self.queues[1:]:
             for other in [u for u in queue if u.root == unit.root]:

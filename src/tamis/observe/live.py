@@ -70,7 +70,9 @@ class Live:
     duplicates: int = 0
     read_bytes: int = 0
     left_bytes: int = 0
-    bytes_per_s: float = 0.0
+    input_bytes: int = 0  # of the files, as they lie there; what is left is counted in these, too
+    bytes_per_s: float = 0.0  # decoded
+    left_per_s: float = 0.0
     seconds: float = 0.0
     cpu_s: float = 0.0
     queue_bytes: int = 0
@@ -93,7 +95,7 @@ class Live:
 
     @property
     def eta_s(self) -> float | None:
-        return self.left_bytes / self.bytes_per_s if self.bytes_per_s > 0 and self.left_bytes > 0 else None
+        return self.left_bytes / self.left_per_s if self.left_per_s > 0 and self.left_bytes > 0 else None
 
 
 _SAME = (
@@ -109,6 +111,8 @@ def read_live(folder: Path, n_history: int = 60, now: float | None = None) -> Li
     try:
         with open_series(folder) as series:
             live.name = str(series.about.get("name") or "")[:200]
+            told = series.about.get("input_bytes")
+            live.input_bytes = told if isinstance(told, int) and not isinstance(told, bool) else 0
             _read(series, live, n_history, time.time() if now is None else now)
     except SeriesError as exc:
         live.status = str(exc)
@@ -158,6 +162,8 @@ def _read_totals(live: Live, last: Total, recent: list[Total], n_history: int) -
     earlier = next((t for t in reversed(recent) if last.at - t.at >= RECENT_S), recent[0] if recent else last)
     if last.at > earlier.at and last.read_bytes >= earlier.read_bytes:
         live.bytes_per_s = (last.read_bytes - earlier.read_bytes) / (last.at - earlier.at)
+    if last.at > earlier.at:
+        live.left_per_s = max(0, earlier.left_bytes - last.left_bytes) / (last.at - earlier.at)
 
 
 def _stage(last: StagePoint, recent: list[StagePoint]) -> Stage:

@@ -74,6 +74,14 @@ class Snapshot:
         return max(float(getattr(b, column) - getattr(a, column)), 0.0) / (b.at - a.at) if b.at > a.at else 0.0
 
     @property
+    def left_s(self) -> float | None:
+        """Seconds until nothing is left, at the speed at which that shrinks now; None where nobody can tell."""
+        if len(self.recent) < 2 or self.recent[-1].at <= self.recent[0].at:
+            return None
+        a, b = self.recent[0], self.recent[-1]
+        return b.left_bytes * (b.at - a.at) / (a.left_bytes - b.left_bytes) if a.left_bytes > b.left_bytes else None
+
+    @property
     def live(self) -> bool:
         return self.status == "running"
 

@@ -35,10 +35,10 @@ class Whereabouts:
 
 @dataclass(frozen=True)
 class _Commit:
-    """What a commit says of one partition."""
+    """What a commit says of one partition. `share`: of the documents, up to where its sampling step goes."""
 
     files: list[str]
-    n_not_sampled: int
+    share: float
     n_consumed: int
 
 
@@ -67,7 +67,7 @@ def _whereabouts(folder: Path, path: str, file: int, offset: int) -> Whereabouts
     if record is None and not problem:
         return told(NO_RECORD, "is no document: no record begins at this offset")
     files = [str(folder.parent / f) for c in commits for f in c.files]
-    if any(c.n_not_sampled for c in commits):
+    if all(c.share < 1.0 for c in commits):
         found = [f for f in files if record is not None and _holds(f, record)]
         if not found:
             return told(NOT_SAMPLED, "is not among the documents written: it was not chosen for the sample", files)
@@ -83,6 +83,7 @@ def _whereabouts(folder: Path, path: str, file: int, offset: int) -> Whereabouts
 
 def _commits(folder: Path, file: int, offset: int) -> Iterator[_Commit]:
     """Commits of the partitions (one per sampling step) that a place lies in. Lines that are none are passed over."""
+    steps = _steps(folder)
     try:
         with open(folder / "commit.log", "rb") as log:
             for line in log:
@@ -91,17 +92,25 @@ def _commits(folder: Path, file: int, offset: int) -> Iterator[_Commit]:
                 try:
                     cover = json.loads(head + b"}").get("cover", ()) if found else ()
                     if any(f == file and start <= offset < end for f, start, end, _ in cover):
-                        yield _commit(json.loads(line[9:]))
-                except (ValueError, KeyError, TypeError, AttributeError):
+                        yield _commit(json.loads(line[9:]), steps)
+                except (ValueError, KeyError, TypeError, AttributeError, IndexError):
                     continue
     except OSError:
         return
 
 
-def _commit(record: dict[str, Any]) -> _Commit:
-    ledger = record["ledger"]
+def _steps(folder: Path) -> list[float]:
+    """Upper ends of the sampling steps; one of all documents where nothing is said."""
+    try:
+        return [float(s) for s in json.loads((folder / "steps.json").read_bytes())["steps"]] or [1.0]
+    except (OSError, ValueError, KeyError, TypeError):
+        return [1.0]
+
+
+def _commit(record: dict[str, Any], steps: list[float]) -> _Commit:
     names = [os.path.basename(str(f["name"])) for f in record["files"] if f["kind"] == "output"]
-    return _Commit(names, int(ledger["not_sampled"][0]), sum(int(b["consumed"][0]) for b in ledger["stages"]))
+    n_consumed = sum(int(b["consumed"][0]) for b in record["ledger"]["stages"])
+    return _Commit(names, steps[int(record["step"])], n_consumed)
 
 
 def read_record(path: str, offset: int) -> tuple[dict[str, Any] | None, str]:

@@ -125,10 +125,7 @@ def _progress(run: Snapshot) -> str:
     if whole <= 0:
         return ""
     share = min(max(1 - last.left_bytes / whole, 0.0), 1.0)
-    speed = run.rate("read_bytes")
-    left = (
-        f", {seconds_text(round(last.left_bytes / speed))} left" if run.live and speed > 0 and last.left_bytes else ""
-    )
+    left = f", {seconds_text(round(run.left_s))} left" if run.live and run.left_s and last.left_bytes else ""
     says = f"{share:.1%} of {format_size(whole)}{left}"
     return (
         f'<div role="progressbar" aria-label="input read" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{share * 100:.0f}">'

@@ -89,6 +89,12 @@ def _head(facts: Facts) -> str:
     return f'<div class="head">{"".join(lines)}</div><div id="cards">{_cards(facts)}</div>'
 
 
+def _read_now(facts: Facts) -> float:
+    """Bytes that the last attempt read, in its time; those of all attempts for runs of a version that did not tell."""
+    told = facts.run.manifest.get("read_bytes")
+    return number(told if told is not None else facts.ledger.read_bytes if facts.ledger is not None else 0)
+
+
 def _cards(facts: Facts) -> str:
     run, ledger, last = facts.run, facts.ledger, facts.run.last
     found: list[tuple[str, str, str]] = []
@@ -103,7 +109,7 @@ def _cards(facts: Facts) -> str:
         if run.seconds:
             found += [
                 ("seconds", f"{run.seconds:,.1f}", ""),
-                ("MB/s", f"{number(ledger.read_bytes) / 1e6 / run.seconds:,.0f}", ""),
+                ("MB/s", f"{_read_now(facts) / 1e6 / run.seconds:,.0f}", ""),
             ]
     elif last is not None:
         found += [(name, f"{getattr(last, name):,}", "") for name in ("documents", "written", "dropped", "quarantined")]
