@@ -41,18 +41,19 @@ LEAVES_A_REPORT = ("tamis.pipeline", "tamis.observe.report")
 # room -> rooms it may import; a room may always import itself
 ROOMS = {
     "errors": set(),
+    "files": {"errors"},
     "sizes": {"errors"},
     "hints": set(),
-    "kernels": {"errors", "sizes"},
-    "formats": {"errors", "sizes", "kernels", "tasks"},
+    "kernels": {"errors", "files", "sizes"},
+    "formats": {"errors", "files", "sizes", "kernels", "tasks"},
     "tasks": {"errors", "sizes", "kernels"},
-    "memory": {"errors", "sizes"},
-    "stages": {"errors", "sizes", "kernels", "formats", "tasks", "memory", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
-    "utils": {"errors", "sizes", "kernels", "formats", "tasks", "memory", "stages"},  # for users; nobody here imports it
-    "pipeline": {"errors", "sizes", "tasks", "stages"},
-    "engine": {"errors", "sizes", "hints", "kernels", "formats", "tasks", "memory", "stages"},
-    "backends": {"errors", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
-    "dedup": {"errors", "sizes", "hints", "kernels", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends"},
+    "memory": {"errors", "files", "sizes"},
+    "stages": {"errors", "files", "sizes", "kernels", "formats", "tasks", "memory", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
+    "utils": {"errors", "files", "sizes", "kernels", "formats", "tasks", "memory", "stages"},  # for users; nobody here imports it
+    "pipeline": {"errors", "files", "sizes", "tasks", "stages"},
+    "engine": {"errors", "files", "sizes", "hints", "kernels", "formats", "tasks", "memory", "stages"},
+    "backends": {"errors", "files", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
+    "dedup": {"errors", "files", "sizes", "hints", "kernels", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends"},
 }  # fmt: skip
 
 
@@ -165,7 +166,7 @@ def test_observers_read_the_run_directory_and_know_nothing_of_who_writes_it() ->
             wrong += [
                 f"{module} imports {n}"
                 for n in own(found.top | found.inside)
-                if room(n) not in ("observe", "errors", "sizes", "hints", "tasks", "formats", "")
+                if room(n) not in ("observe", "errors", "files", "sizes", "hints", "tasks", "formats", "")
                 and n != "tamis.recipe.yaml_text"
                 and n not in ENGINE_FOR_OBSERVERS
             ]
@@ -212,6 +213,24 @@ def test_formats_and_kernels_never_reach_up_even_inside_functions() -> None:
                 if room(n) in ("stages", "engine", "backends", "pipeline", "memory", "dedup")
             ]
     assert wrong == []
+
+
+def test_files_are_renamed_replaced_and_locked_in_one_place_only() -> None:
+    """And nothing is unpickled but what comes over a socket from the process that started this one."""
+    moving = {("os", n) for n in ("rename", "replace", "renames", "link", "symlink")} | {
+        ("fcntl", "flock"),
+        ("fcntl", "lockf"),
+    }
+    reading = {("pickle", "load"), ("pickle", "loads"), ("cloudpickle", "load"), ("cloudpickle", "loads")}
+    found = {}
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                called = (node.value.id, node.attr)
+                if called in moving | reading:
+                    found.setdefault(module, set()).add(".".join(called))
+    assert found.pop("tamis.files") == {"os.rename", "os.replace", "os.link", "fcntl.flock"}
+    assert found == {"tamis.backends.preload": {"pickle.loads"}}
 
 
 def test_the_supervisor_side_loads_nothing_heavy() -> None:

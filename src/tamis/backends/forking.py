@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from tamis import files
 from tamis.memory.release import hygiene_env
 
 _PR_SET_PDEATHSIG = 1
@@ -207,7 +208,7 @@ def enter(sys_path: list[str], folder: str, log: str) -> None:
     sys.path[:] = sys_path
     with contextlib.suppress(OSError):
         os.chdir(folder)
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    out = files.open_to_append(log)
     os.dup2(out, 1)
     os.dup2(out, 2)
     os.close(out)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis import files
 from tamis.backends.base import BaseExecutor
 from tamis.backends.forking import launch, send_request
 from tamis.backends.inprocess import InlineCrew
@@ -90,7 +91,7 @@ class ForkCrew:
         self._selector.register(ours, selectors.EVENT_READ, self._channel)
 
     def _start_server(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-        with open(self._log, "ab") as log:
+        with open(files.open_to_append(self._log), "ab") as log:
             server, ours = launch("tamis.backends.forkserver", log.fileno())
         return ours, server
 

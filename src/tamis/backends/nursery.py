@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from tamis import files
 from tamis.backends.forking import (
     Forker,
     Requests,
@@ -157,7 +158,7 @@ class Nursery:
         if _prepared:
             self._process, ours = _prepared.pop()
         else:
-            with open(self._log, "ab") as log:
+            with open(files.open_to_append(self._log), "ab") as log:
                 self._process, ours = launch(__name__, log.fileno())
         self._channel = Channel(ours)
         self._channel.send(

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tamis import files
 from tamis.cli import options
 from tamis.cli.request import Request
 from tamis.errors import UsageError
@@ -87,11 +88,7 @@ class _FilterRequest(Request):
 
     def save(self, run_dir: str) -> None:
         path = os.path.join(run_dir, _RECIPE)
-        with open(path + ".tmp", "w", encoding="utf-8") as file:
-            file.write(self.text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path + ".tmp", path)
+        files.write_bytes(path, self.text.encode("utf-8"), files.OWN)
         Request(path, settings=self.settings).save(run_dir)
 
 

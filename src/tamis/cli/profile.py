@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tamis import files
 from tamis.cli import options, profile_files
 from tamis.cli.fallback import FallbackGroup
 from tamis.cli.request import Request, find_recipe
@@ -133,12 +134,9 @@ def _write_plot(plot: Path, rows: list[Row], name: str) -> None:
     from tamis.observe.profiling import page, svg
 
     text = (svg if plot.suffix.lower() == ".svg" else page)(rows, f"{name}: memory and speed")
-    part = plot.with_name(plot.name + ".tmp")
     try:
-        part.write_text(text, encoding="utf-8", errors="backslashreplace")
-        os.replace(part, plot)
+        files.write_text(plot, text)
     except OSError as exc:
-        part.unlink(missing_ok=True)
         typer.echo(f"no picture: {plot}: {exc.strerror}", err=True)
 
 

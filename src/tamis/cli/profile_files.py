@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tamis import files
 from tamis.errors import TamisError, UsageError
 
 if TYPE_CHECKING:
@@ -143,12 +144,9 @@ def export(
     if file is None:
         sys.stdout.write(text)
         return
-    part = file.with_name(file.name + ".tmp")
     try:
-        part.write_text(text, encoding="ascii")
-        os.replace(part, file)
+        files.write_text(file, text)
     except OSError as exc:
-        part.unlink(missing_ok=True)
         raise UsageError(f"{file} cannot be written: {exc.strerror}") from None
     print_lines([f"{len(data['profiles'])} profiles in {file}"])
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tamis import files
 from tamis.cli import options
 from tamis.errors import RunConflict, UsageError
 from tamis.hints import command
@@ -148,9 +149,9 @@ def _retry(
 
 def collect(entries: Iterator[Entry], path: Path) -> tuple[int, int]:
     """Write the records as JSONL. Returns how many, and how many entries have no record to take."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    files.own_folder(path.parent, "remove it")
     n_collected = n_left = 0
-    with open(path, "wb") as out:
+    with files.create(path) as out:
         for entry in entries:
             n_bytes = 0
             for piece in entry.pieces() if entry.n == 1 else ():
@@ -173,8 +174,7 @@ def _nothing(n_left: int) -> str:
 
 def _mark(run_dir: str, output: Path) -> None:
     """Remember what this folder is, so that the next retry may replace it."""
-    with open(os.path.join(run_dir, _MARK), "w", encoding="utf-8") as file:
-        json.dump({"retry_of": str(output.resolve())}, file)
+    files.write_json(os.path.join(run_dir, _MARK), {"retry_of": str(output.resolve())})
 
 
 def _is_retry_of(target: Path, output: Path) -> bool:

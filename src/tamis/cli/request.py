@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tamis import files
 from tamis.errors import PipelineError, RunConflict, TamisError, UsageError
 
 if TYPE_CHECKING:
@@ -112,12 +113,7 @@ class Request:
             "modules": list(self.allow),
             "settings": {k: v for k, v in self.settings.items() if k in _KEPT},
         }
-        path = os.path.join(run_dir, FILE)
-        with open(path + ".tmp", "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path + ".tmp", path)
+        files.write_json(os.path.join(run_dir, FILE), data, indent=1)
 
     def with_options(self, settings: dict[str, Any], allow: Sequence[str]) -> Request:
         return replace(self, settings={**self.settings, **settings}, allow=tuple(allow))

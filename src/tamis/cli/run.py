@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tamis import files
 from tamis.cli import options
 from tamis.cli.request import Request
 from tamis.errors import RunConflict, TamisError
@@ -194,8 +195,8 @@ def explained(exc: TamisError, run_dir: str, began_s: float, more: Sequence[str]
         message += f"\nthe last failure: {where}{failure.error}"
     path = os.path.join(run_dir, "worker.log")
     if trace:  # the stages could not even be loaded
-        with contextlib.suppress(OSError), open(path, "a", encoding="utf-8", errors="backslashreplace") as log:
-            log.write(trace + "\n")
+        with contextlib.suppress(OSError), open(files.open_to_append(path), "ab") as log:
+            log.write(trace.encode("utf-8", "backslashreplace") + b"\n")
     if (trace or failure is not None) and path not in message:
         message += f"\nthe log: {path}"
     message = "\n".join([message, *more])

@@ -18,6 +18,7 @@ from typing import IO, Annotated
 
 import typer
 
+from tamis import files
 from tamis.errors import Incomplete, RunConflict, TamisError, UsageError
 
 JSONL_SUFFIXES = (".jsonl", ".json", ".ndjson")
@@ -158,17 +159,10 @@ class Chunks:
 
 
 def rename_without_replacing(old: Path, new: Path) -> None:
-    """`os.rename` that fails when `new` exists. Where there are no hard links, a small race remains."""
     try:
-        os.link(old, new)
+        files.move(old, new)
     except FileExistsError:
         raise RunConflict(f"{new} appeared while it was being made; choose another OUT folder") from None
-    except OSError:
-        if new.exists():
-            raise RunConflict(f"{new} appeared while it was being made; choose another OUT folder") from None
-        os.rename(old, new)
-        return
-    os.unlink(old)
 
 
 def _split_lines(source: Path, chunks: Chunks, limit: Limit, codec: str | None) -> Done:

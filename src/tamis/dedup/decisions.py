@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tamis import files
 from tamis.dedup.records import Records
 
 _CHUNK = 1 << 18
@@ -167,8 +168,8 @@ def _write_duplicates(rows: dict[str, NDArray[Any]], names: pa.Array, path: str)
             "kept_path": names.take(pa.array(rows["kept_file"])).dictionary_encode(),
         }
     )
-    pq.write_table(table, path + ".tmp", compression="zstd")
-    os.replace(path + ".tmp", path)
+    with files.replacing(path) as file:
+        pq.write_table(table, file, compression="zstd")
 
 
 def place_ids(files: Any, offsets: Any) -> pa.Array:

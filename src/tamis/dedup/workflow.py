@@ -11,19 +11,29 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tamis import files
 from tamis.dedup.expected import DedupExpectation
 from tamis.dedup.planning import solver_room
-from tamis.dedup.progress_files import locked, make_private, read_json, write_json
+from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.removal import RemoveDuplicates
 from tamis.dedup.solver_process import decide
-from tamis.errors import ConservationError, Incomplete, RunConflict, TamisError, WorkerError
+from tamis.errors import (
+    BudgetError,
+    ConservationError,
+    Incomplete,
+    RunConflict,
+    TamisError,
+    UsageError,
+    WorkerError,
+)
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
@@ -105,22 +115,17 @@ class Workflow:
         self.progress = progress or (lambda _: None)
         self.run_dir = os.path.join(passes.output, "_tamis")
         self.work = os.path.join(self.run_dir, "dedup")
-        scratch = self.settings.get("scratch")
-        if scratch is not None:
-            key = hashlib.blake2b(os.path.abspath(passes.output).encode("utf-8", "surrogateescape"), digest_size=8)
-            self.work = os.path.join(str(scratch), f"tamis-dedup-{key.hexdigest()}")
         self.duplicates = os.path.join(self.run_dir, "duplicates")
         self.peak_bytes = self.scratch_bytes = 0
         self._nursery: Nursery | None = None
 
     def run(self) -> DedupResult:
         began_s = time.monotonic()
-        self._prepare_output()
         with self._locked(), self._processes():
             done = self._done()
             if done is not None:
                 self._same(done["identity"])
-                shutil.rmtree(self.work, ignore_errors=True)
+                self._remove_work()
                 return DedupResult(
                     "already", self.passes.output, self.duplicates, done["summary"], counted=self.passes.counted
                 )
@@ -138,7 +143,7 @@ class Workflow:
             self._add_to_index()
             about = {k: v for k, v in summary.items() if not k.endswith("_by_file")}
             write_json(os.path.join(self.run_dir, "dedup.json"), {"identity": self._identity(), "summary": about})
-            shutil.rmtree(self.work, ignore_errors=True)
+            self._remove_work()
         seconds = time.monotonic() - began_s
         return DedupResult(
             "finished",
@@ -196,25 +201,98 @@ class Workflow:
         self._solve(["index"], records=files, index=about | {"input": p.identity.get("input")})
 
     # -- the folder -----------------------------------------------------------------------------------------------------
-    def _prepare_output(self) -> None:
-        from tamis.engine.rundir import RunDir
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the output. A call that ends in an error before anything was committed leaves nothing of its own behind."""
+        from tamis.engine.rundir import RunDir, own_run_dir
 
         place = RunDir(self.passes.output)
         place.check_foreign("ignore")
-        if self.fresh:
-            place.open()
-            try:
-                place.forget()
-            finally:
-                place.close()
-            shutil.rmtree(self.work, ignore_errors=True)
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+        absent = [p for p in (self.passes.output, self.run_dir) if not os.path.lexists(p)]
+        own_run_dir(self.run_dir)
         busy = f"another deduplication is writing to {self.passes.output}; wait for it"
-        with locked(os.path.join(self.run_dir, "dedup.lock"), busy):
-            make_private(self.work)
-            yield
+        with files.locked(os.path.join(self.run_dir, "dedup.lock"), busy):
+            if self.fresh:
+                self._remove_work()
+                place.open()
+                try:
+                    place.forget()
+                finally:
+                    place.close()
+            self._open_work()
+            try:
+                yield
+            except (UsageError, BudgetError, RunConflict):  # others refer to logs
+                if not self._has_commits():
+                    self._abandon(absent)
+                raise
+
+    def _open_work(self) -> None:
+        """Make or find the folder of what lies between passes: in the run directory, or in the scratch folder.
+
+        There it has a name that cannot be guessed, which the run directory keeps. A run that goes on without --scratch goes on
+        where it was; with another one it starts over there.
+        """
+        scratch = self.settings.get("scratch")
+        told = self._told_work()
+        if told is not None and scratch is not None and os.path.dirname(told) != os.path.abspath(str(scratch)):
+            self._remove_work()
+            told = None
+        if told is not None:
+            self.work = told
+        elif scratch is not None:
+            files.check_scratch_parent(str(scratch))
+            self.work = files.unguessable(str(scratch), "tamis-dedup-")
+            write_json(self._pointer, {"path": self.work})  # first: a folder that nobody knows of would stay
+        files.own_folder(self.work, _OTHER_SCRATCH)
+
+    def _told_work(self) -> str | None:
+        """The folder in scratch that this output's run uses, if there is one; RunConflict if others can write to it."""
+        told = (read_json(self._pointer) or {}).get("path", "")
+        if isinstance(told, str) and _WORK_NAME.fullmatch(os.path.basename(told)):
+            return told if files.check_own_folder(told, _OTHER_SCRATCH) else None
+        scratch = self.settings.get("scratch")
+        if scratch is None:
+            return None
+        # Earlier versions gave it a name that could be guessed: what others have put there is not ours.
+        key = hashlib.blake2b(os.path.abspath(self.passes.output).encode("utf-8", "surrogateescape"), digest_size=8)
+        old = os.path.join(os.path.abspath(str(scratch)), f"tamis-dedup-{key.hexdigest()}")
+        with contextlib.suppress(RunConflict):
+            return old if files.check_own_folder(old, _OTHER_SCRATCH) else None
+        return None
+
+    def _remove_work(self) -> None:
+        """Remove what lies between passes, wherever it is; what other users put in its place stays."""
+        from tamis.engine.rundir import remove_own_folder
+
+        with contextlib.suppress(RunConflict):
+            if (told := self._told_work()) is not None:
+                remove_own_folder(told)
+        remove_own_folder(os.path.join(self.run_dir, "dedup"))
+        files.remove(self._pointer)
+
+    @property
+    def _pointer(self) -> str:
+        return os.path.join(self.run_dir, "work.json")
+
+    def _has_commits(self) -> bool:
+        """Whether anything was done that another call could go on from."""
+        from tamis.engine.rundir import RunDir
+
+        if self._done() is not None or RunDir(self.passes.output).has_commits():
+            return True
+        with contextlib.suppress(OSError), os.scandir(self.work) as entries:
+            return any(RunDir(e.path).has_commits() for e in entries)
+        return False
+
+    def _abandon(self, absent: list[str]) -> None:
+        """Take back what this call made. `absent`: folders that were not there before it."""
+        self._remove_work()
+        if self.run_dir in absent:
+            shutil.rmtree(self.run_dir, ignore_errors=True)
+        if self.passes.output in absent:
+            with contextlib.suppress(OSError):  # somebody else uses it by now
+                os.rmdir(self.passes.output)
 
     @contextlib.contextmanager
     def _processes(self) -> Iterator[None]:
@@ -240,6 +318,10 @@ class Workflow:
         now = json.loads(json.dumps(self._identity()))
         changed = sorted(k for k in {*(earlier or {}), *now} if (earlier or {}).get(k) != now.get(k))
         if earlier is None or not changed:
+            return
+        if not self._has_commits():  # a call that was killed before it did anything claims nothing
+            self._remove_work()
+            self._open_work()
             return
         raise RunConflict(
             f"{self.passes.output} holds another deduplication: {changed[0]} was {earlier.get(changed[0])!r} and is "
@@ -427,6 +509,8 @@ _NOT_DECIDED = {
     "chosen.json",
     "older.json",
 }
+_OTHER_SCRATCH = "start over with fresh (--fresh), or give another --scratch"
+_WORK_NAME = re.compile(r"tamis-dedup-[0-9a-f]{16}")
 MIN_SOURCE_DOCUMENTS = 100  # a handful of documents says nothing about a source
 
 

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tamis import files
 from tamis.demo.local_text import LocalText, local_texts
 from tamis.demo.sinks import DamagedGzipSink, JsonlSink, ParquetSink, Sink
 from tamis.errors import FormatError, RunConflict, TamisError, UsageError
@@ -117,10 +118,9 @@ def gather(target_dir: str | os.PathLike[str], target_bytes: int = DEFAULT_BYTES
     hidden = Path(tempfile.mkdtemp(prefix=".corpus-", dir=folder))
     try:
         planted = _Gatherer(hidden, target_bytes, seed).run()
-        (hidden / ".planted").write_text(json.dumps(asdict(planted), indent=2) + "\n", encoding="utf-8")
-        os.replace(hidden / ".planted", folder / "planted.json")
+        files.write_text(folder / "planted.json", json.dumps(asdict(planted), indent=2) + "\n")
         hidden.chmod(0o755)
-        os.rename(hidden, final)
+        files.move_folder(hidden, final)
     except BaseException:
         shutil.rmtree(hidden, ignore_errors=True)
         raise

@@ -17,6 +17,7 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tamis import files
 from tamis.engine.actions import Commit, Replace
 from tamis.engine.commitlog import CommitLog
 
@@ -88,25 +89,23 @@ def commit_group(group: list[Commit | Replace], output: str, quarantine: str, lo
     folders: set[str] = set()
     for job in group:
         if isinstance(job, Commit):
-            files = [
+            made = [
                 _publish(f, name_of(job, f, i), output, quarantine, folders)
                 for f, i in _numbered(_outputs_first(job.files))
             ]
-            records.append(
-                {"t": "commit", "step": job.step, "cover": job.covered, "files": files, "ledger": job.ledger}
-            )
+            records.append({"t": "commit", "step": job.step, "cover": job.covered, "files": made, "ledger": job.ledger})
             staged += [f["path"] for f in job.files if f["kind"] != "listed"]
         else:
             base = job.old.removesuffix(".parquet").removesuffix(".r")
-            made = _publish(job.file, base + ".r.parquet", output, quarantine, folders)
-            records.append({"t": "replace", "old": job.old, "file": made})
+            file = _publish(job.file, base + ".r.parquet", output, quarantine, folders)
+            records.append({"t": "replace", "old": job.old, "file": file})
             staged.append(job.file["path"])
             old.append(os.path.join(output, job.old))
     for folder in folders:
-        _sync_folder(folder)
+        files.sync_folder(folder)
     log.append(records)
     for path in [*staged, *old]:
-        _remove(path)
+        files.remove(path)
 
 
 def _publish(file: dict[str, Any], name: str, output: str, quarantine: str, folders: set[str]) -> dict[str, Any]:
@@ -117,12 +116,7 @@ def _publish(file: dict[str, Any], name: str, output: str, quarantine: str, fold
     if file["kind"] == "listed":
         return {**about, "name": file["path"]}
     folder = output if file["kind"] == "output" else folder_of(file["kind"], quarantine)
-    fd = os.open(file["path"], os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.link(file["path"], os.path.join(folder, name))
+    files.publish(file["path"], os.path.join(folder, name))
     folders.add(folder)
     return {**about, "name": name}
 
@@ -132,8 +126,8 @@ def folder_of(kind: str, quarantine: str) -> str:
     return quarantine if kind == "quarantine" else os.path.join(os.path.dirname(quarantine), kind)
 
 
-def _outputs_first(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(files, key=lambda f: f["kind"] != "output")
+def _outputs_first(staged: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(staged, key=lambda f: f["kind"] != "output")
 
 
 def _numbered(files: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
@@ -174,7 +168,7 @@ def remove_orphans(staged: str, output: str, quarantine: str, committed: Contain
                     os.unlink(entry.path)
                     n_removed += 1
     for entry in _scan(staged):
-        _remove(entry.path)
+        files.remove(entry.path)
     return n_removed
 
 
@@ -186,21 +180,6 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _sync_folder(folder: str) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-
-
 def _bytes(job: Commit | Replace) -> int:
-    files = job.files if isinstance(job, Commit) else [job.file]
-    return sum(int(f.get("bytes", 0)) for f in files)
+    staged = job.files if isinstance(job, Commit) else [job.file]
+    return sum(int(f.get("bytes", 0)) for f in staged)

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from tamis import files
 from tamis.errors import RunConflict
 
 
@@ -42,7 +43,7 @@ class CommitLog:
     def append(self, records: list[dict[str, Any]]) -> None:
         """Add records and wait until they are on disk."""
         if self._fd < 0:
-            self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._fd = files.open_to_append(self.path)
         data = b"".join(_line(r) for r in records)
         start = os.fstat(self._fd).st_size
         try:

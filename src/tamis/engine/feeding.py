@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tamis import files as own_files
+from tamis.engine.blocks import BlockWriter
 from tamis.engine.ledger import Ledger
 from tamis.engine.quarantine import Bad, account_bad, write_quarantine
 from tamis.engine.reading import Contents, Limits, broken_tail, open_input
@@ -111,13 +113,13 @@ def _feed_stream(
         for start, data in _blocks(stream, unit, max_record_bytes, base, contents):
             path = f"{place}.{n_blocks}.block"
             n_blocks += 1
-            with open(path, "wb") as out:  # buffered: a raw write may stop half way without an error
+            with BlockWriter(path) as out:
                 out.write(data)
             _emit(
                 say,
                 wait,
                 unit,
-                Piece(piece.file, Kind.BLOCK, path, start, start + len(data), start, piece.path),
+                Piece(piece.file, Kind.BLOCK, path, start, start + len(data), start, piece.path, out.check),
                 len(data),
                 stream.compressed_offset,
             )
@@ -172,7 +174,7 @@ def _skip_record(stream: _Stream, piece: Piece, held: bytearray, start: int, bas
     """Move a record that is too large to a file of its own, up to its newline; returns where the next one starts."""
     path, length, data = f"{base}.{len(bad)}.large", 0, bytes(held)
     held.clear()
-    with open(path, "wb") as out:
+    with own_files.create(path) as out:
         while data:
             at = data.find(b"\n")
             out.write(data if at < 0 else data[:at])
@@ -206,14 +208,14 @@ def _feed_rows(
                 path = f"{place}.{n_blocks}.arrow"
                 n_blocks += 1
                 n_rows = sum(len(t) for t in tables)
-                with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, tables[0].schema) as writer:
+                with BlockWriter(path) as sink, pa.ipc.new_file(sink, tables[0].schema) as writer:
                     for table in tables:
                         writer.write_table(table)
                 _emit(
                     say,
                     wait,
                     unit,
-                    Piece(piece.file, Kind.ROW_BLOCK, path, first, first + n_rows, first, piece.path),
+                    Piece(piece.file, Kind.ROW_BLOCK, path, first, first + n_rows, first, piece.path, sink.check),
                     n_bytes,
                     0,
                 )

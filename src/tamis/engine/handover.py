@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tamis.engine.blocks import BlockWriter, check_file
 from tamis.engine.reading import Contents
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.tables import TableBlock
@@ -24,7 +25,7 @@ _META = b"tamis"
 def save(batches: list[DocumentBatch], path: str) -> dict[str, Any]:
     """Write the batches; returns what the supervisor needs to queue them."""
     n_rows = 0
-    with pa.OSFile(path, "wb") as sink:
+    with BlockWriter(path) as sink:
         for batch in batches:
             if not batch.num_items:
                 continue
@@ -32,11 +33,12 @@ def save(batches: list[DocumentBatch], path: str) -> dict[str, Any]:
             with pa.ipc.new_stream(sink, table.schema) as stream:
                 stream.write_table(table, max_chunksize=max(1, batch.num_items))
             n_rows += batch.num_items
-    return {"path": path, "rows": n_rows, "bytes": os.path.getsize(path)}
+    return {"path": path, "rows": n_rows, "bytes": sink.n_bytes, "check": sink.check}
 
 
-def load(path: str, rows: tuple[int, int]) -> tuple[list[Task[Any]], Contents]:
-    """The batches, restricted to a range of their rows."""
+def load(path: str, rows: tuple[int, int], check: str = "") -> tuple[list[Task[Any]], Contents]:
+    """The batches, restricted to a range of their rows. `check`: what `save` said."""
+    check_file(path, check)
     contents = Contents()
     tasks: list[Task[Any]] = []
     at, size = 0, os.path.getsize(path)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tamis import files as own_files
 from tamis.engine.job import Job
+from tamis.engine.rundir import own_run_dir
 from tamis.engine.units import Kind
 from tamis.errors import PipelineError, UsageError
 from tamis.formats.compression import codec_of
@@ -87,17 +90,19 @@ def _keep_batch(batch: DocumentBatch, keep: str) -> tuple[str, int, int]:
 
     from tamis.tasks import ROW_ID
 
-    os.makedirs(keep, exist_ok=True)
+    own_run_dir(os.path.dirname(keep))
+    own_files.own_folder(keep, "remove it")
     table = batch.to_pyarrow()
     table = table.drop_columns([ROW_ID]) if ROW_ID in table.column_names else table
-    path = os.path.join(keep, "new.tmp")
-    pq.write_table(table, path)
-    with open(path, "rb") as file:
-        name = hashlib.file_digest(file, "blake2b").hexdigest()[:24]
-    final = os.path.join(keep, f"{name}.parquet")
-    if os.path.exists(final):
-        os.unlink(path)
-    else:
-        os.rename(path, final)
+    path = own_files.fresh(own_files.unguessable(keep, ".new-"))
+    try:
+        pq.write_table(table, path)
+        with open(path, "rb") as file:
+            name = hashlib.file_digest(file, "blake2b").hexdigest()[:24]
+        final = os.path.join(keep, f"{name}.parquet")
+        with contextlib.suppress(FileExistsError):  # the same documents, from an earlier call
+            own_files.move(path, final)
+    finally:
+        own_files.remove(path)
     info = os.stat(final)
     return final, info.st_size, info.st_mtime_ns

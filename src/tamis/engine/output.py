@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tamis import files
 from tamis.engine import binning
 from tamis.engine.histograms import Histogram
 from tamis.engine.ledger import Ledger
@@ -59,7 +60,7 @@ def write_documents(
 
 
 def _write_jsonl(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> dict[str, Any]:
-    with open_writer(path, spec.codec) as out:
+    with open_writer(files.fresh(path), spec.codec) as out:
         for batch in batches:
             written = written_lines(batch)
             ledger.content.add(batch.num_items, hash128.sum128(*written.hashes))
@@ -77,7 +78,7 @@ def _write_arrow(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) ->
     here is the document it was made from.
     """
     tables = [b.to_pyarrow(b._only).drop_columns([ROW_ID]) for b in batches]
-    with pa.OSFile(path, "wb") as out, pa.ipc.new_file(out, tables[0].schema) as writer:
+    with pa.OSFile(files.fresh(path), "wb") as out, pa.ipc.new_file(out, tables[0].schema) as writer:
         for batch, table in zip(batches, tables, strict=True):
             assert batch._identity is not None
             ledger.content.add(batch.num_items, hash128.sum128(*batch._identity))
@@ -101,7 +102,7 @@ def _write_parquet(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec
         parts = [(t.schema, s) for t, s in zip(tables, seen, strict=True)]
         target = run_schema.run_schema(parts, list(spec.fields or ()))
         fitting = (run_schema.to_run_schema(t, target) for t in tables)
-    with parquet.TableWriter(path, target, compression=spec.compression) as writer:
+    with parquet.TableWriter(files.fresh(path), target, compression=spec.compression) as writer:
         for table in fitting:
             ledger.content.add(len(table), hash128.sum128(*row_hashes(table)))
             _count_lengths(ledger, row_bytes(table))
@@ -182,7 +183,7 @@ def recast_parquet(path: str, out: str, union: str, compression: str) -> dict[st
     target = schema.from_json(json.loads(plain))
     info = parquet.describe(path)
     content = 0
-    with parquet.TableWriter(out, target, compression=compression) as writer:
+    with parquet.TableWriter(files.fresh(out), target, compression=compression) as writer:
         for _, table in parquet.iter_rows(path, 0, info.n_rows):
             cast = run_schema.to_run_schema(table.replace_schema_metadata(None), target)
             content += hash128.sum128(*row_hashes(cast))

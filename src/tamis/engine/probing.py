@@ -7,12 +7,15 @@ what a stage added then is what it keeps. Exact to a few kilobytes; done for a h
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO
 
+import numpy as np
+
+from tamis import files
 from tamis.engine import handover
 from tamis.engine.rejections import Rejections
 from tamis.memory import meter
@@ -54,11 +57,7 @@ class StageProbe:
     def restore(self, rejections: Rejections) -> None:
         """Take up again what was rejected, in order."""
         for path in reversed(self._rejected):
-            with open(path, "rb") as file:
-                tables, documents = pickle.load(file)
-            rejections._tables = tables + rejections._tables
-            rejections._documents = documents + rejections._documents
-            os.unlink(path)
+            rejections.take_up(path)
         self._rejected.clear()
 
     def _put(self, tasks: list[Task[Any]], rejections: Rejections) -> list[Task[Any] | dict[str, Any]] | None:
@@ -68,19 +67,16 @@ class StageProbe:
             return None
         try:
             handover.save(batches, self._path)
-            with open(self._path + ".shared", "wb") as file:
-                pickle.dump([b._shared for b in batches], file)
-            if rejections._tables or rejections._documents:
-                path = f"{self._path}.rejected{len(self._rejected)}"
-                with open(path, "wb") as file:
-                    pickle.dump((rejections._tables, rejections._documents), file)
+            with files.create(self._path + ".shared", 0o600) as file:
+                for batch in batches:
+                    _save_shared(batch._shared, file)
+            path = f"{self._path}.rejected{len(self._rejected)}"
+            if rejections.put_aside(path):
                 self._rejected.append(path)
-                rejections._tables, rejections._documents = [], []
-        except (
-            Exception
-        ):  # no room, or something that cannot be pickled: the partition matters, the measurement does not
+        except Exception:  # no room, or values that no file can hold: the partition matters, the measurement does not
+            for name in (self._path, self._path + ".shared", f"{self._path}.rejected{len(self._rejected)}"):
+                files.remove(name)
             return None
-        rejections._known = None
         return [
             {"_metadata": t._metadata, "_stage_perf": t._stage_perf, "task_id": t.task_id} if t.num_items else t
             for t in tasks
@@ -89,7 +85,7 @@ class StageProbe:
     def _take(self, put: list[Task[Any] | dict[str, Any]]) -> list[Task[Any]]:
         loaded, _ = handover.load(self._path, (0, sys.maxsize))
         with open(self._path + ".shared", "rb") as file:
-            shared = pickle.load(file)
+            shared = [_load_shared(file) for _ in loaded]
         for path in (self._path, self._path + ".shared"):
             os.unlink(path)
         found = iter(zip(loaded, shared, strict=True))
@@ -102,6 +98,42 @@ class StageProbe:
             vars(task).update(facts, _shared=known)
             tasks.append(task)
         return tasks
+
+
+def _save_shared(shared: Mapping[tuple[str, str], np.ndarray[Any, Any]], file: BinaryIO) -> None:
+    """Arrays by name, one behind the other; never pickled. TypeError for values that would come back as others."""
+    names = [(*name, values.dtype.hasobject) for name, values in shared.items()]
+    file.write(json.dumps(names).encode() + b"\n")
+    for values in shared.values():
+        if not values.dtype.hasobject:
+            np.save(file, values, allow_pickle=False)
+        elif _is_json(plain := values.tolist()):
+            file.write(json.dumps(plain).encode() + b"\n")
+        else:
+            raise TypeError("values that JSON does not know")
+
+
+def _load_shared(file: BinaryIO) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
+    shared = {}
+    for column, name, is_json in json.loads(file.readline()):
+        if is_json:
+            told = json.loads(file.readline())
+            values = np.empty(len(told), object)
+            for i, value in enumerate(told):  # not values[:] = told, which takes lists for rows
+                values[i] = value
+        else:
+            values = np.load(file, allow_pickle=False)
+        shared[column, name] = values
+    return shared
+
+
+def _is_json(value: Any) -> bool:
+    """Whether a value comes back from JSON as it is."""
+    if type(value) is list:
+        return all(map(_is_json, value))
+    if type(value) is dict:
+        return all(type(k) is str and _is_json(v) for k, v in value.items())
+    return value is None or type(value) in (str, int, float, bool)
 
 
 def _level() -> dict[str, int]:

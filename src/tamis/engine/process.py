@@ -17,6 +17,7 @@ import numpy as np
 
 from tamis.engine import binning, handover, output
 from tamis.engine.apply import SetupFailure, StageFailure, Uses, identify, run_stage
+from tamis.engine.blocks import BlockFault
 from tamis.engine.feeding import feed
 from tamis.engine.histograms import Histogram
 from tamis.engine.job import Job
@@ -75,6 +76,8 @@ class UnitRunner:
             report["in_setup"] = True
         except StageFailure as exc:
             report = _failure("memory" if is_memory_failure(exc.cause) else "error", exc.cause, exc.stage)
+        except BlockFault as exc:
+            report = _failure("disk", exc)
         except OSError as exc:
             report = _failure("memory" if is_memory_failure(exc) else "disk", exc)
         except Exception as exc:
@@ -116,7 +119,7 @@ class UnitRunner:
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine)
         else:
-            tasks, contents = handover.load(unit.handover, unit.handover_rows)
+            tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
         say(
             {
                 "type": "read", "n_records": contents.n_records, "cut": contents.cut,
@@ -265,7 +268,7 @@ class UnitRunner:
 
     def _quarantine_later(self, unit: Unit, base: str) -> dict[str, Any]:
         """The same in a later segment, where documents have been through stages: the first stage here drops them."""
-        tasks, contents = handover.load(unit.handover, unit.handover_rows)
+        tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
         part = self.job.segments[unit.segment]
         ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first :]])
         quarantine: list[Bad] = []

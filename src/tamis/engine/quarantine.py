@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tamis import files as own_files
 from tamis.engine.ledger import Ledger
 
 _COPY_BYTES = 1 << 20
@@ -51,7 +52,7 @@ def write_quarantine(bad: Sequence[Bad], base: str) -> list[dict[str, Any]]:
         return []
     path = base + ".quarantine"
     files = [{"path": path, "kind": "quarantine", "rows": len(bad), "extension": "jsonl"}]
-    with open(path, "wb") as out:
+    with own_files.create(path) as out:
         for i, entry in enumerate(bad):
             record: dict[str, Any] = {
                 "file": entry.path, "offset": entry.offset, "length": entry.length, "unit": entry.unit,
@@ -73,7 +74,7 @@ def write_quarantine(bad: Sequence[Bad], base: str) -> list[dict[str, Any]]:
 
 def _copy_range(source: tuple[str, int, int], target: str) -> None:
     path, offset, length = source
-    with open(path, "rb", buffering=0) as raw, open(target, "wb") as out:
+    with open(path, "rb", buffering=0) as raw, own_files.create(target) as out:
         raw.seek(offset)
         while length > 0 and (data := raw.read(min(length, _COPY_BYTES))):
             out.write(data)

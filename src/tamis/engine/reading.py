@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from tamis.engine.blocks import check_bytes, check_file
 from tamis.engine.quarantine import Bad
 from tamis.engine.units import TO_END, Kind, Piece
 from tamis.errors import FormatError
@@ -150,6 +151,8 @@ def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
                 found = read_range(
                     file, piece.start - shift, min(piece.end, TO_END) - shift, limits.max_record_bytes, shift == 0
                 )
+                if piece.kind is Kind.BLOCK:
+                    _check_block(piece, found.data)
                 unit = "decoded bytes" if piece.kind is Kind.BLOCK else "bytes"
                 contents.bad += [
                     Bad(piece.file, piece.input_path, o.offset + shift, o.length, "larger than max_record", unit=unit,
@@ -195,6 +198,14 @@ def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
     everything = np.sort(np.concatenate([starts, [s for s, _, _ in block.bad]])) if block.bad else starts
     if len(parts) == 1 and len(everything) > 1:
         contents.cut = places[0] + int(everything[len(everything) // 2])
+
+
+def _check_block(piece: Piece, data: np.ndarray[Any, Any]) -> None:
+    """A half of a block, or one with a record that is not held, is read once more for its checksum."""
+    if len(data) == os.path.getsize(piece.path):
+        check_bytes(piece.path, data, piece.check)
+    else:
+        check_file(piece.path, piece.check)
 
 
 def _decode_stream(file: BinaryIO, piece: Piece, room: int, contents: Contents) -> tuple[np.ndarray[Any, Any], int]:
@@ -285,6 +296,7 @@ def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, descri
 
 def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: bool) -> list[_Rows]:
     if piece.kind is Kind.ROW_BLOCK:
+        check_file(piece.path, piece.check)
         with pa.OSFile(piece.path) as source:
             table = pa.ipc.open_file(source).read_all()
         contents.covered.append((piece.file, piece.start, piece.end, False))

@@ -8,6 +8,7 @@ field `_tamis_rejected`.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tamis import files as own_files
 from tamis.engine.dropped import record_bytes
 from tamis.engine.job import ID_FIELD
 from tamis.formats.encode import encode_jsonl
@@ -106,15 +108,38 @@ class Rejections:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
             return pa.array([None if v is None else json.dumps(v, default=str) for v in ids.to_pylist()], _TYPES[2])
 
+    def put_aside(self, path: str) -> bool:
+        """Move what was collected so far into a new file; False, and no file, if there is nothing."""
+        self._known = None
+        if not self._tables and not self._documents:
+            return False
+        documents = pa.table({"document": pa.array(self._documents, pa.large_binary())})
+        with own_files.create(path, 0o600) as out:
+            for table in [documents, *self._tables]:
+                with pa.ipc.new_stream(out, table.schema) as stream:
+                    stream.write_table(table)
+        self._tables, self._documents = [], []
+        return True
+
+    def take_up(self, path: str) -> None:
+        """Put what such a file holds before what was collected since, and remove it."""
+        size, tables = os.path.getsize(path), []
+        with pa.OSFile(path, "rb") as source:
+            while source.tell() < size:
+                tables.append(pa.ipc.open_stream(source).read_all())
+        self._tables = [*tables[1:], *self._tables]
+        self._documents = [*tables[0]["document"].to_pylist(), *self._documents]
+        os.unlink(path)
+
     def write(self, base: str) -> list[dict[str, Any]]:
         """Staged files: the verdicts as Parquet, the documents as JSONL."""
         files = []
         if self._tables:
             table = pa.concat_tables(self._tables)
-            pq.write_table(table, base + ".verdicts", compression="zstd")
+            pq.write_table(table, own_files.fresh(base + ".verdicts"), compression="zstd")
             files.append({"path": base + ".verdicts", "kind": "verdicts", "rows": len(table), "extension": "parquet"})
         if self._documents:
-            with open(base + ".rejected", "wb") as out:
+            with own_files.create(base + ".rejected") as out:
                 for data in self._documents:
                     out.write(data)
             files.append(

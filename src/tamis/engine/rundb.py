@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tamis import files
+
 VERSION = 2
 _FLUSH_S = 1.0
 _RETRY_S = 30.0  # after a full disk
@@ -84,12 +86,14 @@ class RunDatabase:
             self._db = _open(path)
         except sqlite3.OperationalError as exc:
             self.error = str(exc)
+        except OSError as exc:
+            self.error = f"unable to open {path}: {exc.strerror}"
         except (
             sqlite3.DatabaseError
         ) as exc:  # not a database, or damaged: its memories are lost, the new ones need not be
             self.error = f"{path} was damaged ({exc}) and is set aside"
             with contextlib.suppress(OSError, sqlite3.Error):
-                os.replace(path, path + ".damaged")
+                files.set_aside(path, ".damaged")
                 self._db = _open(path)
 
     # -- what may be recorded -------------------------------------------------------------------------------------------
@@ -268,6 +272,7 @@ _INSERT = {t: f"INSERT INTO {t} ({','.join(c)}) VALUES ({','.join('?' * len(c))}
 def _open(path: str) -> sqlite3.Connection:
     # Later 20 ms: the supervisor's loop must not wait for a reader; what could not be written is kept for the next flush.
     # Not WAL: its side files keep readers on other machines, and those that may only read, from opening the database.
+    os.close(files.open_to_append(path))  # SQLite would follow a link, and let the umask decide who may write
     db = sqlite3.connect(path, timeout=5.0, isolation_level=None)
     try:
         db.execute("PRAGMA synchronous=OFF")

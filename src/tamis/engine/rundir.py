@@ -3,18 +3,22 @@
 plan.json       what this run is: inputs and pipeline      steps.json      sampling steps
 commit.log      what is done (commitlog.py)
 lock            held while a run works here
-staged/         files being written          scratch/   blocks between processes (may lie elsewhere)
+staged/         files being written          scratch/   blocks between processes
+scratch.json    where the blocks are, if elsewhere (--scratch)
 quarantine/     input set aside, with reasons
 run.sqlite      events, samples, attempts    settings.json  every setting with its reason
 manifest.json   at the end: all files, totals, hashes
+
+All of it belongs to the user who runs, and nobody else can write to it: a run directory of others is refused.
 """
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 import uuid
@@ -22,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis import files
 from tamis.engine.commit import remove_orphans
 from tamis.engine.commitlog import CommitLog
 from tamis.engine.coverage import Coverage
@@ -34,6 +39,7 @@ NAME = "_tamis"
 VERSION = 1
 _FINGERPRINTED_FILES = 256
 _FINGERPRINT_BYTES = 1 << 16
+_SCRATCH_NAME = re.compile(r"tamis-[0-9a-f]{16}")
 
 
 @dataclass
@@ -68,6 +74,12 @@ class RunDir:
     def exists(self) -> bool:
         return os.path.exists(os.path.join(self.path, "plan.json"))
 
+    def has_commits(self) -> bool:
+        """Whether anything was committed here: an output is claimed by what is in it, not by an attempt."""
+        with contextlib.suppress(OSError):
+            return os.path.getsize(self.log.path) > 0
+        return False
+
     def check_foreign(self, mode: str) -> None:
         """Refuse an output that holds something Tamis did not write, unless files are to be added to it."""
         if not os.path.exists(self.output):
@@ -85,34 +97,53 @@ class RunDir:
 
     def open(self) -> None:
         """Create the folders and take the lock. Raises RunConflict when another run works here."""
+        own_run_dir(self.path)
+        self._lock = files.lock(
+            os.path.join(self.path, "lock"),
+            f"another run is writing to {self.output}; wait for it, or give another output",
+        )
         try:
-            os.makedirs(self.path, exist_ok=True)
-            self._lock = os.open(os.path.join(self.path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as exc:
-            raise RunConflict(f"cannot write to {self.output}: {exc.strerror or exc}") from exc
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            self._lock = -1
-            raise RunConflict(f"another run is writing to {self.output}; wait for it, or give another output") from None
-        for folder in (self.staged, self.quarantine, self.verdicts, self.rejected):
-            os.makedirs(folder, exist_ok=True)
+            self._make_folders()
+            files.sweep(self.path)
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_folders(self) -> None:
+        files.own_folder(self.staged, _ADVICE.format(path=self.path))
+        for folder in (self.quarantine, self.verdicts, self.rejected):
+            files.own_folder(folder, _ADVICE.format(path=self.path), 0o755)
 
     def make_scratch(self) -> str:
         """An empty folder for blocks. Scratch is never needed for recovery, so what an earlier run left is removed."""
-        if self._scratch_parent is not None:
-            key = hashlib.blake2b(
-                os.path.abspath(self.output).encode("utf-8", "surrogateescape"), digest_size=8
-            ).hexdigest()
-            self.scratch = os.path.join(self._scratch_parent, f"tamis-{key}")
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        os.makedirs(self.scratch, mode=0o700, exist_ok=True)
+        self._remove_scratch()
+        if self._scratch_parent is None:
+            files.own_folder(self.scratch, _ADVICE.format(path=self.path))
+            return self.scratch
+        files.check_scratch_parent(self._scratch_parent)
+        self.scratch = files.unguessable(self._scratch_parent, "tamis-")
+        self.write_json("scratch.json", {"path": self.scratch})  # first: a folder that nobody knows of would stay
+        try:
+            os.mkdir(self.scratch, 0o700)
+        except OSError as exc:
+            raise RunConflict(f"cannot use {self._scratch_parent} for scratch: {exc.strerror or exc}") from exc
         return self.scratch
 
+    def _remove_scratch(self) -> None:
+        """The folders for blocks of this run and of earlier ones; whatever the file says, only folders that are ours."""
+        told = str((self.read_json("scratch.json") or {}).get("path", ""))
+        found = [told] if _SCRATCH_NAME.fullmatch(os.path.basename(told)) else []
+        if self._scratch_parent is not None:  # where earlier versions had it
+            key = hashlib.blake2b(os.path.abspath(self.output).encode("utf-8", "surrogateescape"), digest_size=8)
+            found.append(os.path.join(self._scratch_parent, f"tamis-{key.hexdigest()}"))
+        for folder in [os.path.join(self.path, "scratch"), *found]:
+            remove_own_folder(folder)
+        if told:
+            files.remove(os.path.join(self.path, "scratch.json"))
+
     def close(self) -> None:
-        shutil.rmtree(self.scratch, ignore_errors=True)
         if self._lock >= 0:
+            self._remove_scratch()
             os.close(self._lock)
             self._lock = -1
 
@@ -134,12 +165,7 @@ class RunDir:
 
     def write_json(self, name: str, data: dict[str, Any]) -> None:
         """Whole or not at all."""
-        path = os.path.join(self.path, name)
-        with open(path + ".tmp", "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(path + ".tmp", path)
+        files.write_json(os.path.join(self.path, name), data, indent=1)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         try:
@@ -168,13 +194,14 @@ class RunDir:
                 coverage = past.done.get(step) or past.done.setdefault(step, Coverage(plain_size))
                 for file, start, end, at_end in record["cover"]:
                     coverage.add(int(file), int(start), int(end), bool(at_end))
-                files = record["files"]
+                committed = record["files"]
             else:
-                replaced.add(record["old"])
-                files = [record["file"]]
-                past.ledger.content.add(0, int(files[0]["content"], 16) - contents.pop(record["old"], 0))
-            for about in files:
+                replaced.add(self._own_name(record["old"]))
+                committed = [record["file"]]
+                past.ledger.content.add(0, int(committed[0]["content"], 16) - contents.pop(record["old"], 0))
+            for about in committed:
                 if about["kind"] == "output":
+                    self._own_name(about["name"])
                     past.n_files += record["t"] == "commit"
                     if "schema" in about:
                         contents[about["name"]] = int(about["content"], 16)
@@ -182,11 +209,19 @@ class RunDir:
                         wrong[about["name"]] = why
         for name in replaced:
             wrong.pop(name, None)
-            _unlink(os.path.join(self.output, name))
+            files.remove(os.path.join(self.output, name))
         if wrong:
             raise RunConflict(f"{next(iter(wrong.values()))}; restore it, or start over with --fresh")
         remove_orphans(self.staged, self.output, self.quarantine, _CommittedNames(self))
         return past
+
+    def _own_name(self, name: str) -> str:
+        """A name in the log, which must be one of the output folder's: it may be removed."""
+        if os.path.basename(name) != name or name in ("", os.curdir, os.pardir):
+            raise RunConflict(
+                f"{self.log.path} names {name!r}, which is no file of this output; start over with --fresh"
+            )
+        return name
 
     def files(self) -> FileTable:
         """Every committed file, from the log."""
@@ -219,20 +254,19 @@ class RunDir:
                 os.unlink(path)
         for entry in os.listdir(self.path):
             full = os.path.join(self.path, entry)
-            if entry == "lock":
+            if entry in ("lock", "dedup.lock"):
                 continue
             if os.path.isdir(full) and not os.path.islink(full):
                 shutil.rmtree(full, ignore_errors=True)
             else:
                 os.unlink(full)
-        for folder in (self.staged, self.quarantine, self.verdicts, self.rejected):
-            os.makedirs(folder, exist_ok=True)
+        self._make_folders()
 
     def _committed_names(self) -> set[str]:
         names: set[str] = set()
         for record in self.log.read():
-            files = record.get("files", [record["file"]] if "file" in record else [])
-            names |= {str(f["name"]) for f in files if f.get("kind") == "output" and os.sep not in str(f["name"])}
+            made = record.get("files", [record["file"]] if "file" in record else [])
+            names |= {str(f["name"]) for f in made if f.get("kind") == "output" and os.sep not in str(f["name"])}
         return names
 
 
@@ -249,11 +283,30 @@ class _CommittedNames:
         return name in self._names
 
 
-def _unlink(path: str) -> None:
+def own_run_dir(path: str) -> None:
+    """Make a run directory, or see that the one there is this user's alone and that nothing in it leads elsewhere."""
+    advice = _ADVICE.format(path=path)
+    files.own_folder(path, advice, 0o755)
+    with os.scandir(path) as entries:
+        link = next((e.name for e in entries if e.is_symlink()), None)
+    if link is not None:
+        raise RunConflict(f"{path}/{link} is a link, and Tamis makes none: it would write to another place; {advice}")
+
+
+def remove_own_folder(path: str) -> None:
+    """Remove a folder with all there is in it, if it is this user's alone; any other stays."""
     try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
+        there = files.check_own_folder(path, "")
+    except RunConflict:
+        return
+    if there:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+_ADVICE = (
+    "give another output. If it is yours and nobody else wrote to it (earlier versions of Tamis let the umask decide): "
+    "chmod -R go-w {path}, then the same command again"
+)
 
 
 def describe_inputs(files: FileList) -> dict[str, Any]:

@@ -140,6 +140,7 @@ class Supervisor(Pool):
             root.open_units += 1
             nxt = self._unit(unit.pieces, segment=unit.segment + 1, root=unit.root)
             nxt.handover, nxt.handover_rows, nxt.n_records = made["path"], (0, made["rows"]), made["rows"]
+            nxt.handover_check = str(made.get("check", ""))
             self.queues[nxt.segment].append(nxt)
         actions += self._close_unit(unit)
         return actions + self._dispatch(now_s)
@@ -500,6 +501,7 @@ class Supervisor(Pool):
             child = self._unit(half.pieces, segment=unit.segment, root=-1 if unit.segment == 0 else unit.root)
             child.step, child.n_failures, child.last_error = unit.step, verdict.n_failures, unit.last_error
             child.handover, child.handover_rows = unit.handover, half.rows
+            child.handover_check = unit.handover_check
             child.block_bytes = unit.block_bytes
             self.queues[unit.segment].appendleft(child)
         if unit.segment > 0:

@@ -40,6 +40,7 @@ class Piece:
     end: int = TO_END
     base: int = 0  # place (in the file's coordinate) of the first byte or row of a block file
     source: str = ""  # the input that a block file was made from
+    check: str = ""  # checksum of a block file
 
     @property
     def input_path(self) -> str:
@@ -47,12 +48,12 @@ class Piece:
         return self.source or self.path
 
     def to_list(self) -> list[Any]:
-        return [self.file, str(self.kind), self.path, self.start, self.end, self.base, self.source]
+        return [self.file, str(self.kind), self.path, self.start, self.end, self.base, self.source, self.check]
 
     @classmethod
     def from_list(cls, values: list[Any]) -> Piece:
-        file, kind, path, start, end, base, source = values
-        return cls(int(file), Kind(kind), str(path), int(start), int(end), int(base), str(source))
+        file, kind, path, start, end, base, source, check = values
+        return cls(int(file), Kind(kind), str(path), int(start), int(end), int(base), str(source), str(check))
 
 
 @dataclass
@@ -70,6 +71,7 @@ class Unit:
     stage: str = ""  # for Mode.QUARANTINE: where it failed
     block_bytes: int = 0  # largest decoded size: a unit that turns out larger reports that instead of running
     handover: str = ""  # scratch file with the batch, for segments after the first
+    handover_check: str = ""  # its checksum
     handover_rows: tuple[int, int] = (0, TO_END)
     extra: dict[str, Any] = field(default_factory=dict)
     # what the worker told about the records it read, and where to cut them in two
@@ -97,6 +99,7 @@ class Unit:
             "stage": self.stage,
             "block_bytes": self.block_bytes,
             "handover": self.handover,
+            "handover_check": self.handover_check,
             "handover_rows": list(self.handover_rows),
             "alone": self.alone,
             "extra": self.extra,
@@ -114,6 +117,7 @@ class Unit:
             stage=m["stage"],
             block_bytes=m["block_bytes"],
             handover=m["handover"],
+            handover_check=m["handover_check"],
             handover_rows=(m["handover_rows"][0], m["handover_rows"][1]),
             alone=m["alone"],
             extra=m["extra"],

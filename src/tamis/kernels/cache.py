@@ -15,11 +15,12 @@ import platform
 import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from tamis import files
 
 READY = "READY"
 N_FOLDERS_KEPT = 60  # some 300 kB each; several checkouts and branches of one user have three each
@@ -68,10 +69,7 @@ def mark_ready(folder: Path) -> None:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Whole or not at all; several processes may do so at once."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    os.replace(temporary, path)
+    files.write_bytes(path, data, 0o600, sync=False)
 
 
 @lru_cache(maxsize=16)

@@ -16,13 +16,13 @@ import json
 import os
 import platform
 import re
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tamis import files
 from tamis.errors import TamisError, UsageError
 from tamis.memory.forecast import MAX_RUNS, Measured
 from tamis.memory.predictor import Predictor
@@ -126,15 +126,8 @@ def _write(path: Path, profile: Profile) -> bool:
         if len(text) > MAX_PROFILE_BYTES:
             return False
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+        files.write_text(path, text, 0o600, sync=False)
     except (OSError, ValueError, TypeError, RecursionError):
-        return False
-    try:
-        with os.fdopen(fd, "w", encoding="ascii") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
         return False
     return True
 

@@ -6,12 +6,12 @@ one, the removal, in `<output>/_tamis` itself.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from tamis.errors import UsageError
+from tamis.observe.snapshot import read_object
 
 MAX_PASSES = 200
 _NAMES = {"keys": "reading documents, making keys", "texts": "collecting the texts to be compared"}
@@ -48,9 +48,10 @@ def find_run(output: str) -> Path:
 def find_place(run_dir: Path, scratch: str | None = None) -> Place:
     work = run_dir / "dedup"
     if scratch is not None:
-        # As dedup/workflow.py names it.
-        key = hashlib.blake2b(os.fsencode(os.path.abspath(run_dir.parent)), digest_size=8).hexdigest()
-        work = Path(scratch) / f"tamis-dedup-{key}"
+        # dedup/workflow.py keeps its name there. Only a folder in the scratch folder that the user named is looked into.
+        told = read_object(run_dir / "work.json", []).get("path")
+        if isinstance(told, str) and os.path.dirname(told) == os.path.abspath(scratch):
+            work = Path(told)
     found: list[Pass] = []
     try:
         with os.scandir(work) as entries:

@@ -7,13 +7,13 @@ at all. Recipes that ship with Tamis are not changed.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tamis import files
 from tamis.errors import RecipeError, UsageError
 from tamis.recipe.yaml_text import Node, parse, plain_scalar, read_text
 
@@ -40,17 +40,9 @@ def write_settings(path: str, changes: Mapping[str, str | None]) -> None:
     if changed == text:
         return
     mode = os.stat(real).st_mode & 0o7777
-    fd, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=os.path.dirname(real))
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8", newline="") as file:
-            file.write(changed)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, mode)
-        os.replace(temporary, real)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with files.replacing(real) as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(changed.encode("utf-8"))
 
 
 def edit(text: str, changes: Mapping[str, str | None], file: str = "recipe") -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tamis import files
 from tamis.dedup.group_sizes import LARGE, histogram
 from tamis.dedup.planning import BYTES_PER_KEY
 from tamis.dedup.records import Array, Records, parts_of
@@ -62,11 +63,8 @@ class Linked:
 
     def save(self) -> None:
         parents = self.parents if self.parents is not None else np.empty(0, np.uint32)
-        with open(self._path + ".tmp", "wb") as file:
+        with files.replacing(self._path) as file:
             np.savez(file, parents=parents, counts=np.array([self.n_edges, self.n_heavy, self.heaviest]))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(self._path + ".tmp", self._path)
 
     # -- linking --------------------------------------------------------------------------------------------------------
     def add_bands(

@@ -16,10 +16,11 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tamis.dedup import progress_files as notes
+from tamis import files
 from tamis.dedup.progress_files import write_json
 from tamis.errors import RunConflict, UsageError
 
@@ -177,6 +178,12 @@ def refuse_existing(path: str, output: str) -> None:
         raise UsageError(f"{path} holds other data; give an empty folder for the index")
 
 
-def locked(path: str) -> contextlib.AbstractContextManager[None]:
-    """One writer at a time."""
-    return notes.locked(os.path.join(path, "lock"), f"another process is changing the index {path}; wait for it")
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[None]:
+    """One writer at a time. Makes the folder of a new index."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as exc:
+        raise RunConflict(f"cannot write to {path}: {exc.strerror or exc}") from exc
+    with files.locked(os.path.join(path, "lock"), f"another process is changing the index {path}; wait for it"):
+        yield

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tamis import files
 from tamis.dedup.decisions import place_ids
 from tamis.dedup.lines.records import UnitRecords
 from tamis.dedup.lines.table import CutTable
@@ -269,16 +270,16 @@ def _write_most(records: UnitRecords, found: Found, folder: str, paths: Sequence
     """The units that occur most often: how often, and where the first one lies."""
     by_place = {first: records.place(-first) for first in sorted((f for _, f in found.most), reverse=True)}
     places = [by_place[first] for _, first in found.most]
-    files = np.array([p[0] for p in places], np.int32)
+    numbers = np.array([p[0] for p in places], np.int32)
     table = pa.table(
         {
-            "id": place_ids(files, np.array([p[1] for p in places], np.int64)),
+            "id": place_ids(numbers, np.array([p[1] for p in places], np.int64)),
             "unit": pa.array([p[2] for p in places], pa.uint32()),
             "n_occurrences": pa.array([n for n, _ in found.most], pa.int64()),
-            "path": pa.array([paths[f] for f in files], pa.large_string()),
+            "path": pa.array([paths[f] for f in numbers], pa.large_string()),
         }
     )
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "part-00000.parquet")
-    pq.write_table(table, path + ".tmp", compression="zstd")
-    os.replace(path + ".tmp", path)
+    with files.replacing(path) as file:
+        pq.write_table(table, file, compression="zstd")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from tamis import files
 from tamis.observe.alerts.parse import SinkSpec
 
 LOG_NAME = "alerts.log"
@@ -68,8 +69,7 @@ class LogSink:
         line = f"{when} {str(alert['level']).upper():8} {alert['rule']}: {alert['text']}"
         try:
             # A link that somebody put there could point at any file of the user's.
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(self.path, flags, 0o666), "ab") as file:
+            with open(files.open_to_append(self.path), "ab") as file:
                 if file.tell() < MAX_LOG_BYTES:
                     file.write(printable(line).encode("utf-8", "backslashreplace") + b"\n")
         except OSError as exc:

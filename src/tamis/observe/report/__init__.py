@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tamis import files
 from tamis.errors import TamisError
 from tamis.observe.report.facts import Facts, gather
 from tamis.observe.report.page import render
@@ -31,9 +32,7 @@ def write_report(run_dir: str | os.PathLike[str]) -> Path:
 
 
 def _write(path: Path, text: str) -> Path:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-    os.replace(temporary, path)
+    files.write_text(path, text, files.OWN, sync=False)
     return path
 
 

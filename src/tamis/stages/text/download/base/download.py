@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tamis import files
 from tamis.errors import DownloadError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.download.fetch import USUAL, FetchPolicy, fetch_file
@@ -57,7 +58,7 @@ class DocumentDownloader(ABC):
             with _one_of(self._download_dir, self.num_workers_per_node()):
                 came, reason = self._download_to_path(url, path + ".part")
             if came:
-                publish(path + ".part", path)
+                files.finish(path + ".part", path)
                 self._say(f"{path}: {os.path.getsize(path):,} bytes")
                 if os.path.exists(path + ".failed"):
                     os.unlink(path + ".failed")
@@ -107,24 +108,10 @@ def settled(fetch: Any) -> tuple[bool, str | None]:
     return True, None
 
 
-def publish(part: str, final: str) -> None:
-    """Give a finished file its name; a crash leaves the one or the other."""
-    with open(part, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(part, final)
-    folder = os.open(os.path.dirname(final) or ".", os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 @contextmanager
 def _locked(path: str) -> Iterator[None]:
     """Two processes never write the same part file: the second waits here, and then finds the file."""
-    handle = None
-    while handle is None:
-        handle = _try_lock(path, wait=True)
+    handle = files.take_lock(path, wait=True)
     try:
         yield
     finally:
@@ -141,30 +128,17 @@ def _one_of(folder: str, n_places: int | None) -> Iterator[None]:
     paths = [os.path.join(folder, f".downloading-{i}") for i in range(max(1, n_places))]
     while True:
         for path in paths:
-            handle = _try_lock(path, wait=False)
-            if handle is not None:
-                try:
-                    yield
-                finally:
-                    os.unlink(path)
-                    os.close(handle)
-                return
+            try:
+                handle = files.take_lock(path)
+            except BlockingIOError:
+                continue
+            try:
+                yield
+            finally:
+                os.unlink(path)
+                os.close(handle)
+            return
         time.sleep(0.1)
-
-
-def _try_lock(path: str, wait: bool) -> int | None:
-    """The handle of a locked file; None where somebody else has it, or had it and removed it while we waited."""
-    import fcntl
-
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        if os.stat(path).st_ino == os.fstat(handle).st_ino:
-            return handle
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    os.close(handle)
-    return None
 
 
 @dataclass(repr=False)

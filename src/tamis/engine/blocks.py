@@ -1,0 +1,90 @@
+"""Blocks of documents that one process writes and another one reads, in the scratch folder or among the staged files.
+
+The checksum (XXH3-64 of all bytes) goes with the name, from process to process over their sockets: whoever reads a block knows
+that it is the one that was written, and not what a bad disk or another user made of it. Never pickled.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, BinaryIO
+
+import numpy as np
+import xxhash
+
+from tamis import files
+from tamis.errors import TamisError
+
+_STEP = 1 << 20
+
+
+class BlockFault(TamisError):
+    """A block is not what was written. Nobody's document is to blame: the run ends."""
+
+
+class BlockWriter:
+    """A file object for libraries that write: a new file, and the checksum of what went into it."""
+
+    def __init__(self, path: str) -> None:
+        self._file: BinaryIO = files.create(path, 0o600)
+        self._hash = xxhash.xxh3_64()
+        self.n_bytes = 0
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        self._file.write(view)
+        self.n_bytes += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        return self.n_bytes
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    @property
+    def check(self) -> str:
+        return str(self._hash.hexdigest())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> BlockWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def check_bytes(path: str, data: Any, check: str) -> None:
+    """`data` is all of the block at `path`. BlockFault if it is not what was written."""
+    if check and xxhash.xxh3_64_hexdigest(data) != check:
+        raise BlockFault(_wrong(path))
+
+
+def check_file(path: str, check: str) -> None:
+    """As `check_bytes`, for a block that is read by a library; it passes through one buffer."""
+    if not check:
+        return
+    digest, buffer = xxhash.xxh3_64(), np.empty(_STEP, np.uint8)
+    view: memoryview = memoryview(buffer)  # type: ignore[arg-type]
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        while n := os.readv(fd, [view]):
+            digest.update(view[:n])
+    finally:
+        os.close(fd)
+    if digest.hexdigest() != check:
+        raise BlockFault(_wrong(path))
+
+
+def _wrong(path: str) -> str:
+    return (
+        f"{path} is not what was written to it: its checksum differs. The disk is damaged, or somebody else wrote to the folder "
+        "(see --scratch); run the same command again with another one"
+    )

@@ -1,0 +1,300 @@
+"""Files that appear whole or not at all, locks, and folders that are ours alone: the only place that renames or replaces.
+
+Two rules hold for everything Tamis writes. Nobody sees half a file: it is written beside its place under a name that cannot be
+guessed, then moved. And nobody else's file is touched: a file is always a new one (O_EXCL) and links are never followed
+(O_NOFOLLOW), so that what others put in the way is replaced itself, and not what it points to.
+
+What Tamis takes for its own (a run directory, scratch) lies in folders that belong to this user and that nobody else can write
+to; any other is refused. Imports nothing heavy: the supervisor uses it too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from tamis.errors import RunConflict
+
+OWN = 0o644  # files of the run directory: everyone may look, whatever the umask says only we write
+_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_SUFFIX = ".tmp"
+_OLD_S = 600.0
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+Path = str | os.PathLike[str]
+
+
+# -- new files ------------------------------------------------------------------------------------------------------------
+def create(path: Path, mode: int = 0o666) -> BinaryIO:
+    """A new file with this name, open for writing. What had the name before is removed (of a link: the link)."""
+    return open(_create(path, mode), "wb")
+
+
+def fresh(path: Path, mode: int = 0o666) -> str:
+    """As `create`, for libraries that open files by name themselves; returns the name. For folders that are ours alone."""
+    os.close(_create(path, mode))
+    return os.fspath(path)
+
+
+def _create(path: Path, mode: int) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | _NEW, mode)
+    except FileExistsError:
+        if not stat.S_ISREG(os.lstat(path).st_mode) and not os.path.islink(path):
+            raise  # a folder, a device
+        os.unlink(path)
+        return os.open(path, os.O_WRONLY | _NEW, mode)
+
+
+def open_to_append(path: Path, mode: int = OWN) -> int:
+    """A file descriptor that writes at the end of a file, which is made if need be; a link is refused (OSError)."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, mode: int = 0o666, sync: bool = True) -> Iterator[BinaryIO]:
+    """A file to write, which takes the place of `path` when the block ends; if it ends in an error nothing has happened.
+
+    `sync`: it is on the disk before it is in its place, so that a power cut leaves the old file or the new one.
+    """
+    temporary = _beside(path)
+    fd = os.open(temporary, os.O_RDWR | _NEW, mode)
+    try:
+        with open(fd, "w+b") as file:
+            yield file
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        remove(temporary)
+        raise
+
+
+def write_bytes(path: Path, data: bytes, mode: int = 0o666, sync: bool = True) -> None:
+    with replacing(path, mode, sync) as file:
+        file.write(data)
+
+
+def write_text(path: Path, text: str, mode: int = 0o666, sync: bool = True) -> None:
+    """As UTF-8; what cannot be encoded (a lone surrogate of a file name) is written as an escape."""
+    write_bytes(path, text.encode("utf-8", "backslashreplace"), mode, sync)
+
+
+def write_json(path: Path, value: Any, indent: int | None = None, mode: int = OWN) -> None:
+    write_bytes(path, json.dumps(value, indent=indent).encode(), mode)
+
+
+def _beside(path: Path) -> str:
+    folder, name = os.path.split(os.fspath(path))
+    return os.path.join(folder, f".{name[:80]}.{os.urandom(8).hex()}{_SUFFIX}")
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes left half-written in a folder of ours. Young files may be somebody's at this moment."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") and entry.name.endswith(_SUFFIX):
+                with contextlib.suppress(OSError):
+                    if time.time() - entry.stat(follow_symlinks=False).st_mtime > _OLD_S:
+                        os.unlink(entry.path)
+
+
+# -- names ----------------------------------------------------------------------------------------------------------------
+def publish(path: Path, final: Path) -> None:
+    """Make a finished file durable and give it a second, final name; FileExistsError where that is taken."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.link(path, final, follow_symlinks=False)
+
+
+def finish(path: Path, final: Path) -> None:
+    """Give a finished file its final name, over what has it: after a crash there is the old one or the new one."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(path, final)
+    sync_folder(os.path.dirname(os.path.abspath(final)))
+
+
+def move(path: Path, final: Path) -> None:
+    """Give a file another name; FileExistsError where that is taken. Where there are no hard links, a small race remains."""
+    try:
+        os.link(path, final, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except OSError:
+        if os.path.lexists(final):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(final)) from None
+        os.rename(path, final)
+        return
+    os.unlink(path)
+
+
+def move_folder(path: Path, final: Path) -> None:
+    """Give a folder its final name; an error where something lies there (but for an empty folder)."""
+    os.rename(path, final)
+
+
+def set_aside(path: Path, suffix: str) -> None:
+    """Rename a file that is no longer wanted, over what was set aside before."""
+    os.replace(path, os.fspath(path) + suffix)
+
+
+def remove(path: Path) -> None:
+    """Remove a file (of a link: the link) if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+# -- locks ----------------------------------------------------------------------------------------------------------------
+def take_lock(path: Path, wait: bool = False) -> int:
+    """Hold a file, made if need be; the lock goes with the file descriptor. BlockingIOError when another process holds it."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, OWN)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), os.stat(path)):
+                    return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # who held it before removed it meanwhile: what we hold now has no name
+
+
+def lock(path: Path, busy: str) -> int:
+    """As `take_lock`, but RunConflict(busy) when another process holds it."""
+    try:
+        return take_lock(path)
+    except BlockingIOError:
+        raise RunConflict(busy) from None
+    except OSError as exc:
+        raise RunConflict(f"cannot write to {os.path.dirname(path)}: {_reason(exc)}") from exc
+
+
+@contextlib.contextmanager
+def locked(path: Path, busy: str) -> Iterator[None]:
+    fd = lock(path, busy)
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+# -- folders --------------------------------------------------------------------------------------------------------------
+def own_folder(path: Path, what_to_do: str, mode: int = 0o700) -> None:
+    """Make a folder, or see that the one there is ours alone: this user's, no link, and nobody else can write to it.
+
+    `what_to_do` ends the message of the RunConflict otherwise. `mode` says who else may look into it; one that lets others
+    look where 0700 is asked for (older versions made such) is closed.
+    """
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        try:
+            os.mkdir(path, mode)
+            return  # whoever the file system says it belongs to: we made it
+        except FileExistsError:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as exc:
+        if exc.errno in (errno.ELOOP, errno.ENOTDIR) and os.path.lexists(path):
+            what = "a link" if os.path.islink(path) else "no folder"
+            raise RunConflict(
+                f"{os.fspath(path)} is {what}: Tamis works in folders it made itself; {what_to_do}"
+            ) from None
+        raise RunConflict(f"cannot write to {os.fspath(path)}: {_reason(exc)}") from exc
+    try:
+        info = os.fstat(fd)
+        why = not_ours(info, os.geteuid())
+        if why and not_ours(info, *_made_in(fd)):
+            raise RunConflict(
+                f"{os.fspath(path)} {why}: what others put there would be taken for this run's own; {what_to_do}"
+            )
+        if not mode & 0o077 and info.st_mode & 0o077 and not why:
+            os.fchmod(fd, 0o700)
+    finally:
+        os.close(fd)
+
+
+def check_own_folder(path: Path, what_to_do: str) -> bool:
+    """As `own_folder`, but nothing is made: False where nothing is there."""
+    if not os.path.lexists(path):
+        return False
+    own_folder(path, what_to_do, 0o755)
+    return True
+
+
+def not_ours(info: os.stat_result, uid: int, has_modes: bool = True) -> str:
+    """Why a folder is not this user's alone, as a part of a sentence; nothing if it is."""
+    if info.st_uid != uid:
+        return f"belongs to {user_name(info.st_uid)} (you are {user_name(uid)})"
+    if has_modes and info.st_mode & _OTHERS_WRITE:
+        return f"can be written by others (mode {stat.S_IMODE(info.st_mode):04o})"
+    return ""
+
+
+def _made_in(fd: int) -> tuple[int, bool]:
+    """The user to whom a file system gives what we make, and whether its folders have modes at all.
+
+    Root is nobody on many network file systems, and some (vfat, 9p) give everything to one user with mode 0777: there the
+    owner of a folder says who made it only by comparison with what we make ourselves.
+    """
+    name = f".{os.urandom(8).hex()}{_SUFFIX}"
+    try:
+        os.mkdir(name, 0o700, dir_fd=fd)
+    except OSError:
+        return os.geteuid(), True
+    try:
+        made = os.stat(name, dir_fd=fd, follow_symlinks=False)
+    finally:
+        os.rmdir(name, dir_fd=fd)
+    return made.st_uid, not made.st_mode & _OTHERS_WRITE
+
+
+def user_name(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def unguessable(parent: Path, prefix: str) -> str:
+    """A path in `parent` that nobody can have made beforehand."""
+    return os.path.join(os.path.abspath(parent), f"{prefix}{os.urandom(8).hex()}")
+
+
+def check_scratch_parent(path: Path) -> None:
+    """Make the folder of the user's in which scratch folders are made. RunConflict where anybody could swap them for others."""
+    try:
+        os.makedirs(path, exist_ok=True)
+        mode = os.stat(path).st_mode
+    except OSError as exc:
+        raise RunConflict(f"cannot use {os.fspath(path)} for scratch: {_reason(exc)}") from exc
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise RunConflict(
+            f"{os.fspath(path)} can be written by everybody, who could swap the scratch files for others (mode "
+            f"{stat.S_IMODE(mode):04o}); give another --scratch, or: chmod +t {os.fspath(path)}"
+        )
+
+
+def _reason(exc: OSError) -> str:
+    return exc.strerror or str(exc)

@@ -1,0 +1,89 @@
+"""What claims an output: what was committed to it, and not a call that ended before it did anything."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tamis import InProcessExecutor, Pipeline
+from tamis.errors import BudgetError, RunConflict, TamisError, UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
+from tamis.stages.text.io.reader import JsonlReader
+from tamis.stages.text.io.writer import JsonlWriter
+from tamis.stages.text.modules.add_id import AddId
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    (tmp_path / "in").mkdir()
+    lines = [json.dumps({"text": f"document {i % 4}"}) for i in range(6)]
+    (tmp_path / "in" / "a.jsonl").write_text("\n".join(lines) + "\n")
+    return str(tmp_path / "in")
+
+
+def run(source: str, output: Path, settings: dict[str, Any] | None = None, **parameters: Any) -> Any:
+    return ExactDeduplicationWorkflow(str(output), source, **parameters).run(
+        **{"memory": "400MB", "workers": 1, **(settings or {})}
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "there"),
+    [
+        ({"source": "missing/"}, UsageError, True),
+        ({"settings": {"memory": "10MB"}}, BudgetError, False),
+        ({"against": "no-index/"}, UsageError, False),
+        ({"settings": {"quarantine_limit": "many"}}, UsageError, False),
+    ],
+    ids=["no input", "no memory", "no index", "a setting"],
+)
+def test_a_call_that_was_wrong_leaves_nothing_behind(
+    tmp_path: Path, source: str, wrong: dict[str, Any], error: type[Exception], there: bool
+) -> None:
+    output, scratch = tmp_path / "out", tmp_path / "scratch"
+    if there:
+        output.mkdir()
+    settings = {"scratch": str(scratch), **wrong.get("settings", {})}
+    with pytest.raises(error):
+        run(**{"source": source, "output": output, **wrong, "settings": settings})
+    assert os.listdir(output) == [] if there else not output.exists()
+    assert not scratch.exists() or os.listdir(scratch) == []
+
+
+def test_a_call_that_was_killed_before_it_did_anything_claims_nothing(tmp_path: Path, source: str) -> None:
+    output = tmp_path / "out"
+    work = output / "_tamis" / "dedup"
+    work.mkdir(parents=True)
+    (work / "identity.json").write_text(json.dumps({"name": "exact deduplication", "text_field": "body"}))
+    result = run(source, output)
+    assert (result.n_documents, result.n_duplicates) == (6, 2)
+    with pytest.raises(RunConflict, match="holds another deduplication"):
+        run(source, output, text_field="body")
+    assert (output / "_tamis" / "dedup.json").exists()
+
+
+class Broken(ProcessingStage[Any, Any]):
+    name = "broken"
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        raise ValueError("no such model")
+
+    def process(self, task: Any) -> Any:
+        return task
+
+
+def test_a_run_that_wrote_nothing_can_be_followed_by_another(tmp_path: Path, source: str) -> None:
+    def execute(*stages: Any) -> Any:
+        pipeline = Pipeline("p", stages=[JsonlReader(source), *stages, JsonlWriter(str(tmp_path / "out"))])
+        return pipeline.execute(InProcessExecutor())
+
+    with pytest.raises(TamisError, match="no such model"):
+        execute(Broken())
+    assert execute(AddId(id_field="a")).ledger.written.n == 6
+    with pytest.raises(RunConflict, match="holds a run of something else"):
+        execute(AddId(id_field="b"))
