@@ -1,0 +1,195 @@
+"""MegatronTokenizerWriter: documents as tokens, in the files that Megatron trains from. Needs the extra `models`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
+from typing import Any, BinaryIO
+
+from tamis import files
+from tamis.errors import MissingExtra, UsageError
+from tamis.formats.megatron import token_type, write_index
+from tamis.stages.base import ProcessingStage
+from tamis.stages.io import refuse_unknown
+from tamis.tasks import DocumentBatch, FileGroupTask
+
+_MODES = ("ignore", "append", "error")
+ENDINGS = (".bin", ".idx")
+
+
+class _Secret:
+    """A value that no settings, reports or reprs show."""
+
+    def __init__(self, value: str | None) -> None:
+        self.value = value
+
+
+@dataclass(repr=False)
+class MegatronTokenizerWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
+    """Writes a pair of .bin and .idx files for each batch, named by what is in it. Documents without text have no tokens.
+
+    `model_identifier`: a Hugging Face model, or a folder with a tokenizer. It is looked up in the local cache, and downloaded
+    where it is not there. `append_eod`: put the end-of-sequence token behind each document. `mode`: "ignore" and "append" write
+    beside what is there, "error" refuses a folder that is not empty. Merge the pairs with `tamis.utils.merge_file_prefixes`.
+    """
+
+    path: str
+    file_extension: Sequence[str] = ENDINGS
+    write_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    name: str = "megatron_tokenizer_writer"
+    mode: str = "ignore"
+    append_mode_implemented: bool = False
+    model_identifier: str | None = None
+    cache_dir: str | None = None
+    hf_token: InitVar[str | None] = None
+    text_field: str = "text"
+    tokenization_batch_size: int = 1000
+    append_eod: bool = False
+    transformers_init_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    is_sink_stage = True
+
+    def __post_init__(self, hf_token: str | None) -> None:
+        if self.model_identifier is None:
+            raise UsageError(
+                f"{self.name}: model_identifier is missing; give the name of a model or a folder with a tokenizer"
+            )
+        if "://" in os.fspath(self.path):
+            raise UsageError(
+                f"{self.name}: {self.path}: remote paths are not written by this version; give a local folder"
+            )
+        if tuple(self.file_extension) != ENDINGS:
+            raise UsageError(f"{self.name}: file_extension must be {list(ENDINGS)}, got {self.file_extension!r}")
+        if self.append_mode_implemented:
+            raise UsageError(f"{self.name}: append_mode_implemented is for writers of one's own; give mode='append'")
+        if self.mode == "overwrite":
+            raise UsageError(
+                f"{self.name}: mode 'overwrite' would also remove what an interrupted run of the same job wrote; empty the folder "
+                "before the job, e.g. with tamis.utils.file_utils.create_or_overwrite_dir"
+            )
+        if self.mode not in _MODES:
+            raise UsageError(f"{self.name}: mode must be one of {', '.join(_MODES)}, got {self.mode!r}")
+        if self.tokenization_batch_size < 1:
+            raise UsageError(
+                f"{self.name}: tokenization_batch_size must be at least 1, got {self.tokenization_batch_size}"
+            )
+        refuse_unknown(self.name, "write_kwargs", self.write_kwargs, ())
+        self.path = os.path.abspath(os.path.expanduser(self.path))
+        if self.mode == "error" and os.path.isdir(self.path) and os.listdir(self.path):
+            raise UsageError(f"{self.name}: {self.path} is not empty; choose another folder, or mode='append'")
+        self._secret = _Secret(hf_token)
+        self._tokenizer: Any = None
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], [self.text_field]
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """Once per machine: the only place that may use the network."""
+        self._from_pretrained(local_files_only=False)
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        """Once per worker, from what is on this machine."""
+        self._tokenizer = self._from_pretrained(local_files_only=True)
+
+    def teardown(self) -> None:
+        self._tokenizer = None
+
+    def process(self, task: DocumentBatch) -> FileGroupTask:
+        if self._tokenizer is None:
+            self._tokenizer = self._from_pretrained(local_files_only=False)
+        eod = self._tokenizer.eos_token_id
+        if self.append_eod and eod is None:
+            raise UsageError(
+                f"{self.name}: append_eod, but the tokenizer {self.model_identifier} has no end-of-sequence token"
+            )
+        dtype = token_type(_vocabulary_size(self._tokenizer))
+        os.makedirs(self.path, exist_ok=True)
+        prefix = os.path.join(self.path, self._file_name(task))
+        lengths: list[int] = []
+        with open(prefix + ".bin.part", "wb") as file:
+            for texts in _in_chunks(task.column(self.text_field), self.tokenization_batch_size):
+                self.write_data(self._tokens(texts), lengths, file, dtype)
+        self.write_idx_data(prefix, lengths, dtype)
+        files.finish(prefix + ".bin.part", prefix + ".bin")
+        files.finish(prefix + ".idx.part", prefix + ".idx")
+        n_tokens = sum(lengths)
+        self._log_metrics({"tokens": n_tokens})
+        facts = {"format": "megatron", "file_prefix": prefix, "num_tokens": n_tokens}
+        facts |= {"token_size": 2 if dtype == "uint16" else 4, "eod_token_id": -1 if eod is None else eod}
+        paths = [prefix + ending for ending in ENDINGS]
+        return FileGroupTask(task.dataset_name, paths, task._stage_perf, {**task._metadata, **facts})
+
+    def write_data(
+        self, tokens_batch: Sequence[Sequence[int]], sequence_lengths: list[int], file: BinaryIO, dtype: str
+    ) -> None:
+        """Append tokens to a .bin file, and their numbers to `sequence_lengths`."""
+        import numpy as np
+
+        end = [self._tokenizer.eos_token_id] if self.append_eod else []
+        for tokens in tokens_batch:
+            ids = np.array([*tokens, *end], np.int64)
+            info = np.iinfo(dtype)
+            if len(ids) and (ids.min() < info.min or ids.max() > info.max):
+                raise UsageError(
+                    f"{self.name}: token {ids.max()} does not fit into {dtype}; the tokenizer tells a smaller vocabulary"
+                )
+            file.write(ids.astype(np.dtype(dtype).newbyteorder("<")).tobytes())
+            sequence_lengths.append(len(ids))
+
+    def write_idx_data(self, file_prefix: str, sequence_lengths: Sequence[int], dtype: str) -> None:
+        """Write `<file_prefix>.idx.part`."""
+        with open(file_prefix + ".idx.part", "wb") as file:
+            write_index(file, sequence_lengths, dtype)
+
+    def _tokens(self, texts: list[str]) -> list[list[int]]:
+        encoded = self._tokenizer(
+            texts,
+            add_special_tokens=False,
+            padding=False,
+            truncation=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )
+        return list(encoded["input_ids"])
+
+    def _file_name(self, task: DocumentBatch) -> str:
+        """The same for the same documents of the same place in the input, so that a repeated attempt replaces its own files.
+
+        Where nobody knows where documents come from, a new name: equal batches must not replace each other.
+        """
+        files, offsets = task.places()
+        sources = task._metadata.get("source_files", ())
+        if not sources and not (files >= 0).any():
+            return uuid.uuid4().hex[:24]
+        digest = hashlib.blake2b(files.tobytes() + offsets.tobytes(), digest_size=12)
+        for text in (*sources, *task.column(self.text_field).to_pylist()):
+            data = b"" if text is None else str(text).encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8, "little") + data)
+        return digest.hexdigest()
+
+    def _from_pretrained(self, local_files_only: bool) -> Any:
+        try:
+            from transformers import AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
+        except ImportError:
+            raise MissingExtra("MegatronTokenizerWriter", "models") from None
+        settings = {"cache_dir": self.cache_dir, "token": self._secret.value, **self.transformers_init_kwargs}
+        return AutoTokenizer.from_pretrained(self.model_identifier, local_files_only=local_files_only, **settings)
+
+
+def _vocabulary_size(tokenizer: Any) -> int | None:
+    """With added tokens, which `vocab_size` leaves out."""
+    try:
+        return len(tokenizer)
+    except TypeError:
+        return getattr(tokenizer, "vocab_size", None)
+
+
+def _in_chunks(column: Any, n: int) -> Iterable[list[str]]:
+    for start in range(0, len(column), n):
+        yield ["" if text is None else str(text) for text in column.slice(start, n).to_pylist()]

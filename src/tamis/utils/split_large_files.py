@@ -1,0 +1,90 @@
+"""Large files into smaller ones. Tamis itself needs none of this (it splits any file where it reads it); other tools do.
+
+    python -m tamis.utils.split_large_files --input-path big/ --file-type jsonl --output-path small/ --target-size-mb 128
+
+The same as `tamis split`, for a file or a whole folder: cut between records, in bounded memory, chunks appear together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tamis.errors import Incomplete, TamisError, UsageError
+from tamis.utils.file_utils import get_all_file_paths_under, get_default_file_extensions
+
+_COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
+
+
+def split_parquet_file_by_size(
+    input_file: str, output_path: str, target_size_mb: int, storage_options: Mapping[str, Any] | None = None
+) -> list[str]:
+    """Split one Parquet file into chunks of at most `target_size_mb` MB (10^6 bytes, decoded); returns their paths."""
+    return _split(input_file, output_path, target_size_mb, storage_options)
+
+
+def split_jsonl_file_by_size(
+    input_file: str, output_path: str, target_size_mb: int, storage_options: Mapping[str, Any] | None = None
+) -> list[str]:
+    """The same for a JSONL file, plain or compressed; lines are copied byte for byte."""
+    return _split(input_file, output_path, target_size_mb, storage_options)
+
+
+def _split(source: str, target: str, size_mb: float, storage_options: Mapping[str, Any] | None) -> list[str]:
+    from tamis.cli.split import Limit, split_file
+
+    if storage_options or "://" in source or "://" in target:
+        raise UsageError(f"{source}: remote files are not split by this version; copy them to a local folder first")
+    if size_mb <= 0:
+        raise UsageError(f"target_size_mb: expected more than 0, got {size_mb}")
+    done = split_file(Path(source), Path(target), Limit(int(size_mb * 10**6)))
+    if done.faults:
+        raise Incomplete(f"{source} is damaged: {done.faults[0]}; the chunks hold everything else")
+    return [str(path) for path in done.paths]
+
+
+def parse_args(args: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options of the command."""
+    parser = argparse.ArgumentParser(
+        "python -m tamis.utils.split_large_files", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--input-path", required=True, help="a file, or a folder (with its subfolders)")
+    parser.add_argument("--file-type", choices=["parquet", "jsonl"], required=True, help="what the files are")
+    parser.add_argument("--output-path", required=True, help="the folder for the chunks")
+    parser.add_argument("--target-size-mb", type=int, default=128, help="largest size of a chunk, decoded")
+    parser.add_argument(
+        "--storage-options", type=json.loads, default=None, help="refused: remote files are not split yet"
+    )
+    return parser.parse_args(args)
+
+
+def main(args: argparse.Namespace | Sequence[str] | None = None) -> None:
+    """Split every file of the type; a file that cannot be split does not keep the others from it, and is named at the end."""
+    options = args if isinstance(args, argparse.Namespace) else parse_args(args)
+    endings = get_default_file_extensions(options.file_type)
+    if options.file_type == "jsonl":
+        endings = [e + c for e in (*endings, ".ndjson") for c in ("", *_COMPRESSED)]
+    found = get_all_file_paths_under(options.input_path, recurse_subdirectories=True)
+    files = [path for path in found if path.endswith(tuple(endings))]
+    if not files:
+        raise UsageError(f"{options.input_path} holds no file that ends in {', '.join(endings)}")
+    failed = []
+    for path in files:
+        try:
+            made = _split(path, options.output_path, options.target_size_mb, options.storage_options)
+            print(f"{path}: {len(made)} files")
+        except TamisError as exc:
+            failed.append(path)
+            print(f"{path}: {exc}")
+    if failed:
+        raise Incomplete(f"{len(failed)} of {len(files)} files were not split as they should: {', '.join(failed[:5])}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except TamisError as exc:
+        raise SystemExit(f"error: {exc}") from exc

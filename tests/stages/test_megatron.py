@@ -1,0 +1,174 @@
+"""Tokens for Megatron: the exact bytes, the writer, merging. A small tokenizer stands in for the library."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tamis import InProcessExecutor
+from tamis.errors import FormatError, UsageError
+from tamis.formats.megatron import read_index
+from tamis.pipeline import Pipeline
+from tamis.stages.text.io.reader import JsonlReader
+from tamis.stages.text.io.writer.megatron_tokenizer import MegatronTokenizerWriter
+from tamis.tasks import DocumentBatch, FileGroupTask
+from tamis.utils.merge_file_prefixes import IndexedDatasetBuilder, extract_index_contents, get_args, merge_file_prefixes
+
+
+class Letters:
+    """A token is a letter; ids from 10 on. Called as tokenizers of the library `transformers` are."""
+
+    def __init__(self, n_tokens: int = 1000, eos: int | None = 1) -> None:
+        self.n_tokens, self.eos_token_id = n_tokens, eos
+        self.calls: list[int] = []
+
+    def __len__(self) -> int:
+        return self.n_tokens
+
+    def __call__(self, texts: list[str], **options: Any) -> dict[str, Any]:
+        assert options["add_special_tokens"] is options["truncation"] is False
+        self.calls.append(len(texts))
+        return {"input_ids": [[ord(c) - ord("a") + 10 for c in text] for text in texts]}
+
+
+@pytest.fixture
+def tokenizer(monkeypatch: pytest.MonkeyPatch) -> Letters:
+    made = Letters()
+    asked: list[dict[str, Any]] = []
+
+    def from_pretrained(name: str, **options: Any) -> Letters:
+        asked.append({"name": name, **options})
+        return made
+
+    made.asked = asked  # type: ignore[attr-defined]
+    library = SimpleNamespace(AutoTokenizer=SimpleNamespace(from_pretrained=from_pretrained))
+    monkeypatch.setitem(sys.modules, "transformers", library)
+    return made
+
+
+def batch(*texts: str | None, **metadata: Any) -> DocumentBatch:
+    return DocumentBatch("set", pa.table({"text": list(texts)}), _metadata=metadata)
+
+
+def test_the_bytes_are_megatrons(tokenizer: Letters, tmp_path: Path) -> None:
+    stage = MegatronTokenizerWriter(
+        str(tmp_path), model_identifier="m", append_eod=True, hf_token="secret", tokenization_batch_size=2
+    )
+    stage.setup_on_node()
+    stage.setup()
+    task = stage.process(batch("abc", None, "z", source_files=["f"]))
+    assert Path(task.data[0]).read_bytes() == struct.pack("<7H", 10, 11, 12, 1, 1, 35, 1)
+    assert Path(task.data[1]).read_bytes() == (
+        b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 8, 3, 4) + struct.pack("<3i", 4, 1, 2) + struct.pack("<3q", 0, 8, 10)
+        + struct.pack("<4q", 0, 1, 2, 3)
+    )  # fmt: skip
+    assert tokenizer.calls == [2, 1]
+    assert {k: task._metadata[k] for k in ("num_tokens", "token_size", "eod_token_id")} == {
+        "num_tokens": 7,
+        "token_size": 2,
+        "eod_token_id": 1,
+    }
+    assert [(a["local_files_only"], a["token"]) for a in tokenizer.asked] == [(False, "secret"), (True, "secret")]  # type: ignore[attr-defined]
+    assert "secret" not in repr(stage.get_config())
+    assert stage.process(batch("abc", None, "z", source_files=["f"])).data == task.data
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".bin", ".idx"]
+
+
+def test_equal_batches_of_unknown_origin_do_not_replace_each_other(tokenizer: Letters, tmp_path: Path) -> None:
+    stage = MegatronTokenizerWriter(str(tmp_path), model_identifier="m")
+    assert stage.process(batch("abc")).data != stage.process(batch("abc")).data
+
+
+def test_many_tokens_take_four_bytes(tokenizer: Letters, tmp_path: Path) -> None:
+    tokenizer.n_tokens = 65_537
+    task = MegatronTokenizerWriter(str(tmp_path), model_identifier="m").process(batch("ab"))
+    assert Path(task.data[0]).read_bytes() == struct.pack("<2i", 10, 11)
+    assert read_index(task.data[1])[2] == "int32"
+
+
+def test_what_is_refused(tokenizer: Letters, tmp_path: Path) -> None:
+    make = MegatronTokenizerWriter
+    for options, message in (
+        ({}, "model_identifier is missing"),
+        ({"model_identifier": "m", "mode": "overwrite"}, "create_or_overwrite_dir"),
+        ({"model_identifier": "m", "mode": "maybe"}, "mode must be one of"),
+        ({"model_identifier": "m", "tokenization_batch_size": 0}, "at least 1"),
+        ({"model_identifier": "m", "file_extension": [".x"]}, "file_extension must be"),
+        ({"model_identifier": "m", "write_kwargs": {"x": 1}}, "write_kwargs has"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            make(str(tmp_path), **options)  # type: ignore[arg-type]
+    (tmp_path / "x").touch()
+    with pytest.raises(UsageError, match="is not empty"):
+        make(str(tmp_path), model_identifier="m", mode="error")
+    with pytest.raises(UsageError, match="remote paths"):
+        make("s3://b", model_identifier="m")
+    tokenizer.eos_token_id = None
+    with pytest.raises(UsageError, match="has no end-of-sequence token"):
+        make(str(tmp_path), model_identifier="m", append_eod=True).process(batch("a"))
+    tokenizer.n_tokens, tokenizer.eos_token_id = 1000, 70_000
+    with pytest.raises(UsageError, match="token 70000 does not fit into uint16"):
+        make(str(tmp_path), model_identifier="m", append_eod=True).process(batch("a"))
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UsageError, match=r"pip install 'tamis\[models\]'"):
+        MegatronTokenizerWriter(str(tmp_path), model_identifier="m").setup()
+
+
+def test_in_a_pipeline_and_merged(tokenizer: Letters, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name, texts in (("a", ["abc", "d"]), ("b", ["efg"])):
+        (tmp_path / f"in/{name}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    writer = MegatronTokenizerWriter(str(tmp_path / "out"), model_identifier="m")
+    stages = [JsonlReader(str(tmp_path / "in"), files_per_partition=1), writer]
+    written = Pipeline("tokens", stages=stages).run(executor=InProcessExecutor())
+    assert all(isinstance(t, FileGroupTask) for t in written)
+    assert sorted(p for t in written for p in t.data) == sorted(str(p) for p in (tmp_path / "out").iterdir())
+    merge_file_prefixes(str(tmp_path / "out"), str(tmp_path / "all/tokens"))
+    lengths, documents, dtype = extract_index_contents(str(tmp_path / "all/tokens.idx"))
+    assert (sorted(lengths.tolist()), documents.tolist(), dtype) == ([1, 3, 3], [0, 1, 2, 3], np.uint16)
+    tokens = np.fromfile(tmp_path / "all/tokens.bin", "<u2").tolist()
+    assert sorted(tokens) == [10, 11, 12, 13, 14, 15, 16]
+    assert sorted(p.name for p in (tmp_path / "all").iterdir()) == ["tokens.bin", "tokens.idx"]
+
+
+def test_merging_refuses_what_does_not_fit(tokenizer: Letters, tmp_path: Path) -> None:
+    stage = MegatronTokenizerWriter(str(tmp_path / "in"), model_identifier="m")
+    first, second = (stage.process(batch(t, source_files=[t])).data for t in ("abc", "de"))
+    builder = IndexedDatasetBuilder(str(tmp_path / "x.bin"), np.int32)
+    with pytest.raises(FormatError, match="its tokens are uint16, those before it int32"):
+        builder.add_index(first[0].removesuffix(".bin"))
+    builder.abort()
+    Path(second[0]).write_bytes(b"\0\0")
+    with pytest.raises(FormatError, match=r"has 2 bytes where its index tells 4"):
+        merge_file_prefixes(str(tmp_path / "in"), str(tmp_path / "all"))
+    Path(second[0]).unlink()
+    with pytest.raises(UsageError, match=r"there is no \.bin file"):
+        merge_file_prefixes(str(tmp_path / "in"), str(tmp_path / "all"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="holds no pairs"):
+        merge_file_prefixes(str(tmp_path / "empty"), str(tmp_path / "all"))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "in"]
+    assert get_args(["--input-dir", "a", "--output-prefix", "b"]).output_prefix == "b"
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"MMIDIDX\0\0", b"x" * 50, b"MMIDIDX\0\0" + struct.pack("<QBQQ", 2, 8, 0, 1) + bytes(8)]
+)
+def test_a_file_that_is_no_index_is_told(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "a.idx").write_bytes(damage)
+    with pytest.raises(FormatError, match=r"a\.idx: "):
+        read_index(tmp_path / "a.idx")
+    (tmp_path / "a.idx").write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 2**40, 1) + bytes(8))
+    with pytest.raises(FormatError, match="it is damaged"):
+        read_index(tmp_path / "a.idx")
