@@ -7,7 +7,7 @@ TamisError                     exit code 1   something failed; the message says 
 │   └── MissingExtra           exit code 2   an optional dependency is absent; names the install command
 ├── BudgetError                exit code 4   the budget (memory or disk) cannot hold the job; names the one that can
 ├── RunConflict                exit code 5   the output belongs to another run, to other data, or is in use
-├── Incomplete                 exit code 3   quarantine limit reached or work left; everything else is committed
+├── Incomplete                 exit code 3   quarantine limit reached, work left, or only a sample could be delivered; the rest is committed
 ├── ConservationError          exit code 6   records in and records out do not balance
 ├── WorkerError                exit code 1   worker processes cannot be started or keep dying
 ├── DownloadError              exit code 1   a file could not be fetched; names the URL, and whether trying later can help

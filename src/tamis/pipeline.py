@@ -150,7 +150,8 @@ class Pipeline:
 
         `settings` are those of a run: memory="2GB", workers, scratch, timeout, max_record, quarantine_limit, sample,
         progressive, fresh, mode ("streaming" or "batch"), run_dir. `checkpoint_path` is another name for run_dir.
-        Raises Incomplete (with everything else committed) when too much went to quarantine.
+        Raises Incomplete (with everything else committed) when too much went to quarantine. A sample delivered for want of disk
+        or memory (on_infeasible="sample") is returned with a warning that says so.
         """
         from tamis.engine.results import load_results
 
@@ -159,6 +160,11 @@ class Pipeline:
                 raise UsageError("give checkpoint_path or run_dir, not both")
             settings["run_dir"] = checkpoint_path
         result = self.execute(executor, initial_tasks, **settings)
+        if result.status == "sampled":  # what was asked for with on_infeasible="sample"
+            import warnings
+
+            warnings.warn(f"{self.name}: {result.message}", stacklevel=2)
+            return load_results(result, self.name)
         if result.exit_code == Incomplete.exit_code:
             raise Incomplete(result.message)
         if result.exit_code:

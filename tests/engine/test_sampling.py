@@ -2,13 +2,17 @@
 
 import json
 import os
+import shutil
 import subprocess
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from tamis.backends.local import InProcessExecutor
 from tamis.errors import RunConflict, UsageError
 from tamis.pipeline import Pipeline
+from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 
@@ -25,9 +29,12 @@ def source(tmp_path):
     return folder
 
 
-def run(source, target, **settings):
-    pipeline = Pipeline("sampling", stages=[JsonlReader(str(source)), JsonlWriter(str(target))])
-    return pipeline.execute(InProcessExecutor(), quarantine_limit="50%", **settings)
+def pipeline(source, target, stages=()):
+    return Pipeline("sampling", stages=[JsonlReader(str(source)), *stages, JsonlWriter(str(target))])
+
+
+def run(source, target, stages=(), **settings):
+    return pipeline(source, target, stages).execute(InProcessExecutor(), quarantine_limit="50%", **settings)
 
 
 def ids(target):
@@ -97,9 +104,91 @@ def test_what_does_not_fit_the_disk_is_sampled(tmp_path):
         pytest.skip("mount refused: " + mounted.stderr.decode())
     try:
         result = run(source, disk / "out", on_infeasible="sample")
-        assert (result.status, result.share, result.exit_code) == ("sampled", 0.1, 0)
+        assert (result.status, result.share, result.exit_code) == ("sampled", 0.1, 3)
+        assert "10% of the documents were delivered" in result.message
+        assert "Make room and run the same command again" in result.message
         assert 0.07 * 20_000 < result.ledger.written.n < 0.13 * 20_000
         why = json.loads((disk / "out" / "_tamis" / "settings.json").read_text())["settings"]
         assert any(e["name"] == "sample" and "free" in e["why"] for e in why)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+@dataclass(repr=False)
+class Hungry(ProcessingStage[Any, Any]):
+    """One document takes more memory than there is."""
+
+    victim: int
+    name: str = "hungry"
+
+    def process(self, task):
+        if self.victim in task.column("id").to_pylist():
+            raise MemoryError
+        return task
+
+
+def test_what_does_not_fit_the_memory_is_sampled(source, tmp_path):
+    run(source, tmp_path / "sample", sample="10%")
+    sample = ids(tmp_path / "sample")
+    victim = next(i for i in range(N) if i not in sample)
+    target = tmp_path / "out"
+    result = run(source, target, stages=[Hungry(victim)], on_infeasible="sample")
+    assert (result.status, result.share, result.exit_code) == ("sampled", 0.1, 3)
+    assert "does not fit the memory budget even alone" in result.message
+    assert ids(target) == sample  # a clean sample: nothing of the step that was given up
+    assert result.ledger.problems() == []
+    assert len(list((target / "_tamis" / "staged").iterdir())) == 0
+    # Not in it: the same command delivers everything once it can.
+    again = run(source, target, stages=[Hungry(victim)], on_infeasible="sample")
+    assert (again.status, ids(target)) == ("sampled", sample)
+    with pytest.warns(UserWarning, match="10% of the documents were delivered"):
+        pipeline(source, target, [Hungry(victim)]).run(
+            InProcessExecutor(), on_infeasible="sample", quarantine_limit="50%"
+        )
+
+
+def test_a_step_that_is_taken_back_survives_a_crash_at_any_point(source, tmp_path, monkeypatch):
+    from tamis import files
+    from tamis.engine.retract import retract
+    from tamis.engine.rundir import RunDir
+
+    run(source, tmp_path / "done", sample="10%")
+    run(source, tmp_path / "done", sample="50%")
+    run(source, tmp_path / "ten", sample="10%")
+    wanted = ids(tmp_path / "ten")
+
+    class Cut(BaseException):
+        pass
+
+    def crash(n):
+        left = [n]
+
+        def counted(real):
+            def call(*args, **kwargs):
+                left[0] -= 1
+                if left[0] < 0:
+                    raise Cut
+                return real(*args, **kwargs)
+
+            return call
+
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        shutil.copytree(tmp_path / "done", tmp_path / "out")
+        folder = RunDir(str(tmp_path / "out"))
+        with monkeypatch.context() as patch:
+            for name in ("unlink", "replace"):
+                patch.setattr(files.os, name, counted(getattr(os, name)))
+            try:
+                retract(folder, 1)
+            except Cut:
+                return False
+        return True
+
+    for n in range(50):
+        ended = crash(n)
+        past = RunDir(str(tmp_path / "out")).recover()
+        assert (list(past.done), past.ledger.problems()) == ([0], []), n
+        assert ids(tmp_path / "out") == wanted, n
+        if ended:
+            break
+    assert n > 2

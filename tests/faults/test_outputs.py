@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -83,6 +84,15 @@ def test_disk_full_and_then_space_returns(small_disk: Path, tmp_path: Path, bloc
     kept = lines_of(small_disk / "out")
     assert len(kept) == len(set(kept)) < 20_000
     assert not (small_disk / "out" / "_tamis" / "manifest.json").exists()
+    assert list((small_disk / "out" / "_tamis" / "staged").iterdir()) == []
+    # The last block goes too: then not even the run directory can be written, and that is said, not shown as a traceback.
+    with contextlib.suppress(OSError), open(small_disk / "out" / "_tamis" / "filler", "wb") as file:
+        while True:
+            file.write(bytes(1000))
+            file.flush()
+    with pytest.raises(BudgetError, match=r"No space left.* are free in .*make room and run the same command again"):
+        execute(tmp_path / "in", small_disk / "out", [AddLength()], blocksize=blocksize)
+    assert lines_of(small_disk / "out") == kept
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     result = execute(tmp_path / "in", small_disk / "out", [AddLength()], blocksize=blocksize)
     assert_conserved(result)

@@ -22,7 +22,8 @@ QuarantineLimit = Annotated[
 Sample = Annotated[str | None, typer.Option(help="Only this share of the documents, e.g. 1%.")]
 Progressive = Annotated[bool, typer.Option("--progressive", help="1 %, then 10 %, then all documents.")]
 OnInfeasible = Annotated[
-    Literal["stop", "sample"] | None, typer.Option(help="When disk cannot hold it all: stop, or deliver a sample.")
+    Literal["stop", "sample"] | None,
+    typer.Option(help="When disk or memory do not suffice: stop, or deliver a sample (exit code 3)."),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over; removes only what Tamis wrote.")]
 Sets = Annotated[

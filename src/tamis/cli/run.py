@@ -210,9 +210,10 @@ def _print(about: dict[str, Any]) -> None:
     from tamis.cli.summary import print_summary
 
     if about["status"] == "already":
+        what = "all" if about["share"] == 1.0 else f"the sample of {about['share']:.0%},"
         print_lines(
             [
-                f"finished earlier, nothing to do: {about['output']} holds all {about['n_written']:,} documents (--fresh starts over)"
+                f"finished earlier, nothing to do: {about['output']} holds {what} {about['n_written']:,} documents (--fresh starts over)"
             ]
         )
     else:

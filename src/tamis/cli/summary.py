@@ -72,6 +72,8 @@ def print_summary(about: dict[str, Any]) -> None:
         gone += [(stage["n_consumed"], "replaced by new documents")] if stage["n_consumed"] else []
         rows += _rows(stage["name"], stage["n_in"], stage["n_out"], gone)
     rows.append(("written", f"{about['n_written']:,}", "", "", ""))
+    if about["status"] == "sampled":
+        print_lines([f"A SAMPLE of {about['share']:.0%}, not all documents: see the end for why"])
     print_table("Documents", ["stage", "in", "out", "dropped", "why"], rows, right=(1, 2, 3))
     print_lines(_lines(about, count))
 

@@ -20,6 +20,7 @@ from tamis.dedup.group_sizes import LARGE, histogram
 from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old, open_records, restore_ids
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.records import Records
+from tamis.engine import disk
 from tamis.errors import TamisError, UsageError
 from tamis.formats.faults import is_memory_failure
 from tamis.memory import meter
@@ -147,6 +148,8 @@ def main(arguments: Sequence[str]) -> int:
     except TamisError as exc:
         return _refuse(str(exc), exc.exit_code)
     except (MemoryError, OSError) as exc:
+        if isinstance(exc, OSError) and disk.is_full(exc):
+            return _refuse(str(disk.explained(exc, [folder])), 4)
         if not is_memory_failure(exc):
             raise
         return _refuse(

@@ -25,6 +25,7 @@ from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.removal import RemoveDuplicates
 from tamis.dedup.solver_process import decide
+from tamis.engine import disk
 from tamis.errors import (
     BudgetError,
     ConservationError,
@@ -222,6 +223,8 @@ class Workflow:
             self._open_work()
             try:
                 yield
+            except OSError as exc:
+                raise disk.explained(exc, [self.passes.output, self.work]) from exc
             except (UsageError, BudgetError, RunConflict):  # others refer to logs
                 if not self._has_commits():
                     self._abandon(absent)

@@ -44,7 +44,7 @@ class CommitLog:
         """Add records and wait until they are on disk."""
         if self._fd < 0:
             self._fd = files.open_to_append(self.path)
-        data = b"".join(_line(r) for r in records)
+        data = b"".join(line_of(r) for r in records)
         start = os.fstat(self._fd).st_size
         try:
             while data:
@@ -60,7 +60,7 @@ class CommitLog:
             self._fd = -1
 
 
-def _line(record: dict[str, Any]) -> bytes:
+def line_of(record: dict[str, Any]) -> bytes:
     body = json.dumps(record, separators=(",", ":"), ensure_ascii=True).encode()
     return b"%08x %s\n" % (zlib.crc32(body), body)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis import files as own_files
+from tamis.engine import disk
 from tamis.engine.job import Job
 from tamis.engine.rundir import own_run_dir
 from tamis.engine.units import Kind
@@ -102,6 +103,8 @@ def _keep_batch(batch: DocumentBatch, keep: str) -> tuple[str, int, int]:
         final = os.path.join(keep, f"{name}.parquet")
         with contextlib.suppress(FileExistsError):  # the same documents, from an earlier call
             own_files.move(path, final)
+    except OSError as exc:
+        raise disk.explained(exc, [keep]) from exc
     finally:
         own_files.remove(path)
     info = os.stat(final)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tamis.engine import disk
 from tamis.engine.budgeting import Shares, share_budget
 from tamis.engine.commit import Committer
 from tamis.engine.coverage import Coverage
@@ -28,13 +29,14 @@ from tamis.engine.noting import note_budget, note_models, note_prediction, note_
 from tamis.engine.outcome import Outcome
 from tamis.engine.place import OutputSpec, Workplace
 from tamis.engine.remedies import Remedies
+from tamis.engine.retract import retract
 from tamis.engine.rundb import RunDatabase
 from tamis.engine.rundir import Past, RunDir, changed_inputs, describe_inputs, new_run_id
 from tamis.engine.settings import Record, RunSettings
 from tamis.engine.state import Config
 from tamis.engine.supervisor import Supervisor
 from tamis.engine.units import Kind
-from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError
+from tamis.errors import ConservationError, Incomplete, RunConflict, TamisError
 from tamis.hints import command
 from tamis.memory.budget import Budget, find_budget
 from tamis.memory.predictor import Predictor
@@ -115,6 +117,7 @@ class Run:
         self._monitor: Monitor | None = None
         self._outcome = Outcome()
         self._compiled_s = 0.0
+        self._why_sampled = ""
 
     def execute(self) -> RunResult:
         budget = find_budget(self.settings.memory, os.environ)
@@ -123,8 +126,16 @@ class Run:
         self.dir.open()
         try:
             return self._locked(budget, mode)
+        except OSError as exc:
+            raise disk.explained(exc, self._places) from exc
         finally:
+            self.dir.tidy()
             self.dir.close()
+
+    @property
+    def _places(self) -> list[str]:
+        """Folders that the run writes to."""
+        return [self.dir.output, self.dir.scratch]
 
     # -- preparing ------------------------------------------------------------------------------------------------------
     def _locked(self, budget: Budget, mode: str) -> RunResult:
@@ -175,7 +186,8 @@ class Run:
             ]
         del plan["inputs"]  # a hundred thousand paths, not needed again
         plan["steps"] = self._steps(earlier)
-        self.dir.write_json("steps.json", {"steps": plan["steps"]})
+        if (self.dir.read_json("steps.json") or {}).get("steps") != plan["steps"]:  # the disk may be full
+            self.dir.write_json("steps.json", {"steps": plan["steps"]})
         return plan
 
     def _steps(self, earlier: list[float]) -> list[float]:
@@ -257,6 +269,10 @@ class Run:
                 )
                 supervisor = Supervisor(config, cursor, predictors, step, remedies)
                 self._drive(supervisor, crew, committer, total, target)
+                if step and self._gives_up(supervisor, target):
+                    retract(self.dir, step)
+                    total = self.dir.recover(self._plain_size).ledger
+                    break
                 total.merge(supervisor.ledger)
                 self._read_bytes += supervisor.ledger.read_bytes
                 for name, n in supervisor.counters.items():
@@ -379,12 +395,8 @@ class Run:
     def _check_stopped(self, supervisor: Supervisor, total: Ledger) -> None:
         """Turn a supervisor that stopped early into the error that says why."""
         if supervisor.fatal:
-            if supervisor.fatal_kind == "disk" and ("No space left" in supervisor.fatal or "quota" in supervisor.fatal):
-                free = shutil.disk_usage(self.dir.output).free
-                raise BudgetError(
-                    f"{supervisor.fatal}. {format_size(free)} are free there. Everything committed so far is kept: "
-                    "make room and run the same command again"
-                )
+            if supervisor.fatal_kind == "disk" and disk.is_full(supervisor.fatal):
+                raise disk.no_room(supervisor.fatal, self._places)
             raise TamisError(f"{supervisor.fatal}. Everything committed so far is kept; see {self.dir.path}/worker.log")
         if supervisor.stopping:
             raise Incomplete(
@@ -400,11 +412,25 @@ class Run:
         needed = total.written_bytes / done_share * (next_share - done_share) * 1.05
         free = shutil.disk_usage(self.dir.output).free
         if needed > free:
-            self.record.note(
-                "sample", done_share, "adaptation",
-                f"{next_share:.0%} of the documents would take {format_size(needed)} more, {format_size(free)} are free",
-            )  # fmt: skip
+            self._say_why_sampled(
+                next_share,
+                f"it would take {format_size(needed)} more on the disk, {format_size(free)} are free. Make room",
+            )
         return needed <= free
+
+    def _gives_up(self, supervisor: Supervisor, share: float) -> bool:
+        """Whether a sampling step ended for want of memory or disk, and the user would rather have the sample before it."""
+        if self.settings.on_infeasible != "sample":
+            return False
+        if supervisor.fatal_kind == "disk" and disk.is_full(supervisor.fatal):
+            self._say_why_sampled(share, "the disk was full before that was done. Make room")
+        elif supervisor.infeasible and not supervisor.fatal:
+            self._say_why_sampled(share, f"{supervisor.infeasible[0]}. Give more memory")
+        return bool(self._why_sampled)
+
+    def _say_why_sampled(self, share: float, why: str) -> None:
+        self._why_sampled = f"{'all' if share == 1.0 else f'{share:.0%}'} of them could not be done: {why}"
+        self.record.note("sample", share, "adaptation", self._why_sampled)
 
     def _reconcile_schemas(
         self, config: Config, predictors: list[Predictor], crew: OpenCrew, committer: Committer, total: Ledger
@@ -460,6 +486,10 @@ class Run:
         result.read_bytes = self._read_bytes
         result.prediction = prediction
         result.exit_code, result.message = self._verdict(past.ledger, supervisor)
+        if status == "sampled":
+            told = f"{share:.0%} of the documents were delivered, chosen by their content; {self._why_sampled} and run the same command again"
+            result.exit_code = Incomplete.exit_code
+            result.message = f"{told}. {result.message}" if result.message else told
         if problems:
             result.exit_code, result.message = (
                 ConservationError.exit_code,

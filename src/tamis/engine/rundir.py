@@ -32,6 +32,7 @@ from tamis.engine.commitlog import CommitLog
 from tamis.engine.coverage import Coverage
 from tamis.engine.filetable import FileTable
 from tamis.engine.ledger import Ledger
+from tamis.engine.retract import finish_retracting
 from tamis.errors import RunConflict
 from tamis.formats.listing import FileList
 
@@ -182,6 +183,7 @@ class RunDir:
         Adding up histograms takes four times as long as everything else: a run that goes on does without until its end.
         One pass, little memory: what a run of 100,000 partitions wrote is not held, only looked at.
         """
+        finish_retracting(self)
         past = Past(self)
         wrong: dict[str, str] = {}  # committed files that are not as they were
         contents: dict[str, int] = {}  # of files that may be replaced (those with a schema)
@@ -196,12 +198,12 @@ class RunDir:
                     coverage.add(int(file), int(start), int(end), bool(at_end))
                 committed = record["files"]
             else:
-                replaced.add(self._own_name(record["old"]))
+                replaced.add(self.own_name(record["old"]))
                 committed = [record["file"]]
                 past.ledger.content.add(0, int(committed[0]["content"], 16) - contents.pop(record["old"], 0))
             for about in committed:
                 if about["kind"] == "output":
-                    self._own_name(about["name"])
+                    self.own_name(about["name"])
                     past.n_files += record["t"] == "commit"
                     if "schema" in about:
                         contents[about["name"]] = int(about["content"], 16)
@@ -215,13 +217,18 @@ class RunDir:
         remove_orphans(self.staged, self.output, self.quarantine, _CommittedNames(self))
         return past
 
-    def _own_name(self, name: str) -> str:
+    def own_name(self, name: str) -> str:
         """A name in the log, which must be one of the output folder's: it may be removed."""
         if os.path.basename(name) != name or name in ("", os.curdir, os.pardir):
             raise RunConflict(
                 f"{self.log.path} names {name!r}, which is no file of this output; start over with --fresh"
             )
         return name
+
+    def tidy(self) -> None:
+        """Remove what was staged and never committed. A run that ends early leaves none of it on a disk that may be full."""
+        with contextlib.suppress(OSError, RunConflict):
+            remove_orphans(self.staged, self.output, self.quarantine, _CommittedNames(self))
 
     def files(self) -> FileTable:
         """Every committed file, from the log."""
