@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tamis.errors import PipelineError, UsageError
+from tamis.errors import UsageError
+from tamis.stages.client_partitioning import ClientPartitioningStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.text.io.formats import output_format
 from tamis.stages.text.io.reader import DocumentReader, JsonlReader, ParquetReader
@@ -78,9 +79,48 @@ def test_a_reader_stage_reads_whole_files_outside_of_a_run(tmp_path: Path) -> No
     assert (batch.dataset_name, batch.get_columns(), batch.column("text").to_pylist()) == ("set", ["text"], ["x", "y"])
 
 
-def test_a_partitioning_stage_is_only_a_description() -> None:
-    with pytest.raises(PipelineError, match="only a description"):
-        FilePartitioningStage("in/").process(EmptyTask())
+def test_a_partitioning_stage_groups_whole_files_when_it_is_called_itself(tmp_path: Path) -> None:
+    for i in range(10):
+        (tmp_path / f"{i}.jsonl").write_text("{}\n" * (i + 1))
+    (tmp_path / "x.txt").write_text("no")
+
+    def groups(**options: Any) -> list[list[str]]:
+        tasks = FilePartitioningStage(str(tmp_path), **options).process(EmptyTask("set"))
+        assert [t._metadata["partition_index"] for t in tasks] == list(range(len(tasks)))
+        return [[Path(p).stem for p in t.data] for t in tasks]
+
+    assert groups(files_per_partition=3) == [["0", "1", "2"], ["3", "4", "5"], ["6", "7", "8"], ["9"]]
+    assert groups(blocksize=45) == [["0", "1", "2", "3", "4"], ["5", "6"], ["7"], ["8"], ["9"]]
+    assert groups(limit=2) == [["0"], ["1"]]
+
+
+def test_a_client_partitioning_stage_reads_what_a_list_names(tmp_path: Path) -> None:
+    (tmp_path / "in/sub").mkdir(parents=True)
+    for name in ("a.jsonl", "b.jsonl", "sub/c.jsonl", "d.txt"):
+        (tmp_path / "in" / name).write_text('{"text": "x"}\n')
+    names = tmp_path / "list.json"
+
+    def stage(listed: Any) -> ClientPartitioningStage:
+        names.write_text(json.dumps(listed))
+        return ClientPartitioningStage(str(tmp_path / "in"), input_list_json_path=str(names), files_per_partition=1)
+
+    made = stage([str(tmp_path / "in/sub/c.jsonl"), "a.jsonl", "a.jsonl", "d.txt"])
+    assert [t.data for t in made.process(EmptyTask())] == [
+        [str(tmp_path / "in/a.jsonl")],
+        [str(tmp_path / "in/sub/c.jsonl")],
+    ]
+    for listed, message in (
+        (["../x.jsonl"], "is not below"),
+        (["/etc/passwd"], "is not below"),
+        ({}, "a list of at least one path"),
+        ([1], "a list of at least one path"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            stage(listed)
+    with pytest.raises(UsageError, match="expected a JSON file"):
+        ClientPartitioningStage(str(tmp_path / "in"), input_list_json_path=str(tmp_path / "none.json"))
+    assert len(ClientPartitioningStage(str(tmp_path / "in")).process(EmptyTask())) == 3
+    assert ClientPartitioningStage("in/").name == "client_partitioning"
 
 
 def test_a_writer_and_what_it_writes(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tamis.engine.drive import Crew
 from tamis.engine.job import Job
 from tamis.engine.monitor import Watch
+from tamis.engine.node import NodeInfo, WorkerMetadata
 from tamis.engine.run import OpenCrew, Progress, RunResult
 from tamis.errors import UsageError
 from tamis.tasks import Task
@@ -16,7 +17,7 @@ from tamis.tasks import Task
 if TYPE_CHECKING:
     from tamis.stages.base import ProcessingStage
 
-__all__ = ["BaseExecutor", "Crew"]
+__all__ = ["BaseExecutor", "Crew", "NodeInfo", "WorkerMetadata"]
 
 _CONFIG = {
     "execution_mode": "mode",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tamis.errors import PipelineError, UsageError
+from tamis.errors import UsageError
 from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
@@ -64,7 +64,47 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
     def num_workers(self) -> int | None:
         return 1
 
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return [], []
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
     def process(self, task: EmptyTask) -> list[FileGroupTask]:
-        raise PipelineError(
-            f"{self.name}: the engine lists and partitions files itself; this stage is only a description"
+        """Groups of whole files, for use outside of a run; a run partitions by itself, and splits large files, too."""
+        from tamis.formats.listing import list_files
+
+        files = list_files(self.file_paths, self.suffixes(), self.limit)
+        groups = group_files(
+            list(zip(files.paths, files.sizes, strict=True)), self.files_per_partition, self.block_bytes
         )
+        return [
+            FileGroupTask(task.dataset_name, group, _metadata=_about(i, len(groups), group))
+            for i, group in enumerate(groups)
+        ]
+
+
+def _about(index: int, total: int, group: list[str]) -> dict[str, Any]:
+    return {"partition_index": index, "total_partitions": total, "source_files": group}
+
+
+def group_files(
+    files: Sequence[tuple[str, int]], files_per_partition: int | None = None, block_bytes: int | None = None
+) -> list[list[str]]:
+    """Neighbouring files (path, bytes) in groups: of so many files, of so many bytes, or one by one.
+
+    >>> group_files([("a", 1), ("b", 1), ("c", 5)], files_per_partition=2), group_files([("a", 1), ("b", 1), ("c", 5)], block_bytes=3)
+    ([['a', 'b'], ['c']], [['a', 'b'], ['c']])
+    """
+    if block_bytes is None:
+        n = files_per_partition or 1
+        return [[path for path, _ in files[i : i + n]] for i in range(0, len(files), n)]
+    groups: list[list[str]] = []
+    room = 0
+    for path, n_bytes in files:
+        if not groups or n_bytes > room:
+            groups.append([])
+            room = block_bytes
+        groups[-1].append(path)
+        room -= n_bytes
+    return groups

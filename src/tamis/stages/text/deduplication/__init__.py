@@ -1,1 +1,5 @@
 """Removal of documents that a deduplication found."""
+
+from tamis.stages.text.deduplication.removal_workflow import TextDuplicatesRemovalWorkflow
+
+__all__ = ["TextDuplicatesRemovalWorkflow"]

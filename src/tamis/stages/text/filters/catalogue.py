@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tamis.stages.text.filters.base import DocumentFilter
 
-MODULES = ("heuristic.string", "heuristic.repetition", "heuristic.code", "token", "fasttext", "histogram")
+MODULES = ("length", "heuristic.string", "heuristic.repetition", "heuristic.code", "token", "fasttext", "histogram")
 
 
 class Entry(NamedTuple):

@@ -1,0 +1,1 @@
+"""Small functions over texts, for filters and stages of one's own."""

@@ -1,0 +1,131 @@
+"""Words, sentences, paragraphs and n-grams of a text; comments of Python code."""
+
+from __future__ import annotations
+
+import ast
+import io
+import string
+import tokenize
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+from tamis.stages.text.download.languages import NAMES
+from tamis.stages.text.filters.words import word_splitter
+
+T = TypeVar("T")
+_WITH_DOCSTRING = {ast.ClassDef: 0, ast.FunctionDef: 1, ast.AsyncFunctionDef: 1, ast.Module: 2}
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def get_word_splitter(language: str) -> Callable[[str], list[str]]:
+    """A function from text to words: at spaces; Chinese (zh) and Japanese (ja) with the extra `lang`."""
+    return word_splitter(language)
+
+
+def get_paragraphs(document: str) -> list[str]:
+    """What blank lines separate."""
+    return document.split("\n\n")
+
+
+def get_sentences(document: str) -> list[str]:
+    """Lines that are not blank."""
+    return [line for line in document.split("\n") if line.strip()]
+
+
+def get_ngrams(input_list: Sequence[T], n: int) -> list[tuple[T, ...]]:
+    """Each run of `n` neighbours.
+
+    >>> get_ngrams(["a", "b", "c"], 2)
+    [('a', 'b'), ('b', 'c')]
+    """
+    return [tuple(input_list[i : i + n]) for i in range(len(input_list) - n + 1)] if n > 0 else []
+
+
+def is_paragraph_indices_in_top_or_bottom_only(
+    boilerplate_paragraph_indices: Sequence[int], num_paragraphs: int
+) -> bool:
+    """Whether these paragraphs (rising numbers) are one run at the beginning or at the end, and not all.
+
+    >>> [is_paragraph_indices_in_top_or_bottom_only(i, 4) for i in ([0, 1], [3], [1, 2], [0, 3], [0, 1, 2, 3], [])]
+    [True, True, False, False, False, False]
+    """
+    at = list(boilerplate_paragraph_indices)
+    if not at or len(at) == num_paragraphs:
+        return False
+    is_one_run = all(b == a + 1 for a, b in pairwise(at))
+    return is_one_run and (at[0] == 0 or at[-1] == num_paragraphs - 1)
+
+
+def get_comments_and_docstring(
+    source: str, comments: bool = True, clean_comments: bool = False
+) -> tuple[str | None, str | None]:
+    """(docstrings, comments) of Python code; None and a warning for what code that does not compile hides."""
+    docstrings: str | None = None
+    found: str | None = "" if not comments else None
+    try:
+        docstrings = "\n".join(get_docstrings(source))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
+        warnings.warn(f"the code does not compile, so its docstrings are not found: {exc}", stacklevel=2)
+    if comments:
+        try:
+            found = get_comments(source, clean=clean_comments)
+        except (tokenize.TokenError, SyntaxError) as exc:
+            warnings.warn(f"the code cannot be split into tokens, so its comments are not found: {exc}", stacklevel=2)
+    return docstrings, found
+
+
+def get_comments(s: str, clean: bool = False) -> str:
+    """The comments of Python code, one after the other; without their # if `clean`.
+
+    >>> get_comments("x = 1  # one\\n# two\\n", clean=True)
+    ' one two'
+    """
+    tokens = tokenize.generate_tokens(io.StringIO(s).readline)
+    text = "".join(token.string for token in tokens if token.type == tokenize.COMMENT)
+    return text.replace("#", "") if clean else text
+
+
+def get_docstrings(source: str, module: str = "<string>") -> list[str]:
+    """The docstrings of classes, then of functions, each by name, then that of the module."""
+    found = [(kind, name or module, text) for kind, name, text in _docstrings(source) if text]
+    return [text for _, _, text in sorted(found)]
+
+
+def parse_docstrings(source: str) -> Iterator[tuple[ast.AST, str | None, str | None]]:
+    """(node, name, docstring) of the module and of each class and function."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
+            yield node, getattr(node, "name", None), ast.get_docstring(node)
+
+
+def _docstrings(source: str) -> Iterator[tuple[int, str | None, str | None]]:
+    for node, name, text in parse_docstrings(source):
+        yield next(rank for kind, rank in _WITH_DOCSTRING.items() if isinstance(node, kind)), name, text
+
+
+def remove_punctuation(str_in: str) -> str:
+    """Without ASCII punctuation."""
+    return str_in.translate(_PUNCTUATION)
+
+
+def get_words(text: str) -> tuple[list[str], list[int]]:
+    """Lower-case words without punctuation, and where each begins in that text.
+
+    >>> get_words("Hello,  World!")
+    (['hello', 'world'], [0, 7])
+    """
+    plain = remove_punctuation(text.lower())
+    starts = [i for i, c in enumerate(plain) if c != " " and (i == 0 or plain[i - 1] == " ")]
+    return [plain[a:b].strip() for a, b in pairwise([*starts, len(plain)])], starts
+
+
+def get_language_name(lang_code: str) -> str:
+    """The English name of a language; the code itself for one that is not known here.
+
+    >>> get_language_name("de"), get_language_name("pt-BR"), get_language_name("xx"), get_language_name("")
+    ('German', 'Portuguese', 'xx', '')
+    """
+    name = NAMES.get(lang_code.lower().replace("_", "-").partition("-")[0])
+    return lang_code if name is None else name.replace("_", " ").title()
