@@ -23,6 +23,7 @@ from tamis.engine.supervisor import Supervisor
 from tamis.engine.units import Kind, Piece
 from tamis.formats.listing import FileList
 from tamis.memory.gpu import GpuLook
+from tamis.memory.lookout import Mark
 from tamis.memory.predictor import Predictor
 from tamis.observe.series import open_series
 from tamis.pipeline import Pipeline
@@ -82,9 +83,11 @@ STATE = {
 }  # fmt: skip
 
 
-def made(tmp_path: Path, **parts: Any) -> tuple[Monitor, RunDatabase]:
+def made(tmp_path: Path, mark: Mark | None = None, **parts: Any) -> tuple[Monitor, RunDatabase]:
     db = RunDatabase(str(tmp_path / "run.sqlite"))
-    place = Place(["rules"], [100, 100], [Kind.BYTES, Kind.BYTES], str(tmp_path), (str(tmp_path),), about={"name": "n"})
+    place = Place(
+        ["rules"], [100, 100], [Kind.BYTES, Kind.BYTES], str(tmp_path), (str(tmp_path),), mark=mark or Mark(), about={"name": "n"}
+    )  # fmt: skip
     return Monitor(db, place, Ledger(), **parts), db
 
 
@@ -95,7 +98,10 @@ def test_a_run_with_processes_leaves_every_series(tmp_path: Path) -> None:
     seen: list[Mapping[str, Any]] = []
     watch = lambda facts: seen.append(facts) or []  # noqa: E731
     stages = [JsonlReader(str(tmp_path / "in"), blocksize="500kB"), KeepHalf(), JsonlWriter(str(tmp_path / "out"))]
-    Pipeline("clean", stages=stages).execute(LocalExecutor(watch=watch), memory="600MB", workers=2)
+    result = Pipeline("clean", stages=stages).execute(LocalExecutor(watch=watch), memory="600MB", workers=2)
+    manifest = json.loads((tmp_path / "out" / "_tamis" / "manifest.json").read_text())
+    assert 20 * MB < result.peak_bytes == manifest["peak_bytes"] < 600 * MB
+    assert result.caller_bytes == manifest["caller_bytes"] > 20 * MB  # this process: told, and not counted
     with open_series(tmp_path / "out" / "_tamis") as series:
         assert series.version == 2
         assert series.about["stages"] == ["keep_half"]
@@ -133,15 +139,16 @@ def test_a_run_with_processes_leaves_every_series(tmp_path: Path) -> None:
 
 
 def test_the_peak_since_the_last_sample_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monitor, db = made(tmp_path)
+    mark = Mark()
+    monitor, db = made(tmp_path, mark)
     s = supervisor([100, 100])
     monitor.begin(s)
     clock = 1000.0
     monkeypatch.setattr(module.time, "monotonic", lambda: clock)
     for used in (120 * MB, 310 * MB, 90 * MB):
-        monitor.used(used)
+        mark.note(used, 0)
     monitor.tick(STATE, s, Idle())
-    monitor.used(250 * MB)
+    mark.note(250 * MB, 0)
     monitor.tick(STATE, s, Idle())  # within the same second: nothing is written
     clock += 1.0
     monitor.tick(STATE, s, Idle())
@@ -149,7 +156,7 @@ def test_the_peak_since_the_last_sample_is_kept(tmp_path: Path, monkeypatch: pyt
     monitor.tick({**STATE, "used_bytes": 50 * MB}, s, Idle())
     db.close()
     with open_series(tmp_path) as series:
-        assert [t.peak_bytes for t in series.totals()] == [310 * MB, 250 * MB, 100 * MB]
+        assert [t.peak_bytes for t in series.totals()] == [310 * MB, 250 * MB, 50 * MB]
         assert len({p.at for p in series.processes()}) == 2  # details every two seconds
 
 

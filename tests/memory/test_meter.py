@@ -106,7 +106,7 @@ def test_children_are_found_through_every_generation(child):
     below = meter.children(parent.pid)
     assert len(below) == 1
     assert {child.pid, parent.pid, *below} <= set(meter.children())
-    assert meter._walk(os.getpid(), lambda pid: meter._parents().get(pid, [])) == meter.children()
+    assert meter._walk(os.getpid(), lambda pid: meter._parents().get(pid, [])) == meter.descendants()
     parent.communicate(b"\n")
     assert meter.children(parent.pid) == []
 

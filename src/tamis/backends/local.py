@@ -24,10 +24,10 @@ from tamis.engine.drive import Event
 from tamis.engine.job import Job
 from tamis.errors import UsageError, WorkerError
 from tamis.kernels.cache import kernels_are_cached
-from tamis.memory import beside, meter
+from tamis.memory import lookout, meter
 from tamis.memory.release import hygiene_env
 
-_PSS_EVERY_S = 0.5
+_LOG_EVERY_S = 0.5
 _MAX_SERVER_STARTS = 20
 _LOG_BYTES = 64 << 20
 
@@ -36,8 +36,6 @@ _LOG_BYTES = 64 << 20
 class _Process:
     channel: Channel
     pid: int = 0
-    anon_offset: int | None = None  # PSS minus anonymous RSS when last measured: shared pages counted by their share
-    used_bytes: int = 0
     base_data_bytes: int = 0
     waiting: list[dict[str, Any]] = field(default_factory=list)
     cap_bytes: int = 0
@@ -61,13 +59,15 @@ class ForkCrew:
         self._server: subprocess.Popen[bytes] | Child | None = None
         self._channel: Channel | None = None
         self._n_starts = 0
-        self._measured_at = 0.0
-        self._fixed_bytes = 0
+        self._lookout: lookout.Lookout | None = None
+        self._log_seen_at = 0.0
         self.server_anon_bytes = self.server_pss_bytes = self.server_peak_bytes = 0
 
     # -- the forking server -----------------------------------------------------------------------------------------------
     def open(self) -> None:
         """Start the forking server and wait until everything is imported."""
+        if self._lookout is None:
+            self._lookout = lookout.begin(self._count_caller)
         self._n_starts += 1
         if self._n_starts > _MAX_SERVER_STARTS:
             raise WorkerError(f"the forking server died {_MAX_SERVER_STARTS} times; see {self._log}")
@@ -158,33 +158,19 @@ class ForkCrew:
             os.write(self._wake_write, b"x")
 
     def measure(self) -> tuple[int, dict[int, int]]:
-        """Bytes in use now: PSS, refreshed twice a second, and moved by each process's anonymous memory in between."""
-        now = time.monotonic()
-        fresh = now - self._measured_at >= _PSS_EVERY_S
-        if fresh:
-            self._measured_at = now
-            server = meter.pss(self._server.pid) if self._server is not None else None
-            caller = (meter.pss() or 0) + beside.pss_bytes() if self._count_caller else 0
-            nursery = self._nursery.pss_bytes if self._nursery is not None else 0
-            self._fixed_bytes = (server or 0) + (caller or 0) + nursery
-            self._trim_log()
+        """Bytes in use at the last look of the lookout: everything that counts, and each worker with all below it."""
+        assert self._lookout is not None
+        self._trim_log()
+        workers = {process.pid: worker for worker, process in self._workers.items() if process.pid}
+        uses, parents = self._lookout.uses, self._lookout.parents
         used: dict[int, int] = {}
-        for worker, process in self._workers.items():
-            if not process.pid:
-                continue
-            anon = meter.rss_anon(process.pid)
-            if anon is None:
-                continue
-            if fresh or process.anon_offset is None:
-                pss = meter.pss(process.pid)
-                if pss is not None:
-                    kin = sum(meter.pss(p) or 0 for p in meter.children(process.pid))
-                    after = meter.rss_anon(process.pid)  # it may grow while it is measured
-                    process.anon_offset = pss + kin - (anon + (after or anon)) // 2
-                    anon = after or anon
-            process.used_bytes = max(0, anon + (process.anon_offset or 0))
-            used[worker] = process.used_bytes
-        return self._fixed_bytes + sum(used.values()), used
+        for pid, n_bytes in uses.items():
+            above: int | None = pid
+            while above is not None and above not in workers:
+                above = parents.get(above)
+            if above is not None:
+                used[workers[above]] = used.get(workers[above], 0) + n_bytes
+        return self._lookout.used_bytes, used
 
     @property
     def n_processes(self) -> int:
@@ -204,6 +190,9 @@ class ForkCrew:
             except subprocess.TimeoutExpired:
                 self._server.kill()
                 self._server.wait()
+        if self._lookout is not None:
+            lookout.end(self._count_caller)
+            self._lookout = None
         self._selector.close()
         for process in self._workers.values():
             process.channel.close()
@@ -273,6 +262,9 @@ class ForkCrew:
 
     def _trim_log(self) -> None:
         """A stage that prints without end must not fill the disk."""
+        if time.monotonic() - self._log_seen_at < _LOG_EVERY_S:
+            return
+        self._log_seen_at = time.monotonic()
         with contextlib.suppress(OSError):
             if os.path.getsize(self._log) > _LOG_BYTES:
                 os.truncate(self._log, 0)

@@ -12,7 +12,9 @@ def main() -> None:
     gc.disable()  # what is imported now stays; a command turns it on again (main.py)
     if needs_workers(sys.argv[1:]):
         from tamis.backends.nursery import prepare
+        from tamis.memory.lookout import begin
 
+        begin(count_caller=True)  # to the end of this process: loading counts, too
         prepare()
     from tamis.cli.main import main as run
 

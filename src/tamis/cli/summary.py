@@ -48,6 +48,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         ],
         "budget_bytes": result.budget_bytes,
         "peak_bytes": result.peak_bytes,
+        "caller_bytes": result.caller_bytes,
         "seconds": round(result.seconds, 3),
         "mb_per_s": round(result.read_bytes / 1e6 / result.seconds, 1) if result.seconds else 0.0,
         "read_bytes_now": result.read_bytes,

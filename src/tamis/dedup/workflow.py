@@ -35,6 +35,7 @@ from tamis.errors import (
     UsageError,
     WorkerError,
 )
+from tamis.memory.lookout import Mark, watching
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
@@ -117,12 +118,13 @@ class Workflow:
         self.run_dir = os.path.join(passes.output, "_tamis")
         self.work = os.path.join(self.run_dir, "dedup")
         self.duplicates = os.path.join(self.run_dir, "duplicates")
-        self.peak_bytes = self.scratch_bytes = 0
+        self.scratch_bytes = 0
+        self._mark = Mark()  # of the memory in use
         self._nursery: Nursery | None = None
 
     def run(self) -> DedupResult:
         began_s = time.monotonic()
-        with self._locked(), self._processes():
+        with watching(bool(self.settings.get("count_caller"))) as self._mark, self._locked(), self._processes():
             done = self._done()
             if done is not None:
                 self._same(done["identity"])
@@ -174,6 +176,11 @@ class Workflow:
                     f"removes them met {n_seen:,} and removed {n_gone:,}; do not use {self.passes.output}, start over with fresh (--fresh)"
                 )
         return {}
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most in use so far, all processes together."""
+        return self._mark.peak_bytes
 
     # -- the index ------------------------------------------------------------------------------------------------------
     def _pin_index(self) -> None:
@@ -343,7 +350,6 @@ class Workflow:
             executor = LocalExecutor(progress=observe, watch=self.watch)
             executor.nursery = self._nursery
         result = pipeline.execute(executor, **self.settings)
-        self.peak_bytes = max(self.peak_bytes, result.peak_bytes)
         if result.exit_code == Incomplete.exit_code:
             raise Incomplete(f"{label}: {result.message}")
         if result.exit_code:
@@ -450,7 +456,7 @@ class Workflow:
         }  # fmt: skip
         write_json(os.path.join(self.work, "task.json"), task)
         assert self._nursery is not None
-        self.peak_bytes = max(self.peak_bytes, decide(self.work, self._nursery, self.progress))
+        decide(self.work, self._nursery, self.progress)
 
     def _check_loss(self, summary: dict[str, Any]) -> None:
         """Stop before anything is removed when a whole source is about to go."""

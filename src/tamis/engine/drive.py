@@ -47,8 +47,6 @@ class Crew(Protocol):
 class Observer(Protocol):
     """Who wants to know more than events: see monitor.py."""
 
-    def used(self, used_bytes: int) -> None: ...
-
     def done(self, report: Mapping[str, Any]) -> None: ...
 
     def committing(self, action: Commit) -> None: ...
@@ -69,7 +67,6 @@ class Driver:
     ) -> None:
         self.supervisor, self.crew, self.committer, self.observe = supervisor, crew, committer, observe
         self.observer = observer
-        self.peak_bytes = 0
         self.used_bytes = 0
         self._measured_at = -1.0
 
@@ -113,9 +110,6 @@ class Driver:
     def _measure(self, now: float) -> None:
         self._measured_at = now
         self.used_bytes, per_worker = self.crew.measure()
-        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
-        if self.observer is not None:
-            self.observer.used(self.used_bytes)
         self._act(self.supervisor.measured(self.used_bytes, per_worker, now))
 
     def _collect_commits(self) -> None:

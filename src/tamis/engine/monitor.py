@@ -1,6 +1,6 @@
 """The monitor of a run: what its processes, stages, GPUs and the machine do, into the run database and to the watch.
 
-It is called by the supervisor's loop, keeps the maximum of every measurement in between, and writes totals once a second and
+It is called by the supervisor's loop, and writes totals once a second and
 details every two. It must never hurt: an error inside it is noted once and the run goes on; its own CPU time is counted.
 """
 
@@ -24,6 +24,7 @@ from tamis.engine.supervisor import Supervisor
 from tamis.engine.tree import ProcessTree
 from tamis.engine.units import Kind, Mode, Unit
 from tamis.memory.gpu import GpuLook, GpuSource, find_gpus
+from tamis.memory.lookout import Mark
 from tamis.memory.machine import Machine, folder_bytes, free_bytes
 
 SAMPLE_S = 1.0
@@ -66,6 +67,7 @@ class Place:
     output: str
     folders: Sequence[str] = ()  # scratch and staged files
     count_caller: bool = False
+    mark: Mark = field(default_factory=Mark)  # the peaks of this run
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -88,7 +90,6 @@ class Monitor:
         self._costs = StageCosts(place.labels, past, db.last_stages())
         self._cells: Cells | None = None
         self._bad_shares: dict[int, float] = {}  # by root, until it is committed
-        self._peak_bytes = 0  # since the last sample
         self._sampled_s = self._detailed_s = float("-inf")
         self._progress_s = time.monotonic()
         self._scratch_bytes = 0
@@ -108,11 +109,6 @@ class Monitor:
             self._cells = Cells(self._place.sizes, lambda i: kinds[i] is Kind.BYTES, supervisor.cursor.done)
             self._db.clear_cells()
             self._bad_shares = {}
-
-    def used(self, used_bytes: int) -> None:
-        """Every measurement, many times a second."""
-        if used_bytes > self._peak_bytes:
-            self._peak_bytes = used_bytes
 
     @_harmless
     def done(self, report: Mapping[str, Any]) -> None:
@@ -150,7 +146,6 @@ class Monitor:
         totals = self._totals(state, s)
         workers = {w.id: w.used_bytes for w in s.workers.values()}
         self._db.sample(totals, workers, at)
-        self._peak_bytes = int(state["used_bytes"])
         if final:
             self._db.about({"monitor_cpu_s": round(self.cpu_s, 3)})
         return self._ask(totals, workers, state, s, now) if self._watch is not None and not final else []
@@ -200,7 +195,7 @@ class Monitor:
         look = self._machine.look()
         return {
             **state,
-            "peak_bytes": max(self._peak_bytes, int(state["used_bytes"])),
+            "peak_bytes": max(self._place.mark.take_recent(), int(state["used_bytes"])),
             "queue_bytes": s.scratch.total_bytes,
             "scratch_bytes": self._scratch_bytes,
             "disk_free_bytes": free_bytes([self._place.output, *self._place.folders]),

@@ -39,6 +39,7 @@ from tamis.engine.units import Kind
 from tamis.errors import ConservationError, Incomplete, RunConflict, TamisError
 from tamis.hints import command
 from tamis.memory.budget import Budget, find_budget
+from tamis.memory.lookout import Mark, watching
 from tamis.memory.predictor import Predictor
 from tamis.sizes import format_size
 
@@ -74,7 +75,8 @@ class RunResult:
     ledger: Ledger = field(default_factory=Ledger)
     share: float = 1.0
     budget_bytes: int = 0
-    peak_bytes: int = 0
+    peak_bytes: int = 0  # as somebody outside counts it (sum of PSS): all processes of the run, from first to last
+    caller_bytes: int = 0  # of a program that called the run: told, not counted; 0 where it is counted
     seconds: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
     exit_code: int = 0
@@ -109,7 +111,7 @@ class Run:
         self.dir = RunDir(output, settings.scratch)
         self.record = Record()
         self.began_s = time.monotonic()
-        self.peak_bytes = 0
+        self._mark = Mark()  # of the memory in use
         self._read_bytes = 0  # by this attempt, in the sampling steps that are through
         self._shown_s = 0.0
         self._db: RunDatabase | None = None
@@ -125,7 +127,8 @@ class Run:
         self.dir.check_foreign(mode)
         self.dir.open()
         try:
-            return self._locked(budget, mode)
+            with watching(self.settings.count_caller) as self._mark:
+                return self._locked(budget, mode)
         except OSError as exc:
             raise disk.explained(exc, self._places) from exc
         finally:
@@ -280,7 +283,7 @@ class Run:
                 self._check_stopped(supervisor, total)
                 share = target
             self._reconcile_schemas(config, predictors, crew, committer, total)
-            expectation.end(self.peak_bytes, total)
+            expectation.end(self._mark.peak_bytes, total)
         finally:
             committer.close()
             self._monitor.close()
@@ -347,7 +350,7 @@ class Run:
         }  # fmt: skip
         place = MonitorPlace(
             self.job.labels, self.inputs.files.sizes, self.inputs.kinds, self.dir.output, (self.dir.scratch, self.dir.staged),
-            self.settings.count_caller, about,
+            self.settings.count_caller, self._mark, about,
         )  # fmt: skip
         return Monitor(self._db, place, past.ledger, self._watch)
 
@@ -364,7 +367,6 @@ class Run:
             driver.stop("interrupted")
             raise
         finally:
-            self.peak_bytes = max(self.peak_bytes, driver.peak_bytes)
             self._tick(driver, before, target, time.monotonic(), final=True)
 
     def _saw(self, kind: str, data: dict[str, Any]) -> None:
@@ -381,7 +383,7 @@ class Run:
         left = s.bytes_left
         state = {
             "phase": "working", "share": target, "seconds": now - self.began_s, "used_bytes": driver.used_bytes,
-            "peak_bytes": driver.peak_bytes, "budget_bytes": s.config.budget_bytes, "total_bytes": self.inputs.files.total_bytes,
+            "peak_bytes": self._mark.peak_bytes, "budget_bytes": s.config.budget_bytes, "total_bytes": self.inputs.files.total_bytes,
             "left_bytes": left, "documents": before.records.n + s.ledger.records.n + s.under_way["records"], "written": before.written.n + s.ledger.written.n,
             "dropped": before.n_dropped + s.ledger.n_dropped + s.under_way["dropped"],
             "quarantined": before.quarantined.n + s.ledger.quarantined.n + s.under_way["quarantined"],
@@ -482,7 +484,8 @@ class Run:
                 problems.append(f"{self.inputs.files.paths[gap[0]]} was not processed from {gap[1]} on")
         status = "finished" if share == plan["steps"][-1] else "sampled"
         result = self._result(status, past, share)
-        result.counters, result.budget_bytes, result.peak_bytes = counters, budget.bytes, self.peak_bytes
+        result.counters, result.budget_bytes = counters, budget.bytes
+        result.peak_bytes, result.caller_bytes = self._mark.peak_bytes, self._mark.caller_bytes
         result.read_bytes = self._read_bytes
         result.prediction = prediction
         result.exit_code, result.message = self._verdict(past.ledger, supervisor)
@@ -502,7 +505,7 @@ class Run:
             {
                 "run_id": plan["run_id"], "steps": plan["steps"], "status": result.status, "share": share, "exit_code": result.exit_code,
                 "message": result.message, "ledger": past.ledger.to_dict(), "content_hash": f"{past.ledger.content.identity:032x}",
-                "seconds": round(result.seconds, 3), "budget_bytes": budget.bytes, "peak_bytes": self.peak_bytes, "counters": counters,
+                "seconds": round(result.seconds, 3), "budget_bytes": budget.bytes, "peak_bytes": result.peak_bytes, "caller_bytes": result.caller_bytes, "counters": counters,
                 "read_bytes": self._read_bytes,
                 "n_files": past.n_files, "histograms": tables(past.ledger), "prediction": prediction,
             },

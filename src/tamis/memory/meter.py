@@ -11,6 +11,7 @@ mmap_lock), so the watchdog polls statm and asks for PSS only now and then.
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
 from collections.abc import Iterable
@@ -132,27 +133,36 @@ def tree_pss(pids: Iterable[int]) -> int:
 
 def children(pid: Pid = "self") -> list[int]:
     """All living descendants, parents before their children. A vanished process has none."""
+    return list(descendants(pid))
+
+
+def descendants(pid: Pid = "self") -> dict[int, int]:
+    """The same with the parent of each."""
     root = os.getpid() if pid == "self" else pid
-    # The kernel file needs CONFIG_PROC_CHILDREN; without it every process is asked for its parent.
-    if os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+    if _tells_children():
         return _walk(root, _children_by_task)
     by_parent = _parents()
     return _walk(root, lambda parent: by_parent.get(parent, []))
+
+
+@functools.cache
+def _tells_children() -> bool:
+    """Whether the kernel has CONFIG_PROC_CHILDREN; without it every process is asked for its parent."""
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
 class _ChildrenOf(Protocol):
     def __call__(self, parent: int, /) -> list[int]: ...
 
 
-def _walk(root: int, children_of: _ChildrenOf) -> list[int]:
-    found: list[int] = []
-    seen = {root}
+def _walk(root: int, children_of: _ChildrenOf) -> dict[int, int]:
+    found: dict[int, int] = {}
     queue = [root]
     while queue:
-        for child in children_of(queue.pop(0)):
-            if child not in seen:
-                seen.add(child)
-                found.append(child)
+        parent = queue.pop(0)
+        for child in children_of(parent):
+            if child != root and child not in found:
+                found[child] = parent
                 queue.append(child)
     return found
 
@@ -192,6 +202,11 @@ def is_alive(pid: int, start_time: int | None = None) -> bool:
     return (
         fields is not None and fields[0] not in (b"Z", b"X") and (start_time is None or int(fields[19]) == start_time)
     )
+
+
+def environment(pid: Pid = "self") -> bytes | None:
+    """The environment that a process (or the one it was forked from) was started with: NAME=value, ended by zero bytes each."""
+    return _read(f"/proc/{pid}/environ")
 
 
 def cpu_s(pid: Pid = "self") -> float | None:
@@ -335,7 +350,7 @@ class FakeMeter:
 
     def children(self, pid: Pid = "self") -> list[int]:
         root = self.self_pid if pid == "self" else pid
-        return _walk(root, lambda parent: [p for p, process in self.processes.items() if process.parent == parent])
+        return list(_walk(root, lambda parent: [p for p, each in self.processes.items() if each.parent == parent]))
 
     def process_start_time(self, pid: Pid = "self") -> int | None:
         found = self._find(pid)

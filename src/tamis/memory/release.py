@@ -21,6 +21,7 @@ from types import TracebackType
 
 from tamis.errors import UsageError
 from tamis.memory import meter
+from tamis.memory.lookout import marked
 from tamis.sizes import format_size
 
 _log = logging.getLogger("tamis.memory")
@@ -199,9 +200,10 @@ class scope(contextlib.ContextDecorator):
 def hygiene_env(base: Mapping[str, str]) -> dict[str, str]:
     """`base` plus the settings under which a worker's memory can be capped and measured; must be in place before exec.
 
-    A value the user has set stays, except for Arrow's pool, without which the cap does not hold.
+    A value the user has set stays, except for Arrow's pool, without which the cap does not hold. The process and its
+    descendants can be told by it, too (lookout.py).
     """
-    return {**_DEFAULT_ENV, **base, **_MANDATORY_ENV}
+    return marked({**_DEFAULT_ENV, **base, **_MANDATORY_ENV})
 
 
 def thread_stack(n_bytes: int = 1 << 20) -> bool:

@@ -1,0 +1,204 @@
+"""The lookout: a thread that counts the memory of all processes of a run (tally.py), from the first moment to the last.
+
+There is one for this process with everything below it (commands), and one for what Tamis starts from it (programs of the
+user's, whose own memory is told but not counted). Peaks are kept in marks: whoever wants to know the highest use of some time
+opens one at its beginning. What was used before anybody had one open belongs to the first that is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tamis.memory import meter
+from tamis.memory.tally import Tally
+
+LOOK_S = 0.02
+_YOUNG_S = 1.0  # a process that was just started may still be on its way to becoming one of ours
+MARK_VARIABLE = "TAMIS_STARTED_BY"
+_TOKEN = os.urandom(8).hex()  # of this process: it is in the environment of every process that Tamis starts from here
+
+
+@dataclass
+class Mark:
+    """The most that was in use since it was opened. `caller_bytes`: of the calling process, where that does not count."""
+
+    peak_bytes: int = 0
+    caller_bytes: int = 0
+    _recent_bytes: int = 0
+
+    def note(self, used_bytes: int, caller_bytes: int) -> None:
+        self.peak_bytes = max(self.peak_bytes, used_bytes)
+        self._recent_bytes = max(self._recent_bytes, used_bytes)
+        self.caller_bytes = max(self.caller_bytes, caller_bytes)
+
+    def take_recent(self) -> int:
+        """The most in use since this was last asked."""
+        recent, self._recent_bytes = self._recent_bytes, 0
+        return recent
+
+
+class Lookout:
+    """Made by `watching`; `count_caller`: this process and all below it count, not only what Tamis starts."""
+
+    def __init__(self, count_caller: bool, tally: Tally | None = None) -> None:
+        self._count_caller = count_caller
+        self._tally = tally or Tally(_whole_tree if count_caller else Started())
+        self._marks: list[Mark] = []
+        self._early = Mark()  # of the time without any mark
+        self._listeners: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep_looking, name="tamis-lookout", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    @property
+    def used_bytes(self) -> int:
+        """All that counts, at the last look."""
+        return self._tally.used_bytes
+
+    @property
+    def uses(self) -> Mapping[int, int]:
+        """Each process, at the last look."""
+        return self._tally.uses
+
+    @property
+    def parents(self) -> Mapping[int, int]:
+        """Who started whom, at the last look."""
+        return self._tally.parents
+
+    def look(self, insist: bool = False) -> None:
+        """Look now, whatever the thread does; `insist`: exactly."""
+        with self._lock:
+            peak = self._tally.look(insist)
+            caller = 0 if self._count_caller else (meter.statm() or meter.Statm(0, 0)).resident_bytes
+            for mark in self._marks or [self._early]:
+                mark.note(peak, caller)
+        for listener in list(self._listeners):
+            listener()
+
+    def open_mark(self) -> Mark:
+        self.look(insist=True)
+        with self._lock:
+            mark, self._early = self._early, Mark()
+            self._marks.append(mark)
+        return mark
+
+    def close_mark(self, mark: Mark) -> None:
+        self.look(insist=True)
+        with self._lock:
+            self._marks = [m for m in self._marks if m is not mark]
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have it called after every look, in the lookout's thread."""
+        self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        self._listeners = [each for each in self._listeners if each != listener]
+
+    def _keep_looking(self) -> None:
+        while not self._ended.wait(LOOK_S):
+            self.look()
+
+
+# -- one for each way of counting ---------------------------------------------------------------------------------------
+_running: dict[bool, tuple[Lookout, int]] = {}  # count_caller -> lookout, how many use it
+_starting = threading.Lock()
+
+
+def begin(count_caller: bool) -> Lookout:
+    """The lookout of this process, started if it was not. Whoever calls this calls `end` later."""
+    with _starting:
+        lookout, n = _running.get(count_caller, (None, 0))
+        if lookout is None:
+            lookout = Lookout(count_caller)
+            lookout.start()
+        _running[count_caller] = lookout, n + 1
+        return lookout
+
+
+def end(count_caller: bool) -> None:
+    with _starting:
+        lookout, n = _running.pop(count_caller)
+        if n > 1:
+            _running[count_caller] = lookout, n - 1
+    if n == 1:
+        lookout.stop()
+
+
+@contextlib.contextmanager
+def watching(count_caller: bool) -> Iterator[Mark]:
+    """The peak of what is done inside."""
+    lookout = begin(count_caller)
+    mark = lookout.open_mark()
+    try:
+        yield mark
+    finally:
+        lookout.close_mark(mark)
+        end(count_caller)
+
+
+def _after_fork() -> None:
+    """Threads stay with the parent, and so does what they counted."""
+    global _starting
+    _starting = threading.Lock()
+    _running.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+# -- which processes ----------------------------------------------------------------------------------------------------
+def marked(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment for a process that Tamis starts: by it, the process and its descendants are known as ours."""
+    return {**environment, MARK_VARIABLE: _TOKEN}
+
+
+def is_marked(pid: int) -> bool | None:
+    """Whether a process was started by us, directly or not; None if it is gone or not ours to look at."""
+    environment = meter.environment(pid)
+    return None if environment is None else f"{MARK_VARIABLE}={_TOKEN}".encode() in environment
+
+
+def _whole_tree() -> dict[int, int]:
+    own = os.getpid()
+    return {own: 0, **meter.descendants(own)}
+
+
+class Started:
+    """The processes that Tamis started from this one, and all below them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: dict[int, bool] = {}
+        self._young: dict[int, float] = {}
+
+    def __call__(self) -> dict[int, int]:
+        parents = meter.descendants()
+        own = os.getpid()
+        direct = [pid for pid, parent in parents.items() if parent == own]
+        self._known = {pid: ours for pid, ours in self._known.items() if pid in parents}
+        self._young = {pid: since for pid, since in self._young.items() if pid in parents}
+        found: dict[int, int] = {}
+        for pid in direct:
+            if pid not in self._known:
+                ours = bool(is_marked(pid))
+                if ours or self._clock() - self._young.setdefault(pid, self._clock()) > _YOUNG_S:
+                    self._known[pid] = ours
+            if self._known.get(pid):
+                found[pid] = own
+        for pid, parent in parents.items():  # parents come before their children
+            if parent in found:
+                found[pid] = parent
+        return found

@@ -1,0 +1,150 @@
+"""The memory of several processes as somebody outside counts it: the sum of their PSS, now. Asks /proc through a Meter.
+
+PSS is dear (1 to 6 ms for a process of ours, which cannot map memory meanwhile), resident memory is cheap (8 us). So PSS is
+asked for twice a second, and whenever who is there or what is shared has changed; in between it moves with resident memory:
+anonymous pages are a process's own, and file pages that come are taken to be shared like those that are there. What rose and
+fell between two looks is known from the kernel's own count of the highest resident memory. Used by lookout.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from tamis.memory.meter import Meter, ProcMeter, Statm
+
+EXACT_S = 0.5
+_PAUSE = 10  # times the CPU that a question took: no more than a tenth of one core, however restless the processes are
+_FALL_BYTES = 1 << 20
+_MOVED_SHARE, _LOST_SHARE = 0.01, 0.1  # of the sum: so many file pages make us ask again, or make the sum a guess
+
+Processes = Callable[[], Mapping[int, int]]
+"""The processes to count, each with its parent."""
+
+
+class _Basis(NamedTuple):
+    """A process when its PSS was last asked for."""
+
+    pss_bytes: int
+    anon_bytes: int
+    shared_bytes: int
+
+    @property
+    def shared_share(self) -> float:
+        """What one of its file pages counts, others having it too."""
+        if not self.shared_bytes:
+            return 1.0
+        return min(1.0, max(0, self.pss_bytes - self.anon_bytes) / self.shared_bytes)
+
+
+class Tally:
+    """As of the last `look`. `used_bytes`: all of them together; `uses`: each, rather too much than too little (for whoever
+    enforces a limit); `parents`: who started whom.
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        meter: Meter | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._processes, self._clock, self._cpu = processes, clock, cpu
+        self._meter: Meter = meter or ProcMeter()
+        self._basis: dict[int, _Basis] = {}
+        self._together: set[int] = set()  # those whose PSS was asked for at the same time: they share with each other
+        self._resident: dict[int, int] = {}  # at the last look
+        self._highest: dict[int, int] = {}  # known of each since its kernel counter was last reset
+        self._all_at = self._asked_at = float("-inf")
+        self._took_s = 0.0
+        self._was_sure = False
+        self.used_bytes = 0
+        self.uses: dict[int, int] = {}
+        self.parents: dict[int, int] = {}
+
+    def look(self, insist: bool = False) -> int:
+        """Count now; `insist`: exactly, however short the last time ago. Returns the most in use since the last look, or 0 if
+        that is not known: somebody has just come or gone, and who shares what has changed.
+        """
+        self.parents = dict(self._processes())
+        seen: dict[int, Statm] = {}
+        for pid in self.parents:
+            if (statm := self._meter.statm(pid)) is not None:
+                seen[pid] = statm
+        missed_bytes = self._missed(seen)
+        now_s = self._clock()
+        if insist or now_s - self._asked_at >= _PAUSE * self._took_s:
+            self._ask(seen, self._worth_asking(seen, now_s))
+        for pid in seen.keys() - self._basis.keys():
+            self._measure(pid, seen)
+        between_bytes = self.used_bytes + missed_bytes if missed_bytes and self._was_sure else 0
+        self.used_bytes = sum(_likely(self._basis[pid], statm) for pid, statm in seen.items())
+        self.uses = {pid: _at_most(self._basis[pid], statm) for pid, statm in seen.items()}
+        self._resident = {pid: statm.resident_bytes for pid, statm in seen.items()}
+        self._was_sure = seen.keys() == self._together and self._moved(seen, seen) <= _LOST_SHARE * self.used_bytes
+        return max(between_bytes, self.used_bytes if self._was_sure else 0)
+
+    def _missed(self, seen: Mapping[int, Statm]) -> int:
+        """How much higher than at the last look processes have been since. Asked of those that fall: they may have been up."""
+        missed = 0
+        highest, self._highest = self._highest, {}
+        for pid, statm in seen.items():
+            before = self._resident.get(pid, 0)
+            known = max(highest.get(pid, 0), before)
+            if statm.resident_bytes < before - _FALL_BYTES:
+                told = self._meter.peak_rss(pid) or 0
+                missed += told - before if told > known else 0
+                known = told  # less than was known: the counter was reset meanwhile
+            self._highest[pid] = known
+        return missed
+
+    def _worth_asking(self, seen: Mapping[int, Statm], now_s: float) -> Iterable[int]:
+        """Everybody, when it is time or somebody came or went; else those whose file pages have moved."""
+        if seen.keys() != self._together or now_s - self._all_at >= EXACT_S:
+            return seen
+        return [pid for pid in seen if self._moved(seen, [pid]) > _MOVED_SHARE * self.used_bytes]
+
+    def _moved(self, seen: Mapping[int, Statm], pids: Iterable[int]) -> int:
+        return sum(abs(seen[pid].shared_bytes - self._basis[pid].shared_bytes) for pid in pids)
+
+    def _ask(self, seen: dict[int, Statm], pids: Iterable[int]) -> None:
+        """Their PSS; `seen` is brought up to the time after it."""
+        asked = set(pids)
+        if not asked:
+            return
+        began_s = self._cpu()
+        if asked == seen.keys():
+            self._basis, self._together, self._all_at = {}, asked, self._clock()
+        for pid in asked:
+            self._measure(pid, seen)
+        self._took_s, self._asked_at = self._cpu() - began_s, self._clock()
+
+    def _measure(self, pid: int, seen: dict[int, Statm]) -> None:
+        """It may grow while it is measured: its PSS belongs to the middle of that time. Where PSS is hidden, all counts."""
+        pss_bytes, before = self._meter.pss(pid), seen[pid]
+        after = seen[pid] = self._meter.statm(pid) or before
+        resident = (before.resident_bytes + after.resident_bytes) // 2
+        shared = (before.shared_bytes + after.shared_bytes) // 2
+        self._basis[pid] = _Basis(resident if pss_bytes is None else pss_bytes, resident - shared, shared)
+
+
+def _likely(basis: _Basis, now: Statm) -> int:
+    """
+    >>> _likely(_Basis(100, 80, 50), Statm(resident_bytes=155, shared_bytes=60))  # 15 anonymous bytes more, 10 of files
+    119
+    >>> _likely(_Basis(100, 80, 50), Statm(resident_bytes=105, shared_bytes=25))  # half of the file pages are gone
+    90
+    """
+    anon_bytes = now.resident_bytes - now.shared_bytes - basis.anon_bytes
+    return max(0, basis.pss_bytes + anon_bytes + int((now.shared_bytes - basis.shared_bytes) * basis.shared_share))
+
+
+def _at_most(basis: _Basis, now: Statm) -> int:
+    """The same with new file pages counted in full.
+
+    >>> _at_most(_Basis(100, 80, 50), Statm(resident_bytes=155, shared_bytes=60))
+    125
+    """
+    new_bytes = max(0, now.shared_bytes - basis.shared_bytes)
+    return _likely(basis, now) + new_bytes - int(new_bytes * basis.shared_share)

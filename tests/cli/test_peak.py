@@ -1,0 +1,63 @@
+"""The peak that a command tells is the one that somebody outside sees, loading and ending included."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from command import SRC
+from outside import Seen, measured
+
+from tamis.observe.series import open_series
+
+RECIPE = """
+stages:
+  - {{_target_: tamis.stages.text.io.reader.JsonlReader, file_paths: {folder}/in}}
+  - {{_target_: tamis.stages.text.io.writer.JsonlWriter, path: {folder}/out}}
+"""
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> tuple[Seen, Path]:
+    """A copy of little data: nothing in it takes as much memory as loading the libraries."""
+    folder = tmp_path_factory.mktemp("peak")
+    (folder / "in").mkdir()
+    (folder / "in" / "a.jsonl").write_text('{"text": "a few words"}\n' * 2000)
+    (folder / "recipe.yaml").write_text(RECIPE.format(folder=folder))
+    command = [
+        sys.executable,
+        "-m",
+        "tamis.cli.main",
+        "run",
+        str(folder / "recipe.yaml"),
+        "--memory",
+        "512MB",
+        "--json",
+    ]
+    return measured(command, PYTHONPATH=os.pathsep.join([str(SRC), *sys.path])), folder / "out" / "_tamis"
+
+
+def test_what_is_told_is_what_was_seen_from_outside(copied: tuple[Seen, Path]) -> None:
+    seen, _ = copied
+    assert seen.status == 0, seen.output
+    told = json.loads(seen.output)["peak_bytes"]
+    # Who looks from outside may miss a short peak on a busy machine; what it has seen must have been told.
+    assert 0.97 * seen.peak_bytes <= told <= 1.1 * seen.peak_bytes
+
+
+def test_the_manifest_and_the_run_database_tell_the_same(copied: tuple[Seen, Path]) -> None:
+    seen, run_dir = copied
+    told = json.loads(seen.output)["peak_bytes"]
+    manifest = json.loads((run_dir / "manifest.json").read_text())
+    assert manifest["peak_bytes"] == told
+    with open_series(run_dir) as series:
+        assert max(t.peak_bytes for t in series.totals()) == pytest.approx(told, rel=0.01)
+
+
+def test_the_command_itself_is_counted_and_leaves_nobody_behind(copied: tuple[Seen, Path]) -> None:
+    seen, _ = copied
+    assert json.loads(seen.output)["caller_bytes"] == 0
+    assert seen.left == []

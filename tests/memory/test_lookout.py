@@ -1,0 +1,136 @@
+"""The thread that counts: marks and their peaks, who is counted, and that it ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tamis.memory import lookout
+from tamis.memory.lookout import Lookout, Mark, Started, marked
+from tamis.memory.release import hygiene_env
+from tamis.memory.tally import Tally
+
+HOLD = "import sys; held = bytearray({}); print(1, flush=True); sys.stdin.read()"
+
+
+class Told(Tally):
+    """Peaks as they are told."""
+
+    def __init__(self, *peaks: int) -> None:
+        super().__init__(dict)
+        self._peaks = list(peaks)
+
+    def look(self, insist: bool = False) -> int:
+        self.used_bytes = self._peaks.pop(0)
+        return self.used_bytes
+
+
+@pytest.fixture
+def child() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(n_bytes: int, env: dict[str, str]) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLD.format(n_bytes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+        )
+        started.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    yield start
+    for process in started:
+        process.communicate()
+
+
+def test_a_mark_knows_the_peak_of_its_time() -> None:
+    watch = Lookout(True, Told(50, 300, 100, 120, 110))
+    watch.look()
+    first = watch.open_mark()  # looks, too
+    assert first.peak_bytes == 300  # what came before any mark is the first one's
+    second = watch.open_mark()
+    watch.look()
+    watch.close_mark(second)
+    assert (first.peak_bytes, second.peak_bytes) == (300, 120)
+
+
+def test_the_highest_since_it_was_last_asked() -> None:
+    mark = Mark()
+    mark.note(5, 0)
+    mark.note(3, 0)
+    assert mark.take_recent() == 5
+    mark.note(2, 0)
+    assert (mark.take_recent(), mark.peak_bytes) == (2, 5)
+
+
+def test_the_whole_tree_counts_where_the_caller_does(child: Callable[..., subprocess.Popen[bytes]]) -> None:
+    with lookout.watching(count_caller=True) as mark:
+        before = mark.peak_bytes
+        child(50_000_000, dict(os.environ))
+        child(30_000_000, hygiene_env(os.environ))
+    assert before > 10_000_000
+    assert mark.peak_bytes - before > 80_000_000
+    assert mark.caller_bytes == 0
+
+
+def test_only_what_was_started_by_us_counts_where_the_caller_does_not(
+    child: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    with lookout.watching(count_caller=False) as mark:
+        child(50_000_000, dict(os.environ))
+        child(30_000_000, hygiene_env(os.environ))
+    assert 30_000_000 < mark.peak_bytes < 50_000_000
+    assert mark.caller_bytes > 10_000_000
+
+
+def test_a_process_may_become_ours_after_it_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    ours: set[int] = set()
+    monkeypatch.setattr(lookout.meter, "descendants", lambda: {7: os.getpid(), 8: 7, 9: os.getpid()})
+    monkeypatch.setattr(lookout, "is_marked", lambda pid: pid in ours)
+    started = Started(lambda: now[0])
+    assert started() == {}
+    ours.add(7)
+    now[0] = 0.5
+    assert started() == {7: os.getpid(), 8: 7}
+    now[0] = 2.0
+    started()
+    ours.add(9)  # too late: it is somebody else's
+    assert started() == {7: os.getpid(), 8: 7}
+
+
+def test_the_environment_of_our_processes_names_us_whatever_it_named_before() -> None:
+    mine = marked({"A": "1", lookout.MARK_VARIABLE: "another"})
+    assert mine["A"] == "1"
+    assert mine[lookout.MARK_VARIABLE] not in ("", "another")
+    assert hygiene_env({})[lookout.MARK_VARIABLE] == mine[lookout.MARK_VARIABLE]
+
+
+def test_the_thread_ends_with_its_last_user() -> None:
+    def running() -> int:
+        return sum(t.name == "tamis-lookout" for t in threading.enumerate())
+
+    before = running()
+    with lookout.watching(count_caller=False), lookout.watching(count_caller=False):
+        assert running() == before + 1
+    assert running() == before
+
+
+def test_listeners_hear_of_every_look() -> None:
+    watch = Lookout(True, Told(1, 2, 3))
+    heard: list[int] = []
+
+    def listen() -> None:
+        heard.append(watch.used_bytes)
+
+    watch.listen(listen)
+    watch.look()
+    watch.look()
+    watch.unlisten(listen)
+    watch.look()
+    assert heard == [1, 2]
