@@ -276,7 +276,7 @@ def test_sets_by_name() -> None:
 
 def test_the_catalogue_has_every_filter_with_its_defaults() -> None:
     found = {entry.name: entry for entry in catalogue.filters()}
-    assert len(found) == 17 + 6 + 8 + 4
+    assert len(found) == 1 + 17 + 6 + 8 + 4
     assert found["WordCountFilter"].parameters == "min_words=50, max_words=100000, lang='en'"
     assert found["SubstringFilter"].parameters == "substring, position"
     assert found["FastTextLangId"].module == "tamis.stages.text.filters.fasttext"
