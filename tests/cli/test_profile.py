@@ -109,7 +109,7 @@ def test_a_stage_that_fails_on_everything_ends_early(place: Path) -> None:
         "profile", "bad.yaml", "--allow-module", "bad", "--budgets", "512MB", "--blocksizes", "auto", "--limit-bytes", "300kB", cwd=place
     )  # fmt: skip
     assert done.returncode == 4
-    assert "a stage fails on" in done.stdout
+    assert "stage 'bad' fails on" in done.stdout
     assert "Traceback" not in done.stderr
 
 

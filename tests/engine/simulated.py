@@ -24,6 +24,7 @@ from tamis.memory.predictor import Predictor
 
 MB = 1_000_000
 WORKER_BYTES = 20 * MB
+FLOOR_BYTES = 10 * MB
 TIMEOUT_S = 8.0
 MAX_EVENTS = 30_000
 
@@ -37,6 +38,8 @@ class Process:
     is_ready: bool = False
     kill_asked: bool = False
     holds: int = 0
+    kept: int = 0  # since its stages were set up
+    is_set_up: bool = False
     feed: Any = None  # the generator of a feeder
 
 
@@ -183,7 +186,7 @@ class Simulation:
 
     def measure(self) -> list[Action]:
         self.later(1.0, self.measure)
-        uses = {w.id: WORKER_BYTES * 19 // 20 + w.holds for w in self.processes.values() if w.is_ready}
+        uses = {w.id: WORKER_BYTES * 19 // 20 + w.kept + w.holds for w in self.processes.values() if w.is_ready}
         used = self.config.budget_bytes - self.config.pool_bytes + sum(uses.values())
         used = max(used, int(self.config.budget_bytes * self.steady))
         self.fired["steady pressure"] += self.steady > 0
@@ -200,12 +203,12 @@ class Simulation:
         if self.chance("died at start"):
             return self.exits(worker, "exit status 1", 0)
         process.is_ready = True
-        return self.supervisor.ready(worker, self.now)
+        return self.supervisor.ready(worker, self.now, FLOOR_BYTES)
 
     def exits(self, worker: int, how: str, signal: int) -> list[Action]:
         if self.processes.pop(worker, None) is None:
             return []
-        return self.supervisor.died(worker, how, signal, self.now)
+        return self.supervisor.died(worker, how, signal, self.now, "s")
 
     def server_dies(self) -> list[Action]:
         """All workers at once."""
@@ -254,12 +257,14 @@ class Simulation:
                 report = self.report(unit, fence, records, covered)
                 self.later(3.0, lambda: self.late(worker, fence, report))
             return
+        if unit.mode is Mode.RUN and not self.set_up(process, fence, cap):
+            return
         early = self.rng.random() < 0.3
         if not early:
             self.tell(process, unit, fence, records)
         need = self.world.peak(records)
-        if need > cap and unit.mode is Mode.RUN:
-            self.out_of_memory(process, fence, cap)
+        if process.kept + need > cap and unit.mode is Mode.RUN:
+            self.out_of_memory(process, fence, cap, process.kept + need)
             return
         process.holds = min(need, cap)
         poison = [self.world.poison[r] for r in records if self.world.poison.get(r, (-1, ""))[0] == unit.segment]
@@ -269,29 +274,51 @@ class Simulation:
         if self.chance("disk full"):
             self.send(worker, lambda: s.failed(worker, fence, {"kind": "disk", "error": "no space left"}, self.now))
             return
-        report = self.report(unit, fence, records, covered)
+        report = self.report(unit, fence, records, covered, process.kept)
         first = sum(n for key, n in self.n_attempts.items() if key[0] == unit.id) == 1
         delay = (
             2 * TIMEOUT_S if first and len(records) > 1 and self.chance("slow once") else self.rng.uniform(0.01, 2.0)
         )
         self.later(delay, lambda: self.finish(process, fence, report) if worker in self.processes else [])
 
+    def set_up(self, process: Process, fence: int, cap: int) -> bool:
+        if process.is_set_up or not self.world.setup_bytes:
+            return True
+        self.fired["setup"] += 1
+        if self.world.setup_bytes > cap:
+            self.fired["no room for setup"] += 1
+            self.out_of_memory(
+                process, fence, cap, self.world.setup_bytes, {"in_setup": True, "stage": "s (its setup)"}
+            )
+            return False
+        process.is_set_up, process.kept = True, self.world.kept_bytes
+        worker, kept, peak = process.id, self.world.kept_bytes, self.world.setup_bytes
+        self.send(worker, lambda: self.supervisor.set_up(worker, fence, kept, peak, self.now))
+        return True
+
     def tell(self, process: Process, unit: Unit, fence: int, records: list[Record]) -> None:
         cut = records[len(records) // 2][1] if len(records) > 1 and len(unit.pieces) == 1 else -1
         if unit.segment > 0:
             cut = unit.handover_rows[0] + len(records) // 2 if len(records) > 1 else -1
-        self.supervisor.read(process.id, fence, len(records), cut)
+        sizes = [self.world.size(r) for r in records]
+        self.supervisor.read(process.id, fence, len(records), cut, sum(sizes), max(sizes, default=0))
 
-    def out_of_memory(self, process: Process, fence: int, cap: int) -> None:
+    def out_of_memory(
+        self, process: Process, fence: int, cap: int, need: int, more: dict[str, Any] | None = None
+    ) -> None:
         worker, s = process.id, self.supervisor
         how = self.rng.choice(
             ["memory error", "memory error", "crash near the cap", "crash on allocation", "over the cap"]
         )
-        if how == "crash on allocation" and not self.faults.get(how):
+        if more is not None or (how == "crash on allocation" and not self.faults.get(how)):
             how = "memory error"
         self.fired[how] += 1
         if how == "memory error":
-            self.send(worker, lambda: s.failed(worker, fence, {"kind": "memory", "error": "MemoryError"}, self.now))
+            failed = {"kind": "memory", "error": "MemoryError", "stage": "s", **(more or {})}
+            if self.rng.random() < 0.5:  # some say what they asked for
+                self.fired["asked"] += 1
+                failed |= {"asked_bytes": need - process.kept, "peak_bytes": 0}
+            self.send(worker, lambda: s.failed(worker, fence, failed, self.now))
             self.later(0.31, lambda: self.exits(worker, "exit status 77", 0))
         elif how == "over the cap":
             process.holds = cap + cap // 10 + 30 * MB  # the meter sees it, the supervisor kills
@@ -357,7 +384,12 @@ class Simulation:
         return records, covered, None
 
     def report(
-        self, unit: Unit, fence: int, records: list[Record], covered: list[tuple[int, int, int, bool]]
+        self,
+        unit: Unit,
+        fence: int,
+        records: list[Record],
+        covered: list[tuple[int, int, int, bool]],
+        kept_bytes: int = 0,
     ) -> dict[str, Any]:
         last = unit.segment == self.world.n_segments - 1
         path, ids = f"u{unit.id}.{fence}", [identity(r) for r in records]
@@ -397,7 +429,7 @@ class Simulation:
                 }
         self.staged |= {f["path"] for f in files if f["kind"] != "listed"}
         sizes = [self.world.size(r) for r in records]
-        floor = 10 * MB + (40 * MB if self.chance("leak") else 0)
+        floor = FLOOR_BYTES + kept_bytes + (40 * MB if self.chance("leak") else 0)
         report |= {
             "decoded_bytes": sum(sizes),
             "largest_record": max(sizes, default=0),

@@ -18,6 +18,7 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.rundir import RunDir
 from tamis.engine.units import Kind, Piece
 from tamis.errors import RunConflict
+from tamis.formats.compression import StreamReader, codec_of, open_writer
 
 OPERATIONS = ("open", "fsync", "fdatasync", "link", "write", "unlink", "close")
 
@@ -255,3 +256,56 @@ def test_a_committed_file_is_kept_although_its_staged_name_is_left(tmp_path: Pat
     assert os.listdir(folder.staged) == []
     assert json.loads(Path(folder.log.path).read_text().splitlines()[-1][9:])["t"] == "commit"
     folder.close()
+
+
+@pytest.mark.parametrize("codec", ["", ".gz", ".zst"])
+def test_parts_of_one_partition_are_committed_as_one_file_in_the_order_of_the_input(tmp_path: Path, codec: str) -> None:
+    folder = RunDir(str(tmp_path / "out"))
+    folder.open()
+    folder.make_scratch()
+    files: list[dict[str, Any]] = []
+    for part, (at, lines) in enumerate(
+        [(50, ["c", "d"]), (0, ["a"]), (20, ["b"])]
+    ):  # in the order in which they were done
+        path = os.path.join(folder.staged, f"u{part}.1.out")
+        with open_writer(path, codec[1:] or None) as out:
+            out.write("".join(f"{line}\n" for line in lines).encode())
+        files.append(
+            {"path": path, "kind": "output", "rows": len(lines), "bytes": os.path.getsize(path), "content": f"{2**127 + part:032x}",
+             "extension": f"jsonl{codec}", "joins": True, "place": [0, at, 0]}
+        )  # fmt: skip
+        other = os.path.join(folder.staged, f"u{part}.1.quarantine")
+        Path(other).write_text("{}\n")
+        files.append({"path": other, "kind": "quarantine", "rows": 1, "place": [0, at, 0]})
+    job = Commit(1, Piece(0, Kind.BYTES, "in", 0, 99), 0, [(0, 0, 99, False)], files, Ledger().to_dict())
+    commit_group([job], folder.output, folder.quarantine, folder.log)
+    folder.close()
+    name = f"part-000000-000000000000000.jsonl{codec}"
+    assert [p.name for p in (tmp_path / "out").iterdir() if p.is_file()] == [name]
+    with open(tmp_path / "out" / name, "rb") as raw:
+        reader = StreamReader(raw, codec_of(name)) if codec else raw
+        assert b"".join(reader.read(100) for _ in range(6)) == b"a\nb\nc\nd\n"
+    (about,) = RunDir(str(tmp_path / "out")).files().written()
+    assert (about["rows"], about["bytes"]) == (4, (tmp_path / "out" / name).stat().st_size)
+    assert int(about["content"], 16) == (3 * 2**127 + 3) % 2**128
+    assert sorted(p.name for p in Path(folder.quarantine).iterdir()) == [
+        "quarantine-000000-000000000000000.jsonl",
+        "quarantine-000000-000000000000020-1.jsonl",
+        "quarantine-000000-000000000000050-2.jsonl",
+    ]
+
+
+def test_parts_that_cannot_follow_each_other_stay_files_of_their_own(tmp_path: Path) -> None:
+    folder = RunDir(str(tmp_path / "out"))
+    folder.open()
+    folder.make_scratch()
+    files: list[dict[str, Any]] = []
+    for part, at in enumerate([9, 0]):
+        path = Path(folder.staged) / f"u{part}.1.out"
+        path.write_text(str(at))
+        files.append({"path": str(path), "kind": "output", "extension": "parquet", "place": [0, at, 0]})
+    job = Commit(1, Piece(0, Kind.ROWS, "in", 0, 99), 0, [(0, 0, 99, False)], files, Ledger().to_dict())
+    commit_group([job], folder.output, folder.quarantine, folder.log)
+    folder.close()
+    found = {p.name: p.read_text() for p in (tmp_path / "out").iterdir() if p.is_file()}
+    assert found == {"part-000000-000000000000000.parquet": "0", "part-000000-000000000000000-1.parquet": "9"}

@@ -43,6 +43,17 @@ class FailSetup(ProcessingStage[Any, Any]):
 
 
 @dataclass(repr=False)
+class Holding(ProcessingStage[Any, Any]):
+    name: str = "holding"
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        self._model = b"x" * 32_000_000
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        return task
+
+
+@dataclass(repr=False)
 class Upper(ProcessingStage[Any, Any]):
     name: str = "upper"
 
@@ -116,6 +127,14 @@ def test_running_out_of_memory_is_told_apart(tmp_path: Path) -> None:
 def test_an_error_that_only_speaks_of_memory_is_an_error(tmp_path: Path) -> None:
     report, _ = run(runner(tmp_path, Fail(words="the text says: out of memory")), unit(tmp_path, DATA))
     assert (report["kind"], report["stage"]) == ("error", "fail")
+
+
+def test_what_setting_up_takes_is_told_once(tmp_path: Path) -> None:
+    made = runner(tmp_path, Holding())
+    _, said = run(made, unit(tmp_path, DATA))
+    assert [news["type"] for news in said] == ["set_up", "read"]
+    assert 30_000_000 <= said[0]["kept_bytes"] <= said[0]["peak_bytes"] + 1_000_000
+    assert [news["type"] for news in run(made, unit(tmp_path, DATA))[1]] == ["read"]
 
 
 @pytest.mark.parametrize(("error", "kind"), [(FormatError, "setup"), (ValueError, "setup"), (MemoryError, "memory")])

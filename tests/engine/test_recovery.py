@@ -49,11 +49,22 @@ def test_memory_splits_then_runs_alone_then_gives_up() -> None:
     single = unit(n_records=1)
     assert verdicts(single, "memory") == ["alone"]
     assert single.alone
-    verdict = decide(single, {"kind": "memory"})
-    assert verdict.what == "infeasible"
-    assert verdict.note.startswith(
-        "one record of in (at 0, 100 bytes or less) does not fit the memory budget even alone"
+    single.largest_record = 97
+    verdict = decide(single, {"kind": "memory", "stage": "s"})
+    assert (verdict.what, verdict.note) == (
+        "infeasible",
+        "one record of in (at 0, 97 bytes) does not fit the memory budget even alone in stage 's'",
     )
+
+
+def test_a_record_that_had_the_whole_pool_is_not_tried_again() -> None:
+    single = unit(n_records=1)
+    verdict = decide(single, {"kind": "memory"}, had_all=True)
+    assert (verdict.what, verdict.note) == (
+        "infeasible",
+        "one record of in (at 0) does not fit the memory budget even alone",
+    )
+    assert decide(unit(n_records=2, cut=50), {"kind": "memory"}, had_all=True).what == "split"
 
 
 def test_an_error_is_tried_again_then_cut_then_quarantined() -> None:
@@ -152,6 +163,18 @@ def test_a_stage_that_cannot_be_set_up_ends_the_run_at_once():
 
 def test_a_setup_that_needs_more_memory_is_tried_alone_and_never_split():
     unit = Unit(1, [Piece(0, Kind.BYTES, "a.jsonl", 0, 100)], n_records=10, cut=50)
-    report = {"kind": "memory", "error": "MemoryError", "in_setup": True}
+    report = {"kind": "memory", "error": "MemoryError", "in_setup": True, "stage": "model (its setup)"}
     assert decide(unit, report).what == "alone"
-    assert decide(unit, report).what == "infeasible"
+    assert decide(unit, report).what == "unfit"
+    fresh = Unit(1, [Piece(0, Kind.BYTES, "a.jsonl", 0, 100)], n_records=10, cut=50)
+    verdict = decide(fresh, report, had_all=True)
+    assert (verdict.what, verdict.note) == (
+        "unfit",
+        "stage 'model (its setup)' cannot be set up in the memory that the budget leaves",
+    )
+
+
+def test_pressure_is_the_fault_of_a_worker_that_was_alone_and_full() -> None:
+    assert judge_death("memory pressure", "signal SIGKILL", 9, 90, 100, was_alone=True)["kind"] == "memory"
+    assert judge_death("memory pressure", "signal SIGKILL", 9, 70, 100, was_alone=True)["kind"] == "killed"
+    assert judge_death("memory pressure", "signal SIGKILL", 9, 90, 100)["kind"] == "killed"

@@ -9,6 +9,7 @@ quarantined if (and only if) it is poison, by identity; the books balance; nothi
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 
 import pytest
@@ -41,6 +42,9 @@ def make_world(rng: random.Random) -> World:
         files.append(file)
     n_segments = rng.choice([1, 1, 2, 3])
     world = World(files, {}, set(), rng.choice([2.0, 8.0, 20.0, 40.0]), n_segments)
+    world.fixed_bytes = rng.choice([MB, MB, MB, 40 * MB, 100 * MB])
+    world.kept_bytes = rng.choice([0, 0, 0, 30 * MB])
+    world.setup_bytes = world.kept_bytes * rng.choice([1, 2])
     records = sorted(world.everything())
     for record in rng.sample(records, min(len(records), rng.choice([0, 0, 1, 3]))):
         world.poison[record] = (rng.randrange(n_segments), rng.choice(POISON))
@@ -53,7 +57,9 @@ def make_config(rng: random.Random, world: World, too_large: Record | None = Non
     n = rng.randint(1, 4)
     largest = max((world.peak([r]) for r in world.everything() if r != too_large), default=0)
     cap = rng.choice([24 * MB, 30 * MB, 60 * MB, 200 * MB])
-    pool = max(n * (WORKER_BYTES + cap), WORKER_BYTES + largest * 3 // 2)
+    pool = max(
+        n * (WORKER_BYTES + cap), WORKER_BYTES + world.kept_bytes + largest * 3 // 2, WORKER_BYTES + world.setup_bytes
+    )
     return Config(
         budget_bytes=int(pool / 0.88) + 50 * MB,
         pool_bytes=pool,
@@ -64,6 +70,8 @@ def make_config(rng: random.Random, world: World, too_large: Record | None = Non
         max_block_bytes=rng.choice([1 << 20, 4 << 20, 32 << 20]),
         queue_bytes=rng.choice([1 * MB, 8 * MB, 256 * MB]),
         timeout_s=TIMEOUT_S,
+        usable=0.88,
+        has_setup=[world.setup_bytes > 0] * world.n_segments,
     )
 
 
@@ -100,7 +108,8 @@ MUST_FIRE = [
     "killed from outside", "zombie report", "pressure", "died at start", "server died", "feeder died", "slow once", "leak",
     "crash on allocation", "memory error", "crash near the cap", "over the cap", "poison error", "poison crash", "poison exit",
     "poison hang", "too large", "slow commit", "kill before ready", "stopped", "supervisor killed", "resumed", "disk full",
-    "disk full at commit", "steady pressure", "counted splits", "counted late", "counted recycled",
+    "disk full at commit", "steady pressure", "counted splits", "counted late", "counted recycled", "setup", "no room for setup",
+    "asked",
 ]  # fmt: skip
 
 
@@ -159,3 +168,61 @@ def test_a_record_too_large_for_the_budget_ends_alone_and_is_done_with_more() ->
 @pytest.mark.timeout(3600)
 def test_nothing_is_lost_or_done_twice_at_length() -> None:
     run_seeds(range(600, 100_600))
+
+
+def make_fixed(seed: int) -> tuple[random.Random, World, Config]:
+    """Many small records through a stage that takes the same for every call, or keeps a model; room for one to three of it."""
+    rng = random.Random(seed)
+    world = World([File(Kind.BYTES, [rng.randint(500, 5000) for _ in range(1500)])], {}, set(), 4.0, 1)
+    heavy = rng.randint(50, 300) * MB
+    if seed % 2:
+        world.fixed_bytes = heavy
+    else:
+        world.kept_bytes, world.setup_bytes = heavy, int(heavy * rng.uniform(1.0, 1.5))
+    need = max(world.setup_bytes, world.kept_bytes + world.fixed_bytes)
+    n_slots = rng.randint(1, 6)
+    pool = int(rng.uniform(1.2, 3.0) * need) + 50 * MB
+    return rng, world, Config(
+        pool * 2, pool, WORKER_BYTES, n_slots, usable=0.88, has_setup=[world.setup_bytes > 0], timeout_s=TIMEOUT_S,
+        max_block_bytes=1 << 20,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_cost_that_does_not_depend_on_the_data_is_learned_from_a_few_failures(seed: int) -> None:
+    rng, world, config = make_fixed(seed)
+    simulation = Simulation(world, config, rng, {}, Counter())
+    simulation.steady = 0.0
+    simulation.run()
+    s = simulation.supervisor
+    assert not s.infeasible
+    assert not s.fatal, s.fatal
+    assert world.everything() == world.written
+    assert s.counters["memory_failures"] <= 4 + 2 * config.n_slots
+    # 3.5 to 4.5 MB in partitions of 1 MB at most; the first ones are small
+    assert s.counters["committed"] <= 20
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_need_that_the_budget_cannot_meet_ends_the_run_soon_and_names_one_that_can(seed: int) -> None:
+    rng, world, config = make_fixed(seed)
+    need = max(world.setup_bytes, world.kept_bytes + world.peak([(0, 0)]))
+    config.pool_bytes = WORKER_BYTES + max(30 * MB, need // rng.choice([2, 5, 50]))
+    simulation = Simulation(world, config, rng, {}, Counter())
+    simulation.steady = 0.0
+    simulation.run()
+    s = simulation.supervisor
+    assert s.fatal_kind == "budget", (s.fatal, s.infeasible)
+    assert "stage 's" in s.fatal
+    assert not world.written
+    assert sum(simulation.n_attempts.values()) <= 40  # one partition down to one document, and two more
+    if world.setup_bytes:
+        assert sum(simulation.n_attempts.values()) <= 4
+    named = re.search(r"--memory (\d+)MB or more", s.fatal)
+    assert named is not None
+    if "it asked for" in s.fatal:
+        config.pool_bytes += int((int(named[1]) * MB - config.budget_bytes) * config.usable)
+        again = Simulation(world, config, rng, {}, Counter())
+        again.run()
+        assert not again.supervisor.fatal
+        assert world.everything() == world.written

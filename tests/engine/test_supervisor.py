@@ -79,7 +79,7 @@ def test_done_is_committed_and_the_run_ends() -> None:
     commit = only(s.done(a.worker, a.fence, report(files=files, covered=[(0, 0, 500, False)]), 1.0), Commit)
     assert (commit.covered, commit.files, s.n_committing, s.unsynced_bytes, s.finished) == (
         [(0, 0, 500, False)],
-        files,
+        [{**files[0], "place": [0, 0, 0]}],
         1,
         7,
         False,

@@ -41,6 +41,9 @@ class World:
     dropped: set[Record]
     factor: float  # peak bytes per decoded byte
     n_segments: int
+    fixed_bytes: int = BASE_PEAK  # what a call of a stage takes, whatever the data
+    kept_bytes: int = 0  # what stages set up and keep
+    setup_bytes: int = 0  # ... and what that takes at most
     written: set[Record] = field(default_factory=set)
     quarantined: set[Record] = field(default_factory=set)
     gone: set[Record] = field(default_factory=set)
@@ -52,7 +55,7 @@ class World:
         return file.sizes[bisect_left(file.starts, record[1])]
 
     def peak(self, records: list[Record]) -> int:
-        return BASE_PEAK + int(self.factor * sum(map(self.size, records)))
+        return self.fixed_bytes + int(self.factor * sum(map(self.size, records)))
 
     def everything(self) -> set[Record]:
         return {(i, s) for i, f in enumerate(self.files) for s in f.starts}

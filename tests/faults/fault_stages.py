@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from tamis import DocumentBatch, ProcessingStage
@@ -241,4 +242,30 @@ class Parent(TextStage):
                 "time.sleep(600)\n"
             )
             subprocess.run([sys.executable, "-c", code], check=True)
+        return task
+
+
+@dataclass(repr=False)
+class FixedCost(TextStage):
+    """Takes the same memory for every call, whatever the documents."""
+
+    n_bytes: int = 150 << 20
+    name: str = "fixed_cost"
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        np.ones(self.n_bytes, np.uint8)
+        return task
+
+
+@dataclass(repr=False)
+class Model(TextStage):
+    """Sets up something large and keeps it."""
+
+    n_bytes: int = 150 << 20
+    name: str = "model"
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        self._weights = np.ones(self.n_bytes, np.uint8)
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
         return task

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from tamis.formats.faults import is_memory_failure
+from tamis.formats.faults import asked_bytes, is_memory_failure
 
 
 def made_by(package: str, exc: Exception) -> Exception:
@@ -102,3 +102,25 @@ def test_what_libraries_really_raise() -> None:
     assert is_memory_failure(missing.value) is False
     missing.value.args = ("/x.so: failed to map segment from shared object",)
     assert is_memory_failure(missing.value) is True
+
+
+def test_what_was_asked_for_is_known_where_a_library_says_it() -> None:
+    with pytest.raises(MemoryError) as numpy:
+        np.empty((1 << 40, 1 << 20), np.int16)
+    assert asked_bytes(numpy.value) == 1 << 61
+    wrapped = ValueError("my stage failed, malloc of size 99 failed")
+    wrapped.__cause__ = pa.ArrowMemoryError("malloc of size 1048576 failed")
+    assert asked_bytes(wrapped) == 1 << 20
+    assert (
+        asked_bytes(of_class("torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.50 GiB.")) == 5 << 29
+    )
+    assert (
+        asked_bytes(
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 77 bytes."
+            )
+        )
+        == 77
+    )
+    assert asked_bytes(ValueError("malloc of size 99 failed")) == 0
+    assert asked_bytes(MemoryError()) == 0

@@ -125,13 +125,54 @@ def test_failure_raises_the_slope_above_the_cap_and_clears_the_window():
     assert model.reserve(4 * MIB) > 150 * MIB
 
 
-def test_failure_when_the_constant_alone_fills_the_cap_still_changes_something():
+def test_failure_that_the_constant_explains_changes_no_size_but_asks_for_a_larger_cap():
     model = Predictor()
     for _ in range(30):
-        model.observe(0, 0, 200 * MIB)
+        model.observe(MIB, 0, 200 * MIB)
+    before = model.next_size(400 * MIB)
     model.observe_failure(MIB, 10 * MIB)
-    assert model.coefficients[0] <= 5 * MIB
-    assert model.coefficients[1] >= 7.5
+    assert model.next_size(400 * MIB) == before
+    assert 100 * MIB < model.least_cap() < 220 * MIB
+
+
+def fixed_cost(a: int, b: float, caps: list[int], need_known: bool = False) -> tuple[Predictor, int, int]:
+    """Partitions that cost a + b per byte, under the first cap that the model asks for; failures, and the last size."""
+    model, n_failed, size = Predictor(max_size_bytes=32 * MIB), 0, 0
+    for _ in range(40):
+        cap = next((c for c in caps if c >= model.least_cap()), caps[-1])
+        size = model.next_size(cap)
+        peak = int(a + b * size)
+        if peak > cap:
+            n_failed += 1
+            model.observe_failure(size, cap, peak if need_known else 0)
+        else:
+            model.observe(size, 1000, peak)
+    return model, n_failed, size
+
+
+@pytest.mark.parametrize("need_known", [True, False])
+def test_two_sizes_tell_a_fixed_cost_from_a_cost_by_the_byte(need_known):
+    caps = [n * MIB for n in (40, 70, 120, 260)]
+    model, n_failed, size = fixed_cost(150 * MIB, 3.0, caps, need_known)
+    a, b, _ = model.coefficients
+    assert a == pytest.approx(150 * MIB, rel=0.1)
+    assert b < 6
+    assert n_failed <= (1 if need_known else 4)
+    assert size >= 16 * MIB
+    assert model.least_cap() > 150 * MIB
+    model, n_failed, size = fixed_cost(4 * MIB, 150.0, caps, need_known)
+    assert model.coefficients[1] == pytest.approx(150, rel=0.1)
+    assert n_failed <= 4
+    assert model.least_cap() <= 70 * MIB  # smaller partitions in more workers
+
+
+def test_a_failure_is_forgotten_when_a_larger_partition_needs_less():
+    model = Predictor()
+    model.observe_failure(MIB, 500 * MIB)
+    assert model.least_cap() > 500 * MIB
+    model.observe(MIB, 0, 300 * MIB)
+    model.observe(MIB // 2, 0, 152 * MIB)
+    assert model.least_cap() < 250 * MIB
 
 
 @pytest.mark.parametrize("seed", range(20))

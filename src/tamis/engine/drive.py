@@ -145,13 +145,15 @@ class Driver:
         s, worker, data = self.supervisor, event.worker, event.data
         if event.kind == "died":
             self.observe("died", {"worker": worker, **data})
-            return s.died(worker, data["how"], data["signal"], now)
+            return s.died(worker, data["how"], data["signal"], now, data.get("stage", ""))
         if event.kind == "ready":
-            return s.ready(worker, now)
+            return s.ready(worker, now, data.get("floor_bytes", 0))
         kind, fence = data["type"], data.get("fence", -1)
         if kind == "read":
-            s.read(worker, fence, data["n_records"], data["cut"])
+            s.read(worker, fence, data["n_records"], data["cut"], data["decoded_bytes"], data["largest_record"])
             return []
+        if kind == "set_up":
+            return s.set_up(worker, fence, data["kept_bytes"], data["peak_bytes"], now)
         if kind == "block":
             return s.block(worker, fence, Piece.from_list(data["piece"]), data["bytes"], data["compressed"], now)
         if kind == "done":
@@ -164,7 +166,9 @@ class Driver:
                 "failed",
                 {
                     "worker": worker,
-                    **{k: data.get(k) for k in ("unit", "kind", "stage", "error", "trace", "peak_bytes")},
+                    **{
+                        k: data.get(k) for k in ("unit", "kind", "stage", "error", "trace", "peak_bytes", "asked_bytes")
+                    },
                 },
             )
             return s.failed(worker, fence, data, now)

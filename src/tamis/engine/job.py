@@ -44,6 +44,11 @@ class Job:
         """Compiled kernels that the job needs: the engine's own, and those its stages name."""
         return ["", *dict.fromkeys(g for s in self.stages for g in s.kernel_groups)]
 
+    def sets_up(self, segment: Segment) -> bool:
+        """Whether a stage of the segment has a setup() of its own."""
+        stages = self.stages[segment.first : segment.last]
+        return any(type(stage).setup is not ProcessingStage.setup for stage in stages)
+
     def rules(self) -> list[dict[str, Any]]:
         """What may drop documents, in order, as the plan keeps it: each rule of a stage; a stage that names none by itself."""
         made: list[dict[str, Any]] = []

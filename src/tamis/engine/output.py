@@ -68,7 +68,7 @@ def _write_jsonl(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, 
             for piece in written.pieces:
                 out.write(piece)
     extension = spec.extension if spec.format == "jsonl" else "jsonl"
-    return {"extension": extension}
+    return {"extension": extension, "joins": True}
 
 
 def _write_arrow(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) -> dict[str, Any]:

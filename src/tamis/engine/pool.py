@@ -122,5 +122,6 @@ class Pool:
         if worker.dying:
             return []
         worker.why_killed = why
+        worker.was_alone = not any(w.unit is not None for w in self.workers.values() if w is not worker)
         self.counters["kills"] += 1
         return [Kill(worker.id, why)]

@@ -29,10 +29,12 @@ from tamis.engine.reading import Contents, Limits, TooLarge, read_pieces
 from tamis.engine.rejections import Rejections
 from tamis.engine.units import Kind, Mode, Unit
 from tamis.errors import PipelineError
-from tamis.formats.faults import is_memory_failure
+from tamis.formats.faults import asked_bytes, is_memory_failure
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.known import KnownRecords
 from tamis.kernels import hash128
+from tamis.memory import meter
+from tamis.memory.release import PeakWatch
 from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
 
 Say = Callable[[dict[str, Any]], None]
@@ -100,6 +102,23 @@ class UnitRunner:
                 raise SetupFailure(f"{label} (its setup)", exc) from exc
         self._ready.add(segment)
 
+    def _set_up(self, segment: int, say: Say) -> None:
+        """`setup`, once, and tell what it took: how many workers there can be depends on it."""
+        if segment in self._ready:
+            return
+        if not self.job.sets_up(self.job.segments[segment]):
+            self.setup(segment)
+            return
+        before = meter.rss_anon() or 0
+        watch = PeakWatch().start()
+        floor = watch.peak_bytes
+        try:
+            self.setup(segment)
+        finally:
+            peak = watch.stop()
+        kept = (meter.rss_anon() or 0) - before
+        say({"type": "set_up", "kept_bytes": max(0, kept), "peak_bytes": max(0, peak - floor)})
+
     def teardown(self) -> None:
         for segment in self._ready:
             part = self.job.segments[segment]
@@ -110,7 +129,7 @@ class UnitRunner:
     # -- the four modes -------------------------------------------------------------------------------------------------
     def _process(self, unit: Unit, base: str, say: Say) -> dict[str, Any]:
         part = self.job.segments[unit.segment]
-        self.setup(unit.segment)
+        self._set_up(unit.segment, say)
         ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first : part.last]])
         quarantine: list[Bad] = []
         rejections = Rejections(self.place.keep_rejected)
@@ -355,6 +374,8 @@ def _failure(kind: str, exc: BaseException, stage: str = "") -> dict[str, Any]:
         "error": f"{type(exc).__name__}: {exc}"[:2000],
         "trace": "".join(lines)[-4000:],
     }
+    if kind == "memory" and (asked := asked_bytes(exc)):
+        report["asked_bytes"] = asked
     if isinstance(exc, OSError):
         report["errno"], report["path"] = exc.errno, exc.filename
     return report

@@ -1,7 +1,8 @@
 """What to do with a unit that failed. Pure: every answer changes something, so nothing is retried for ever.
 
-memory failure   split in two; one record: alone with the whole budget; still too much: infeasible, the run ends incomplete
-in setup()       alone with the whole budget, then infeasible; any other error there ends the run: no document is to blame
+memory failure   split in two (the next attempt may have a larger cap: grants.py); one record: alone with the whole budget; still too
+                 much: infeasible, the run ends incomplete
+in setup()       alone with the whole budget, then the run ends; any other error there ends the run: no document is to blame
 stage error,     once more on a fresh worker; then split until one record is left; that record goes to quarantine
 crash, timeout
 killed for       again, unchanged: it was not its fault (five times, then as a crash)
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tamis.engine.units import TO_END, Kind, Mode, Piece, Unit, split_pieces
+from tamis.sizes import format_size
 
 MAX_INNOCENT_KILLS = 5
 _SIGKILL = 9
@@ -21,9 +23,26 @@ _SIGKILL = 9
 
 @dataclass(frozen=True)
 class Verdict:
-    what: str  # retry, split, alone, quarantine, feed, describe, infeasible, fail
+    what: str  # retry, split, alone, quarantine, feed, describe, infeasible (this record), unfit (this stage), fail
     note: str = ""
     n_failures: int = 0
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """A document, or the setup of a stage, that needs more memory than there is: `budget_bytes` would do, as far as one can tell."""
+
+    stage: str
+    size_bytes: int  # of the document
+    asked_bytes: int  # by the allocation that failed; 0: not known
+    had_bytes: int
+    budget_bytes: int
+
+    def advice(self, is_large: bool = False) -> str:
+        """What it had and what to do. `is_large`: it is a document that could be quarantined for its size."""
+        had = f"it asked for {format_size(self.asked_bytes)} at once" if self.asked_bytes else "it took all"
+        aside = "set max_record below its size to quarantine it, or " if is_large else ""
+        return f"{had}, one worker can get {format_size(self.had_bytes)}; {aside}run again with --memory {-(-self.budget_bytes // 10**6)}MB or more"
 
 
 @dataclass(frozen=True)
@@ -32,12 +51,16 @@ class Half:
     rows: tuple[int, int]
 
 
-def judge_death(why_killed: str, how: str, signal: int, used_bytes: int, cap_bytes: int) -> dict[str, Any]:
-    """What the end of a worker says about the unit it was working on."""
+def judge_death(
+    why_killed: str, how: str, signal: int, used_bytes: int, cap_bytes: int, was_alone: bool = False
+) -> dict[str, Any]:
+    """What the end of a worker says about the unit it was working on. `was_alone`: nobody else was at work when it was killed."""
     if why_killed == "timeout":
         return {"kind": "timeout", "error": "took longer than the timeout"}
     if why_killed == "over its cap":
         return {"kind": "memory", "error": "went over its memory cap"}
+    if why_killed == "memory pressure" and was_alone and used_bytes > cap_bytes * 8 // 10:
+        return {"kind": "memory", "error": "took more memory than the budget leaves"}
     if why_killed == "replaced":
         return {"kind": "replaced", "error": "made room for other work"}
     if why_killed or signal == _SIGKILL:
@@ -47,8 +70,8 @@ def judge_death(why_killed: str, how: str, signal: int, used_bytes: int, cap_byt
     return {"kind": "crash", "error": f"the worker process died: {how}"}
 
 
-def decide(unit: Unit, report: dict[str, Any]) -> Verdict:
-    """Decide, and note on the unit what has been tried."""
+def decide(unit: Unit, report: dict[str, Any], had_all: bool = False) -> Verdict:
+    """Decide, and note on the unit what has been tried. `had_all`: its cap was the whole pool, so that no larger one can be tried."""
     kind, error = report["kind"], str(report.get("error", ""))
     if kind == "replaced":  # a feeder that had to wait: what it handed out stands, so this cannot go on for ever
         return Verdict("retry")
@@ -66,7 +89,7 @@ def decide(unit: Unit, report: dict[str, Any]) -> Verdict:
     if kind == "setup":
         return Verdict("fail")
     if kind == "memory":
-        return _decide_memory(unit, bool(report.get("in_setup")))
+        return _decide_memory(unit, report, had_all or unit.alone)
     unit.n_failures += 1
     own = unit.extra["own_failures"] = (
         unit.extra.get("own_failures", 0) + 1
@@ -91,28 +114,31 @@ def decide(unit: Unit, report: dict[str, Any]) -> Verdict:
     return Verdict("quarantine", f"{where}failed twice on one record, which goes to quarantine: {error}")
 
 
-def _decide_memory(unit: Unit, in_setup: bool) -> Verdict:
-    if in_setup:  # smaller partitions would not help
-        if unit.alone:
-            return Verdict(
-                "infeasible", f"a stage cannot be set up inside the memory budget, even alone: {unit.last_error}"
-            )
+def _decide_memory(unit: Unit, report: dict[str, Any], had_all: bool) -> Verdict:
+    where = f" in stage {report['stage']!r}" if report.get("stage") else ""
+    if report.get("in_setup"):  # smaller partitions would not help
+        if had_all:
+            return Verdict("unfit", f"stage {report['stage']!r} cannot be set up in the memory that the budget leaves")
         unit.alone = True
         return Verdict("alone", "a stage could not be set up inside its cap, trying again with the whole budget")
-    if can_split(unit) and not unit.alone:
+    if can_split(unit):
+        unit.alone = False
         return Verdict("split", n_failures=unit.n_failures)
     if (other := _cut_otherwise(unit)) is not None:
         return other
-    piece = unit.pieces[0]
-    if not unit.alone:
+    if not had_all:
         unit.alone = True
         return Verdict("alone")
-    size = piece.end - piece.start if piece.end != TO_END else 0
-    return Verdict(
-        "infeasible",
-        f"one record of {piece.input_path} (at {piece.start}, {size} bytes or less) does not fit the memory budget even alone; "
-        "set max_record below its size to quarantine it",
-    )
+    return Verdict("infeasible", f"{_describe(unit)} does not fit the memory budget even alone{where}")
+
+
+def _describe(unit: Unit) -> str:
+    """The one record of a unit: where it lies, and its size where that is known."""
+    piece = unit.pieces[0]
+    if unit.segment > 0:  # which of the piece's records it was is not known any more
+        return f"one document of {piece.input_path}"
+    size = f", {unit.largest_record} bytes" if unit.largest_record and unit.n_records == 1 else ""
+    return f"one record of {piece.input_path} (at {piece.start}{size})"
 
 
 def _cut_otherwise(unit: Unit) -> Verdict | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tamis.engine import disk
-from tamis.engine.budgeting import Shares, share_budget
+from tamis.engine.budgeting import USABLE, Shares, share_budget
 from tamis.engine.commit import Committer
 from tamis.engine.coverage import Coverage
 from tamis.engine.cursor import Cursor
@@ -36,7 +36,7 @@ from tamis.engine.settings import Record, RunSettings
 from tamis.engine.state import Config
 from tamis.engine.supervisor import Supervisor
 from tamis.engine.units import Kind
-from tamis.errors import ConservationError, Incomplete, RunConflict, TamisError
+from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError
 from tamis.hints import command
 from tamis.memory.budget import Budget, find_budget
 from tamis.memory.lookout import Mark, watching
@@ -340,6 +340,8 @@ class Run:
             timeout_s=self.settings.timeout,
             rate_limit=self.settings.rate_limit,
             rate_floor=self.settings.rate_floor,
+            usable=USABLE,
+            has_setup=[self.job.sets_up(s) for s in self.job.segments],
         )
 
     def _make_monitor(self, config: Config, plan: dict[str, Any], past: Past) -> Monitor:
@@ -399,6 +401,8 @@ class Run:
         if supervisor.fatal:
             if supervisor.fatal_kind == "disk" and disk.is_full(supervisor.fatal):
                 raise disk.no_room(supervisor.fatal, self._places)
+            if supervisor.fatal_kind == "budget":
+                raise BudgetError(f"{supervisor.fatal}. {total.written.n} documents are committed")
             raise TamisError(f"{supervisor.fatal}. Everything committed so far is kept; see {self.dir.path}/worker.log")
         if supervisor.stopping:
             raise Incomplete(

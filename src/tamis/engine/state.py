@@ -32,6 +32,8 @@ class Config:
     rate_limit: float = 0.001
     rate_floor: int = 100
     unsynced_bytes: int = 512 << 20
+    usable: float = 1.0  # share of the budget that caps are granted up to
+    has_setup: list[bool] | None = None  # by segment: whether a stage sets something up, which may take memory
 
 
 @dataclass
@@ -47,6 +49,9 @@ class Worker:
     why_killed: str = ""
     held: bool = False  # a feeder that waits for room in the queue
     n_units: int = 0
+    base_bytes: int = 0  # when it was ready: what it holds before it does anything
+    kept_bytes: int = 0  # what it holds beyond that between units: models, libraries that a stage imported
+    was_alone: bool = False  # when it was killed: nobody else used memory
     first_floor: int = 0
     base_floor: int = 0  # when the first partitions, which warm it up, were over
 
@@ -77,10 +82,19 @@ class Root:
     first: Piece
     step: int
     open_units: int = 1
+    n_done: int = 0
     covered: list[tuple[int, int, int, bool]] = field(default_factory=list)
     files: list[dict[str, Any]] = field(default_factory=list)
     parts: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # (segment, ledger)
     scratch: list[str] = field(default_factory=list)
+
+    def add(self, unit: Unit, files: list[dict[str, Any]]) -> None:
+        """What a unit made. Each file gets the place of its first document, by which those of one root are put in order."""
+        first = unit.pieces[0] if unit.pieces else self.first  # a feeder has handed out all of its own
+        if unit.segment == 0 and (not self.n_done or (first.file, first.start) < (self.first.file, self.first.start)):
+            self.first = first
+        place = [first.file, first.start, unit.handover_rows[0]]
+        self.files += [{**f, "place": place} for f in files]
 
     def counted(self) -> Counter[str]:
         """What its finished units read and dropped so far."""

@@ -34,6 +34,10 @@ from tamis.engine.units import Kind, Mode, Piece, Unit
 from tamis.memory.predictor import Predictor
 
 MAX_STILLBORN = 20
+# So many documents in a row that do not fit even alone, and the stage is to blame, not they: where nothing has ever fitted and
+# they are small, and in any case.
+FEW_UNFIT, MANY_UNFIT = 3, 20
+SMALL_RECORD_BYTES = 1 << 20
 
 
 class Supervisor(Pool):
@@ -60,6 +64,11 @@ class Supervisor(Pool):
         self.infeasible: list[str] = []
         self.changed_files = False
         self.n_stage_failures = 0
+        self.last_failure = "a stage"  # that set a document aside
+        self.n_seen = 0  # records of units that are done, committed or not
+        self._unfit: list[
+            recovery.Unfit
+        ] = []  # the last documents that did not fit, with nothing that fitted in between
         self.n_committing = 0
         self.unsynced_bytes = 0
         self.scratch = Scratch()  # blocks waiting or being worked on
@@ -82,21 +91,33 @@ class Supervisor(Pool):
                 actions += self._kill(worker, "timeout")
         return actions + self.remedies.due(self, now_s) + self._dispatch(now_s)
 
-    def ready(self, worker_id: int, now_s: float) -> list[Action]:
+    def ready(self, worker_id: int, now_s: float, floor_bytes: int = 0) -> list[Action]:
         worker = self.workers.get(worker_id)
         if worker is None:
             return self._dispatch(now_s)
-        worker.ready = True
+        worker.ready, worker.base_bytes = True, floor_bytes
         self._n_stillborn = 0
         # A kill that was asked for before the process existed has hit nobody.
         again: list[Action] = [Kill(worker.id, worker.why_killed)] if worker.dying else []
         return again + self._dispatch(now_s)
 
-    def read(self, worker_id: int, fence: int, n_records: int, cut: int) -> None:
+    def set_up(self, worker_id: int, fence: int, kept_bytes: int, peak_bytes: int, now_s: float) -> list[Action]:
+        """A worker's stages are set up: what they keep, and what it took at most. Others may follow, if there is room for them."""
+        worker = self.workers.get(worker_id)
+        if worker is None or worker.fence != fence:
+            return []
+        self.grants.learn_setup(worker, kept_bytes, peak_bytes)
+        return self._dispatch(now_s)
+
+    def read(
+        self, worker_id: int, fence: int, n_records: int, cut: int, decoded_bytes: int = -1, largest_record: int = 0
+    ) -> None:
         """A worker tells what its unit holds, before stages run: how to cut it, should it fail."""
         worker = self.workers.get(worker_id)
         if worker is not None and worker.unit is not None and worker.fence == fence:
-            worker.unit.n_records, worker.unit.cut = n_records, cut
+            unit = worker.unit
+            unit.n_records, unit.cut = n_records, cut
+            unit.decoded_bytes, unit.largest_record = decoded_bytes, largest_record
 
     def block(
         self, worker_id: int, fence: int, piece: Piece, n_bytes: int, compressed: int, now_s: float
@@ -120,14 +141,18 @@ class Supervisor(Pool):
             return self._discard_report(report)
         unit, worker.unit = worker.unit, None
         worker.n_units += 1
-        self.grants.learn(unit, report)
+        self.grants.learn(worker, unit, report)
+        if unit.mode is Mode.RUN:
+            self._unfit.clear()
         actions: list[Action] = self._recycle(worker, report) + self.remedies.after_unit(self, worker.id)
         if unit.mode is Mode.RECAST:
             return actions + self._recast_done(unit, report, now_s)
         root = self.roots.get(unit.root)
         if root is None:  # given up because of another of its units
-            return actions + self._discard_report(report) + self._free_scratch([unit.handover]) + self._dispatch(now_s)
-        root.files += report["files"]
+            return actions + self._discard_report(report) + self._free_scratch(_held_by(unit)) + self._dispatch(now_s)
+        if unit.segment == 0:
+            self.n_seen += int(report["ledger"]["records"][0]) - int(report["ledger"]["not_sampled"][0])
+        root.add(unit, report["files"])
         root.covered += [tuple(c) for c in report["covered"]]
         root.parts.append((unit.segment, report["ledger"]))
         self.under_way.update(counts_of(report["ledger"]))
@@ -142,7 +167,7 @@ class Supervisor(Pool):
             nxt.handover, nxt.handover_rows, nxt.n_records = made["path"], (0, made["rows"]), made["rows"]
             nxt.handover_check = str(made.get("check", ""))
             self.queues[nxt.segment].append(nxt)
-        actions += self._close_unit(unit)
+        actions += self._close_unit(unit) + self._check_rate()
         return actions + self._dispatch(now_s)
 
     def too_large(self, worker_id: int, fence: int, info: dict[str, Any], now_s: float) -> list[Action]:
@@ -166,8 +191,7 @@ class Supervisor(Pool):
             n_rows = int(info["n_rows"])
             self.cursor.expand_rows(file, groups, n_rows, max(unit.block_bytes, 1 << 20), first)
             actions.append(self._commit_size(file, n_rows))
-        self.roots.pop(unit.root, None)
-        return actions + self._dispatch(now_s)
+        return actions + self._leave_root(unit) + self._dispatch(now_s)
 
     def _commit_size(self, file: int, n_rows: int) -> Commit:
         """Let the log know where the file ends, so that the end of the run can tell whether all of it was done."""
@@ -186,8 +210,9 @@ class Supervisor(Pool):
         worker.why_killed = worker.why_killed or "replaced"
         return actions + self._recover(unit, worker, report, now_s) + self._dispatch(now_s)
 
-    def died(self, worker_id: int, how: str, signal: int, now_s: float) -> list[Action]:
-        """A worker is gone. `how` says with which status; what that means depends on who killed it and how full it was."""
+    def died(self, worker_id: int, how: str, signal: int, now_s: float, stage: str = "") -> list[Action]:
+        """A worker is gone, from within `stage`. `how` says with which status; what that means depends on who killed it and how
+        full it was."""
         worker = self.workers.pop(worker_id, None)
         if worker is not None:
             self.leakage.gone(worker.id, worker.segment, heir=False)
@@ -202,7 +227,8 @@ class Supervisor(Pool):
         unit = worker.unit
         self.counters["crashes"] += 0 if worker.why_killed else 1
         grown = worker.used_bytes - self.config.worker_bytes  # the cap counts from what a worker holds anyway
-        report = recovery.judge_death(worker.why_killed, how, signal, grown, worker.cap_bytes)
+        report = recovery.judge_death(worker.why_killed, how, signal, grown, worker.cap_bytes, worker.was_alone)
+        report["stage"] = stage
         return self._recover(unit, worker, report, now_s) + self._dispatch(now_s)
 
     def committed(
@@ -220,9 +246,11 @@ class Supervisor(Pool):
     def stop(self, why: str) -> list[Action]:
         """Finish what is committed, start nothing new."""
         self.stopping = self.stopping or why
-        return [Note("stop", why)] + [
-            a for w in self.workers.values() if not w.dying for a in self._kill(w, "stopping")
-        ]
+        actions = [a for w in self.workers.values() if not w.dying for a in self._kill(w, "stopping")]
+        # What is done of partitions that were cut is not done again. Where documents went on to a later segment, it is not whole.
+        if len(self.queues) == 1 and self.fatal_kind != "disk":
+            actions += [a for root, about in list(self.roots.items()) if about.n_done for a in self._commit_root(root)]
+        return [Note("stop", why), *actions]
 
     def remedy(self, remedy: str, now_s: float) -> list[Action]:
         """What an alert asks for (remedies.py)."""
@@ -323,23 +351,23 @@ class Supervisor(Pool):
                 continue
             if self.decision.serial and self.progressing:
                 break
-            cap = self.grants.next_cap(bool(self.feeds))
-            unit = self._next_unit_of(segment, cap) if cap else None
+            cap = self.grants.next_cap(bool(self.feeds), segment)
+            unit = self._next_unit_of(segment, cap, worker) if cap else None
             if unit is None:
                 break
             actions.append(self._assign(worker, unit, cap, now_s))
         return actions
 
-    def _next_unit_of(self, segment: int, cap_bytes: int) -> Unit | None:
+    def _next_unit_of(self, segment: int, cap_bytes: int, worker: Worker) -> Unit | None:
         if self.queues[segment]:
             unit = self.queues[segment].popleft()
             unit.block_bytes = unit.block_bytes or self.grants.block_size(
-                segment, cap_bytes, self.decision.allow_growth
+                segment, cap_bytes, self.decision.allow_growth, worker
             )
             return unit
         if segment > 0:
             return None
-        size = self.grants.block_size(0, cap_bytes, self.decision.allow_growth)
+        size = self.grants.block_size(0, cap_bytes, self.decision.allow_growth, worker)
         while (work := self.cursor.next(size)) is not None:
             unit = self._unit(work.pieces)
             unit.block_bytes = size
@@ -370,7 +398,7 @@ class Supervisor(Pool):
 
     def _start_workers(self) -> list[Action]:
         """Workers for segments that have work, as far as there are seats; where none is left, one that idles makes room."""
-        actions: list[Action] = []
+        actions = self._end_surplus()
         grow = self.decision.allow_new_workers or not self.progressing
         for segment, n in [*reversed(list(enumerate(self.grants.wanted_workers()))), (FEEDER, 1)]:
             living = [w for w in self.workers.values() if w.segment == segment and not w.dying]
@@ -387,6 +415,17 @@ class Supervisor(Pool):
             elif len(living) > n and idle and idle[0].ready:
                 actions += self._retire(idle[0])
         return actions
+
+    def _end_surplus(self) -> list[Action]:
+        """Where workers turn out to need larger caps, some have to go: one that idles, of the segment that has most."""
+        living = [w for w in self.workers.values() if not w.dying]
+        if len(living) <= self.grants.n_seats(bool(self.feeds)):
+            return []
+        idle = [w for w in living if w.ready and w.unit is None]
+        if idle:
+            return self._retire(max(idle, key=lambda w: sum(v.segment == w.segment for v in living)))
+        held = [w for w in living if w.held]
+        return self._retire(held[0]) if held and not self.progressing else []
 
     # -- workers come and go --------------------------------------------------------------------------------------------
     def _discard_report(self, report: dict[str, Any]) -> list[Action]:
@@ -407,14 +446,25 @@ class Supervisor(Pool):
         """One unit of a root is over; commit the root when it was the last."""
         root = self.roots[unit.root]
         root.open_units -= 1
-        root.scratch += (
-            [p.path for p in unit.pieces if p.kind in (Kind.BLOCK, Kind.ROW_BLOCK)]
-            if unit.segment == 0
-            else [unit.handover]
-        )
+        root.n_done += 1
+        root.scratch += _held_by(unit)
+        return self._commit_root(unit.root) if not root.open_units else []
+
+    def _leave_root(self, unit: Unit) -> list[Action]:
+        """What a unit was to do is done under another root, or not in this run; its root goes on without it."""
+        root = self.roots.get(unit.root)
+        if root is None:
+            return []
+        root.open_units -= 1
         if root.open_units:
             return []
+        if root.n_done:
+            return self._commit_root(unit.root)
         del self.roots[unit.root]
+        return []
+
+    def _commit_root(self, root_id: int) -> list[Action]:
+        root = self.roots.pop(root_id)
         self.under_way.subtract(root.counted())
         ledger = Ledger()
         for _, part in sorted(root.parts, key=lambda p: p[0]):
@@ -422,9 +472,8 @@ class Supervisor(Pool):
         self.n_committing += 1
         self.unsynced_bytes += sum(f.get("bytes", 0) for f in root.files)
         self.ledger.merge(ledger)
-        actions: list[Action] = [Commit(unit.root, root.first, root.step, root.covered, root.files, ledger.to_dict())]
-        actions += self._free_scratch(root.scratch)
-        return actions + self._check_rate()
+        actions: list[Action] = [Commit(root_id, root.first, root.step, root.covered, root.files, ledger.to_dict())]
+        return actions + self._free_scratch(root.scratch)
 
     def _free_scratch(self, paths: list[str]) -> list[Action]:
         gone = self.scratch.free(paths)
@@ -433,19 +482,23 @@ class Supervisor(Pool):
     def _check_rate(self) -> list[Action]:
         """A stage that fails on (nearly) everything is a mistake in the stage, not in the data: stop early."""
         n = self.n_stage_failures
-        seen = max(self.ledger.records.n - self.ledger.not_sampled.n, n)
+        seen = max(self.ledger.records.n - self.ledger.not_sampled.n, self.n_seen, n)
         if n >= 20 and n > max(self.config.rate_limit * 10, 0.01) * seen and not self.stopping:
-            return self.stop(f"a stage fails on {n} of {seen} documents so far: see `tamis quarantine`")
+            return self.stop(f"{self.last_failure} fails on {n} of {seen} documents so far: see `tamis quarantine`")
         return []
 
     def _recover(self, unit: Unit, worker: Worker, report: dict[str, Any], now_s: float) -> list[Action]:
         kind = report["kind"]
         if kind == "disk":
             return self._stop_fatal("disk", report["error"])
+        if (
+            unit.mode in (Mode.RUN, Mode.QUARANTINE) and unit.root not in self.roots
+        ):  # given up because of another of its units
+            return self._free_scratch(_held_by(unit))
         if kind == "memory":
             self.counters["memory_failures"] += 1
-            self.grants.learn_failure(unit, worker.cap_bytes)
-        verdict = recovery.decide(unit, report)
+            self.grants.learn_failure(worker, unit, report)
+        verdict = recovery.decide(unit, report, self.grants.is_whole(worker.cap_bytes))
         actions: list[Action] = []
         if verdict.note:
             actions.append(
@@ -454,29 +507,56 @@ class Supervisor(Pool):
         if verdict.what == "fail":
             stage = f"stage {report['stage']!r}: " if report.get("stage") else ""
             return actions + self._stop_fatal("worker", stage + report.get("error", "a worker failed"))
-        if verdict.what == "infeasible":
-            needed = self.grants.budget_for(unit, worker.cap_bytes)
-            self.infeasible.append(f"{verdict.note}, or run again with --memory {-(-needed // 10**6)}MB or more")
-            return actions + self._give_up(unit)
+        if verdict.what in ("infeasible", "unfit"):
+            return actions + self._does_not_fit(unit, worker, report, verdict)
         if verdict.what == "feed":
-            self.roots.pop(unit.root, None)
             self.cursor.feed(unit.pieces[0].file)
-            return actions
+            return actions + self._leave_root(unit)
         self.counters["splits" if verdict.what == "split" else "retries"] += 1
         if verdict.what == "quarantine":
             self.n_stage_failures += 1
+            self.last_failure = f"stage {unit.stage!r}" if unit.stage else "a stage"
         return actions + self._requeue(unit, verdict)
 
+    def _does_not_fit(
+        self, unit: Unit, worker: Worker, report: dict[str, Any], verdict: recovery.Verdict
+    ) -> list[Action]:
+        """One document, or setting up a stage, needs more than the whole pool: name the budget that would do. The rest of the run
+        goes on, unless it is the stage that needs so much, whatever the documents.
+        """
+        found = recovery.Unfit(
+            report.get("stage", ""), unit.largest_record, int(report.get("asked_bytes", 0)), worker.cap_bytes,
+            self.grants.budget_for(self.grants.need_of(worker, report)),
+        )  # fmt: skip
+        if verdict.what == "unfit":
+            return self._stop_fatal("budget", f"{verdict.note}: {found.advice()}")
+        self._unfit.append(found)
+        n, worst = len(self._unfit), max(self._unfit, key=lambda u: (u.asked_bytes, u.budget_bytes))
+        small = all(u.size_bytes <= SMALL_RECORD_BYTES for u in self._unfit)
+        if n >= MANY_UNFIT or (n >= FEW_UNFIT and small and not self.grants.n_done[unit.segment]):
+            who = next((f"stage {u.stage!r}" for u in self._unfit if u.stage), "every partition")
+            return self._stop_fatal(
+                "budget",
+                f"{who} needs more memory than the budget leaves, whatever the documents: {n} in a row failed, each of them alone: "
+                + worst.advice(),
+            )
+        self.infeasible.append(f"{verdict.note}: {found.advice(found.size_bytes > SMALL_RECORD_BYTES)}")
+        return self._give_up(unit)
+
     def _give_up(self, unit: Unit) -> list[Action]:
-        """Nothing of this unit's root can be committed in this run: forget its other units too, and free what they hold."""
+        """A unit cannot be done in this run. Of the first segment that is its range of the input; of a later one, which cannot be
+        told from its neighbours any more, everything of its root: forget its other units too, and free what they hold.
+        """
+        if unit.segment == 0:
+            return self._free_scratch(_held_by(unit)) + self._leave_root(unit)
         root = self.roots.pop(unit.root, None)
         self.under_way.subtract(root.counted() if root is not None else ())
-        gone = [unit] + [u for q in self.queues for u in q if u.root == unit.root and u is not unit]
-        for queue in self.queues[1:]:
-            for other in [u for u in queue if u.root == unit.root]:
+        gone = [unit]
+        for queue in self.queues:
+            for other in [u for u in queue if u.root == unit.root and u is not unit]:
                 queue.remove(other)
-        paths = [u.handover for u in gone if u.handover]
-        paths += [p.path for p in unit.pieces if p.kind in (Kind.BLOCK, Kind.ROW_BLOCK)]
+                gone.append(other)
+        paths = [path for u in gone for path in _held_by(u)]
         made = [f["path"] for f in root.files if f.get("kind") != "listed"] if root is not None else []
         return [
             *self._free_scratch(paths + (root.scratch if root is not None else [])),
@@ -496,16 +576,14 @@ class Supervisor(Pool):
         halves = recovery.halves(unit)
         for path in [unit.handover] if unit.segment else {p.path for p in unit.pieces}:
             self.scratch.share(path)
-        root = self.roots.pop(unit.root) if unit.segment == 0 else self.roots[unit.root]
         for half in halves:
-            child = self._unit(half.pieces, segment=unit.segment, root=-1 if unit.segment == 0 else unit.root)
+            child = self._unit(half.pieces, segment=unit.segment, root=unit.root)
             child.step, child.n_failures, child.last_error = unit.step, verdict.n_failures, unit.last_error
             child.handover, child.handover_rows = unit.handover, half.rows
             child.handover_check = unit.handover_check
             child.block_bytes = unit.block_bytes
             self.queues[unit.segment].appendleft(child)
-        if unit.segment > 0:
-            root.open_units += 1
+        self.roots[unit.root].open_units += 1
         return []
 
     def _recast_done(self, unit: Unit, report: dict[str, Any], now_s: float) -> list[Action]:
@@ -519,3 +597,10 @@ class Supervisor(Pool):
         if not self.fatal:
             self.fatal, self.fatal_kind = why, kind
         return self.stop(why)
+
+
+def _held_by(unit: Unit) -> list[str]:
+    """The scratch files that a unit reads."""
+    if unit.segment > 0:
+        return [unit.handover]
+    return [p.path for p in unit.pieces if p.kind in (Kind.BLOCK, Kind.ROW_BLOCK)]

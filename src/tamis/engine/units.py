@@ -77,6 +77,8 @@ class Unit:
     # what the worker told about the records it read, and where to cut them in two
     n_records: int = -1
     cut: int = -1
+    decoded_bytes: int = -1
+    largest_record: int = 0
 
     def __post_init__(self) -> None:
         if self.root < 0:
@@ -85,6 +87,11 @@ class Unit:
     @property
     def known_bytes(self) -> int:
         return sum(p.end - p.start for p in self.pieces if p.end != TO_END and p.kind in (Kind.BYTES, Kind.BLOCK))
+
+    @property
+    def size_bytes(self) -> int:
+        """Decoded bytes, as far as anybody knows."""
+        return self.decoded_bytes if self.decoded_bytes >= 0 else self.known_bytes or self.block_bytes
 
     def to_message(self, fence: int) -> dict[str, Any]:
         return {

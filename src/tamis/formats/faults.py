@@ -10,6 +10,8 @@ only in an exception that this library made: by its class, or by the code that r
 from __future__ import annotations
 
 import errno
+import math
+import re
 from collections.abc import Iterator
 
 _CLASSES = {"torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError"}
@@ -31,6 +33,11 @@ _WORDS: dict[str, tuple[str, ...]] = {
 
 _TORCH = "defaultcpuallocator: can't allocate memory"  # a plain RuntimeError, raised where the user's code calls torch
 
+_ASKED = re.compile(
+    r"(?:alloc of size|tried to allocate) (?P<n>[0-9]{1,18}(?:\.[0-9]{1,6})?)(?: (?P<unit>[KMGT])iB)?", re.IGNORECASE
+)
+"""Arrow and torch say it in words."""
+
 
 def is_memory_failure(exc: BaseException) -> bool:
     """True when `exc`, or what it was raised from or while handling, is a failed allocation.
@@ -39,6 +46,26 @@ def is_memory_failure(exc: BaseException) -> bool:
     (True, False)
     """
     return any(_is_failed_allocation(e) for e in _chain(exc))
+
+
+def asked_bytes(exc: BaseException) -> int:
+    """How much a failed allocation asked for, where that is known; 0 where not.
+
+    >>> asked_bytes(MemoryError("malloc of size 64 failed")), asked_bytes(MemoryError())
+    (64, 0)
+    """
+    return max((_asked(e) for e in _chain(exc) if _is_failed_allocation(e)), default=0)
+
+
+def _asked(exc: BaseException) -> int:
+    shape, item = getattr(exc, "shape", None), getattr(getattr(exc, "dtype", None), "itemsize", None)
+    if isinstance(shape, tuple) and isinstance(item, int):  # numpy's
+        return math.prod((int(n) for n in shape), start=item)
+    found = _ASKED.search(str(exc))
+    if found is None:
+        return 0
+    number, unit = found["n"], (found["unit"] or "").lower()
+    return int(float(number) * 1024 ** " kmgt".index(unit[0])) if unit else int(float(number))
 
 
 def _chain(exc: BaseException) -> Iterator[BaseException]:

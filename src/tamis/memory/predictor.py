@@ -7,6 +7,11 @@ exact under "no negative coefficient" and under few or identical samples; residu
 count as much as large ones. The factor is conformal: a high order statistic of the last ratios peak / predicted, each
 taken before its sample was learned; it assumes no distribution. A lasting change of behaviour restarts the model from
 the samples that showed it, otherwise its ratios would inflate (or its old samples delay) the next 400 reservations.
+
+A partition that failed says only that it needed more than its cap. Where a partition of its size has fitted into less, its
+documents are to blame: the slope rises and partitions get smaller. Otherwise it is learned like a sample until those that
+finished explain it, and after the first that finishes a partition of another size is asked for: two sizes tell what costs by
+the byte from what costs in any case, which no smaller partition saves (`least_cap`: fewer workers with larger caps do).
 """
 
 from __future__ import annotations
@@ -14,8 +19,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any, NamedTuple
 
 from tamis.errors import UsageError
 
@@ -29,6 +35,7 @@ WINDOW_FOR_QUANTILE = 200
 
 MIN_SIZE_BYTES = 64 * KIB
 FIRST_SIZE_BYTES = MIB
+LEAST_SIZE_BYTES = 256 * KIB  # partitions should have room for this much, before there is another worker
 MAX_SIZE_BYTES = 256 * MIB
 # Measured with keep-all over 1 GB: growing by 5 % per 20 partitions leaves a run at tiny partitions for minutes after one
 # failure, and a second failure costs one split; so growth is quicker than in the literature.
@@ -42,10 +49,21 @@ _MIN_FIT_BYTES = 64.0 * KIB
 _SHIFT_RUN = 4  # this many ratios in a row ...
 _SHIFT_FACTOR = 1.6  # ... this far on one side of the usual one mean that the behaviour changed
 _N_FIRST = 8  # samples that are learned together, see _learn_first
+_BEYOND = 1.5  # how far beyond its cap a failed partition is taken to have been, where what it asked for is not known
+_KNOWN_FIXED_BYTES = 16.0 * MIB  # a larger constant shows itself in every sample: few of them are enough to trust it
 _CLIP = 4.0  # one freak sample moves the line no more than a sample this many times the prediction
 
 Coefficients = tuple[float, float, float]
 Sample = tuple[float, float, float]  # decoded bytes, largest record, peak
+
+
+class _Failed(NamedTuple):
+    """A partition that did not fit: it needed more than `bound`, and is taken to have needed `peak`."""
+
+    size: float
+    largest: float
+    bound: float
+    peak: float
 
 
 class Predictor:
@@ -64,6 +82,9 @@ class Predictor:
         self._recent_ratios: deque[float] = deque(maxlen=_SHIFT_RUN)
         self._ratios: deque[float] = deque()
         self._sorted_ratios: list[float] = []
+        self._finished: deque[Sample] = deque(maxlen=_N_FIRST)  # the last ones, whatever has been restarted since
+        self._failed: list[_Failed] = []
+        self._unclear: list[float] | None = None  # after a failure: the sizes that finished, until they differ enough
         self._restart(_PRIOR, _PRIOR_WEIGHT)
 
     # -- learning -----------------------------------------------------------------------------------------------
@@ -72,6 +93,11 @@ class Predictor:
         """Learn from a partition that finished: what it held and how far its memory rose."""
         x, m, peak = max(0.0, decoded_bytes), max(0.0, largest_record_bytes), max(0.0, peak_bytes)
         self.n_samples += 1
+        self._finished.append((x, m, peak))
+        if self._unclear is not None:
+            self._unclear.append(x)
+            if max(self._unclear) >= 2 * min(self._unclear) or len(self._unclear) >= _N_FIRST:
+                self._unclear = None
         if self._first is not None:
             self._first.append((x, m, peak))
             self._learn_first()
@@ -80,12 +106,36 @@ class Predictor:
         self._usual_largest = max(m, self._usual_largest * FORGETTING)
         self._count_clean(x)
 
-    def observe_failure(self, decoded_bytes: int, cap_bytes: int) -> None:
-        """Learn from a partition that did not fit into `cap_bytes`: its peak is unknown, but above the cap."""
-        x = max(1.0, decoded_bytes)
+    def observe_failure(
+        self, decoded_bytes: int, cap_bytes: int, need_bytes: int = 0, largest_record_bytes: int = 0
+    ) -> None:
+        """Learn from a partition that did not fit into `cap_bytes`. `need_bytes`: what it had and asked for then, where known."""
+        x, m = max(1.0, decoded_bytes), max(0.0, largest_record_bytes)
+        bound = float(max(cap_bytes, need_bytes))
+        if any(size >= x and peak < bound for size, _, peak in self._finished):
+            self._steepen(x, cap_bytes)
+            self._shrink(x)
+            return
+        if self._fit(x, m) >= bound:
+            return  # no surprise: the cap was smaller than what the line asks for
+        peak = bound * (MARGIN if need_bytes > cap_bytes else _BEYOND)
+        # A larger partition needs no less: what was known of it is known better now.
+        self._failed = [f for f in self._failed if f.size < x or f.bound > bound][-_N_FIRST // 2 :]
+        self._failed.append(_Failed(x, m, bound, peak))
+        self._unclear = []
+        self._restart(self._theta if self._finished else _PRIOR, _PRIOR_WEIGHT)
+        self._first = list(self._finished)
+        self._learn_first()
+        if self._theta[0] < self._fit(x, m) / 2:
+            self._shrink(x)
+
+    def _steepen(self, x: float, cap_bytes: int) -> None:
+        """Forget the samples, for a line by which a partition of x bytes does not fit."""
         a, b, c = self._theta
         a = min(a, cap_bytes / 2)  # a line whose constant already fills the cap would say nothing about x
-        self._restart((a, max(b, 1.5 * (cap_bytes - a) / x), c), _KNOWN_WEIGHT)
+        self._restart((a, max(b, _BEYOND * (cap_bytes - a) / x), c), _KNOWN_WEIGHT)
+
+    def _shrink(self, x: float) -> None:
         self._slow_start = self._may_double = False
         self._n_clean = 0
         self._size_bytes = max(float(MIN_SIZE_BYTES), min(self._size_bytes, x) / 2)
@@ -100,26 +150,47 @@ class Predictor:
     @property
     def factor(self) -> float:
         """What the line is multiplied by so that all but 0.5 % of partitions stay inside."""
-        ratios = self._sorted_ratios
-        n = len(ratios)
-        if n == 0:
-            return 2.0 * MARGIN
+        return self._usual_ratio * MARGIN * (1.0 + self._doubt)
+
+    @property
+    def _usual_ratio(self) -> float:
+        """A high order statistic of peak / predicted; the largest while there are few."""
+        n = len(self._sorted_ratios)
         rank = n if n < WINDOW_FOR_QUANTILE else min(n, math.ceil(COVERAGE * (n + 1)))
-        # The largest of n ratios is exceeded by the next one in 1 of n + 1 cases: too often while n is small.
-        return ratios[rank - 1] * MARGIN * (1.0 + 2.0 / (n + 2) if n < WINDOW_FOR_QUANTILE else 1.0)
+        return self._sorted_ratios[rank - 1] if n else 1.0
+
+    @property
+    def _doubt(self) -> float:
+        """The largest of n ratios is exceeded by the next one in 1 of n + 1 cases: too often while n is small."""
+        n = len(self._sorted_ratios)
+        return 0.0 if n >= WINDOW_FOR_QUANTILE else 2.0 / (n + 2)
+
+    @property
+    def _certain(self) -> float:
+        """The part of a large constant that needs no room for doubt: with a model of 1 GB that would be another."""
+        return max(0.0, self._theta[0] - _KNOWN_FIXED_BYTES)
 
     def reserve(self, decoded_bytes: int, largest_record_bytes: int = 0) -> int:
         """Bytes to set aside, above the worker's baseline, before such a partition starts."""
-        need = self._fit(max(0.0, decoded_bytes), max(0.0, largest_record_bytes)) * self.factor
+        fit = self._fit(max(0.0, decoded_bytes), max(0.0, largest_record_bytes))
+        need = (fit + self._doubt * max(0.0, fit - self._certain)) * self._usual_ratio * MARGIN
         return math.ceil(max(need, _MIN_FIT_BYTES))
+
+    def least_cap(self) -> int:
+        """What a worker needs for partitions of a sensible size: more workers than get this are too many."""
+        largest = int(self._usual_largest)
+        return self.reserve(max(LEAST_SIZE_BYTES, largest), largest)
 
     def best_size(self, cap_bytes: int, largest_record_bytes: int = 0) -> int:
         """The largest partition whose reserve fits into `cap_bytes`, at most max_size_bytes; 0 when none does."""
         a, b, c = self._theta
-        factor = self.factor
+        ratio, doubt = self._usual_ratio, self._doubt
+        if ratio <= 0:
+            return self.max_size_bytes
         # One byte is left for the rounding up in reserve().
-        room = (cap_bytes - 1) / factor - a - c * max(0.0, largest_record_bytes) if factor > 0 else math.inf
-        if cap_bytes < _MIN_FIT_BYTES * max(1.0, factor) or room <= 0:
+        fit = ((cap_bytes - 1) / (ratio * MARGIN) + doubt * self._certain) / (1.0 + doubt)
+        room = fit - a - c * max(0.0, largest_record_bytes)
+        if cap_bytes < _MIN_FIT_BYTES * max(1.0, self.factor) or room <= 0:
             return 0
         return self.max_size_bytes if b * self.max_size_bytes <= room else int(room / b)
 
@@ -131,6 +202,9 @@ class Predictor:
         """
         largest = int(self._usual_largest)
         best = self.best_size(cap_bytes, largest)
+        if self._unclear:  # one has finished after a failure: another size tells what both cost in any case
+            last = self._unclear[-1]
+            return int(last / 4) if last >= 4 * MIN_SIZE_BYTES else min(int(last * 4), self.max_size_bytes)
         if may_grow and self._slow_start and self._may_double:
             self._may_double = False
             doubled = min(2 * self._size_bytes, float(self.max_size_bytes))
@@ -213,15 +287,27 @@ class Predictor:
         Ratios against a guessed line would say how wrong the guess was, and stay in the window for 400 partitions.
         """
         samples = self._first or []
-        self._clear_sums()
-        for sample in samples:
-            self._learn(*sample)
+        self._learn_all(samples)
+        self._failed = [f for f in self._failed if not any(x >= f.size and p < f.bound for x, _, p in samples)]
+        unexplained = [(f.size, f.largest, f.peak) for f in self._failed if self._fit(f.size, f.largest) < f.bound]
+        if unexplained:
+            self._learn_all([*unexplained, *samples])
         self._ratios.clear()
         self._sorted_ratios.clear()
         for x, m, peak in samples:
             self._add_ratio(peak / self._fit(x, m))
         if len(samples) >= _N_FIRST:
             self._first = None
+
+    def _learn_all(self, samples: Sequence[Sample]) -> None:
+        """Learn these and nothing else. A guessed prior is brought to their height first: it tells directions, not sizes."""
+        self._clear_sums()
+        self._theta = self._prior
+        if samples and self._prior_weight == _PRIOR_WEIGHT:
+            by = median(p / self._fit(x, m) for x, m, p in samples) or 1.0
+            self._theta = self._prior = (by * self._prior[0], by * self._prior[1], self._prior[2])
+        for sample in samples:
+            self._learn(*sample)
 
     def _learn_next(self, x: float, m: float, peak: float) -> None:
         fit = self._fit(x, m)
