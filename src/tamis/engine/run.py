@@ -432,6 +432,8 @@ class Run:
             self._say_why_sampled(share, "the disk was full before that was done. Make room")
         elif supervisor.infeasible and not supervisor.fatal:
             self._say_why_sampled(share, f"{supervisor.infeasible[0]}. Give more memory")
+        elif supervisor.fatal_kind == "budget":
+            self._say_why_sampled(share, f"{supervisor.fatal}. Give more memory")
         return bool(self._why_sampled)
 
     def _say_why_sampled(self, share: float, why: str) -> None:
