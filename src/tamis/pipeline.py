@@ -185,7 +185,7 @@ class Pipeline:
         chosen = RunSettings.from_mapping({**self.config, **executor.settings(), **settings})
         job = make_job(self.name, self.build(), chosen.mode)
         output = self._output(job.writer, chosen.run_dir)
-        inputs = find_inputs(job, initial_tasks, chosen.blocksize, os.path.join(output, "_tamis", "initial"))
+        inputs = find_inputs(job, initial_tasks, chosen.blocksize, os.path.join(output, "_tamis", "initial"), output)
         run = Run(job, inputs, chosen, executor.make_crew, output, executor.progress, executor.watch)
         reported = executor.report and (chosen.run_dir is not None if job.writer is None else job.writer.is_reported)
         try:

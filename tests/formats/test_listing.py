@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tamis.errors import UsageError
+from tamis.errors import RunConflict, UsageError
+from tamis.formats import passed as passed_over
 from tamis.formats.listing import list_files
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
@@ -72,10 +74,117 @@ def test_sizes_and_times(folder: Path) -> None:
     assert found.mtimes_ns[0] == (folder / "a.jsonl").stat().st_mtime_ns
 
 
-def test_a_broken_link_is_listed_for_the_worker_to_report(folder: Path) -> None:
-    (folder / "sub" / "broken.jsonl").symlink_to(folder / "nowhere")
-    found = list_files(str(folder / "sub"), SUFFIXES)
-    assert list(found.sizes) == [-1, 3]
+def test_a_suffix_counts_in_any_case(folder: Path) -> None:
+    for name in ("A.JSONL", "B.Jsonl.GZ"):
+        (folder / "sub" / name).write_text("{}\n")
+    assert names(folder, "sub") == ["sub/A.JSONL", "sub/B.Jsonl.GZ", "sub/c.jsonl.gz"]
+    assert names(folder, "sub/A.JSONL") == ["sub/A.JSONL"]
+
+
+def passed(folder: Path, *paths: str, leave_out: tuple[str, ...] = ()) -> dict[str, tuple[int, list[str]]]:
+    found = list_files([str(folder / p) for p in paths], SUFFIXES, leave_out=[str(folder / p) for p in leave_out])
+    return {e["reason"]: (e["n"], [os.path.relpath(p, folder) for p in e["examples"]]) for e in found.passed.to_list()}
+
+
+def test_what_is_passed_over_is_counted_with_its_reason_and_a_few_names(folder: Path) -> None:
+    for i in range(5):
+        (folder / f"t{i}.TXT").write_text("")
+    (folder / "a.jsonl.lz4").write_text("")
+    (folder / "README").write_text("")
+    os.mkfifo(folder / "pipe.jsonl")
+    (folder / "dead.md").symlink_to("nowhere")
+    assert passed(folder, "") == {
+        "ends in .txt": (6, ["t0.TXT", "t1.TXT", "t2.TXT"]),
+        passed_over.HIDDEN: (3, [".git", ".hidden.jsonl", "_z.jsonl"]),
+        passed_over.DEAD_LINK: (1, ["dead.md"]),
+        "ends in .lz4, a compression that is not read: recompress it, e.g. with zstd": (1, ["a.jsonl.lz4"]),
+        "no ending": (1, ["README"]),
+        passed_over.NOT_REGULAR: (1, ["pipe.jsonl"]),
+    }
+
+
+def test_a_million_different_endings_are_few_reasons(folder: Path) -> None:
+    for i in range(40):
+        (folder / f"x.e{i}").write_text("")
+    found = list_files(str(folder), SUFFIXES).passed.to_list()
+    assert len(found) <= 22
+    assert next(e["n"] for e in found if e["reason"] == "other endings") >= 19
+
+
+def test_links_to_folders_are_followed_and_each_folder_is_read_once(folder: Path, tmp_path_factory: Any) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "deep").mkdir()
+    (other / "deep" / "d.jsonl").write_text("{}\n")
+    (other / "deep" / "back").symlink_to(folder)
+    (folder / "a_link").symlink_to(other)
+    (folder / "loop").symlink_to(folder)
+    (folder / "sub" / "up").symlink_to("..")
+    (folder / "again").symlink_to("sub")
+    assert names(folder, "") == ["a.jsonl", "a_link/deep/d.jsonl", "b.jsonl", "sub/c.jsonl.gz"]
+    seen = passed(folder, "")[passed_over.SEEN_FOLDER]
+    assert seen == (4, ["again", "loop", "sub/up"])
+    assert names(folder, "**/*.jsonl") == ["_z.jsonl", "a.jsonl", "a_link/deep/d.jsonl", "b.jsonl"]
+
+
+def test_a_link_to_nothing_ends_the_run_where_it_might_be_input(folder: Path) -> None:
+    for name in ("broken.jsonl", "shard"):
+        (folder / "sub" / name).symlink_to(folder / "nowhere")
+        with pytest.raises(UsageError, match=rf"cannot be read: .*sub/{name}: a link to nothing"):
+            names(folder, "")
+        with pytest.raises(UsageError, match=rf"a link to nothing: .*sub/{name}"):
+            names(folder, f"sub/{name}")
+        (folder / "sub" / name).unlink()
+
+
+def test_a_folder_or_file_without_permission_ends_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests may run as root, whom permissions do not stop: what the system would say is said for it."""
+    scan, access = os.scandir, os.access
+
+    def scandir(path: str) -> Any:
+        if str(path).endswith("sub"):
+            raise PermissionError(13, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(UsageError, match=r"cannot be read: .*/sub: Permission denied"):
+        names(folder, "")
+    with pytest.raises(UsageError, match=r"cannot be read: .*/sub: Permission denied"):
+        names(folder, "**/*.gz")
+    monkeypatch.setattr(os, "scandir", scan)
+    monkeypatch.setattr(
+        os, "access", lambda path, *_, **__: not str(path).endswith("b.jsonl") and access(path, os.R_OK)
+    )
+    with pytest.raises(UsageError, match=r"cannot be read: .*/b.jsonl: Permission denied"):
+        names(folder, "")
+
+
+def test_outputs_of_tamis_are_passed_over_unless_they_are_named(folder: Path) -> None:
+    (folder / "out" / "_tamis").mkdir(parents=True)
+    (folder / "out" / "part.jsonl").write_text("{}\n")
+    assert names(folder, "") == ["a.jsonl", "b.jsonl", "sub/c.jsonl.gz"]
+    assert passed(folder, "")[passed_over.OTHER_OUTPUT] == (1, ["out"])
+    assert names(folder, "out") == names(folder, "o*") == ["out/part.jsonl"]
+
+
+def test_the_own_output_is_never_input(folder: Path) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / "part.jsonl").write_text("{}\n")
+    (folder / "again").symlink_to("out")
+    for path in ("", "*", "**/*.jsonl"):
+        found = list_files(str(folder / path), SUFFIXES, leave_out=[str(folder / "out")])
+        assert not any("part" in p for p in found.paths)
+        assert passed_over.OWN_OUTPUT in passed(folder, path, leave_out=("out",))
+    for path in ("out", "again", "out/part.jsonl", "out/*"):
+        with pytest.raises(RunConflict, match="the output folder"):
+            list_files(str(folder / path), SUFFIXES, leave_out=[str(folder / "out")])
+
+
+def test_names_that_are_not_utf8_are_names_like_others(folder: Path) -> None:
+    strange = os.fsencode(folder) + b"/\xff\xfe.jsonl"
+    with open(strange, "wb") as file:
+        file.write(b"{}\n")
+    found = list_files(str(folder), SUFFIXES)
+    assert os.fsencode(found.paths[-1]) == strange
 
 
 @pytest.mark.parametrize(

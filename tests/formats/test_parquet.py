@@ -210,7 +210,7 @@ def test_a_failed_allocation_is_no_fault_of_the_file(path: Path, monkeypatch: py
     monkeypatch.setattr(parquet, "plain_types", starved)
     with pytest.raises(MemoryError):
         read(path, 0, 10)
-    monkeypatch.setattr(parquet.pq, "ParquetFile", lambda *a, **k: starved(None))
+    monkeypatch.setattr(parquet, "open_file", lambda *a, **k: starved(None))
     with pytest.raises(MemoryError):
         describe(path)
 

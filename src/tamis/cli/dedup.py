@@ -211,7 +211,8 @@ app.command("index-remove")(dedup_index.index_remove)
 
 def show_plan(workflow: Any, memory: Any, as_json: bool) -> None:
     """What a deduplication would take, with the original's formula beside."""
-    from tamis.cli.show import print_json, print_table
+    from tamis.cli.show import print_json, print_lines, print_table
+    from tamis.formats.passed import passed_lines
     from tamis.sizes import format_size
 
     if not hasattr(workflow, "plan"):
@@ -233,6 +234,7 @@ def show_plan(workflow: Any, memory: Any, as_json: bool) -> None:
         shown = format_size(found.original_formula_bytes)
         rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (the original's GPU memory)"))
     print_table("Plan", ["", ""], rows)
+    print_lines(passed_lines(found.passed_over))
 
 
 def perform(
@@ -270,9 +272,10 @@ def perform(
     else:
         from tamis.cli.alerting import alert_lines
         from tamis.cli.show import print_lines
+        from tamis.formats.passed import passed_lines
 
         (dedup_lines.print_summary if by_lines else _print)(about, result)
-        print_lines(alert_lines(raised))
+        print_lines([*passed_lines(about.get("passed_over") or ()), *alert_lines(raised)])
         for sentence in about["alarms"]:
             typer.echo(f"look: {sentence}", err=True)
     return 0

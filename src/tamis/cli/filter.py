@@ -94,6 +94,7 @@ class _FilterRequest(Request):
 
 def make_recipe(sets: str, source: str, target: str, text_field: str) -> str:
     """The recipe of the command. Strings are written as JSON, which YAML reads as it is."""
+    from tamis.formats.names import path_text
     from tamis.stages.text.filters.sets import find_sets
     from tamis.stages.text.io.formats import output_format
 
@@ -101,18 +102,18 @@ def make_recipe(sets: str, source: str, target: str, text_field: str) -> str:
     for value in (source, target, text_field):
         if "${" in value:
             raise UsageError(f"{value}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
-    is_parquet, extension = output_format(source)
+    is_parquet, extension = output_format(source, output=target)
     lines = [
         f"name: {json.dumps(sets)}",
         "stages:",
         "  - _target_: tamis.stages.text.io.reader.DocumentReader",
-        f"    file_paths: {json.dumps(source)}",
+        f"    file_paths: {json.dumps(path_text(source))}",
     ]
     for made in find_sets(sets):
         lines += [f"  - _target_: {made.__module__}.{made.__name__}", f"    text_field: {json.dumps(text_field)}"]
     lines += [
         f"  - _target_: tamis.stages.text.io.writer.{'ParquetWriter' if is_parquet else 'JsonlWriter'}",
-        f"    path: {json.dumps(target)}",
+        f"    path: {json.dumps(path_text(target))}",
         f"    file_extension: {extension}",
     ]
     return "\n".join(lines) + "\n"

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from tamis.formats.compression import StreamFault, StreamReader, codec_of
+from tamis.formats.names import is_parquet
 
 _RATIO_BYTES = 4_000_000
 
@@ -22,7 +23,7 @@ def copy_heads(paths: list[str], folder: str, n_bytes: int) -> list[dict[str, An
     heads = []
     for i, path in enumerate(paths):
         try:
-            made = _parquet(path, folder, i, share) if path.endswith(".parquet") else _jsonl(path, folder, i, share)
+            made = _parquet(path, folder, i, share) if is_parquet(path) else _jsonl(path, folder, i, share)
         except (OSError, ValueError) as exc:  # pyarrow's errors are ValueErrors
             heads.append({"path": path, "error": str(exc)[:200]})
             continue
@@ -60,9 +61,10 @@ def _ratio(reader: StreamReader, n_read: int, size_bytes: int) -> float:
 
 def _parquet(path: str, folder: str, i: int, n_bytes: int) -> dict[str, Any]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+    from tamis.formats import parquet
+
+    with parquet.open_file(path, pre_buffer=False, buffer_size=1 << 20) as file:
         groups = [file.metadata.row_group(g).total_byte_size for g in range(file.metadata.num_row_groups)]
         batches, total = [], 0
         for batch in file.iter_batches(batch_size=256):
@@ -72,7 +74,7 @@ def _parquet(path: str, folder: str, i: int, n_bytes: int) -> dict[str, Any]:
                 break
         table = pa.Table.from_batches(batches, file.schema_arrow)
     copy = os.path.join(folder, f"head-{i:03d}.parquet")
-    pq.write_table(table, copy)
+    parquet.write_table(table, copy)
     return {"head": copy if len(table) else "", "ratio": sum(groups) / max(os.path.getsize(path), 1)}
 
 

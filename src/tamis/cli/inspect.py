@@ -30,18 +30,20 @@ def inspect(
     Example: tamis inspect data/ --sample-mb 64
     """
     from tamis.cli.sampling import SUFFIXES, take_sample
-    from tamis.cli.show import print_json
+    from tamis.cli.show import print_json, print_lines
     from tamis.formats.listing import list_files
+    from tamis.formats.passed import passed_lines
 
     files = list_files(paths, SUFFIXES)
     sample = take_sample(files.paths, list(files.sizes), int(sample_mb * 1e6), text_field, max_files)
     if as_json:
-        print_json(as_dict(sample))
+        print_json({**as_dict(sample), "passed_over": files.passed.to_list()})
     else:
         _print_files(sample)
         _print_fields(sample)
         _print_lengths(sample)
         _print_bad(sample)
+        print_lines(passed_lines(files.passed.to_list()))
 
 
 def as_dict(sample: Sample) -> dict[str, Any]:

@@ -80,6 +80,7 @@ class Plan:
     gpu_seconds: float
     forecast: dict[str, Any] = field(default_factory=dict)
     guide: dict[str, str] = field(default_factory=dict)
+    passed_over: list[dict[str, Any]] = field(default_factory=list)
 
 
 def plan(
@@ -178,6 +179,7 @@ def make_plan(
 ) -> Plan:
     from tamis.engine.expectation import basis_of, models_of, profile_key, stage_names
     from tamis.engine.identity import describe_job
+    from tamis.engine.inputs import files_of
     from tamis.engine.job import make_job
     from tamis.engine.run import DEFAULT_BLOCK_BYTES
     from tamis.engine.settings import DEFAULT_MAX_RECORD
@@ -206,7 +208,7 @@ def make_plan(
     profile = profiles.load(profile_key(stages))
     past = runs_of(profile)
     models, _ = models_of(profile, len(job.segments), block)
-    files = None if asked is not None else _files(source)
+    files = None if asked is not None else files_of(source, output)
     tried: Probe | None = None
     basis = basis_of(past)
     if probe and files is None:
@@ -235,13 +237,8 @@ def make_plan(
         probe_documents=tried.measured.n_documents if tried else 0, basis=basis, machine=str(where), nodes=where.nodes,
         gpu_seconds=round(gpu, 1), forecast=found.to_dict(),
         guide={"size": row.size, "nodes": row.nodes, "gpus": row.gpus, "memory": row.memory, "notes": row.notes},
+        passed_over=files.passed.to_list() if files is not None else [],
     )  # fmt: skip
-
-
-def _files(source: Any) -> FileList:
-    from tamis.formats.listing import list_files
-
-    return list_files(source.file_paths, source.suffixes(), source.limit)
 
 
 def _probe(pipeline: Pipeline, settings: dict[str, Any], files: FileList, n_bytes: int, budget: int) -> Probe:

@@ -44,6 +44,7 @@ def show(workflow: Any, memory: Any, workers: int | None, where: Machine, asked:
     from tamis.cli.show import print_json, print_lines, print_table
     from tamis.dedup.expected import conditions, forecast, profile_key
     from tamis.engine.expectation import basis_of
+    from tamis.formats.passed import passed_lines
     from tamis.memory import profiles, starting
     from tamis.memory.forecast import CONFIDENCE, runs_of
 
@@ -92,6 +93,7 @@ def show(workflow: Any, memory: Any, workers: int | None, where: Machine, asked:
             f"from {basis}; ranges hold with {CONFIDENCE:.0%} probability",
             f"the original's guide for {row.size}: nodes {row.nodes}, GPUs {row.gpus}, memory {row.memory}{bands} "
             "(a starting table, not a measurement)",
+            *passed_lines(found.passed_over),
         ]
     )
 

@@ -88,7 +88,7 @@ def kind_of(path: str) -> str:
     >>> kind_of("a/b.jsonl.gz"), kind_of("c.parquet")
     ('jsonl.gz', 'parquet')
     """
-    name = os.path.basename(path)
+    name = os.path.basename(path).lower()
     return ".".join(name.split(".")[-2:]) if name.endswith((".gz", ".zst", ".bz2", ".xz")) else name.rpartition(".")[2]
 
 

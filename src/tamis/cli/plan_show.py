@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tamis.formats.passed import passed_lines
 from tamis.sizes import format_size
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def lines(p: Plan) -> list[str]:
         f"the original's guide for {p.guide['size']} of text: nodes {p.guide['nodes']}, GPUs {p.guide['gpus']}, memory {p.guide['memory']} "
         "(a starting table, not a measurement)"
     )
+    made += passed_lines(p.passed_over)
     if not p.fits:
         made.append(f"the budget is too small: give --memory {math.ceil(p.smallest_budget_bytes / 1e6)}MB or more")
     if p.free_bytes is not None and p.output_bytes > p.free_bytes:

@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 from tamis.formats.compression import StreamFault, StreamReader, codec_of
+from tamis.formats.names import is_parquet
 
 _MAX_FILES = 64
 _CHUNK = 1 << 20
@@ -30,7 +31,7 @@ def take(paths: list[str], sizes: list[int], folder: str, n_bytes: int) -> dict[
     for i, (path, _) in enumerate(chosen):
         share = max((n_bytes - total) // (len(chosen) - i), 1)
         try:
-            copy, n = _parquet(path, folder, i, share) if path.endswith(".parquet") else _lines(path, folder, i, share)
+            copy, n = _parquet(path, folder, i, share) if is_parquet(path) else _lines(path, folder, i, share)
         except (OSError, ValueError) as exc:  # pyarrow's errors are ValueErrors
             error = error or f"{path}: {exc}"
             continue
@@ -89,9 +90,11 @@ def _parquet(path: str, folder: str, i: int, n_bytes: int) -> tuple[str, int]:
     """Rows from the beginning, in row groups of the file's own size."""
     import pyarrow.parquet as pq
 
+    from tamis.formats import parquet
+
     copy = os.path.join(folder, f"sample-{i:04d}.parquet")
     total = 0
-    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+    with parquet.open_file(path, pre_buffer=False, buffer_size=1 << 20) as file:
         n_rows = file.metadata.row_group(0).num_rows if file.metadata.num_row_groups else 0
         with pq.ParquetWriter(copy, file.schema_arrow) as out:
             for batch in file.iter_batches(batch_size=max(1, min(n_rows, 4096))):

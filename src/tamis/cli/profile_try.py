@@ -89,17 +89,18 @@ def try_all(
 def _sample(
     request: Request, tried: Configurations, sample: str | None, limit_bytes: str | None, folder: str
 ) -> tuple[list[str], int]:
-    from tamis.formats.listing import list_files
+    from tamis.engine.inputs import files_of
     from tamis.memory.starting import decoded_bytes
     from tamis.stages.file_partitioning import FilePartitioningStage
+    from tamis.stages.io import Writer
 
     pipeline, _ = request.build()
-    source = pipeline.build()[0]
+    source, last = pipeline.build()[0], pipeline.build()[-1]
     if not isinstance(source, FilePartitioningStage):
         raise UsageError(
             f"profile works for recipes that begin with a reader of files, and this one begins with {source.name}"
         )
-    files = list_files(source.file_paths, source.suffixes(), source.limit)
+    files = files_of(source, last.path if isinstance(last, Writer) else None)
     if limit_bytes is not None:
         wanted = parse_size(limit_bytes, "--limit-bytes")
     elif sample is not None:

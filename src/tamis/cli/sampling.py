@@ -7,13 +7,14 @@ Parquet: the first rows of a few row groups. Memory: one sampled piece at a time
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tamis.errors import FormatError
+from tamis.formats.compression import codec_of
+from tamis.formats.names import is_parquet
 
 PARQUET_SUFFIX = ".parquet"
 SUFFIXES = (
@@ -153,10 +154,10 @@ def take_sample(
 
 
 def _format(path: str) -> str:
-    if path.lower().endswith(PARQUET_SUFFIX):
+    if is_parquet(path):
         return "parquet"
-    _, _, codec = os.path.basename(path).rpartition(".")
-    return f"jsonl.{codec}" if codec in ("gz", "zst", "bz2", "xz") else "jsonl"
+    codec = codec_of(path)
+    return f"jsonl.{codec}" if codec else "jsonl"
 
 
 def _look_into_lines(seen: FileSeen, sample: Sample, share_bytes: int) -> None:

@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tamis.cli.split import Chunks, Done, Limit
-from tamis.formats.parquet import ParquetFault, TableWriter, describe, iter_rows
+from tamis.formats.parquet import ParquetFault, TableWriter, describe, iter_rows, open_file
 
 _CODEC_NAMES = {"gz": "gzip", "zst": "zstd", "none": "none"}
 
@@ -40,7 +39,7 @@ def split_rows(source: Path, chunks: Chunks, limit: Limit, compress: str | None)
 
 def _layout(source: Path) -> tuple[pa.Schema, str]:
     """The schema to write (dictionaries as their values, all else as it is) and the codec of the first column chunk."""
-    with pq.ParquetFile(source) as file:
+    with open_file(source) as file:
         schema, metadata = file.schema_arrow, file.metadata
         codec = (
             metadata.row_group(0).column(0).compression if metadata.num_row_groups and metadata.num_columns else "ZSTD"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tamis.formats.passed import passed_lines
 from tamis.hints import command
 from tamis.sizes import format_size
 
@@ -54,6 +55,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "read_bytes_now": result.read_bytes,
         "counters": result.counters,
         "prediction": result.prediction,
+        "passed_over": result.passed_over,
     }
 
 
@@ -107,7 +109,7 @@ def predicted_lines(prediction: dict[str, Any]) -> list[str]:
 
 
 def _lines(about: dict[str, Any], count: Any) -> list[str]:
-    lines = []
+    lines = passed_lines(about.get("passed_over") or ())
     if about["n_blank_lines"]:
         lines.append(f"{count(about['n_blank_lines'], 'blank line')} passed over")
     if about["n_bad_ranges"]:

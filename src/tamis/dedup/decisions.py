@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tamis import files
 from tamis.dedup.records import Records
+from tamis.formats.names import path_text
 
 _CHUNK = 1 << 18
 _ROW = np.dtype([("number", "<u4"), ("kept", "<u4"), ("similarity", "<f4"), ("size", "<u4")])
@@ -127,7 +128,7 @@ def write_tables(found: DecisionFiles, records: Records, removal: str, duplicate
     columns = {"file": "<i4", "offset": "<i8", "kept_file": "<i4", "kept_offset": "<i8", "similarity": "<f4"}
     table = PlaceTable(removal, columns)
     os.makedirs(duplicates, exist_ok=True)
-    names = pa.array(list(paths), pa.large_string())
+    names = pa.array([path_text(p) for p in paths], pa.large_string())
     n_written = 0
     for part in found:
         gone = records.gather(["file", "offset"], part.number)

@@ -80,14 +80,10 @@ class DedupExpectation:
     def _predict(self) -> None:
         from tamis.dedup.planning import make_plan
         from tamis.engine.expectation import as_prediction, basis_of
-        from tamis.engine.inputs import find_inputs
-        from tamis.engine.job import make_job
-        from tamis.pipeline import Pipeline
 
         w = self._workflow
         sketch = w.passes.identity.get("sketch") or {}
-        job = make_job(w.passes.name, Pipeline(w.passes.name, stages=[w.passes.source()]).build())
-        files = find_inputs(job, None, None, w.work).files
+        files = w._files()
         self._plan = make_plan(
             files.paths, files.sizes, int(sketch.get("bands", 0)), int(sketch.get("rows", 0)),
             w.passes.identity.get("bands_per_iteration"), w._budget_bytes(), w.work,

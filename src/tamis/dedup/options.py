@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.formats.names import path_of
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer, refuse_unknown
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 def absolute(path: str | os.PathLike[str] | Sequence[str]) -> Any:
     """A folder, glob or file as an absolute path; a list of them as a list."""
     if isinstance(path, (str, os.PathLike)):
-        return os.path.abspath(os.path.expanduser(os.fspath(path)))
-    return [os.path.abspath(os.path.expanduser(p)) for p in path]
+        return os.path.abspath(os.path.expanduser(path_of(os.fspath(path))))
+    return [os.path.abspath(os.path.expanduser(path_of(p))) for p in path]
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Input:
         from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
 
         check_filetype(self.who, "output_filetype", filetype)
-        is_parquet, found = output_format(self.path, self.suffixes())
+        is_parquet, found = output_format(self.path, self.suffixes(), output)
         if filetype is not None and is_parquet != (filetype == "parquet"):
             is_parquet, found = filetype == "parquet", filetype
         kind = ParquetWriter if is_parquet else JsonlWriter
@@ -84,7 +85,8 @@ class Input:
         files = self.files()
         paths = [os.fsdecode(p) for p in files.paths]
         budget = find_budget(memory, os.environ).bytes
-        return planning.make_plan(paths, list(files.sizes), bands, rows, per_pass, budget, work)
+        made = planning.make_plan(paths, list(files.sizes), bands, rows, per_pass, budget, work)
+        return replace(made, passed_over=files.passed.to_list())
 
 
 WriterFactory = Callable[[], Writer]

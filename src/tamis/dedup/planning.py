@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import BudgetError
@@ -45,6 +45,7 @@ class DedupPlan:
     n_parts_per_band: int
     budget_bytes: int
     original_formula_bytes: int
+    passed_over: list[dict[str, Any]] = field(default_factory=list)  # found and not read: reason, n, examples
 
     def to_dict(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -118,7 +119,7 @@ def estimate_documents(paths: Sequence[str], sizes: Sequence[int]) -> int:
 
 
 def _codec(path: str) -> str | None:
-    return next((end for end in _PACKED if path.endswith(end)), None)
+    return next((end for end in _PACKED if path.lower().endswith(end)), None)
 
 
 def _free(folder: str) -> int:

@@ -57,7 +57,7 @@ class Records:
     def _runs_of(self, path: str) -> list[_Run]:
         found = []
         try:
-            with pa.memory_map(path) as source:
+            with pa.memory_map(os.fsencode(path)) as source:
                 whole = source.read_buffer()
                 start = whole.address
                 reader = pa.ipc.open_file(whole)

@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tamis import files
 from tamis.dedup.expected import DedupExpectation
@@ -35,6 +35,7 @@ from tamis.errors import (
     UsageError,
     WorkerError,
 )
+from tamis.formats.names import ends_in
 from tamis.memory.lookout import Mark, watching
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
@@ -43,6 +44,7 @@ from tamis.stages.io import Writer
 
 if TYPE_CHECKING:
     from tamis.backends.nursery import Nursery
+    from tamis.formats.listing import FileList
 
 _THREAD_BYTES = 64_000_000  # of the room, for each thread that compares texts
 Progress = Callable[[dict[str, Any]], None]
@@ -142,6 +144,7 @@ class Workflow:
             self._check_loss(summary)
             removed = self._remove() if self.passes.writer is not None else None
             summary.update(self._counted(summary, removed))
+            summary["passed_over"] = self._told("passed_over.json") or []
             expectation.end(time.monotonic() - began_s, summary, removed)
             self._add_to_index()
             about = {k: v for k, v in summary.items() if not k.endswith("_by_file")}
@@ -216,6 +219,8 @@ class Workflow:
 
         place = RunDir(self.passes.output)
         place.check_foreign("ignore")
+        if self.fresh:
+            self._files()  # refuses an input that lies in the output, before that is removed
         absent = [p for p in (self.passes.output, self.run_dir) if not os.path.lexists(p)]
         own_run_dir(self.run_dir)
         busy = f"another deduplication is writing to {self.passes.output}; wait for it"
@@ -411,25 +416,40 @@ class Workflow:
     def _needs_texts(self) -> bool:
         """Whether texts must be collected to be compared: not where each can be read from the input by its place."""
         p = self.passes
-        plain = all(path.endswith(JSONL_SUFFIXES) for path in self._told("paths.json") or [""])
+        plain = all(ends_in(path, JSONL_SUFFIXES) for path in self._told("paths.json") or [""])
         return p.texts is not None and not (plain and p.against is None)
 
     def _pass(self, folder: str, stage: ProcessingStage[Any, Any]) -> list[str]:
         """One pass over the documents into work/folder; its files."""
-        stages = [self.passes.source(), stage, RecordWriter(os.path.join(self.work, folder))]
+        stages = [self._source(), stage, RecordWriter(os.path.join(self.work, folder))]
         pipeline = Pipeline(f"{self.passes.name}: {folder}", stages=stages)
         if os.path.exists(os.path.join(self.work, "inputs.json")):
-            self._check_inputs(pipeline)
+            self._check_inputs()
         result = self._execute(pipeline, folder)
         if self._told("inputs.json") is None:
             plan = read_json(os.path.join(result.run_dir, "plan.json")) or {}
             write_json(os.path.join(self.work, "paths.json"), plan["inputs"]["paths"])
+            write_json(os.path.join(self.work, "passed_over.json"), result.passed_over)
             is_clean = not result.ledger.quarantined.n and not result.ledger.n_bad_ranges
             write_json(os.path.join(self.work, "checked.json"), is_clean)
             write_json(os.path.join(self.work, "n_records.json"), result.ledger.written.n)
             write_json(os.path.join(self.work, "n_quarantined.json"), result.ledger.quarantined.n)
             write_json(os.path.join(self.work, "inputs.json"), plan["inputs"])
         return [os.path.join(result.output, f["name"]) for f in result.files]
+
+    def _source(self) -> ProcessingStage[Any, Any]:
+        """A fresh reader of the input, to which the output of this deduplication never belongs."""
+        source: Any = self.passes.source()
+        source.leave_out = (self.passes.output,)
+        return cast("ProcessingStage[Any, Any]", source)
+
+    def _files(self) -> FileList:
+        """The input files as they are now."""
+        from tamis.engine.inputs import find_inputs
+        from tamis.engine.job import make_job
+
+        job = make_job(self.passes.name, Pipeline(self.passes.name, stages=[self._source()]).build())
+        return find_inputs(job, None, None, self.work).files
 
     def _told(self, name: str) -> Any:
         return read_json(os.path.join(self.work, name))
@@ -487,23 +507,19 @@ class Workflow:
             if self.passes.remove is not None
             else RemoveDuplicates(table, os.path.join(self.work, names), threshold=self.passes.threshold)
         )
-        source: Any = self.passes.source()
+        source: Any = self._source()
         source.checked = bool(self._told("checked.json"))
         known = os.path.join(self.work, "known")
         source.known = known if os.path.isdir(known) else None
         pipeline = Pipeline(f"{self.passes.name}: removal", stages=[source, remove, self.passes.writer()])
-        self._check_inputs(pipeline)
+        self._check_inputs()
         return self._execute(pipeline, "removal")
 
-    def _check_inputs(self, pipeline: Pipeline) -> None:
+    def _check_inputs(self) -> None:
         """Documents are removed by their place: the files must be those that were compared."""
-        from tamis.engine.inputs import find_inputs
-        from tamis.engine.job import make_job
         from tamis.engine.rundir import changed_inputs, describe_inputs
 
-        job = make_job(pipeline.name, pipeline.build())
-        now = describe_inputs(find_inputs(job, None, None, self.work).files)
-        changed = changed_inputs(self._told("inputs.json"), now)
+        changed = changed_inputs(self._told("inputs.json"), describe_inputs(self._files()))
         if changed:
             raise RunConflict(f"the input changed after it was compared: {changed[0]}; start over with fresh (--fresh)")
 
@@ -514,6 +530,7 @@ _NOT_DECIDED = {
     "checked.json",
     "n_records.json",
     "n_quarantined.json",
+    "passed_over.json",
     "paths.json",
     "chosen.json",
     "older.json",

@@ -42,7 +42,7 @@ def load(path: str, rows: tuple[int, int], check: str = "") -> tuple[list[Task[A
     contents = Contents()
     tasks: list[Task[Any]] = []
     at, size = 0, os.path.getsize(path)
-    with pa.OSFile(path, "rb") as source:
+    with pa.OSFile(os.fsencode(path), "rb") as source:
         while source.tell() < size:
             table = pa.ipc.open_stream(source).read_all()
             start, end = max(rows[0] - at, 0), min(rows[1] - at, len(table))

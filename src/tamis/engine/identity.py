@@ -35,6 +35,7 @@ _PLACES = {
     "mode",
     "file_paths",
     "limit",
+    "leave_out",
     "path",
 }  # of sources and writers: inputs are compared by themselves
 _DEPTH = 6

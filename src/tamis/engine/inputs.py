@@ -16,9 +16,10 @@ from tamis.engine.rundir import own_run_dir
 from tamis.engine.units import Kind
 from tamis.errors import PipelineError, UsageError
 from tamis.formats.compression import codec_of
-from tamis.formats.listing import FileList, list_files
+from tamis.formats.listing import FileList, check_named, list_files
+from tamis.formats.names import is_parquet
 from tamis.sizes import parse_size
-from tamis.stages.file_partitioning import PARQUET_SUFFIXES
+from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
 
 
@@ -30,14 +31,23 @@ class Inputs:
     files_per_partition: int | None = None
 
 
-def find_inputs(job: Job, initial_tasks: Sequence[Task[Any]] | None, blocksize: str | int | None, keep: str) -> Inputs:
-    """Files of the job's source, or of its initial tasks; documents given in memory are kept as files under `keep`."""
+def find_inputs(
+    job: Job,
+    initial_tasks: Sequence[Task[Any]] | None,
+    blocksize: str | int | None,
+    keep: str,
+    output: str | None = None,
+) -> Inputs:
+    """Files of the job's source, or of its initial tasks; documents given in memory are kept as files under `keep`.
+
+    `output`: the folder that the run writes to, which is no input even where it lies in the folder that is read.
+    """
     block = parse_size(blocksize, "blocksize") if blocksize is not None else None
     source = job.partitioning
     if initial_tasks is not None and source is not None:
         raise PipelineError(f"the pipeline has a source ({source.name}) and was given initial_tasks; drop one of them")
     if source is not None:
-        files = list_files(source.file_paths, source.suffixes(), source.limit)
+        files = files_of(source, output)
         return Inputs(files, kinds_of(files, job), block or source.block_bytes, source.files_per_partition)
     if job.source is not None or initial_tasks is None:
         if job.source is None:
@@ -48,13 +58,16 @@ def find_inputs(job: Job, initial_tasks: Sequence[Task[Any]] | None, blocksize: 
     return _from_tasks(job, list(initial_tasks), block, keep)
 
 
+def files_of(source: FilePartitioningStage, output: str | None) -> FileList:
+    """The files that a source means. What this run writes, or the run that it is a pass of, is never among them."""
+    leave_out = [*source.leave_out, *([output] if output is not None else [])]
+    return list_files(source.file_paths, source.suffixes(), source.limit, leave_out)
+
+
 def kinds_of(files: FileList, job: Job) -> list[Kind]:
     if job.reader is None:
         return [Kind.FILES] * len(files)
-    return [
-        Kind.ROWS if p.endswith(PARQUET_SUFFIXES) else Kind.STREAM if codec_of(p) is not None else Kind.BYTES
-        for p in files.paths
-    ]
+    return [Kind.ROWS if is_parquet(p) else Kind.STREAM if codec_of(p) is not None else Kind.BYTES for p in files.paths]
 
 
 def _nothing() -> FileList:
@@ -72,7 +85,7 @@ def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) 
     for task in tasks:
         if isinstance(task, FileGroupTask):
             for path in task.data:
-                info = os.stat(path)
+                info = check_named(path)
                 files.append(os.path.abspath(path), info.st_size, info.st_mtime_ns)
         elif isinstance(task, DocumentBatch):
             files.append(*_keep_batch(task, keep))
@@ -87,8 +100,7 @@ def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) 
 
 def _keep_batch(batch: DocumentBatch, keep: str) -> tuple[str, int, int]:
     """A batch as a Parquet file named by its contents, so that the same cell run again finds the same input."""
-    import pyarrow.parquet as pq
-
+    from tamis.formats import parquet
     from tamis.tasks import ROW_ID
 
     own_run_dir(os.path.dirname(keep))
@@ -97,7 +109,7 @@ def _keep_batch(batch: DocumentBatch, keep: str) -> tuple[str, int, int]:
     table = table.drop_columns([ROW_ID]) if ROW_ID in table.column_names else table
     path = own_files.fresh(own_files.unguessable(keep, ".new-"))
     try:
-        pq.write_table(table, path)
+        parquet.write_table(table, path)
         with open(path, "rb") as file:
             name = hashlib.file_digest(file, "blake2b").hexdigest()[:24]
         final = os.path.join(keep, f"{name}.parquet")

@@ -78,7 +78,7 @@ def _write_arrow(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) ->
     here is the document it was made from.
     """
     tables = [b.to_pyarrow(b._only).drop_columns([ROW_ID]) for b in batches]
-    with pa.OSFile(files.fresh(path), "wb") as out, pa.ipc.new_file(out, tables[0].schema) as writer:
+    with pa.OSFile(os.fsencode(files.fresh(path)), "wb") as out, pa.ipc.new_file(out, tables[0].schema) as writer:
         for batch, table in zip(batches, tables, strict=True):
             assert batch._identity is not None
             ledger.content.add(batch.num_items, hash128.sum128(*batch._identity))

@@ -68,8 +68,16 @@ def write_quarantine(bad: Sequence[Bad], base: str) -> list[dict[str, Any]]:
                     record["raw"] = entry.raw.decode("utf-8")
                 except UnicodeDecodeError:
                     record["raw_base64"] = base64.b64encode(entry.raw).decode()
-            out.write(json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
+            out.write(_line(record))
     return files
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    """An entry as people can read it; escaped where its file has a name that is not UTF-8, so that it is valid JSON for all."""
+    try:
+        return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(record).encode() + b"\n"
 
 
 def _copy_range(source: tuple[str, int, int], target: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -81,16 +82,21 @@ def read_pieces(pieces: list[Piece], keys: list[str], limits: Limits, describe: 
 def open_input(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | None:
     """The file, unless it cannot be read or is not the one that was planned; then its place is named as bad."""
     try:
-        file = open(piece.path, "rb", buffering=0)  # noqa: SIM115 - handed to the caller
+        # Without waiting: what was a file when it was listed may be a pipe by now, which would never answer.
+        file = open(os.open(piece.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0)  # noqa: SIM115
         info = os.fstat(file.fileno())
     except OSError as exc:
         why = f"cannot be read: {exc.strerror or exc}"
     else:
         planned = limits.expected.get(piece.path)
-        if planned is None or planned == (info.st_size, info.st_mtime_ns):
+        is_file = stat.S_ISREG(info.st_mode)
+        if is_file and (planned is None or planned == (info.st_size, info.st_mtime_ns)):
             return file
         file.close()
-        why = f"changed during the run: it had {planned[0]} bytes when the run began and has {info.st_size} now"
+        if not is_file or planned is None:
+            why = "cannot be read: it is no regular file"
+        else:
+            why = f"changed during the run: it had {planned[0]} bytes when the run began and has {info.st_size} now"
     end = piece.end if piece.end != TO_END else piece.start
     contents.bad.append(Bad(piece.file, piece.input_path, piece.start, end - piece.start, why, n=0, whole_file=True))
     contents.covered.append((piece.file, piece.start, end, piece.end == TO_END))
@@ -297,7 +303,7 @@ def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, descri
 def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: bool) -> list[_Rows]:
     if piece.kind is Kind.ROW_BLOCK:
         check_file(piece.path, piece.check)
-        with pa.OSFile(piece.path) as source:
+        with pa.OSFile(os.fsencode(piece.path)) as source:
             table = pa.ipc.open_file(source).read_all()
         contents.covered.append((piece.file, piece.start, piece.end, False))
         if limits.columns is not None:

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tamis import files as own_files
 from tamis.engine.dropped import record_bytes
 from tamis.engine.job import ID_FIELD
+from tamis.formats import parquet
 from tamis.formats.encode import encode_jsonl
 from tamis.tasks import SCORES, DocumentBatch
 
@@ -124,7 +124,7 @@ class Rejections:
     def take_up(self, path: str) -> None:
         """Put what such a file holds before what was collected since, and remove it."""
         size, tables = os.path.getsize(path), []
-        with pa.OSFile(path, "rb") as source:
+        with pa.OSFile(os.fsencode(path), "rb") as source:
             while source.tell() < size:
                 tables.append(pa.ipc.open_stream(source).read_all())
         self._tables = [*tables[1:], *self._tables]
@@ -136,7 +136,7 @@ class Rejections:
         files = []
         if self._tables:
             table = pa.concat_tables(self._tables)
-            pq.write_table(table, own_files.fresh(base + ".verdicts"), compression="zstd")
+            parquet.write_table(table, own_files.fresh(base + ".verdicts"), compression="zstd")
             files.append({"path": base + ".verdicts", "kind": "verdicts", "rows": len(table), "extension": "parquet"})
         if self._documents:
             with own_files.create(base + ".rejected") as out:

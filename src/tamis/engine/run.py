@@ -86,6 +86,7 @@ class RunResult:
     prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (expectation.py)
     read_bytes: int = 0  # decoded, by this attempt; the ledger has those of all attempts
     report: str = ""  # the page that tells all this; nothing where none was written
+    passed_over: list[dict[str, Any]] = field(default_factory=list)  # found and not read: reason, n, examples
 
     @property
     def files(self) -> list[dict[str, Any]]:
@@ -513,7 +514,7 @@ class Run:
                 "message": result.message, "ledger": past.ledger.to_dict(), "content_hash": f"{past.ledger.content.identity:032x}",
                 "seconds": round(result.seconds, 3), "budget_bytes": budget.bytes, "peak_bytes": result.peak_bytes, "caller_bytes": result.caller_bytes, "counters": counters,
                 "read_bytes": self._read_bytes,
-                "n_files": past.n_files, "histograms": tables(past.ledger), "prediction": prediction,
+                "n_files": past.n_files, "histograms": tables(past.ledger), "prediction": prediction, "passed_over": result.passed_over,
             },
         )  # fmt: skip
         return result
@@ -544,6 +545,7 @@ class Run:
             seconds=seconds,
             has_writer=self.job.writer is not None,
             n_files=past.n_files,
+            passed_over=self.inputs.files.passed.to_list(),
         )
 
     def _plain_size(self, file: int) -> int:

@@ -1,4 +1,8 @@
-"""Which files an input means: folders, globs, files, lists of these; in a stable order, in little memory."""
+"""Which files an input means: folders, globs, files, lists of these; in a stable order, in little memory.
+
+Nothing that lies there is left out without a word: files that are not read are counted with their reason (`FileList.passed`),
+and what cannot be read is named in the error that ends the run. See also: searching.py (how folders are searched).
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,25 @@ import glob
 import os
 import stat
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tamis.errors import UsageError
+from tamis.errors import RunConflict, UsageError
+from tamis.formats.names import ends_in, path_of
+from tamis.formats.passed import PassedOver, passed_lines
+from tamis.formats.searching import Search
+
+_MAX_NAMED = 5
 
 
 @dataclass
 class FileList:
-    """Paths with size and time, about 200 bytes per file (a supervisor may hold 100,000)."""
+    """Paths with size and time, about 200 bytes per file (a supervisor may hold 100,000), and what was passed over."""
 
     paths: list[str] = field(default_factory=list)
     sizes: array[int] = field(default_factory=lambda: array("q"))
     mtimes_ns: array[int] = field(default_factory=lambda: array("q"))
+    passed: PassedOver = field(default_factory=PassedOver)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -33,60 +43,74 @@ class FileList:
         return sum(self.sizes)
 
 
-def list_files(paths: str | Sequence[str], suffixes: tuple[str, ...], limit: int | None = None) -> FileList:
-    """Files with one of the suffixes. Folders are searched recursively; names that start with . or _ are left out there."""
-    entries = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(p) for p in paths]
+def list_files(
+    paths: str | Sequence[str], suffixes: tuple[str, ...], limit: int | None = None, leave_out: Sequence[str] = ()
+) -> FileList:
+    """Regular files whose names end in one of the suffixes (in any case). Folders are searched recursively, links followed.
+
+    In folders, names that begin with . or _ and outputs of Tamis are passed over. `leave_out`: folders that this run writes to,
+    which are never input. Raises UsageError when something cannot be read, or when there is nothing to read; RunConflict when
+    what is to be read lies in one of those folders.
+    """
+    entries = [path_of(os.fspath(p)) for p in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
+    accepted = tuple(s.lower() for s in suffixes)
     files, seen = FileList(), set()
+    unreadable: list[tuple[str, str]] = []
     for entry in entries:
         if "://" in entry:
             raise UsageError(f"{entry}: remote paths are not read by this version; copy the files to a local folder")
-        for path in _expand(os.path.expanduser(entry), suffixes):
-            if path in seen:
-                continue
-            seen.add(path)
-            try:
-                info = os.stat(path)
-                files.append(path, info.st_size, info.st_mtime_ns)
-            except OSError:
-                files.append(path, -1, -1)  # reported as unreadable by the worker that gets it
-            if limit is not None and len(files) >= limit:
-                return files
-    if not files:
+        search = Search(accepted, leave_out, files.passed)
+        _search(search, os.path.expanduser(entry), accepted)
+        outputs = {folder for folder in {os.path.dirname(path) for path in search.found} if search.is_output(folder)}
+        for path in sorted(search.found):
+            if os.path.dirname(path) in outputs:
+                raise RunConflict(f"{path} lies in the output folder itself; give another folder for the output")
+            if path not in seen and (limit is None or len(files) < limit):
+                seen.add(path)
+                if (info := search.look_at(path)) is not None:
+                    files.append(path, info.st_size, info.st_mtime_ns)
+        unreadable += search.unreadable
+        if limit is not None and len(files) >= limit:
+            break
+    if unreadable:
+        named = "; ".join(f"{path}: {why}" for path, why in sorted(unreadable)[:_MAX_NAMED])
+        more = f"; and {len(unreadable) - _MAX_NAMED:,} more" if len(unreadable) > _MAX_NAMED else ""
         raise UsageError(
-            f"no input files: {', '.join(entries)} holds nothing that ends in {', '.join(sorted(set(suffixes)))}"
+            f"part of the input cannot be read: {named}{more}. Make it readable, move it away, or name the rest as input"
+        )
+    if not files:
+        told = "".join(f"\n{line}" for line in passed_lines(files.passed.to_list()))
+        raise UsageError(
+            f"no input files: {', '.join(entries)} holds nothing that ends in {', '.join(sorted(set(suffixes)))}{told}"
         )
     return files
 
 
-def _expand(entry: str, suffixes: tuple[str, ...]) -> Iterable[str]:
+def check_named(path: str) -> os.stat_result:
+    """What the system says of a file that was named by itself; UsageError where it cannot be read as a file."""
+    try:
+        info = os.stat(path)
+    except FileNotFoundError:
+        what = "a link to nothing" if os.path.islink(path) else "no such file or folder"
+        raise UsageError(f"{what}: {path}") from None
+    except OSError as exc:
+        raise UsageError(f"{path} cannot be read: {exc.strerror or exc}") from None
+    if not stat.S_ISREG(info.st_mode):
+        raise UsageError(f"{path} is not a regular file (a pipe or device cannot be split or read twice)")
+    return info
+
+
+def _search(search: Search, entry: str, suffixes: tuple[str, ...]) -> None:
     if os.path.isdir(entry):
-        yield from _walk(entry, suffixes)
-    elif glob.has_magic(entry) and not os.path.exists(entry):
-        matches = sorted(glob.glob(entry, recursive=True))
-        if not matches:
+        if search.is_output(entry):
+            raise RunConflict(f"{entry} is the output folder too; give another folder for the output")
+        search.walk(os.path.abspath(entry))
+    elif glob.has_magic(entry) and not os.path.lexists(entry):
+        search.expand(entry)
+        if not search.n_matches and not search.unreadable:
             raise UsageError(f"no input files: nothing matches {entry}")
-        for match in matches:
-            if os.path.isdir(match):
-                yield from _walk(match, suffixes)
-            elif match.endswith(suffixes):
-                yield os.path.abspath(match)
     else:
-        try:
-            mode = os.stat(entry).st_mode
-        except FileNotFoundError:
-            raise UsageError(f"no such file or folder: {entry}") from None
-        except PermissionError:
-            mode = stat.S_IFREG
-        if not stat.S_ISREG(mode):
-            raise UsageError(f"{entry} is not a regular file (a pipe or device cannot be split or read twice)")
-        if not entry.endswith(suffixes):
+        check_named(entry)
+        if not ends_in(entry, suffixes):
             raise UsageError(f"{entry}: cannot tell its format; expected a name that ends in {', '.join(suffixes)}")
-        yield os.path.abspath(entry)
-
-
-def _walk(folder: str, suffixes: tuple[str, ...]) -> Iterable[str]:
-    found = []
-    for base, folders, names in os.walk(os.path.abspath(folder)):
-        folders[:] = [f for f in folders if not f.startswith((".", "_"))]
-        found += [os.path.join(base, n) for n in names if n.endswith(suffixes) and not n.startswith((".", "_"))]
-    return sorted(found)
+        search.found.append(os.path.abspath(entry))

@@ -93,6 +93,24 @@ def describe(path: str | os.PathLike[str]) -> ParquetInfo:
     return ParquetInfo(metadata.num_rows, row_groups, columns, file_bytes)
 
 
+def open_file(path: str | os.PathLike[str], **options: Any) -> pq.ParquetFile:
+    """As pq.ParquetFile, for any name: Arrow itself refuses names that are not UTF-8."""
+    return _OwnFile(pa.OSFile(os.fsencode(path)), **options)
+
+
+class _OwnFile(pq.ParquetFile):  # type: ignore[misc]
+    """Closes the file that was opened for it."""
+
+    def close(self, force: bool = True) -> None:
+        super().close(force=force)
+
+
+def write_table(table: pa.Table, path: str | os.PathLike[str], **options: Any) -> None:
+    """As pq.write_table, for any name."""
+    with pa.OSFile(os.fsencode(path), "wb") as sink:
+        pq.write_table(table, sink, **options)
+
+
 def iter_rows(
     path: str | os.PathLike[str],
     first_row: int,
@@ -228,8 +246,8 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 def _open(path: str | os.PathLike[str], metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """`metadata` spares the parsing of the footer, which in files of many row groups is long."""
     try:
-        file = pq.ParquetFile(
-            os.fspath(path),
+        file = open_file(
+            path,
             metadata=metadata,
             pre_buffer=False,
             buffer_size=_BUFFER_BYTES,
@@ -258,7 +276,7 @@ class TableWriter:
         row_group_bytes: int = ROW_GROUP_BYTES,
     ) -> None:
         self._path, self._schema, self._row_group_bytes = path, schema, row_group_bytes
-        self._sink = pa.OSFile(os.fspath(path), "wb")
+        self._sink = pa.OSFile(os.fsencode(path), "wb")
         self._writer = pq.ParquetWriter(
             self._sink,
             schema,

@@ -8,6 +8,7 @@ import pyarrow as pa
 from tamis.errors import FormatError
 from tamis.formats.compression import StreamReader
 from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.names import is_parquet
 from tamis.formats.parquet import describe, iter_rows
 from tamis.formats.tables import TableBlock
 from tamis.tasks import DocumentBatch
@@ -15,7 +16,7 @@ from tamis.tasks import DocumentBatch
 
 def read_whole_file(path: str) -> DocumentBatch:
     """All documents of a JSONL or Parquet file. Raises FormatError on the first bad record."""
-    if path.endswith(".parquet"):
+    if is_parquet(path):
         info = describe(path)
         tables = [t for _, t in iter_rows(path, 0, info.n_rows)]
         table = pa.concat_tables(tables).combine_chunks() if tables else pa.table({})

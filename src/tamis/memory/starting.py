@@ -139,7 +139,7 @@ def decoded_bytes(paths: Sequence[str], sizes: Sequence[int]) -> int:
     """
     return int(
         sum(
-            max(size, 0) * next((r for end, r in PACKED.items() if path.endswith(end)), 1.0)
+            max(size, 0) * next((r for end, r in PACKED.items() if path.lower().endswith(end)), 1.0)
             for path, size in zip(paths, sizes, strict=True)
         )
     )

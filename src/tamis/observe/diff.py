@@ -12,6 +12,7 @@ from typing import Any
 
 from tamis.engine.identity import differences
 from tamis.errors import UsageError
+from tamis.formats.names import path_text
 from tamis.observe.verdicts import input_paths, run_folder, verdict_tables
 
 KEPT = "kept"
@@ -139,7 +140,7 @@ def _places(joined: Any, common: list[str]) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    names = pa.array(common, pa.large_string()).take(joined["file"].combine_chunks())
+    names = pa.array([path_text(p) for p in common], pa.large_string()).take(joined["file"].combine_chunks())
     return pc.binary_join_element_wise(
         names, joined["offset"].cast(pa.large_string()), pa.scalar(":", pa.large_string())
     )

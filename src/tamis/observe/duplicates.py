@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import FormatError, UsageError
+from tamis.formats.names import is_parquet, path_of, path_text
 from tamis.observe.record_at import line_at
 from tamis.observe.verdicts import Verdict, find, input_paths, run_folder
 
@@ -109,21 +110,22 @@ def found_only(output: str, document: str) -> Pair | None:
     """The row of `_tamis/duplicates` on a document: for runs that removed nothing. None where there is none."""
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
+
+    from tamis.formats import parquet
 
     folder = Path(output) / "_tamis" / "duplicates"
     name, _, place = document.rpartition(":")
     for part in sorted(folder.glob("*.parquet")):
         try:
-            table = pq.ParquetFile(part).read(use_threads=False)
+            table = parquet.open_file(part).read(use_threads=False)
         except (pa.ArrowException, OSError) as exc:
             raise UsageError(f"{part} cannot be read: {exc}") from None
         mask = pc.equal(table["id"], document)
         if name and place.isdigit():
-            here = pc.ends_with(table["path"].cast(pa.large_string()), name)
+            here = pc.ends_with(table["path"].cast(pa.large_string()), path_text(name).removeprefix("file://"))
             mask = pc.or_(mask, pc.and_(here, pc.ends_with(table["id"], f"_{int(place)}")))
         for row in table.filter(mask).to_pylist():
-            gone, kept = ((row[f"{k}path"], int(row[f"{k}id"].rpartition("_")[2])) for k in ("", "kept_"))
+            gone, kept = ((path_of(row[f"{k}path"]), int(row[f"{k}id"].rpartition("_")[2])) for k in ("", "kept_"))
             similarity = row["similarity"] if row["similarity"] == row["similarity"] else None
             return _pair(output, gone, kept, similarity, _settings(output).get("threshold"))
     return None
@@ -165,7 +167,7 @@ def read_side(path: str, offset: int, field: str, known: dict[str, tuple[int, in
         info = os.stat(path)
         if path in known and known[path] != (info.st_size, info.st_mtime_ns):
             return Side(path, offset, None, "the file was changed after the run")
-        record = _parquet_row(path, offset, field) if path.endswith(".parquet") else _json_line(path, offset)
+        record = _parquet_row(path, offset, field) if is_parquet(path) else _json_line(path, offset)
         text = record.get(field) if isinstance(record, dict) else None
     except FileNotFoundError:
         return Side(path, offset, None, "the file is gone")

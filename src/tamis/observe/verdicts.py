@@ -194,11 +194,12 @@ def _holds(name: str, limit: Any, value: float) -> bool:
 
 def verdict_tables(folder: Path, columns: list[str] | None) -> Iterator[Any]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from tamis.formats import parquet
 
     for path in sorted((folder / "verdicts").glob("*.parquet")):
         try:
-            yield pq.ParquetFile(path).read(columns=columns, use_threads=False)
+            yield parquet.open_file(path).read(columns=columns, use_threads=False)
         except (pa.ArrowException, OSError) as exc:
             raise UsageError(f"{path} cannot be read: {exc}") from None
 

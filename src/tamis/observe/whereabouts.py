@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import FormatError
+from tamis.formats.names import is_parquet
 from tamis.hints import command
 from tamis.observe.quarantine import read_entries
 from tamis.observe.record_at import line_at
@@ -116,7 +117,7 @@ def _commit(record: dict[str, Any], steps: list[float]) -> _Commit:
 def read_record(path: str, offset: int) -> tuple[dict[str, Any] | None, str]:
     """The record that begins at a place (a Parquet row: {}); (None, "") where none does, (None, why) where nobody can tell."""
     try:
-        if path.endswith(".parquet"):
+        if is_parquet(path):
             from tamis.formats.parquet import describe
 
             return ({} if offset < describe(path).n_rows else None), ""

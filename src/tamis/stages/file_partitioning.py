@@ -33,6 +33,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
     limit: int | None = None
     name: str = "file_partitioning"
     resources: Resources = field(default_factory=lambda: Resources(cpus=0.5))
+    leave_out: tuple[str, ...] = field(default=(), init=False)  # folders that are written to: never input
 
     is_source_stage = True
 
@@ -57,8 +58,8 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
         return None if self.blocksize is None else parse_size(self.blocksize)
 
     def suffixes(self) -> tuple[str, ...]:
-        """Accepted endings of file names: each extension, plain or compressed."""
-        bases = [e if e.startswith(".") else "." + e for e in self.file_extensions or ()]
+        """Accepted endings of file names (in any case): each extension, plain or compressed."""
+        bases = [(e if e.startswith(".") else "." + e).lower() for e in self.file_extensions or ()]
         return tuple(b + c for b in bases for c in (CODECS if b not in PARQUET_SUFFIXES else ("",)))
 
     def num_workers(self) -> int | None:

@@ -198,7 +198,7 @@ def _runs_of(path: str) -> list[tuple[Any, ...]]:
     """(place of the first row, path, place of the texts' bytes in the file, ends of the texts) of every record batch."""
     found: list[tuple[Any, ...]] = []
     try:
-        with pa.memory_map(path) as source:
+        with pa.memory_map(os.fsencode(path)) as source:
             whole = source.read_buffer()
             reader = pa.ipc.open_file(whole)
             for i in range(reader.num_record_batches):

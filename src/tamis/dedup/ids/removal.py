@@ -52,14 +52,13 @@ class RemovalByIds(Workflow):
 
     def _note_inputs(self) -> None:
         """The input files by number: ids by file and position mean these, and no others may be read later."""
-        from tamis.engine.inputs import find_inputs
-        from tamis.engine.job import make_job
         from tamis.engine.rundir import describe_inputs
 
         if self._told("inputs.json") is not None:
             return
-        job = make_job(self.passes.name, Pipeline(self.passes.name, stages=[self.passes.source()]).build())
-        inputs = describe_inputs(find_inputs(job, None, None, self.work).files)
+        files = self._files()
+        inputs = describe_inputs(files)
+        write_json(os.path.join(self.work, "passed_over.json"), files.passed.to_list())
         write_json(os.path.join(self.work, "paths.json"), inputs["paths"])
         write_json(os.path.join(self.work, "inputs.json"), inputs)
 
@@ -82,8 +81,8 @@ class RemovalByIds(Workflow):
         assert self.passes.writer is not None
         table = os.path.join(self.work, "ids")
         remove = TextDuplicatesRemovalStage(table, self.id_field, self.drop_id_field, self.ids_path)
-        pipeline = Pipeline(self.passes.name, stages=[self.passes.source(), remove, self.passes.writer()])
-        self._check_inputs(pipeline)
+        pipeline = Pipeline(self.passes.name, stages=[self._source(), remove, self.passes.writer()])
+        self._check_inputs()
         return self._execute(pipeline, "removal")
 
     def _counted(self, summary: dict[str, Any], removed: Any) -> dict[str, Any]:

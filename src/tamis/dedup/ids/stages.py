@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.keys import place_columns, record_batch, sorted_keys, text_hashes
 from tamis.errors import PipelineError, UsageError
+from tamis.formats.names import path_text
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
@@ -62,7 +63,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._files: list[str] = []
         if self.paths is not None:
             with open(self.paths, encoding="utf-8") as file:
-                self._files = [os.path.basename(p) for p in json.load(file)]
+                self._files = [os.path.basename(path_text(p)) for p in json.load(file)]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         import numpy as np

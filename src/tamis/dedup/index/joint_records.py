@@ -21,6 +21,7 @@ from tamis.dedup.decisions import DecisionFiles, place_ids
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.records import MAX_DOCUMENTS, Array, Records
 from tamis.errors import FormatError, UsageError
+from tamis.formats import parquet
 
 SIGNATURE_BYTES = 256
 SIGNATURE = tuple(f"sig_{i}" for i in range(SIGNATURE_BYTES // 8))
@@ -253,7 +254,7 @@ def restore_ids(records: JoinedRecords, duplicates: str) -> int:
     n_rows = 0
     for name in sorted(os.listdir(duplicates)):
         path = os.path.join(duplicates, name)
-        table = pq.ParquetFile(path).read(use_threads=False)
+        table = parquet.open_file(path).read(use_threads=False)
         ids = np.array([i.split("_") for i in table["kept_id"].to_pylist()], np.int64).reshape(-1, 2)
         old = ids[:, 0] >= records.first_path
         if old.any():

@@ -83,7 +83,7 @@ def _runs_of(path: str) -> list[_Run]:
 
     found = []
     try:
-        with pa.memory_map(path) as source:
+        with pa.memory_map(os.fsencode(path)) as source:
             whole = source.read_buffer()
             reader = pa.ipc.open_file(whole)
             for i in range(reader.num_record_batches):

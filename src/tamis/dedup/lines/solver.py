@@ -27,6 +27,7 @@ from tamis.dedup.lines.records import UnitRecords
 from tamis.dedup.lines.table import CutTable
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.sorting import runs, sort_pairs
+from tamis.formats.names import path_text
 
 Array = NDArray[Any]
 Chunk = tuple[Array, Array]  # keys, and numbers of their units
@@ -276,7 +277,7 @@ def _write_most(records: UnitRecords, found: Found, folder: str, paths: Sequence
             "id": place_ids(numbers, np.array([p[1] for p in places], np.int64)),
             "unit": pa.array([p[2] for p in places], pa.uint32()),
             "n_occurrences": pa.array([n for n, _ in found.most], pa.int64()),
-            "path": pa.array([paths[f] for f in numbers], pa.large_string()),
+            "path": pa.array([path_text(paths[f]) for f in numbers], pa.large_string()),
         }
     )
     os.makedirs(folder, exist_ok=True)

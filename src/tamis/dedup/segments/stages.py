@@ -7,6 +7,7 @@ out of all of them, so that every segment of a document is in one batch, which D
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +113,7 @@ def _range_of(path: str, low: int, high: int) -> list[bytes]:
     import pyarrow as pa
 
     found = []
-    with pa.memory_map(path) as source:
+    with pa.memory_map(os.fsencode(path)) as source:
         reader = pa.ipc.open_file(source)
         for i in range(reader.num_record_batches):
             batch = reader.get_batch(i)

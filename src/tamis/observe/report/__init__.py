@@ -51,4 +51,5 @@ def as_dict(facts: Facts) -> dict[str, Any]:
         "read_bytes": None if ledger is None else ledger.read_bytes,
         "written_bytes": None if ledger is None else ledger.written_bytes,
         "drops": [asdict(d) for d in facts.drops],
+        "passed_over": [asdict(p) for p in facts.passed_over],
     }

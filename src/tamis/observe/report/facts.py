@@ -18,6 +18,15 @@ _MAX_REASONS = 50
 _MAX_PROBLEMS = 50
 
 
+@dataclass(frozen=True)
+class Passed:
+    """Files that were found and not read, of one kind."""
+
+    reason: str
+    n: int
+    examples: tuple[str, ...]
+
+
 @dataclass
 class Facts:
     """Everything the page shows."""
@@ -30,6 +39,7 @@ class Facts:
     n_by_reason: dict[tuple[str, str], int] = field(default_factory=dict)
     n_entries: int = 0
     problems: list[str] = field(default_factory=list)
+    passed_over: list[Passed] = field(default_factory=list)
 
 
 def gather(folder: Path) -> Facts:
@@ -42,6 +52,7 @@ def gather(folder: Path) -> Facts:
             facts.problems.append(f"manifest.json is damaged: its ledger cannot be read ({type(exc).__name__})")
         else:
             facts.drops = drops_of(facts.ledger, lambda: _input_paths(folder, facts.problems))
+    facts.passed_over = _passed_over(facts.run.manifest.get("passed_over"), facts.problems)
     for entry in read_entries(folder / "quarantine", facts.problems):
         facts.n_entries += 1
         if facts.n_entries > MAX_ENTRIES:
@@ -56,6 +67,17 @@ def gather(folder: Path) -> Facts:
         more = len(facts.problems) - _MAX_PROBLEMS
         facts.problems[_MAX_PROBLEMS:] = [f"and {more:,} more problems of this kind"]
     return facts
+
+
+def _passed_over(found: object, problems: list[str]) -> list[Passed]:
+    try:
+        return [
+            Passed(str(entry["reason"]), int(entry["n"]), tuple(str(name) for name in entry["examples"]))
+            for entry in (found if isinstance(found, list) else [])
+        ]
+    except (KeyError, TypeError, ValueError, OverflowError) as exc:
+        problems.append(f"manifest.json is damaged: what was passed over cannot be read ({type(exc).__name__})")
+        return []
 
 
 def _input_paths(folder: Path, problems: list[str]) -> list[str]:

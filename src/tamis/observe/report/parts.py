@@ -44,7 +44,21 @@ def documents(facts: Facts) -> str:
         rows.append([name, _n(book.into.n), _n(n_out), _n(gone), bar(n_out / most, "k2")])
     rows.append(["written", _n(ledger.written.n), "", "", bar(ledger.written.n / most, "k2")])
     notes = f'<p class="dim">{ledger.n_blank_lines:,} blank lines passed over; {ledger.n_bad_ranges:,} stretches of input could not be read.</p>'
-    return "<h3>The ledger</h3>" + table(["stage", "in", "out", "dropped", ""], rows, (1, 2, 3)) + notes
+    return (
+        "<h3>The ledger</h3>"
+        + table(["stage", "in", "out", "dropped", ""], rows, (1, 2, 3))
+        + notes
+        + passed_over(facts)
+    )
+
+
+def passed_over(facts: Facts) -> str:
+    """What lay where the input lies and was not read."""
+    rows = []
+    for entry in facts.passed_over[:_MAX_ROWS]:
+        examples = "".join(f"<p><code>{text(name, _NAME)}</code></p>" for name in entry.examples[:3])
+        rows.append([text(entry.reason, _NAME), _n(entry.n), examples])
+    return "<h3>Passed over, not read</h3>" + table(["reason", "found", "for example"], rows, (1,)) if rows else ""
 
 
 def dropped(facts: Facts) -> str:

@@ -48,6 +48,7 @@ class JsonlReader(CompositeStage[EmptyTask, DocumentBatch]):
     _stage: type[JsonlReaderStage] = field(default=JsonlReaderStage, init=False, repr=False)
     checked: bool = field(default=False, init=False, repr=False)  # as in Reader
     known: str | None = field(default=None, init=False, repr=False)
+    leave_out: tuple[str, ...] = field(default=(), init=False, repr=False)  # as in FilePartitioningStage
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -58,14 +59,13 @@ class JsonlReader(CompositeStage[EmptyTask, DocumentBatch]):
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         reader = self._stage(self.fields, self.read_kwargs)
         reader.checked, reader.known = self.checked, self.known
-        return [
-            FilePartitioningStage(
-                self.file_paths,
-                files_per_partition=self.files_per_partition,
-                blocksize=self.blocksize,
-                file_extensions=self.file_extensions,
-                storage_options=self.storage_options,
-                limit=self.limit,
-            ),
-            reader,
-        ]
+        files = FilePartitioningStage(
+            self.file_paths,
+            files_per_partition=self.files_per_partition,
+            blocksize=self.blocksize,
+            file_extensions=self.file_extensions,
+            storage_options=self.storage_options,
+            limit=self.limit,
+        )
+        files.leave_out = self.leave_out
+        return [files, reader]

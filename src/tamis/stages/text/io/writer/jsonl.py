@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError
+from tamis.formats.names import path_of
 from tamis.stages.io import Writer, check_fields, refuse_unknown
 
 _MODES = ("ignore", "overwrite", "append", "error")
@@ -51,7 +52,7 @@ class JsonlWriter(Writer):
 
 
 def _local(stage: str, path: Any) -> str:
-    path = os.fspath(path)
+    path = path_of(os.fspath(path))
     if "://" in path:
         raise UsageError(f"{stage}: {path}: remote paths are not written by this version; give a local folder")
     return str(path)

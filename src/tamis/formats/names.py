@@ -1,0 +1,54 @@
+"""What the name of a file says about what is in it. Case does not matter: `A.JSONL.GZ` is read like `a.jsonl.gz`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from urllib.parse import quote, unquote_to_bytes
+
+_SCHEME = "file://"
+
+
+def suffix_of(path: str, suffixes: Sequence[str]) -> str:
+    """The longest of `suffixes` (lower case) that `path` ends in; "" if it ends in none.
+
+    >>> suffix_of("a/B.JSONL.gz", (".jsonl", ".jsonl.gz", ".gz")), suffix_of("note.txt", (".jsonl",))
+    ('.jsonl.gz', '')
+    """
+    plain = path.lower()
+    return max((s for s in suffixes if plain.endswith(s)), key=len, default="")
+
+
+def ends_in(path: str, suffixes: tuple[str, ...]) -> bool:
+    """Whether `path` ends in one of the suffixes (lower case)."""
+    return path.lower().endswith(suffixes)
+
+
+def is_parquet(path: str) -> bool:
+    """
+    >>> is_parquet("a.Parquet"), is_parquet("a.jsonl")
+    (True, False)
+    """
+    return path.lower().endswith(".parquet")
+
+
+def path_text(path: str) -> str:
+    """A path for a column of text or a recipe: itself, or, where its bytes are not UTF-8, a file: URI. `path_of` is the inverse.
+
+    >>> path_text("/a/b.jsonl"), path_text("/a/\\udcff %.jsonl")
+    ('/a/b.jsonl', 'file:///a/%FF%20%25.jsonl')
+    """
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return _SCHEME + quote(os.fsencode(path))
+    return path
+
+
+def path_of(text: str) -> str:
+    """
+    >>> path_of("/a/b.jsonl"), path_of("file:///a/%FF%20%25.jsonl") == "/a/\\udcff %.jsonl"
+    ('/a/b.jsonl', True)
+    """
+    is_uri = text.startswith(_SCHEME + "/")
+    return os.fsdecode(unquote_to_bytes(text.removeprefix(_SCHEME))) if is_uri else text
