@@ -43,17 +43,18 @@ LEAVES_A_REPORT = ("tamis.pipeline", "tamis.observe.report")
 ROOMS = {
     "errors": set(),
     "files": {"errors"},
+    "secrets": set(),
     "sizes": {"errors"},
     "hints": set(),
     "kernels": {"errors", "files", "sizes"},
     "formats": {"errors", "files", "sizes", "kernels", "tasks"},
     "tasks": {"errors", "sizes", "kernels"},
     "memory": {"errors", "files", "sizes"},
-    "stages": {"errors", "files", "sizes", "kernels", "formats", "tasks", "memory", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
+    "stages": {"errors", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
     "pipeline": {"errors", "files", "sizes", "tasks", "stages"},
-    "engine": {"errors", "files", "sizes", "hints", "kernels", "formats", "tasks", "memory", "stages"},
-    "backends": {"errors", "files", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
-    "dedup": {"errors", "files", "sizes", "hints", "kernels", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends"},
+    "engine": {"errors", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "stages"},
+    "backends": {"errors", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
+    "dedup": {"errors", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends"},
 }  # fmt: skip
 
 
@@ -270,7 +271,7 @@ def test_importing_tamis_loads_nothing_of_it() -> None:
 def test_the_public_names_are_these() -> None:
     assert tamis.__all__ == [
         "CompositeStage", "DocumentBatch", "EmptyTask", "FileGroupTask", "InProcessExecutor", "LocalExecutor", "Pipeline",
-        "ProcessingStage", "Resources", "Sequential", "TamisError", "Task", "__version__", "memory", "processing_stage",
+        "ProcessingStage", "Resources", "Secret", "Sequential", "TamisError", "Task", "__version__", "memory", "processing_stage",
     ]  # fmt: skip
 
 

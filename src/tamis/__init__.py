@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tamis.backends.local import InProcessExecutor, LocalExecutor
     from tamis.errors import TamisError
     from tamis.pipeline import Pipeline, Sequential
+    from tamis.secrets import Secret
     from tamis.stages.base import CompositeStage, ProcessingStage
     from tamis.stages.function_decorators import processing_stage
     from tamis.stages.resources import Resources
@@ -26,6 +27,7 @@ _HOMES = {
     "Pipeline": "tamis.pipeline",
     "ProcessingStage": "tamis.stages.base",
     "Resources": "tamis.stages.resources",
+    "Secret": "tamis.secrets",
     "Sequential": "tamis.pipeline",
     "TamisError": "tamis.errors",
     "Task": "tamis.tasks",
@@ -42,6 +44,7 @@ __all__ = [
     "Pipeline",
     "ProcessingStage",
     "Resources",
+    "Secret",
     "Sequential",
     "TamisError",
     "Task",

@@ -60,7 +60,7 @@ def batch(*texts: str | None, **metadata: Any) -> DocumentBatch:
 
 def test_the_bytes_are_megatrons(tokenizer: Letters, tmp_path: Path) -> None:
     stage = MegatronTokenizerWriter(
-        str(tmp_path), model_identifier="m", append_eod=True, hf_token="secret", tokenization_batch_size=2
+        str(tmp_path), model_identifier="m", append_eod=True, hf_token="hf_12345", tokenization_batch_size=2
     )
     stage.setup_on_node()
     stage.setup()
@@ -76,8 +76,8 @@ def test_the_bytes_are_megatrons(tokenizer: Letters, tmp_path: Path) -> None:
         "token_size": 2,
         "eod_token_id": 1,
     }
-    assert [(a["local_files_only"], a["token"]) for a in tokenizer.asked] == [(False, "secret"), (True, "secret")]  # type: ignore[attr-defined]
-    assert "secret" not in repr(stage.get_config())
+    assert [(a["local_files_only"], a["token"]) for a in tokenizer.asked] == [(False, "hf_12345"), (True, "hf_12345")]  # type: ignore[attr-defined]
+    assert "hf_12345" not in repr(stage.get_config())
     assert stage.process(batch("abc", None, "z", source_files=["f"])).data == task.data
     assert sorted(p.suffix for p in tmp_path.iterdir()) == [".bin", ".idx"]
 

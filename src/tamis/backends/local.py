@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tamis import files
+from tamis import files, secrets
 from tamis.backends.base import BaseExecutor
 from tamis.backends.forking import launch, send_request
 from tamis.backends.inprocess import InlineCrew
@@ -101,9 +101,9 @@ class ForkCrew:
                 f"the forking server died while starting; the end of {self._log} says why:\n{_tail(self._log)}"
             )
         raise UsageError(
-            f"the stages cannot be loaded in a worker: {answer['error']}\n"
+            f"the stages cannot be loaded in a worker: {secrets.hide(answer['error'])}\n"
             "Classes and functions from your own modules must be importable by workers (same folder or installed).\n"
-            + answer["trace"]
+            + secrets.hide(answer["trace"])
         )
 
     # -- Crew -------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tamis import secrets
 from tamis.cli import dedup_index, dedup_lines, options
 from tamis.errors import TamisError, UsageError
 
@@ -257,8 +258,9 @@ def perform(
     except TamisError as exc:
         if not as_json:
             raise
-        typer.echo(f"error: {exc}", err=True)
-        print_json({"status": "failed", "exit_code": exc.exit_code, "message": str(exc)})
+        message = secrets.hide(str(exc))
+        typer.echo(f"error: {message}", err=True)
+        print_json({"status": "failed", "exit_code": exc.exit_code, "message": message})
         return exc.exit_code
     about: dict[str, Any] = {
         "status": result.status, "output": result.output, "duplicates": result.duplicates, **result.summary,

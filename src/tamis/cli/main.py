@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tamis import secrets
 from tamis.cli import (
     dashboard,
     dedup,
@@ -48,7 +49,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except TamisError as exc:
-            typer.echo(f"error: {exc}", err=True)
+            typer.echo(f"error: {secrets.hide(str(exc))}", err=True)
             raise typer.Exit(exc.exit_code) from None
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)

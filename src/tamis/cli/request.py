@@ -1,6 +1,7 @@
 """What the user asked for: a recipe, changes to it, and settings. Kept as `_tamis/command.json`, so that a run can be resumed.
 
-What is read back is data, never trusted: every value is checked, modules are not allowed again without the user saying so,
+Secrets among the values of --set are not kept, only that there were some: they are given again, or the recipe takes them from the
+environment (${env:NAME}). What is read back is data, never trusted: every value is checked, modules are not allowed again without the user saying so,
 and `fresh` is not kept (resuming must not start over).
 """
 
@@ -9,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tamis import files
+from tamis import files, secrets
 from tamis.errors import PipelineError, RunConflict, TamisError, UsageError
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class Request:
         except TamisError:
             raise
         except Exception as exc:  # methods of the user's stages run here
-            raise PipelineError(f"{path}: the pipeline cannot be built: {type(exc).__name__}: {exc}") from exc
+            why = secrets.hide(f"{type(exc).__name__}: {exc}")
+            raise PipelineError(f"{path}: the pipeline cannot be built: {why}") from exc
         return pipeline, settings
 
     def workflow(self) -> tuple[Any, dict[str, Any]] | None:
@@ -98,34 +100,52 @@ class Request:
         if self.allow and os.getcwd() not in sys.path:
             sys.path.insert(0, os.getcwd())  # a module the user names is looked for here, as `python -m` does
         path = find_recipe(self.recipe)
+        secrets.learn_values(self.overrides)
         recipe = load_recipe(path, self.allow, overrides=self.overrides)
         if recipe.backend != "local" or recipe.ray_client is not None:
             raise UsageError(f"{path}: this version runs recipes on this machine; other backends need more")
         return path, recipe
 
     def save(self, run_dir: str) -> None:
-        """Write it whole or not at all."""
+        """Write it whole or not at all, without secrets."""
+        hidden = secret_names(self.overrides)
         data = {
             "version": _VERSION,
             "recipe": os.path.abspath(find_recipe(self.recipe)),
             "cwd": os.getcwd(),
-            "set": self.overrides,
+            "set": {k: v for k, v in self.overrides.items() if k not in hidden},
+            "secrets": sorted(hidden),
             "modules": list(self.allow),
             "settings": {k: v for k, v in self.settings.items() if k in _KEPT},
         }
         files.write_json(os.path.join(run_dir, FILE), data, indent=1)
 
-    def with_options(self, settings: dict[str, Any], allow: Sequence[str]) -> Request:
-        return replace(self, settings={**self.settings, **settings}, allow=tuple(allow))
+    def with_options(
+        self, settings: dict[str, Any], allow: Sequence[str], overrides: Mapping[str, str] | None = None
+    ) -> Request:
+        changed = {**self.overrides, **(overrides or {})}
+        return replace(self, settings={**self.settings, **settings}, allow=tuple(allow), overrides=changed)
+
+
+def secret_names(overrides: Mapping[str, str]) -> set[str]:
+    """Those of --set that are secrets: by their name, or because a stage has such a value under the name of one."""
+    known = secrets.known()
+    return {
+        name
+        for name, value in overrides.items()
+        if secrets.kind_of(name.rpartition(".")[2]) or any(s in value for s in known)
+    }
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A request as the run directory keeps it. `modules`: those it used, which the user must allow again."""
+    """A request as the run directory keeps it. `modules`: those it used, which the user must allow again; `secrets`: the
+    names of --set whose values were not kept."""
 
     request: Request
     cwd: str
     modules: tuple[str, ...]
+    secrets: tuple[str, ...] = ()
 
 
 def load_saved(output: str) -> Saved:
@@ -165,12 +185,15 @@ def _checked(data: Any, path: str) -> Saved:
         raise bad("set: expected texts by name")
     if not isinstance(modules, list) or not all(isinstance(m, str) for m in modules):
         raise bad("modules: expected a list of names")
+    names = data.get("secrets", [])
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise bad("secrets: expected a list of names")
     if not isinstance(settings, dict):
         raise bad("settings: expected values by name")
     for name, value in settings.items():
         if name not in _KEPT or not isinstance(value, _KEPT[name]):
             raise bad(f"settings.{name}: unknown, or not a value it can have")
-    return Saved(Request(data["recipe"], changes, (), settings), data["cwd"], tuple(modules))
+    return Saved(Request(data["recipe"], changes, (), settings), data["cwd"], tuple(modules), tuple(names))
 
 
 def find_recipe(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from typing import Annotated
 
@@ -35,7 +36,7 @@ def resume(
 ) -> None:
     """Go on with a run that was interrupted; the same as its `tamis run` command again.
 
-    Options given here win over those of the earlier command. Modules, files of alert rules and sinks must be given again.
+    Options given here win over those of the earlier command. Modules, files of alert rules, sinks and secrets must be given again.
 
     Example: tamis resume out/ --memory 4GB
     """
@@ -63,9 +64,16 @@ def find_request(target: str, settings: dict[str, object], allow: tuple[str, ...
     """The request behind an output folder (and the folder it was given in becomes the current one), or a recipe's."""
     if not os.path.isdir(target):
         return Request(target, changes, allow, settings)
-    if changes:
-        raise UsageError("--set goes with a recipe; an output folder is resumed with the values it was made with")
     saved = load_saved(target)
+    if any(name not in saved.secrets for name in changes):
+        raise UsageError("--set goes with a recipe; an output folder is resumed with the values it was made with")
+    unknown = [name for name in saved.secrets if name not in changes]
+    if unknown:
+        again = " ".join(f"--set {shlex.quote(name)}=VALUE" for name in unknown)
+        raise UsageError(
+            f"{target} was made with {' '.join(f'--set {n}=...' for n in unknown)}, a secret, whose value is not kept; give it again: "
+            f"{again} (or run the recipe itself; one with ${{env:NAME}} takes it from the environment)"
+        )
     missing = [m for m in saved.modules if m not in allow]
     if missing:
         again = " ".join(f"--allow-module {m}" for m in missing)
@@ -76,4 +84,4 @@ def find_request(target: str, settings: dict[str, object], allow: tuple[str, ...
         raise UsageError(
             f"{target} was made in the folder {saved.cwd}, which cannot be entered: {exc.strerror}"
         ) from None
-    return saved.request.with_options(settings, allow)
+    return saved.request.with_options(settings, allow, changes)

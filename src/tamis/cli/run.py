@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tamis import files
+from tamis import files, secrets
 from tamis.cli import options
 from tamis.cli.request import Request
 from tamis.errors import RunConflict, TamisError
@@ -84,8 +84,9 @@ def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int
     except TamisError as exc:
         if not as_json:
             raise
-        typer.echo(f"error: {exc}", err=True)
-        print_json({"status": "failed", "exit_code": exc.exit_code, "message": str(exc)})
+        message = secrets.hide(str(exc))
+        typer.echo(f"error: {message}", err=True)
+        print_json({"status": "failed", "exit_code": exc.exit_code, "message": message})
         return exc.exit_code
     if as_json:
         print_json(about)
@@ -187,8 +188,8 @@ def explained(exc: TamisError, run_dir: str, began_s: float, more: Sequence[str]
 
     from tamis.observe.samples import last_failure
 
-    message, found, _ = str(exc).partition("Traceback (most recent call last)")
-    message, trace = message.rstrip(), str(exc) if found else ""
+    message, found, _ = secrets.hide(str(exc)).partition("Traceback (most recent call last)")
+    message, trace = message.rstrip(), secrets.hide(str(exc)) if found else ""
     failure = last_failure(Path(run_dir) / "run.sqlite", began_s)
     if failure is not None and failure.error not in message:
         where = f"stage {failure.stage!r}: " if failure.stage else ""

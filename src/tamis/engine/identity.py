@@ -1,6 +1,7 @@
 """What a pipeline is, apart from how it is executed: used to refuse resuming with other stages.
 
-Parameters and source code count; pickle bytes do not (they differ from run to run), nor do execution settings.
+Parameters and source code count; pickle bytes do not (they differ from run to run), nor do execution settings. Secrets are veiled
+(tamis/secrets.py): the description is kept in the run directory, and another password makes no other run.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tamis import secrets
 from tamis.engine.job import Job
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
@@ -50,6 +52,7 @@ def describe_job(job: Job, extra: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def differences(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[str]:
     """What changed, as sentences."""
+    before, now = secrets.redacted(before), secrets.redacted(now)  # an earlier version kept them
     found = []
     if [e["stage"] for e in before] != [e["stage"] for e in now]:
         return [f"the stages were {[e['stage'] for e in before]} and are {[e['stage'] for e in now]}"]
@@ -66,8 +69,8 @@ def differences(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list
 def _describe_stage(stage: ProcessingStage[Any, Any]) -> dict[str, Any]:
     # A user's stage may call a threshold "limit": only where Tamis reads and writes do these names mean execution.
     left_out = _EXECUTION | _PLACES if isinstance(stage, (FilePartitioningStage, Reader, Writer)) else _EXECUTION
-    params = {k: _plain(v, _DEPTH) for k, v in vars(stage).items() if k not in left_out and not k.startswith("_")}
     cls = type(stage)
+    params = {k: _named(k, v, _DEPTH) for k, v in vars(stage).items() if k not in left_out and not k.startswith("_")}
     return {"stage": f"{cls.__module__}.{cls.__qualname__}", "params": params, "source": _source(cls)}
 
 
@@ -89,7 +92,11 @@ def _hash(data: bytes) -> str:
 
 def _plain(value: Any, depth: int) -> Any:
     """A JSON value that is equal for equal parameters, run after run."""
-    if value is None or isinstance(value, (bool, int, str)):
+    if secrets.is_secret(value):
+        return secrets.HIDDEN
+    if isinstance(value, str):
+        return secrets.without_password(value)
+    if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):
         return repr(value)
@@ -100,7 +107,7 @@ def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, (set, frozenset)):
         return sorted((_plain(v, depth - 1) for v in value), key=repr)
     if isinstance(value, Mapping):
-        return {str(k): _plain(v, depth - 1) for k, v in value.items()}
+        return {str(k): _named(str(k), v, depth - 1) for k, v in value.items()}
     if inspect.isfunction(value) or inspect.isclass(value):
         name = f"{value.__module__}.{value.__qualname__}:{_source(value)}"
         bound = _bound(value, depth) if inspect.isfunction(value) else []
@@ -109,7 +116,7 @@ def _plain(value: Any, depth: int) -> Any:
         name, of = getattr(value, "__qualname__", repr(value)), getattr(value, "__self__", None)
         return name if of is None or inspect.ismodule(of) else [name, _plain(of, depth - 1)]
     if isinstance(value, functools.partial):
-        return [_plain(v, depth - 1) for v in (value.func, value.args, value.keywords)]
+        return [_plain(v, depth - 1) for v in (value.func, value.args, dict(value.keywords))]
     if isinstance(value, os.PathLike):
         return _plain(os.fspath(value), depth - 1)
     if inspect.ismodule(value):
@@ -118,15 +125,31 @@ def _plain(value: Any, depth: int) -> Any:
     return {"class": f"{cls.__module__}.{cls.__qualname__}:{_source(cls)}", **_own(value, depth)}
 
 
+def _named(name: str, value: Any, depth: int) -> Any:
+    """As `_plain`, for a value with a name, which may be that of a secret."""
+    kind = secrets.kind_of(name)
+    if kind and isinstance(value, (str, bytes, bytearray)):
+        return secrets.veil(value if isinstance(value, str) else bytes(value), kind)
+    plain = _plain(value, depth)
+    return (
+        secrets.redacted(plain, kind) if kind and isinstance(value, (list, tuple, set, frozenset, Mapping)) else plain
+    )
+
+
 def _bound(function: Any, depth: int) -> list[Any]:
     """Values that a function has beside its source: those around it when it was made, and its defaults."""
-    found = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    for cell in function.__closure__ or ():
+    code, defaults = function.__code__, function.__defaults__ or ()
+    arguments = code.co_varnames[: code.co_argcount]
+    found = [
+        *zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True),
+        *(function.__kwdefaults__ or {}).items(),
+    ]
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
-            found.append(cell.cell_contents)
+            found.append((name, cell.cell_contents))
         except ValueError:  # not assigned yet
             continue
-    return [_plain(v, depth - 1) for v in found]
+    return [_named(name, v, depth - 1) for name, v in found]
 
 
 def _own(value: Any, depth: int) -> dict[str, Any]:
@@ -140,7 +163,7 @@ def _own(value: Any, depth: int) -> dict[str, Any]:
     slots = [name for part in type(value).__mro__ for name in _names(getattr(part, "__slots__", ()))]
     own = {**{name: getattr(value, name) for name in slots if hasattr(value, name)}, **getattr(value, "__dict__", {})}
     if own:
-        return {k: _plain(v, depth - 1) for k, v in own.items() if not k.startswith("_")}
+        return {k: _named(k, v, depth - 1) for k, v in own.items() if not k.startswith("_")}
     if callable(getattr(value, "tobytes", None)):  # numpy's arrays and numbers, without importing it
         return {"bytes": _hash(value.tobytes()), "kind": str(getattr(value, "dtype", ""))}
     cls: Any = type(value)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tamis import secrets
 from tamis.engine import binning, handover, output
 from tamis.engine.apply import SetupFailure, StageFailure, Uses, identify, run_stage
 from tamis.engine.blocks import BlockFault
@@ -45,6 +46,7 @@ class UnitRunner:
 
     def __init__(self, job: Job, place: Workplace) -> None:
         self.job, self.place = job, place
+        secrets.learn(*job.stages, job.source, job.reader, job.writer)  # what stages raise may tell them
         self._ready: set[int] = set()
         self._known: KnownRecords | None = None
 
@@ -371,8 +373,8 @@ def _failure(kind: str, exc: BaseException, stage: str = "") -> dict[str, Any]:
         "type": "failed",
         "kind": kind,
         "stage": stage,
-        "error": f"{type(exc).__name__}: {exc}"[:2000],
-        "trace": "".join(lines)[-4000:],
+        "error": secrets.hide(f"{type(exc).__name__}: {exc}")[:2000],
+        "trace": secrets.hide("".join(lines))[-4000:],
     }
     if kind == "memory" and (asked := asked_bytes(exc)):
         report["asked_bytes"] = asked

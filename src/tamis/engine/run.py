@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tamis import secrets
 from tamis.engine import disk
 from tamis.engine.budgeting import USABLE, Shares, share_budget
 from tamis.engine.commit import Committer
@@ -108,6 +109,7 @@ class Run:
         watch: Watch | None = None,
     ) -> None:
         self.job, self.inputs, self.settings, self.make_crew = job, inputs, settings, make_crew
+        secrets.learn(*job.stages, job.source, job.reader, job.writer)
         self.progress = progress or (lambda _: None)
         self.dir = RunDir(output, settings.scratch)
         self.record = Record()
@@ -164,6 +166,9 @@ class Run:
         now = describe_inputs(self.inputs.files)
         stages = describe_job(self.job, {"max_record": self.settings.max_record_bytes})
         plan = self.dir.read_plan()
+        if plan is not None and (clean := secrets.redacted(plan["stages"])) != plan["stages"]:
+            plan["stages"] = clean  # an earlier version kept them
+            self.dir.write_plan(plan)
         if plan is None:
             plan = {
                 "run_id": new_run_id(),

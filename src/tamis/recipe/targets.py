@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
+from tamis import secrets
 from tamis.errors import RecipeError
 from tamis.recipe.yaml_text import Node, References, suggest
 
@@ -66,6 +67,7 @@ class Targets:
             return found
         self._check_parameters(found, name, given, node, path)
         values = {key: self.build(item, f"{path}.{key}") for key, item in given.items()}
+        secrets.learn(values)  # what goes wrong below may tell them
         try:
             return found(**values)
         except MemoryError:
@@ -75,7 +77,7 @@ class Targets:
             at = given[culprit] if culprit else node
             what = f"{type(exc).__name__}: {exc}" if not isinstance(exc, ValueError | TypeError) else str(exc)
             raise self.fail(
-                f"{name} refused its parameters: {what}", at, f"{path}.{culprit}" if culprit else path
+                f"{name} refused its parameters: {secrets.hide(what)}", at, f"{path}.{culprit}" if culprit else path
             ) from exc
 
     def _name(self, node: Node, path: str) -> str:

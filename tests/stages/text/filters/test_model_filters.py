@@ -44,7 +44,7 @@ def test_a_hugging_face_tokenizer_is_fetched_once_and_then_read_locally(monkeypa
         calls.append((name, options))
         return Words()
 
-    one = TokenCountFilter(hf_model_name="some/model", hf_token="secret", transformers_init_kwargs={"revision": "x"})
+    one = TokenCountFilter(hf_model_name="some/model", hf_token="hf_12345", transformers_init_kwargs={"revision": "x"})
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtra, match=r"tamis\[models\]"):
         one.load_tokenizer()
@@ -54,11 +54,11 @@ def test_a_hugging_face_tokenizer_is_fetched_once_and_then_read_locally(monkeypa
     stage.setup_on_node()
     stage.setup()
     assert calls == [
-        ("some/model", {"local_files_only": False, "token": "secret", "revision": "x"}),
-        ("some/model", {"local_files_only": True, "token": "secret", "revision": "x"}),
+        ("some/model", {"local_files_only": False, "token": "hf_12345", "revision": "x"}),
+        ("some/model", {"local_files_only": True, "token": "hf_12345", "revision": "x"}),
     ]
     assert one.score_document("a b") == 2
-    assert "secret" not in repr(one) + repr(stage.filter_settings) + repr(
+    assert "hf_12345" not in repr(one) + repr(stage.filter_settings) + repr(
         {k: v for k, v in vars(one).items() if k[0] != "_"}
     )
 

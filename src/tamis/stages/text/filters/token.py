@@ -7,14 +7,8 @@ from dataclasses import InitVar, dataclass
 from typing import Any
 
 from tamis.errors import MissingExtra, UsageError
+from tamis.secrets import Secret
 from tamis.stages.text.filters.base import BoundedFilter
-
-
-class _Secret:
-    """A value that no settings, reports or reprs show."""
-
-    def __init__(self, value: str | None) -> None:
-        self.value = value
 
 
 @dataclass
@@ -44,7 +38,7 @@ class TokenCountFilter(BoundedFilter):
         if "local_files_only" in (self.transformers_init_kwargs or {}):
             raise UsageError("TokenCountFilter: local_files_only cannot be passed in transformers_init_kwargs")
         self._loaded: Any = None
-        self._secret = _Secret(hf_token)
+        self._token = None if hf_token is None else Secret(hf_token)
 
     def model_check_or_download(self) -> None:
         """Once per machine: the only place that may use the network."""
@@ -60,7 +54,7 @@ class TokenCountFilter(BoundedFilter):
             from transformers import AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
         except ImportError:
             raise MissingExtra("TokenCountFilter(hf_model_name=...)", "models") from None
-        settings = {"token": self._secret.value, **(self.transformers_init_kwargs or {})}
+        settings = {"token": self._token, **(self.transformers_init_kwargs or {})}
         return AutoTokenizer.from_pretrained(self.hf_model_name, local_files_only=local_files_only, **settings)
 
     def score_document(self, text: str) -> int:

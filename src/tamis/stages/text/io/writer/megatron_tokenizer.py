@@ -12,19 +12,13 @@ from typing import Any, BinaryIO
 from tamis import files
 from tamis.errors import MissingExtra, UsageError
 from tamis.formats.megatron import token_type, write_index
+from tamis.secrets import Secret
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import refuse_unknown
 from tamis.tasks import DocumentBatch, FileGroupTask
 
 _MODES = ("ignore", "append", "error")
 ENDINGS = (".bin", ".idx")
-
-
-class _Secret:
-    """A value that no settings, reports or reprs show."""
-
-    def __init__(self, value: str | None) -> None:
-        self.value = value
 
 
 @dataclass(repr=False)
@@ -80,7 +74,7 @@ class MegatronTokenizerWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         self.path = os.path.abspath(os.path.expanduser(self.path))
         if self.mode == "error" and os.path.isdir(self.path) and os.listdir(self.path):
             raise UsageError(f"{self.name}: {self.path} is not empty; choose another folder, or mode='append'")
-        self._secret = _Secret(hf_token)
+        self._token = None if hf_token is None else Secret(hf_token)
         self._tokenizer: Any = None
 
     def inputs(self) -> tuple[list[str], list[str]]:
@@ -178,7 +172,7 @@ class MegatronTokenizerWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
             from transformers import AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
         except ImportError:
             raise MissingExtra("MegatronTokenizerWriter", "models") from None
-        settings = {"cache_dir": self.cache_dir, "token": self._secret.value, **self.transformers_init_kwargs}
+        settings = {"cache_dir": self.cache_dir, "token": self._token, **self.transformers_init_kwargs}
         return AutoTokenizer.from_pretrained(self.model_identifier, local_files_only=local_files_only, **settings)
 
 

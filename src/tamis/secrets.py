@@ -1,0 +1,160 @@
+"""Passwords, tokens and keys among parameters: told by their name or by their type, and never written down.
+
+A run directory is read by others and kept for years, so what Tamis writes or prints of parameters goes through here. Two kinds of
+names: `certain` ones (`api_key`, `password`) are shown as <secret>, whatever the value; `likely` ones (`key`, `token`) may as well be
+the name of a column, so 16 bits of their hash are kept: a run that goes on notices that one changed, and nobody learns it.
+
+`hide` takes the values themselves out of any text, such as the message of an error, once `learn` has seen them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+HIDDEN = "<secret>"
+CERTAIN, LIKELY = "certain", "likely"
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_ALWAYS = {"password", "passwd", "passphrase", "pwd", "secret", "credential", "bearer", "authorization", "apikey"}
+_PAIRS = {
+    "key": {"api", "access", "secret", "private", "account", "auth", "signing", "encryption", "storage", "master"},
+    "token": {"api", "access", "auth", "refresh", "session", "bearer", "sas", "id", "hf", "github", "security"},
+}
+_OFTEN = {"key", "token", "auth"}
+# What a name like password_file stands for is no secret, and one like token_count no text.
+_NO_SECRET = {
+    "field", "column", "name", "file", "path", "dir", "folder", "env", "variable", "var", "type", "format", "kind", "url", "count",
+    "length", "size", "limit", "id", "prefix", "suffix", "index",
+}  # fmt: skip
+_IN_URL = re.compile(r"(://[^/?#\s:@]*:)[^/?#\s@]+@")
+_DEPTH = 6
+_LEAST, _LEAST_LIKELY = 6, 16  # characters of a value that is taken out of texts: shorter ones stand in any text
+_MOST, _MOST_LOOKED_AT = 1000, 20_000  # a stage may hold a model
+_known: set[str] = set()
+
+
+class Secret(str):
+    """A text that is not shown: `Secret("...")` is a `str` like any other, but for its repr and for what Tamis writes of it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Secret({HIDDEN})"
+
+
+def kind_of(name: str) -> str:
+    """Whether a parameter of this name is a secret: CERTAIN, LIKELY, or "" for no.
+
+    >>> [kind_of(n) for n in ("api_key", "openaiApiKey", "password", "accessKeys", "hf_token")]
+    ['certain', 'certain', 'certain', 'certain', 'certain']
+    >>> [kind_of(n) for n in ("key", "token", "auth", "sort_key", "wandb-key")]
+    ['likely', 'likely', 'likely', 'likely', 'likely']
+    >>> [kind_of(n) for n in ("text_field", "key_field", "password_file", "api_key_env", "max_tokens", "tokenizer", "author", "monkey")]
+    ['', '', '', '', 'likely', '', '', '']
+    """
+    words = [_singular(w.lower()) for w in _WORD.findall(name)]
+    if not words or words[-1] in _NO_SECRET:
+        return ""
+    if any(w in _ALWAYS for w in words):
+        return CERTAIN
+    for before, word in itertools.pairwise(words):
+        if before in _PAIRS.get(word, ()):
+            return CERTAIN
+    return LIKELY if words[-1] in _OFTEN else ""
+
+
+def _singular(word: str) -> str:
+    return word[:-1] if word.endswith("s") and word[:-1] in _ALWAYS | _OFTEN | _NO_SECRET else word
+
+
+def is_secret(value: Any) -> bool:
+    """Whether a value is one by its type: a Secret, or another library's (pydantic's SecretStr and SecretBytes)."""
+    return isinstance(value, Secret) or (
+        not isinstance(value, type) and callable(getattr(value, "get_secret_value", None))
+    )
+
+
+def veil(value: str | bytes, kind: str) -> str:
+    """What stands for a secret of that kind."""
+    if kind == CERTAIN:
+        return HIDDEN
+    data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    return f"<hidden {hashlib.blake2b(data, digest_size=2).hexdigest()}>"
+
+
+def without_password(text: str) -> str:
+    """A text in which no URL has a password.
+
+    >>> without_password("s3://me:geheim@host/data, https://host/a:b@c")
+    's3://me:<secret>@host/data, https://host/a:b@c'
+    """
+    return _IN_URL.sub(rf"\1{HIDDEN}@", text) if "://" in text else text
+
+
+def redacted(value: Any, kind: str = "") -> Any:
+    """The same JSON value with all texts under names of secrets veiled. `kind`: of the name it has itself."""
+    if isinstance(value, str):
+        if kind and value != HIDDEN and not value.startswith("<hidden "):
+            return veil(value, kind)
+        return without_password(value)
+    if isinstance(value, list):
+        return [redacted(v, kind) for v in value]
+    if isinstance(value, dict):
+        return {k: redacted(v, kind_of(str(k)) or kind) for k, v in value.items()}
+    return value
+
+
+# -- texts ----------------------------------------------------------------------------------------------------------------
+def learn(*things: Any) -> None:
+    """Look for secrets in parameters: attributes of objects, mappings, lists. `hide` knows them from then on."""
+    for thing in things:
+        _learn(thing, "", _DEPTH, set())
+
+
+def learn_values(values: Mapping[str, str]) -> None:
+    """As `learn`, for texts by name."""
+    _learn(dict(values), "", 2, set())
+
+
+def _learn(value: Any, kind: str, depth: int, seen: set[int]) -> None:
+    if is_secret(value):
+        value, kind = value if isinstance(value, str) else value.get_secret_value(), CERTAIN
+    if isinstance(value, bytes) and kind:
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, str):
+        if kind and len(value) >= (_LEAST if kind == CERTAIN else _LEAST_LIKELY) and len(_known) < _MOST:
+            _known.add(str.__str__(value))
+        return
+    if depth == 0 or id(value) in seen or isinstance(value, (int, float, type)) or len(seen) > _MOST_LOOKED_AT:
+        return
+    seen.add(id(value))
+    parts: Iterable[tuple[Any, Any]]
+    if isinstance(value, Mapping):
+        parts = value.items()
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        parts = (("", v) for v in value)
+    else:
+        parts = getattr(value, "__dict__", {}).items()
+    for name, part in itertools.islice(parts, _MOST):
+        _learn(part, (kind_of(name) if isinstance(name, str) else "") or kind, depth - 1, seen)
+
+
+def known() -> frozenset[str]:
+    """The values that `hide` takes out."""
+    return frozenset(_known)
+
+
+def hide(text: str) -> str:
+    """The text without the secrets that are known in this process.
+
+    >>> learn({"password": "open sesame"})
+    >>> hide("login failed for 'open sesame'")
+    "login failed for '<secret>'"
+    """
+    for value in sorted(_known, key=len, reverse=True):
+        if value in text:
+            text = text.replace(value, HIDDEN)
+    return without_password(text)
