@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any, BinaryIO
 
@@ -13,29 +11,26 @@ from tamis import files
 from tamis.errors import MissingExtra, UsageError
 from tamis.formats.megatron import token_type, write_index
 from tamis.secrets import Secret
-from tamis.stages.base import ProcessingStage
 from tamis.stages.io import refuse_unknown
+from tamis.stages.text.io.writer.base import BaseWriter
+from tamis.stages.text.io.writer.utils import batched
 from tamis.tasks import DocumentBatch, FileGroupTask
 
-_MODES = ("ignore", "append", "error")
 ENDINGS = (".bin", ".idx")
 
 
 @dataclass(repr=False)
-class MegatronTokenizerWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
-    """Writes a pair of .bin and .idx files for each batch, named by what is in it. Documents without text have no tokens.
+class MegatronTokenizerWriter(BaseWriter):
+    """Writes a pair of .bin and .idx files for each batch. Documents without text have no tokens.
 
     `model_identifier`: a Hugging Face model, or a folder with a tokenizer. It is looked up in the local cache, and downloaded
-    where it is not there. `append_eod`: put the end-of-sequence token behind each document. `mode`: "ignore" and "append" write
-    beside what is there, "error" refuses a folder that is not empty. Merge the pairs with `tamis.utils.merge_file_prefixes`.
+    where it is not there. `append_eod`: put the end-of-sequence token behind each document. Merge the pairs with
+    `tamis.utils.merge_file_prefixes`.
     """
 
-    path: str
     file_extension: Sequence[str] = ENDINGS
-    write_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    fields: Sequence[str] | None = field(default=None, init=False, repr=False)
     name: str = "megatron_tokenizer_writer"
-    mode: str = "ignore"
-    append_mode_implemented: bool = False
     model_identifier: str | None = None
     cache_dir: str | None = None
     hf_token: InitVar[str | None] = None
@@ -44,44 +39,24 @@ class MegatronTokenizerWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
     append_eod: bool = False
     transformers_init_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
-    is_sink_stage = True
-
     def __post_init__(self, hf_token: str | None) -> None:
         if self.model_identifier is None:
             raise UsageError(
                 f"{self.name}: model_identifier is missing; give the name of a model or a folder with a tokenizer"
             )
-        if "://" in os.fspath(self.path):
-            raise UsageError(
-                f"{self.name}: {self.path}: remote paths are not written by this version; give a local folder"
-            )
         if tuple(self.file_extension) != ENDINGS:
             raise UsageError(f"{self.name}: file_extension must be {list(ENDINGS)}, got {self.file_extension!r}")
-        if self.append_mode_implemented:
-            raise UsageError(f"{self.name}: append_mode_implemented is for writers of one's own; give mode='append'")
-        if self.mode == "overwrite":
-            raise UsageError(
-                f"{self.name}: mode 'overwrite' would also remove what an interrupted run of the same job wrote; empty the folder "
-                "before the job, e.g. with tamis.utils.file_utils.create_or_overwrite_dir"
-            )
-        if self.mode not in _MODES:
-            raise UsageError(f"{self.name}: mode must be one of {', '.join(_MODES)}, got {self.mode!r}")
         if self.tokenization_batch_size < 1:
             raise UsageError(
                 f"{self.name}: tokenization_batch_size must be at least 1, got {self.tokenization_batch_size}"
             )
         refuse_unknown(self.name, "write_kwargs", self.write_kwargs, ())
-        self.path = os.path.abspath(os.path.expanduser(self.path))
-        if self.mode == "error" and os.path.isdir(self.path) and os.listdir(self.path):
-            raise UsageError(f"{self.name}: {self.path} is not empty; choose another folder, or mode='append'")
+        super().__post_init__()
         self._token = None if hf_token is None else Secret(hf_token)
         self._tokenizer: Any = None
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [self.text_field]
-
-    def outputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], []
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Once per machine: the only place that may use the network."""
@@ -104,14 +79,15 @@ class MegatronTokenizerWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
             )
         dtype = token_type(_vocabulary_size(self._tokenizer))
         os.makedirs(self.path, exist_ok=True)
-        prefix = os.path.join(self.path, self._file_name(task))
+        prefix = os.path.join(self.path, self.name_of(task))
         lengths: list[int] = []
-        with open(prefix + ".bin.part", "wb") as file:
-            for texts in _in_chunks(task.column(self.text_field), self.tokenization_batch_size):
-                self.write_data(self._tokens(texts), lengths, file, dtype)
+        with files.create(prefix + ".bin.part") as file:
+            for texts in batched(task.column(self.text_field).to_pylist(), self.tokenization_batch_size):
+                tokens = self._tokens(["" if text is None else str(text) for text in texts])
+                self.write_data(tokens, lengths, file, dtype)
         self.write_idx_data(prefix, lengths, dtype)
-        files.finish(prefix + ".bin.part", prefix + ".bin")
-        files.finish(prefix + ".idx.part", prefix + ".idx")
+        for ending in ENDINGS:
+            files.finish(prefix + ending + ".part", prefix + ending)
         n_tokens = sum(lengths)
         self._log_metrics({"tokens": n_tokens})
         facts = {"format": "megatron", "file_prefix": prefix, "num_tokens": n_tokens}
@@ -119,7 +95,7 @@ class MegatronTokenizerWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         paths = [prefix + ending for ending in ENDINGS]
         return FileGroupTask(task.dataset_name, paths, task._stage_perf, {**task._metadata, **facts})
 
-    def write_data(
+    def write_data(  # type: ignore[override]
         self, tokens_batch: Sequence[Sequence[int]], sequence_lengths: list[int], file: BinaryIO, dtype: str
     ) -> None:
         """Append tokens to a .bin file, and their numbers to `sequence_lengths`."""
@@ -138,7 +114,7 @@ class MegatronTokenizerWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
 
     def write_idx_data(self, file_prefix: str, sequence_lengths: Sequence[int], dtype: str) -> None:
         """Write `<file_prefix>.idx.part`."""
-        with open(file_prefix + ".idx.part", "wb") as file:
+        with files.create(file_prefix + ".idx.part") as file:
             write_index(file, sequence_lengths, dtype)
 
     def _tokens(self, texts: list[str]) -> list[list[int]]:
@@ -152,20 +128,8 @@ class MegatronTokenizerWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         )
         return list(encoded["input_ids"])
 
-    def _file_name(self, task: DocumentBatch) -> str:
-        """The same for the same documents of the same place in the input, so that a repeated attempt replaces its own files.
-
-        Where nobody knows where documents come from, a new name: equal batches must not replace each other.
-        """
-        files, offsets = task.places()
-        sources = task._metadata.get("source_files", ())
-        if not sources and not (files >= 0).any():
-            return uuid.uuid4().hex[:24]
-        digest = hashlib.blake2b(files.tobytes() + offsets.tobytes(), digest_size=12)
-        for text in (*sources, *task.column(self.text_field).to_pylist()):
-            data = b"" if text is None else str(text).encode("utf-8", "surrogatepass")
-            digest.update(len(data).to_bytes(8, "little") + data)
-        return digest.hexdigest()
+    def _told_apart_by(self, task: DocumentBatch) -> list[Any]:
+        return list(task.column(self.text_field).to_pylist())
 
     def _from_pretrained(self, local_files_only: bool) -> Any:
         try:
@@ -182,8 +146,3 @@ def _vocabulary_size(tokenizer: Any) -> int | None:
         return len(tokenizer)
     except TypeError:
         return getattr(tokenizer, "vocab_size", None)
-
-
-def _in_chunks(column: Any, n: int) -> Iterable[list[str]]:
-    for start in range(0, len(column), n):
-        yield ["" if text is None else str(text) for text in column.slice(start, n).to_pylist()]

@@ -1,0 +1,95 @@
+"""Readers of one's own: subclass BaseFileReader for formats that Tamis does not know, and put a FilePartitioningStage before it.
+
+The readers that ship (jsonl, parquet) need none of this: the engine reads ranges of their files itself.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.io import check_fields
+from tamis.tasks import DocumentBatch, FileGroupTask, Task
+
+
+@dataclass
+class ReaderOutput:
+    """What a reader found: a table or a frame, and what else the task is to carry."""
+
+    data: Any
+    metadata: dict[str, Any] | None = None
+
+
+@dataclass(repr=False)
+class BaseReader(ProcessingStage[Task[Any], DocumentBatch]):
+    """Turns a task into documents by `read_task`. `fields`: only these come out; one that is not there is told.
+
+    Where nothing was read the batch is empty, with `allow_empty` or without: an empty file has no documents, and is no error.
+    """
+
+    fields: Sequence[str] | None = None
+    read_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    _generate_ids: bool = False
+    _assign_ids: bool = False
+    allow_empty: bool = False
+
+    def __post_init__(self) -> None:
+        self.name = self.name or type(self).__name__.lower()
+        self.fields = check_fields(self.name, self.fields)
+        if self._generate_ids or self._assign_ids:
+            raise UsageError(
+                f"{self.name}: ids are made by the deduplication workflows; add your own with the stage AddId"
+            )
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], list(self.fields or [])
+
+    def ray_stage_spec(self) -> dict[str, Any]:
+        return {}
+
+    @abstractmethod
+    def read_task(self, task: Any, read_kwargs: Mapping[str, Any], fields: Sequence[str] | None) -> ReaderOutput | None:
+        """The documents of a task; None: there are none."""
+
+    def process(self, task: Any) -> DocumentBatch:
+        output = self.read_task(task, dict(self.read_kwargs), self.fields)
+        if output is None or output.data is None:
+            return DocumentBatch(task.dataset_name, _nothing(self.fields or ()), task._stage_perf, dict(task._metadata))
+        batch = DocumentBatch(
+            task.dataset_name, output.data, task._stage_perf, {**task._metadata, **(output.metadata or {})}
+        )
+        if self.fields is None:
+            return batch
+        there = batch.get_columns()
+        missing = [name for name in self.fields if name not in there]
+        if missing and batch.num_items:
+            raise UsageError(f"{self.name}: there is no field {', '.join(missing)} in {task.data}; there are {there}")
+        return batch.select(list(self.fields))
+
+
+@dataclass(repr=False)
+class BaseFileReader(BaseReader):
+    """Turns groups of files into documents by `read_data`."""
+
+    @abstractmethod
+    def read_data(self, paths: list[str], read_kwargs: Mapping[str, Any], fields: Sequence[str] | None) -> Any:
+        """All documents of these files: a pyarrow.Table, a pandas.DataFrame, or None."""
+
+    def read_task(
+        self, task: FileGroupTask, read_kwargs: Mapping[str, Any], fields: Sequence[str] | None
+    ) -> ReaderOutput | None:
+        return ReaderOutput(self.read_data(task.data, read_kwargs, fields), {"source_files": list(task.data)})
+
+
+def _nothing(fields: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    return pa.table({name: pa.array([], pa.string()) for name in fields})

@@ -1,0 +1,24 @@
+"""Small functions for writers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+from tamis.errors import UsageError
+
+T = TypeVar("T")
+
+
+def batched(iterable: Iterable[T], n: int) -> Iterator[tuple[T, ...]]:
+    """Neighbours, `n` at a time; the last may be fewer.
+
+    >>> list(batched("abcde", 2))
+    [('a', 'b'), ('c', 'd'), ('e',)]
+    """
+    if n < 1:
+        raise UsageError(f"batched: expected n of at least 1, got {n}")
+    rest = iter(iterable)
+    while group := tuple(islice(rest, n)):
+        yield group
