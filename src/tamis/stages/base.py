@@ -162,9 +162,12 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     def num_workers_per_node(self) -> float | None:
         return None
 
+    def is_fanout_stage(self) -> bool:
+        """Whether one task becomes several: `process` says that it returns a list."""
+        return str(inspect.signature(self.process).return_annotation).startswith("list")
+
     def ray_stage_spec(self) -> dict[str, Any]:
-        returns = inspect.signature(self.process).return_annotation
-        return {"is_fanout_stage": True} if str(returns).startswith("list") else {}
+        return {"is_fanout_stage": True} if self.is_fanout_stage() else {}
 
     def xenna_stage_spec(self) -> dict[str, Any]:
         return {}

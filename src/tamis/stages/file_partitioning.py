@@ -32,7 +32,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
     storage_options: dict[str, Any] | None = None
     limit: int | None = None
     name: str = "file_partitioning"
-    resources: Resources = field(default_factory=lambda: Resources(cpus=0.5))
+    resources: Resources = field(default_factory=lambda: Resources(cpus=0.5), kw_only=True)
     leave_out: tuple[str, ...] = field(default=(), init=False)  # folders that are written to: never input
 
     is_source_stage = True
@@ -75,7 +75,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
         """Groups of whole files, for use outside of a run; a run partitions by itself, and splits large files, too."""
         from tamis.formats.listing import list_files
 
-        files = list_files(self.file_paths, self.suffixes(), self.limit)
+        files = list_files(self.file_paths, self.suffixes(), self.limit, self.leave_out)
         groups = group_files(
             list(zip(files.paths, files.sizes, strict=True)), self.files_per_partition, self.block_bytes
         )

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Modifier = DocumentModifier | Callable[..., Any]
 
+_NAME = "modifier_fn"  # what users know as the default; the modifiers say more
+
 
 @dataclass(repr=False)
 class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
@@ -30,7 +32,7 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
     modifier_fn: Modifier | list[Modifier]
     input_fields: str | list[str] | list[list[str]] = "text"
     output_fields: str | list[str | None] | None = None
-    name: str = ""
+    name: str = _NAME
 
     def __post_init__(self) -> None:
         modifiers = self.modifier_fn if isinstance(self.modifier_fn, list) else [self.modifier_fn]
@@ -48,7 +50,8 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
             if isinstance(modifier, DocumentModifier) and len(fields) > 1:
                 raise UsageError(f"Modify: {modifier.name} reads one field, got {fields}; write a function for several")
         names = [m.name if isinstance(m, DocumentModifier) else getattr(m, "__name__", "function") for m in modifiers]
-        self.name = self.name or (names[0] if len(names) == 1 else "modifier_chain_of_" + "_".join(names))
+        if self.name == _NAME:
+            self.name = names[0] if len(names) == 1 else "modifier_chain_of_" + "_".join(names)
 
     @property
     def kernel_groups(self) -> tuple[str, ...]:  # type: ignore[override]  # those of its modifiers

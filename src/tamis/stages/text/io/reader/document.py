@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from tamis.stages.file_partitioning import JSONL_SUFFIXES, PARQUET_SUFFIXES
-from tamis.stages.text.io.reader.jsonl import JsonlReader, JsonlReaderStage
+from tamis.stages.text.io.reader.files import FileReader, FileReaderStage
 
 
 @dataclass(repr=False)
-class DocumentReaderStage(JsonlReaderStage):
+class DocumentReaderStage(FileReaderStage):
     """Any mix of JSONL and Parquet files."""
 
     name: str = "document_reader"
@@ -19,9 +19,12 @@ class DocumentReaderStage(JsonlReaderStage):
 
 
 @dataclass(repr=False)
-class DocumentReader(JsonlReader):
+class DocumentReader(FileReader):
     """Read any mix of JSONL and Parquet files. Parameters as in JsonlReader."""
 
+    task_type: str = "document"
     file_extensions: Sequence[str] = (*JSONL_SUFFIXES, *PARQUET_SUFFIXES)
+    storage_options: dict[str, Any] | None = None
+    limit: int | None = None
     name: str = "document_reader"
-    _stage: type[JsonlReaderStage] = field(default=DocumentReaderStage, init=False, repr=False)
+    reader: ClassVar[type[FileReaderStage]] = DocumentReaderStage

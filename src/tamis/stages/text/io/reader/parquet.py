@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from tamis.stages.file_partitioning import PARQUET_SUFFIXES
-from tamis.stages.text.io.reader.jsonl import JsonlReader, JsonlReaderStage
+from tamis.stages.text.io.reader.files import FileReader, FileReaderStage
 
 
 @dataclass(repr=False)
-class ParquetReaderStage(JsonlReaderStage):
+class ParquetReaderStage(FileReaderStage):
     """Rows of Parquet files."""
 
     name: str = "parquet_reader"
@@ -19,9 +19,12 @@ class ParquetReaderStage(JsonlReaderStage):
 
 
 @dataclass(repr=False)
-class ParquetReader(JsonlReader):
+class ParquetReader(FileReader):
     """Read Parquet files. Parameters as in JsonlReader."""
 
     file_extensions: Sequence[str] = PARQUET_SUFFIXES
+    task_type: str = "document"
+    storage_options: dict[str, Any] | None = None
+    limit: int | None = None
     name: str = "parquet_reader"
-    _stage: type[JsonlReaderStage] = field(default=ParquetReaderStage, init=False, repr=False)
+    reader: ClassVar[type[FileReaderStage]] = ParquetReaderStage

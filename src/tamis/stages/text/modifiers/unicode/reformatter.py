@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import MissingExtra, UsageError
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
 class UnicodeReformatter(DocumentModifier):
     """`ftfy.fix_text` with these settings (ftfy's documentation says what each does); `explain` changes nothing here.
 
-    A normal form is applied after all repairs, and both again until nothing changes.
+    `config`: an `ftfy.TextFixerConfig` with all of them at once. A normal form is applied after all repairs, and both again until nothing changes.
     """
 
     def __init__(
         self,
+        config: Any = None,
         unescape_html: bool | str = "auto",
         remove_terminal_escapes: bool = True,
         fix_encoding: bool = True,
@@ -37,7 +39,10 @@ class UnicodeReformatter(DocumentModifier):
         max_decode_length: int = 1000000,
         explain: bool = True,
     ) -> None:
-        self.settings = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
+        self.settings = {k: v for k, v in locals().items() if k not in ("self", "__class__", "config")}
+        if config is not None:
+            self.settings = _settings_of(config, self.settings)
+            max_decode_length, normalization = self.settings["max_decode_length"], self.settings["normalization"]
         if isinstance(max_decode_length, bool) or not isinstance(max_decode_length, int) or max_decode_length < 1:
             # ftfy would never come to the end of a text
             raise UsageError(
@@ -66,6 +71,20 @@ class UnicodeReformatter(DocumentModifier):
             if fixed == text:
                 return fixed
             text = fixed
+
+
+def _settings_of(config: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """What a TextFixerConfig says. Settings that are given beside it would not count, and are refused."""
+    if not hasattr(config, "_asdict"):
+        raise UsageError(
+            f"UnicodeReformatter(config=...): expected an ftfy.TextFixerConfig, got {type(config).__name__}"
+        )
+    usual = {k: p.default for k, p in inspect.signature(UnicodeReformatter).parameters.items()}
+    beside = sorted(k for k, v in given.items() if v != usual[k])
+    if beside:
+        raise UsageError(f"UnicodeReformatter: give config, or {', '.join(beside)}, not both")
+    settings: dict[str, Any] = config._asdict()
+    return {k: settings[k] for k in given}
 
 
 def _import_ftfy() -> Any:
