@@ -21,3 +21,12 @@ def test_each_alarm() -> None:
     assert "largest by 150,000" in found[1]
     assert found[2].startswith("7 documents were not compared")
     assert found[3].startswith("95% of all documents")
+
+
+def test_what_could_not_be_compared_or_ranked() -> None:
+    told = alarms({"n_documents": 9, "n_duplicates": 1, "n_without_number": 9, "n_not_compared": 2})
+    assert [t.partition(" (")[0] for t in told] == [
+        "2 documents could not be compared",
+        "no document has a number in the field of --keep-by: is that its name? It decided nothing",
+    ]
+    assert alarms({"n_documents": 9, "n_duplicates": 1, "n_without_number": 8}) == []

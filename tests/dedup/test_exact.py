@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
+from tamis.dedup.exact.hashing import DocumentHashes
+from tamis.dedup.keys import numbers_of
 from tamis.engine import reading
 from tamis.errors import ConservationError, Incomplete, RunConflict, UsageError
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
@@ -122,6 +124,52 @@ def test_which_one_stays(tmp_path: Path, keep: str, expected: list[str]) -> None
     source = write(tmp_path / "in", docs, n_files=1)
     run(source, tmp_path / "out", keep=keep, keep_by="score" if keep == "best" else None, normalize_text=True)
     assert [d["id"] for d in read(tmp_path / "out")] == expected
+
+
+def test_what_is_no_number_comes_last_whatever_lies_beside_it(tmp_path: Path) -> None:
+    """One text among numbers makes texts of its neighbours in a block: that must not change what they are worth."""
+    odd = ["n/a", None, True, [1], {"a": 1}, "", "1_0", "0x9", "Infinity"]
+    docs = [{"id": i, "text": "same", "score": v} for i, v in enumerate([*odd, 3, 12, "11.5", -4e2])]
+    docs += [{"id": 100 + i, "text": "other", "score": v} for i, v in enumerate(odd)] + [{"id": 200, "text": "other"}]
+    found = []
+    for name, n_files in (("a", 1), ("b", len(docs))):
+        result = run(
+            write(tmp_path / name, docs, n_files=n_files), tmp_path / f"out-{name}", keep="best", keep_by="score"
+        )
+        assert (result.n_duplicates, result.summary["n_without_number"]) == (len(docs) - 2, 2 * len(odd) + 1)
+        found.append([d["id"] for d in read(tmp_path / f"out-{name}")])
+    assert found == [[10, 100], [10, 100]]
+    assert run(tmp_path / "b", tmp_path / "out-b", keep="best", keep_by="score").status == "already"
+
+
+def test_numbers_of_columns() -> None:
+    for values, expected in (
+        (pa.array([1, None, -2]), [1.0, None, -2.0]),
+        (pa.array([1.5, float("nan"), float("inf")]), [1.5, None, float("inf")]),
+        (pa.array(["1", "-2.5e1", " 3", "nan", None, "1e999"]).dictionary_encode(), [1.0, -25.0, None, None, None, float("inf")]),
+        (pa.array([True, False]), [None, None]),
+        (pa.array([[1], [2]]), [None, None]),
+        (pa.nulls(2), [None, None]),
+    ):  # fmt: skip
+        assert [None if v != v else v for v in numbers_of(values).tolist()] == expected
+
+
+def test_a_document_that_only_one_pass_could_read_is_kept_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docs = documents(30)
+    source = write(tmp_path / "in", docs)
+    real = DocumentHashes.process
+
+    def process(self: Any, batch: Any) -> Any:
+        if docs[7]["id"] in batch.column("id").to_pylist():
+            raise ValueError("not this one")
+        return real(self, batch)
+
+    monkeypatch.setattr(DocumentHashes, "process", process)
+    result = run(source, tmp_path / "out")
+    assert (result.status, result.summary["n_not_compared"], result.n_documents) == ("finished", 1, 29)
+    assert docs[7]["id"] in [d["id"] for d in read(tmp_path / "out")]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +293,7 @@ def test_a_removal_that_does_not_remove_what_was_found_is_an_error(tmp_path: Pat
         run(source, tmp_path / "out", max_source_loss=0.01)
     table = tmp_path / "out" / "_tamis" / "dedup" / "removal" / "starts.npy"
     np.save(table, np.zeros_like(np.load(table)))  # a table that lists nothing
-    with pytest.raises(ConservationError, match=r"900 documents were compared .* removed 0; do not use"):
+    with pytest.raises(ConservationError, match=r"900 documents were read to be compared .* removed 0; do not use"):
         run(source, tmp_path / "out")
 
 

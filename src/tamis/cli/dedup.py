@@ -363,6 +363,8 @@ def _print(about: dict[str, Any], result: Any) -> None:
     rows = [("documents", f"{n:,}"), ("duplicates", f"{gone:,} ({gone / n:.1%})" if n else "0")]
     if "n_similar" in about:
         rows += [("  equal texts", f"{about['n_equal']:,}"), ("  similar texts", f"{about['n_similar']:,}")]
+    if about.get("n_without_number"):
+        rows.append(("without a number to be kept by", f"{about['n_without_number']:,}"))
     if "n_indexed" in about:
         rows.append(("  of documents in the index", f"{about['n_duplicates_of_indexed']:,}"))
         rows.insert(1, ("documents in the index", f"{about['n_indexed']:,}"))

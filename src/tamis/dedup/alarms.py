@@ -35,6 +35,12 @@ def alarms(summary: dict[str, Any], counted: str = "documents") -> list[str]:
         found.append(
             f"{summary['n_beyond_leaders']:,} documents were not compared with all that stay in their component and were kept"
         )
+    if summary.get("n_not_compared"):
+        found.append(
+            f"{summary['n_not_compared']:,} documents could not be compared (a stage failed on them) and were kept"
+        )
+    if summary.get("n_without_number", 0) >= n:
+        found.append("no document has a number in the field of --keep-by: is that its name? It decided nothing")
     if int(summary["n_duplicates"]) > MOST_GO * n_counted:
         share = int(summary["n_duplicates"]) / n_counted
         found.append(f"{share:.0%} of all {counted} are duplicates: is one source in the input twice?")

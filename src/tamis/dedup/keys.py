@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 NO_ROW = 0xFFFFFFFF
 KEEP = ("first", "longest", "best")
+NO_NUMBER = (
+    0xFFFFFFFFFFFFFFFF  # the rank of a document that has no number in the column it is kept by: behind all others
+)
+_NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
 
 def check_keep(where: str, keep: str, keep_by: str | None) -> None:
@@ -60,13 +64,31 @@ def ranks(batch: DocumentBatch, keep: str, keep_by: str | None, texts: pa.Array)
     if keep == "longest":
         length = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
         return np.asarray(np.uint64(1 << 62) - length.astype(np.uint64))
-    values = batch.column(str(keep_by))
-    try:
-        numbers = np.array(values.cast("float64").fill_null(-np.inf).to_numpy(zero_copy_only=False), np.float64)
-    except (ValueError, TypeError, NotImplementedError) as exc:
-        raise PipelineError(f"keep_by={keep_by!r}: expected numbers, got {values.type} ({exc})") from None
-    numbers[np.isnan(numbers)] = -np.inf
-    return ~_ordered(numbers)
+    found = numbers_of(batch.column(str(keep_by)))
+    return np.where(np.isnan(found), np.uint64(NO_NUMBER), ~_ordered(found))
+
+
+def numbers_of(values: pa.Array) -> Words:
+    """Each value as a float64, NaN for what is no number.
+
+    A text that reads as a JSON number is one: in JSONL, one text among numbers makes texts of its neighbours, and what a document
+    is worth must not depend on them. Truth values, dates, lists and everything else are none.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    kind = values.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        plain = values.cast(pa.float64(), safe=False)
+        return np.array(plain.fill_null(np.nan).to_numpy(zero_copy_only=False), np.float64)
+    numbers = np.full(len(values), np.nan)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        rows = np.flatnonzero(pc.match_substring_regex(values, _NUMBER).fill_null(False).to_numpy(zero_copy_only=False))
+        numbers[rows] = [float(text) for text in values.take(pa.array(rows)).to_pylist()]
+    return numbers
 
 
 def _ordered(numbers: Words) -> Words:

@@ -18,6 +18,7 @@ import numpy as np
 from tamis.dedup.decisions import DecisionFiles, write_tables
 from tamis.dedup.group_sizes import LARGE, histogram
 from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old, open_records, restore_ids
+from tamis.dedup.keys import NO_NUMBER
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.records import Records
 from tamis.engine import disk
@@ -86,6 +87,8 @@ def _conclude(folder: str, task: dict[str, Any], records: Records, found: Decisi
     else:
         write_tables(found, records, removal, task["duplicates"], paths)
     new = records.new if isinstance(records, JoinedRecords) else records
+    if task.get("keep_by"):
+        facts["n_without_number"] = sum(int(np.count_nonzero(rank == NO_NUMBER)) for _, rank in new.iter_column("rank"))
     new.write_known(os.path.join(folder, "known"))
     write_json(os.path.join(folder, "summary.json"), summarize(records, found, len(paths)) | facts)
 

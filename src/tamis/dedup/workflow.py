@@ -168,17 +168,24 @@ class Workflow:
         return done
 
     def _counted(self, summary: dict[str, Any], removed: Any) -> dict[str, Any]:
-        """What is known only after the removal: that exactly those documents went that were to go."""
-        if removed is not None and self.passes.remove is None:
-            n_gone = sum(t.n for book in removed.ledger.stages for t in book.dropped.values())
-            n_lost = removed.ledger.quarantined.n - int(self._told("n_quarantined.json") or 0)  # in this pass only
-            n_seen, n_found = removed.ledger.written.n + n_gone + n_lost, summary["n_documents"]
-            if n_seen != n_found or not 0 <= summary["n_duplicates"] - n_gone <= n_lost:
-                raise ConservationError(
-                    f"{n_found:,} documents were compared and {summary['n_duplicates']:,} found to be duplicates, but the pass that "
-                    f"removes them met {n_seen:,} and removed {n_gone:,}; do not use {self.passes.output}, start over with fresh (--fresh)"
-                )
-        return {}
+        """What is known only after the removal: that exactly those documents went that were to go.
+
+        A document may be set aside in one pass (a worker crashed on it) and not in the other: all that both met must be the same
+        number, and what was to go and did not must be in quarantine. What was not compared, but written, is told.
+        """
+        if removed is None or self.passes.remove is not None:
+            return {}
+        ledger, n_aside = removed.ledger, int(self._told("n_quarantined.json") or 0)
+        n_gone = sum(t.n for book in ledger.stages for t in book.dropped.values())
+        n_seen = ledger.written.n + n_gone + ledger.quarantined.n
+        n_found = summary["n_documents"] + n_aside
+        if n_seen != n_found or not 0 <= summary["n_duplicates"] - n_gone <= ledger.quarantined.n:
+            raise ConservationError(
+                f"{n_found:,} documents were read to be compared and {summary['n_duplicates']:,} found to be duplicates, but the pass that "
+                f"removes them met {n_seen:,} and removed {n_gone:,}; do not use {self.passes.output}, start over with fresh (--fresh)"
+            )
+        n_unseen = max(0, n_aside - ledger.quarantined.n)
+        return {"n_not_compared": n_unseen} if n_unseen else {}
 
     @property
     def peak_bytes(self) -> int:

@@ -93,7 +93,7 @@ class ExactDeduplicationWorkflow:
         identity |= {k: v for k, v in index.items() if v is not None}
         how = {"normalize_text": identity["normalize_text"], "normalization_version": NORMALIZATION_VERSION}
         passes = Passes(
-            "exact deduplication", source, [(self._keys(), [])], self.output_path, {}, writer,
+            "exact deduplication", source, [(self._keys(), [])], self.output_path, {"keep_by": self.keep_by}, writer,
             max_source_loss=float(self.max_source_loss), identity=identity, index_kind="exact", index_parameters=how, **index,
         )  # fmt: skip
         return Workflow(passes, settings, progress, executor).run()

@@ -138,6 +138,7 @@ class FuzzyDeduplicationWorkflow:
                 "unit": s.unit,
                 "seed": s.seed,
                 "keep": self.keep,
+                "keep_by": self.keep_by,
                 "text_field": self.text_field,
                 "normalize_text": mode,
             },
