@@ -132,3 +132,54 @@ def test_a_run_over_bad_text_balances(tmp_path: Path) -> None:
     assert result.ledger.problems() == []
     written = b"".join(p.read_bytes() for p in (tmp_path / "out").glob("*.jsonl"))
     assert written == b'{"n":0,"a":"a"}\n{"n":2,"a":"c"}\n{"n":4,"a":"e"}\n'
+
+
+@pytest.mark.parametrize("kind", [Kind.ROWS, Kind.ROW_BLOCK])
+def test_rows_larger_than_max_record_are_set_aside_as_records_are(tmp_path: Path, kind: Kind) -> None:
+    table = pa.table({"a": ["x" * 999, "y" * 1001, "z", b"\xff".decode("latin-1") * 700], "n": [1, 2, 3, 4]})
+    path = tmp_path / "in"
+    if kind is Kind.ROWS:
+        pq.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    piece = Piece(3, kind, str(path), 0, 4, source="in.parquet" if kind is Kind.ROW_BLOCK else "")
+    contents = read_pieces([piece], [], Limits(1007, 0))
+    assert texts(contents, "n") == [1, 3]
+    assert [(b.file, b.offset, b.length, b.unit, b.reason) for b in contents.bad] == [
+        (3, 1, 1, "rows", "larger than max_record"),
+        (3, 3, 1, "rows", "larger than max_record"),
+    ]
+    assert contents.n_records == 4
+
+
+def test_the_size_of_one_row_is_its_own(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": ["x" * 500]}), tmp_path / "a.parquet")
+    piece = Piece(0, Kind.ROWS, str(tmp_path / "a.parquet"), 0, 1)
+    assert read_pieces([piece], [], LIMITS).largest_record == 500
+
+
+def test_a_large_record_is_told_with_where_to_cut(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    large = b'{"a":"' + b"x" * 2_000_000 + b'"}\n'
+    path.write_bytes(b'{"a":1}\n' + large + b'{"a":2}\n')
+    told: list[tuple[int, int, int]] = []
+    limits = Limits(5_000_000, 0, on_large=lambda *what: told.append(what))
+    read_pieces([Piece(0, Kind.BYTES, str(path), 0, 20)], [], limits)
+    read_pieces([Piece(0, Kind.BYTES, str(path), 8, 20)], [], limits)
+    read_pieces([Piece(0, Kind.BYTES, str(path), 8, 20), Piece(0, Kind.BYTES, str(path), 0, 8)], [], limits)
+    assert told == [(-1, 8, len(large) - 1), (1, -1, len(large) - 1), (-1, -1, len(large) - 1)]
+
+
+def test_a_large_bad_record_is_copied_and_not_held_once_more(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    bad = b"[" * 1_500_000
+    path.write_bytes(b'{"a":1}\n' + bad + b"\n")
+    contents = read_pieces([Piece(0, Kind.BYTES, str(path), 0, 2_000_000)], [], Limits(5_000_000, 0))
+    (entry,) = contents.bad
+    assert (entry.raw, entry.copy_from) == (None, (str(path), 8, len(bad)))
+    block = tmp_path / "b.block"
+    block.write_bytes(bad + b"\n")
+    piece = Piece(0, Kind.BLOCK, str(block), 100, 100 + len(bad) + 1, 100, str(path))
+    (entry,) = read_pieces([piece], [], Limits(5_000_000, 0)).bad
+    assert (entry.offset, entry.raw, entry.copy_from) == (100, None, (str(block), 0, len(bad)))

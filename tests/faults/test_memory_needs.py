@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from fault_harness import assert_conserved, document, events, execute, lines_of, write_lines
-from fault_stages import FixedCost, Model
+from fault_harness import assert_conserved, document, events, execute, lines_of, quarantine, write_lines
+from fault_stages import FixedCost, Model, WordList
 
-from tamis.errors import BudgetError
+from tamis.errors import BudgetError, Incomplete
 
 
 @pytest.mark.parametrize("stage", [FixedCost(), Model()], ids=["in every call", "in setup"])
@@ -38,3 +38,23 @@ def test_what_no_worker_can_get_ends_the_run_at_once_and_is_named(tmp_path: Path
     assert 0 < len(failed) < 30
     assert {data["stage"] for data in failed} == {"fixed_cost"}
     assert not lines_of(tmp_path / "out")
+
+
+def test_size_alone_decides_what_is_quarantined_and_the_rest_is_named_with_its_size(tmp_path: Path) -> None:
+    """One line above max_record, and one below of which no worker of this budget can make a list of words."""
+    (tmp_path / "in").mkdir()
+    small = [b'{"text":"a"}', b'{"text":"b"}', b'{"text":"c"}']
+    with (tmp_path / "in" / "a.jsonl").open("wb") as out:
+        for line, n_bytes in zip(small, (20_000_000, 15_000_000, 0), strict=True):
+            out.write(line + b"\n")
+            out.write((b'{"text":"' + b"ab cd " * (n_bytes // 6) + b'"}\n') if n_bytes else b"")
+    with pytest.raises(Incomplete) as caught:
+        execute(tmp_path / "in", tmp_path / "out", [WordList()], settings={"memory": "300MB", "max_record": "18MB"})
+    assert re.search(
+        r"one record of .*a.jsonl \(at 20000036, 15000011 bytes\) does not fit the memory budget even alone.*: .*"
+        r"set max_record below its size to quarantine it, or run again with --memory \d+MB or more",
+        str(caught.value),
+    )
+    assert [line[:12] for line in lines_of(tmp_path / "out")] == [b'{"text":"a",', b'{"text":"b",', b'{"text":"c",']
+    (entry,) = quarantine(tmp_path / "out")
+    assert (entry["offset"], entry["length"], entry["reason"]) == (13, 20_000_009, "larger than max_record")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -109,3 +111,37 @@ def test_the_middle_of_a_stream_has_no_byte_order_mark() -> None:
     data = BOM + b"a\n"
     assert read_range(io.BytesIO(data), 0, 9, 100).data.tobytes() == b"a\n"
     assert read_range(io.BytesIO(data), 0, 9, 100, at_file_start=False).data.tobytes() == data
+
+
+MB = 1_000_000
+
+
+@pytest.mark.parametrize("cut", [1, 100, 5_000_000])
+def test_a_record_above_the_limit_is_never_held(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "large.jsonl"
+    with path.open("wb") as out:
+        out.write(b"first\n")
+        out.seek(40 * MB)
+        out.write(b"\nlast\n")
+    told: list[tuple[int, int, bool]] = []
+    with path.open("rb", buffering=0) as file:
+        tracemalloc.start()
+        found = read_range(file, 0, 6 + cut, 10 * MB, on_large=lambda *what: told.append(what))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert found.data.tobytes() == b"first\n"
+    assert found.oversize == [Oversize(6, 40 * MB - 6)]
+    assert peak < cut + 8 * MB
+    assert told == []
+
+
+def test_a_large_record_is_told_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "large.jsonl"
+    path.write_bytes(b"first\n" + b"x" * 4 * MB + b"\nlast\n")
+    told: list[tuple[int, int, bool]] = []
+    with path.open("rb", buffering=0) as file:
+        found = read_range(file, 0, 7, 5 * MB, on_large=lambda *what: told.append(what))
+        assert found.data.tobytes() == b"first\n" + b"x" * 4 * MB + b"\n"
+        found = read_range(file, 6, 7, 5 * MB, on_large=lambda *what: told.append(what))
+        assert (found.offset, found.data.tobytes()) == (6, b"x" * 4 * MB + b"\n")
+    assert told == [(6, 4 * MB, False), (6, 4 * MB, True)]

@@ -98,13 +98,17 @@ class Grants:
         return worker.kept_bytes if worker is not None and worker.n_units else self._kept_bytes[segment]
 
     # -- what would be enough -------------------------------------------------------------------------------------------
-    def need_of(self, worker: Worker, report: Mapping[str, Any]) -> int:
+    def need_of(self, worker: Worker, unit: Unit, report: Mapping[str, Any]) -> int:
         """The cap that a unit which failed for want of memory is taken to need."""
         asked = int(report.get("asked_bytes", 0))
         had = worker.kept_bytes + int(report.get("peak_bytes", 0))
-        if asked:
-            return int((had + asked) * _KNOWN_NEED)
-        return int(max(worker.cap_bytes, had) * _UNKNOWN_NEED)
+        seen = (had + asked) * _KNOWN_NEED if asked else max(worker.cap_bytes, had) * _UNKNOWN_NEED
+        if report.get("in_setup"):
+            return int(seen)
+        # A large record may have failed before anything was made of it: what as much text usually takes.
+        fixed, by_byte, _ = self.predictors[unit.segment].coefficients
+        usual = fixed + by_byte * unit.largest_record if self.n_done[unit.segment] else 3.0 * unit.largest_record
+        return int(max(seen, self._kept_by(worker, unit.segment) + usual))
 
     def budget_for(self, cap_bytes: int) -> int:
         """The budget in which one worker could get this cap."""
@@ -140,7 +144,7 @@ class Grants:
     def learn_failure(self, worker: Worker, unit: Unit, report: Mapping[str, Any]) -> None:
         if unit.mode is not Mode.RUN:
             return
-        need = self.need_of(worker, report)
+        need = self.need_of(worker, unit, report)
         if report.get("in_setup"):
             self._setup_bytes[unit.segment] = max(self._setup_bytes[unit.segment], need)
             return

@@ -38,6 +38,7 @@ from tamis.memory import meter
 from tamis.memory.release import PeakWatch
 from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
 
+_READ = {"type": "read", "decoded_bytes": -1}
 Say = Callable[[dict[str, Any]], None]
 
 
@@ -138,7 +139,7 @@ class UnitRunner:
         uses = Uses()
         probe = StageProbe(base + ".probe") if unit.extra.get("probe") else None
         if unit.segment == 0:
-            tasks, contents = self._source(unit, ledger, quarantine)
+            tasks, contents = self._source(unit, ledger, quarantine, say)
         else:
             tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
         say(
@@ -178,7 +179,7 @@ class UnitRunner:
         report["ledger"] = ledger.to_dict()
         return report
 
-    def _source(self, unit: Unit, ledger: Ledger, quarantine: list[Bad]) -> tuple[list[Task[Any]], Contents]:
+    def _source(self, unit: Unit, ledger: Ledger, quarantine: list[Bad], say: Say) -> tuple[list[Task[Any]], Contents]:
         kind = unit.pieces[0].kind
         if kind is Kind.START:
             return [EmptyTask()], Contents(covered=[(0, 0, 1, True)])
@@ -190,8 +191,9 @@ class UnitRunner:
         if checked and self._known is None and reader is not None and reader.known is not None:
             self._known = KnownRecords(reader.known)
         limits = Limits(
-            self.place.max_record_bytes, unit.block_bytes, self.place.expected, self._columns(), checked, self._known
-        )
+            self.place.max_record_bytes, unit.block_bytes, self.place.expected, self._columns(), checked, self._known,
+            lambda n, cut, size: say({**_READ, "n_records": n, "cut": cut, "largest_record": size}),
+        )  # fmt: skip
         contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=bool(unit.extra.get("describe")))
         ledger.read_bytes = contents.decoded_bytes
         ledger.n_blank_lines = contents.n_blank if unit.step == 0 else 0

@@ -13,6 +13,7 @@ from tamis import files as own_files
 from tamis.engine.ledger import Ledger
 
 _COPY_BYTES = 1 << 20
+MAX_RAW_BYTES = 1 << 20  # bytes of a record that stand in its entry; those of a larger one get a file of their own
 
 
 @dataclass
@@ -58,9 +59,9 @@ def write_quarantine(bad: Sequence[Bad], base: str) -> list[dict[str, Any]]:
                 "file": entry.path, "offset": entry.offset, "length": entry.length, "unit": entry.unit,
                 "reason": entry.reason, "stage": entry.stage, "n": entry.n,
             }  # fmt: skip
-            if entry.copy_from is not None:
+            if entry.copy_from is not None or (entry.raw is not None and len(entry.raw) > MAX_RAW_BYTES):
                 raw_path = f"{base}.{i}.raw"
-                _copy_range(entry.copy_from, raw_path)
+                _write_raw(entry, raw_path)
                 files.append({"path": raw_path, "kind": "quarantine", "rows": 0, "extension": f"{i}.raw"})
                 record["raw_file"] = f"{i}.raw"
             elif entry.raw is not None:
@@ -80,8 +81,12 @@ def _line(record: dict[str, Any]) -> bytes:
         return json.dumps(record).encode() + b"\n"
 
 
-def _copy_range(source: tuple[str, int, int], target: str) -> None:
-    path, offset, length = source
+def _write_raw(entry: Bad, target: str) -> None:
+    if entry.copy_from is None:
+        with own_files.create(target) as out:
+            out.write(entry.raw or b"")
+        return
+    path, offset, length = entry.copy_from
     with open(path, "rb", buffering=0) as raw, own_files.create(target) as out:
         raw.seek(offset)
         while length > 0 and (data := raw.read(min(length, _COPY_BYTES))):

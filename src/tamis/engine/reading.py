@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from tamis.engine.blocks import check_bytes, check_file
-from tamis.engine.quarantine import Bad
+from tamis.engine.quarantine import MAX_RAW_BYTES, Bad
 from tamis.engine.units import TO_END, Kind, Piece
 from tamis.errors import FormatError
 from tamis.formats import parquet
@@ -25,6 +25,7 @@ from tamis.formats.compression import StreamFault, StreamReader, codec_of
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.known import Found, KnownRecords
 from tamis.formats.ranges import read_range
+from tamis.formats.row_bytes import row_bytes
 from tamis.formats.stretches import Stretch, Stretches
 from tamis.formats.tables import TableBlock
 from tamis.formats.utf8 import bad_text_rows
@@ -68,6 +69,8 @@ class Limits:
     columns: tuple[str, ...] | None = None  # of Parquet files: only these are read
     checked: bool = False  # an earlier pass over these files found every record of JSONL to be valid
     known: KnownRecords | None = None  # ... and told where they lie
+    # Told of a large record before it is read, which may fail: how many records there are (-1: not known), where to cut, its size.
+    on_large: Callable[[int, int, int], None] | None = None
 
 
 def read_pieces(pieces: list[Piece], keys: list[str], limits: Limits, describe: bool = False) -> Contents:
@@ -155,8 +158,9 @@ def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
             else:
                 shift = piece.base if piece.kind is Kind.BLOCK else 0
                 found = read_range(
-                    file, piece.start - shift, min(piece.end, TO_END) - shift, limits.max_record_bytes, shift == 0
-                )
+                    file, piece.start - shift, min(piece.end, TO_END) - shift, limits.max_record_bytes, shift == 0,
+                    _teller(limits, len(pieces), shift),
+                )  # fmt: skip
                 if piece.kind is Kind.BLOCK:
                     _check_block(piece, found.data)
                 unit = "decoded bytes" if piece.kind is Kind.BLOCK else "bytes"
@@ -182,17 +186,13 @@ def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
         i = int(np.searchsorted(at, start, side="right")) - 1
         piece = parts[i][0]
         unit = "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
-        contents.bad.append(
-            Bad(
-                piece.file,
-                piece.input_path,
-                places[i] + start - int(at[i]),
-                end - start,
-                reason,
-                unit=unit,
-                raw=buf[start:end].tobytes(),
-            )
-        )
+        place = places[i] + start - int(at[i])
+        bad = Bad(piece.file, piece.input_path, place, end - start, reason, unit=unit)
+        if end - start > MAX_RAW_BYTES and piece.kind in (Kind.BYTES, Kind.BLOCK):
+            bad.copy_from = (piece.path, place - (piece.base if piece.kind is Kind.BLOCK else 0), end - start)
+        else:
+            bad.raw = buf[start:end].tobytes()
+        contents.bad.append(bad)
     starts = block.start
     if block.n_rows:
         contents.largest_record = int((block.end - starts).max())
@@ -212,6 +212,19 @@ def _check_block(piece: Piece, data: np.ndarray[Any, Any]) -> None:
         check_bytes(piece.path, data, piece.check)
     else:
         check_file(piece.path, piece.check)
+
+
+def _teller(limits: Limits, n_pieces: int, shift: int) -> Callable[[int, int, bool], None] | None:
+    """What `read_range` tells of a large record, as the supervisor understands it."""
+    tell = limits.on_large
+    if tell is None:
+        return None
+
+    def told(offset: int, length: int, is_only: bool) -> None:
+        alone = is_only and n_pieces == 1
+        tell(1 if alone else -1, -1 if alone or n_pieces > 1 else offset + shift, length)
+
+    return told
 
 
 def _decode_stream(file: BinaryIO, piece: Piece, room: int, contents: Contents) -> tuple[np.ndarray[Any, Any], int]:
@@ -290,7 +303,8 @@ def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, descri
         table = pa.concat_tables([t.table for t in group]).combine_chunks()
         contents.decoded_bytes += table.nbytes
         if len(table):
-            contents.largest_record = max(contents.largest_record, table.nbytes // len(table))
+            largest = int(row_bytes(table)[0]) if len(table) == 1 else table.nbytes // len(table)
+            contents.largest_record = max(contents.largest_record, largest)
             block = TableBlock(table)
             files = np.concatenate([np.full(len(t.table), t.file, np.int32) for t in group])
             block.places = (files, np.concatenate([t.numbers for t in group]))
@@ -309,7 +323,9 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
         if limits.columns is not None:
             table = table.select([c for c in limits.columns if c in table.column_names])
         return [
-            _valid_text(table.slice(piece.start - piece.base, piece.end - piece.start), piece, piece.start, contents)
+            _good_rows(
+                table.slice(piece.start - piece.base, piece.end - piece.start), piece, piece.start, limits, contents
+            )
         ]
     info = parquet.describe(piece.path)
     whole = piece.end == TO_END
@@ -322,7 +338,7 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
     while at < end:
         try:
             for first, table in parquet.iter_rows(piece.path, at, end, limits.columns):
-                tables.append(_valid_text(table, piece, first, contents))
+                tables.append(_good_rows(table, piece, first, limits, contents))
             break
         except parquet.ParquetFault as fault:
             stop = min(fault.next_row, end)
@@ -342,18 +358,24 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
     return tables
 
 
-def _valid_text(table: pa.Table, piece: Piece, first_row: int, contents: Contents) -> _Rows:
-    """The rows whose text is UTF-8; the others are set aside."""
-    rows, reasons = bad_text_rows(table)
+def _good_rows(table: pa.Table, piece: Piece, first_row: int, limits: Limits, contents: Contents) -> _Rows:
+    """The rows whose text is UTF-8 and that are not larger than max_record; the others are set aside."""
     table = table.replace_schema_metadata(None)
     numbers = np.arange(first_row, first_row + len(table), dtype=np.int64)
+    if table.nbytes > limits.max_record_bytes:
+        large = row_bytes(table) > limits.max_record_bytes
+        for row in numbers[large].tolist():
+            contents.bad.append(Bad(piece.file, piece.input_path, row, 1, "larger than max_record", unit="rows"))
+        if large.any():
+            table, numbers = table.filter(pa.array(~large)), numbers[~large]
+    rows, reasons = bad_text_rows(table)
     if not len(rows):
         return _Rows(piece.file, numbers, table)
     for row, reason in zip(rows.tolist(), reasons, strict=True):
         raw = json.dumps(_readable(table.slice(row, 1)), ensure_ascii=False, default=str).encode(
             "utf-8", "surrogatepass"
         )
-        contents.bad.append(Bad(piece.file, piece.input_path, first_row + row, 1, reason, unit="rows", raw=raw))
+        contents.bad.append(Bad(piece.file, piece.input_path, int(numbers[row]), 1, reason, unit="rows", raw=raw))
     keep = np.ones(len(table), bool)
     keep[rows] = False
     return _Rows(piece.file, numbers[keep], table.filter(pa.array(keep)))

@@ -526,7 +526,7 @@ class Supervisor(Pool):
         """
         found = recovery.Unfit(
             report.get("stage", ""), unit.largest_record, int(report.get("asked_bytes", 0)), worker.cap_bytes,
-            self.grants.budget_for(self.grants.need_of(worker, report)),
+            self.grants.budget_for(self.grants.need_of(worker, unit, report)),
         )  # fmt: skip
         if verdict.what == "unfit":
             return self._stop_fatal("budget", f"{verdict.note}: {found.advice()}")

@@ -1,13 +1,14 @@
 """Reading the records of one byte range of a JSONL file.
 
 A record belongs to the range that holds its first byte, so any set of ranges that covers a file yields every record exactly
-once, wherever the cuts fall. A record longer than `max_record_bytes` is never held: its end is searched in 1 MiB steps and
-its place is reported.
+once, wherever the cuts fall. The end of a record that crosses the end of its range by more than 1 MiB is searched before it is
+read, in steps: one that is longer than `max_record_bytes` is never held, and its place is reported.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -36,10 +37,18 @@ class RangeBytes:
     oversize: list[Oversize] = field(default_factory=list)
 
 
-def read_range(file: BinaryIO, start: int, end: int, max_record_bytes: int, at_file_start: bool = True) -> RangeBytes:
+def read_range(
+    file: BinaryIO,
+    start: int,
+    end: int,
+    max_record_bytes: int,
+    at_file_start: bool = True,
+    on_large: Callable[[int, int, bool], None] | None = None,
+) -> RangeBytes:
     """The records whose first byte lies in [start, end). `end` may lie behind the end of the file.
 
-    `at_file_start` is false for blocks out of the middle of a stream, where a byte order mark would be data.
+    `at_file_start` is false for blocks out of the middle of a stream, where a byte order mark would be data. `on_large` is told
+    the place and length of a large record, and whether it is the only one of the range, before it is read: that may fail.
     """
     size = file.seek(0, os.SEEK_END)
     end = min(end, size)
@@ -66,7 +75,7 @@ def read_range(file: BinaryIO, start: int, end: int, max_record_bytes: int, at_f
     oversize: list[Oversize] = []
     if n and data[-1] != 10 and first + n < size:
         last = _last_newline(data) + 1  # the record that crosses the end of the range starts here
-        tail, found = _read_tail(file, max_record_bytes - (n - last))
+        tail, found = _read_tail(file, min(_STEP, max_record_bytes - (n - last)))
         if found and n + len(tail) <= len(room):
             data = room[: n + len(tail)]
             data[n:] = np.frombuffer(tail, np.uint8)
@@ -77,8 +86,17 @@ def read_range(file: BinaryIO, start: int, end: int, max_record_bytes: int, at_f
             if not tail.endswith(b"\n"):
                 stop = _after_newline(file, stop, size)
             newline = 1 if _ends_in_newline(file, stop) else 0
-            oversize.append(Oversize(first + last, stop - newline - (first + last)))
-            data = data[:last]
+            length = stop - newline - (first + last)
+            if length > max_record_bytes:
+                oversize.append(Oversize(first + last, length))
+                data = data[:last]
+            else:
+                if on_large is not None:
+                    on_large(first + last, length, last == 0)
+                del tail
+                data = np.empty(stop - first, np.uint8)
+                file.seek(first)
+                data = data[: _read_into(file, data)]
     return RangeBytes(data, first, oversize)
 
 
