@@ -23,19 +23,49 @@ _LEGS = {
 def doctor(
     memory: Annotated[str | None, typer.Option(help="Check this budget instead of the one found.")] = None,
     scratch: Annotated[Path | None, typer.Option(help="The scratch folder you mean to use.")] = None,
+    check_script: Annotated[
+        Path | None,
+        typer.Option(help="A script or notebook for NeMo Curator: say what of it works here. It is read, never run."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
 ) -> None:
     """Show memory limits, cores, disk, GPUs, installed extras, and what will be enforced.
+
+    With --check-script it lists every import and parameter of NeMo Curator in a script, and what to use for those that are
+    not here; exit code 1 if there are any.
 
     Example: tamis doctor --memory 2GB
     """
     from tamis.cli.show import print_json
 
+    if check_script is not None:
+        _check_script(check_script, as_json)
+        return
     found = examine(memory, scratch)
     if as_json:
         print_json(found)
     else:
         _print(found)
+
+
+def _check_script(path: Path, as_json: bool) -> None:
+    from tamis.cli.script_check import MISSING, check_script
+    from tamis.cli.show import print_json, print_lines, print_table
+
+    found = check_script(path)
+    counts = found["counts"]
+    if as_json:
+        print_json(found)
+    elif not found["findings"]:
+        print_lines([f"{path} imports nothing of nemo_curator or tamis"])
+    else:
+        rows = [(str(f["line"]), f["what"], f["verdict"], f["note"]) for f in found["findings"]]
+        print_table(f"{path}", ["line", "use", "here", "note"], rows)
+        print_lines([", ".join(f"{n} {verdict}" for verdict, n in counts.items())])
+        if not counts[MISSING]:
+            print_lines(["Replace nemo_curator by tamis, and run it."])
+    if counts[MISSING]:
+        raise typer.Exit(1)
 
 
 def examine(memory: str | None = None, scratch: Path | None = None) -> dict[str, Any]:

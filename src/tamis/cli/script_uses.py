@@ -1,0 +1,159 @@
+"""What a script uses of NeMo Curator or of Tamis, read off its syntax. The script is never run, and nothing of it is imported."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from dataclasses import dataclass, field
+
+from tamis.errors import UsageError
+
+PACKAGES = ("nemo_curator", "tamis")
+_MOST_BYTES = 10_000_000
+
+
+@dataclass(frozen=True)
+class Use:
+    """One place in a script. `path` is dotted, with tamis for either package; `method`: of an object of that class."""
+
+    line: int
+    kind: str  # "import", "call" or "method"
+    path: str
+    method: str = ""
+    keywords: tuple[str, ...] = ()
+    n_positional: int = 0
+    complete: bool = True  # False: arguments are unpacked (*, **), so that not all of them can be seen
+
+
+def read_script(path: str | os.PathLike[str]) -> str:
+    """The source of a script, or the code cells of a notebook, one behind the other."""
+    try:
+        if os.path.getsize(path) > _MOST_BYTES:
+            raise UsageError(
+                f"{os.fspath(path)}: {os.path.getsize(path):,} bytes are no script; expected at most {_MOST_BYTES:,}"
+            )
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"{os.fspath(path)}: cannot be read: {exc}") from exc
+    return _cells(text, os.fspath(path)) if os.fspath(path).endswith(".ipynb") else text
+
+
+def _cells(text: str, path: str) -> str:
+    """Code cells; lines for the notebook itself (%magic, !shell) become blank, so that line numbers stay."""
+    try:
+        cells = [c["source"] for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
+        lines = "\n".join("".join(c) if isinstance(c, list) else str(c) for c in cells).split("\n")
+    except (ValueError, KeyError, TypeError) as exc:
+        raise UsageError(f"{path}: this is no notebook: {type(exc).__name__}: {exc}") from exc
+    return "\n".join("" if line.lstrip().startswith(("%", "!", "?")) else line for line in lines)
+
+
+def uses_of(source: str, name: str = "script") -> list[Use]:
+    """Imports, calls of what was imported, and calls of methods of objects made by such a call; in the order of lines."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
+        where = f" in line {exc.lineno}" if isinstance(exc, SyntaxError) else ""
+        raise UsageError(f"{name}: this is no Python that can be read{where}: {exc}") from exc
+    found = _Finder()
+    try:
+        found.visit(tree)
+    except RecursionError as exc:
+        raise UsageError(f"{name}: its expressions are nested too deeply to be read") from exc
+    return sorted(found.uses, key=lambda use: use.line)
+
+
+@dataclass
+class _Finder(ast.NodeVisitor):
+    """Names are followed as a reader would who does not look at scopes: the last assignment counts."""
+
+    uses: list[Use] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)  # name in the script -> dotted path of what was imported
+    objects: dict[str, str] = field(
+        default_factory=dict
+    )  # name in the script -> dotted path of the class it is made by
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            path = _ours(alias.name)
+            if path is not None:
+                self.uses.append(Use(node.lineno, "import", path))
+                first = alias.name.partition(".")[0]
+                self.names[alias.asname or first] = path if alias.asname else "tamis"
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        path = _ours(node.module or "") if node.level == 0 else None
+        if path is None:
+            return
+        for alias in node.names:
+            whole = path if alias.name == "*" else f"{path}.{alias.name}"
+            self.uses.append(Use(node.lineno, "import", whole, complete=alias.name != "*"))
+            if alias.name != "*":
+                self.names[alias.asname or alias.name] = whole
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.generic_visit(node)
+        for target in node.targets:
+            self._bind(target, node.value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self.generic_visit(node)
+        if node.value is not None:
+            self._bind(node.target, node.value)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self.generic_visit(node)
+        self._bind(node.target, node.value)
+
+    def visit_withitem(self, node: ast.withitem) -> None:
+        self.generic_visit(node)
+        if node.optional_vars is not None:
+            self._bind(node.optional_vars, node.context_expr)
+
+    def _bind(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            made_by = self._class_of(value)
+            self.objects.pop(target.id, None)
+            if made_by is not None:
+                self.objects[target.id] = made_by
+
+    def visit_Call(self, node: ast.Call) -> None:
+        self.generic_visit(node)
+        path, method = self._path(node.func), ""
+        if path is None and isinstance(node.func, ast.Attribute):
+            path, method = self._class_of(node.func.value), node.func.attr
+        if path is None:
+            return
+        keywords = tuple(k.arg for k in node.keywords if k.arg is not None)
+        positional = [a for a in node.args if not isinstance(a, ast.Starred)]
+        complete = len(positional) == len(node.args) and len(keywords) == len(node.keywords)
+        kind = "method" if method else "call"
+        self.uses.append(Use(node.lineno, kind, path, method, keywords, len(positional), complete))
+
+    def _path(self, node: ast.expr) -> str | None:
+        """The dotted path of a name or of attributes of an imported name."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or node.id not in self.names:
+            return None
+        return ".".join([self.names[node.id], *reversed(parts)])
+
+    def _class_of(self, node: ast.expr) -> str | None:
+        """By which class an expression is made: a call of one, a name for such an object, or a chain of add_stage()."""
+        if isinstance(node, ast.Name):
+            return self.objects.get(node.id)
+        if not isinstance(node, ast.Call):
+            return None
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("add_stage", "with_"):
+            return self._class_of(node.func.value)
+        path = self._path(node.func)
+        return path if path is not None and path.rpartition(".")[2][:1].isupper() else None
+
+
+def _ours(module: str) -> str | None:
+    first, dot, rest = module.partition(".")
+    return f"tamis{dot}{rest}" if first in PACKAGES else None

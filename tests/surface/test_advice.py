@@ -1,0 +1,53 @@
+"""What `tamis doctor --check-script` advises is in step with what is really missing or different."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import compare
+from test_surface import DIFFERS, GROUPS, IMPORTS, LISTED, NAMES, covers
+
+from tamis.cli.script_check import advice, instead_of
+
+
+def test_there_is_advice_for_all_that_is_missing() -> None:
+    wanted = {pair for pair in (*NAMES, *IMPORTS) if pair[1] and any(covers(entry, *pair) for entry in LISTED)}
+    assert sorted(f"{m}.{n}" for m, n in wanted if not instead_of(f"{m}.{n}")) == []
+
+
+def test_no_advice_is_left_over() -> None:
+    missing = {(m, n) for m, n in (*NAMES, *IMPORTS) if n and compare.find(m, n) is compare.MISSING}
+    paths = {f"{m}.{n}." for m, n in missing}
+    names = {n for _, n in missing}
+    stale = [k for k in advice()["missing"] if k not in names and not any(p.startswith(k + ".") for p in paths)]
+    assert stale == []
+
+
+def test_differences_that_are_told_are_real() -> None:
+    listed = {entry.partition(":")[2] for entry in DIFFERS}
+    assert sorted(set(advice()["differs"]) - listed) == []
+    for name in advice()["order"]:
+        (module,) = [m for m, n in NAMES if n == name]
+        found = compare.parameter_differences(NAMES[module, name]["params"], compare.find_defined(module, name))
+        assert any("is parameter" in line for line in found), f"the order of {name} is that of the original; remove it"
+
+
+def test_parameters_and_methods_that_are_told_are_missing() -> None:
+    params, methods = set(), set()
+    for (module, name), facts in NAMES.items():
+        thing = compare.find_defined(module, name)
+        if thing is not compare.MISSING:
+            lines = compare.differences(facts["params"], facts["methods"], thing)
+            params |= {line.split()[2] for line in lines if line.startswith("no parameter")}
+            methods |= {line.split()[2] for line in lines if line.startswith("no method")}
+    told = {k for k in advice()["parameters"] if "." not in k}
+    assert sorted(told - params) == []
+    assert sorted(params - told - {"duplicate_id_field", "ids_to_remove_path", "read_kwargs"}) == []
+    assert sorted(set(advice()["methods"]) ^ methods) == []
+
+
+def test_every_group_says_why() -> None:
+    assert all(group["reason"] for group in GROUPS.values())
