@@ -107,7 +107,7 @@ def test_fresh_removes_what_the_log_names_and_nothing_else(folder: RunDir) -> No
     folder.forget()
     assert sorted(os.listdir(folder.output)) == ["_tamis", "foreign.txt"]
     assert name not in os.listdir(folder.output)
-    assert sorted(os.listdir(folder.path)) == ["lock", "quarantine", "rejected", "staged", "verdicts"]
+    assert sorted(os.listdir(folder.path)) == ["lock", "quarantine", "rejected", "scores", "staged", "verdicts"]
     assert folder.recover().n_commits == 0
 
 

@@ -136,7 +136,7 @@ def test_a_run_directory_of_an_earlier_version_goes_on_once_it_is_ours_alone(tmp
     plain(source, tmp_path / "out")
     run_dir = tmp_path / "out" / "_tamis"
     (run_dir / "manifest.json").unlink()  # as if it had been interrupted
-    for folder in ("staged", "quarantine", "verdicts", "rejected"):
+    for folder in ("staged", "quarantine", "verdicts", "scores", "rejected"):
         (run_dir / folder).chmod(0o755)
     assert plain(source, tmp_path / "out").ledger.written.n == 10  # umask 022
     for folder in (".", "staged"):

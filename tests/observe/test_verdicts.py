@@ -17,13 +17,14 @@ from tamis.backends.local import InProcessExecutor
 from tamis.cli.drops import print_drops
 from tamis.cli.main import app
 from tamis.errors import TamisError, UsageError
+from tamis.observe.thresholds import rethreshold
 from tamis.observe.verdicts import (
     AT_LEAST,
     AT_MOST,
+    Written,
     find,
     find_written,
     not_asked,
-    rethreshold,
     rule_of,
     rules_of,
     run_folder,
@@ -93,7 +94,7 @@ def test_a_stage_without_notes_still_tells_which_stage(output):
 
 def test_a_kept_document_is_found_in_the_output(output):
     assert find(str(output), "12") == []
-    assert find_written(str(output), "12") == str(next(output.glob("part-*.jsonl")))
+    assert find_written(str(output), "12") == Written(str(next(output.glob("part-*.jsonl"))), 1)
     assert find_written(str(output), "99") is None
 
 
@@ -102,7 +103,7 @@ def test_rethreshold_counts_what_would_come_back(output):
     assert (result.name, result.old, result.n_dropped, result.n_back) == ("min_chars", 10.0, 10, 5)
     lines = {n: len(json.dumps({"id": n, "text": "x" * n})) for n in range(10)}
     assert (result.dropped_bytes, result.back_bytes) == (sum(lines.values()), sum(lines[n] for n in range(5, 10)))
-    with pytest.raises(UsageError, match="rules that dropped documents: min chars, odd"):
+    with pytest.raises(UsageError, match="no rule named 'nothing'; rules of this run: min chars, odd"):
         rethreshold(str(output), "nothing", None, 5)
     with pytest.raises(UsageError, match="has no limit named 'max_chars'"):
         rethreshold(str(output), "min chars", "max_chars", 5)

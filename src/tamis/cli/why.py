@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tamis.cli import options
+from tamis.cli.show import count
 from tamis.errors import UsageError
+from tamis.sizes import format_size
 
 if TYPE_CHECKING:
     from tamis.observe.duplicates import Pair
+    from tamis.observe.margins import Margin
+    from tamis.observe.thresholds import Rethreshold
     from tamis.observe.verdicts import Verdict
 
-_RULES_NAMED = 8
+_RULES_NAMED, _MARGINS = 8, 3
 Output = Annotated[str, typer.Argument(help="Output folder of a run.")]
 
 
@@ -36,8 +40,9 @@ def why(
     """
     from tamis.cli.show import print_json, print_lines
     from tamis.observe import duplicates
+    from tamis.observe.margins import margins_at, margins_of_row
     from tamis.observe.verdicts import find_written, not_asked, rule_of, rules_of, run_folder
-    from tamis.observe.whereabouts import NO_RECORD, whereabouts
+    from tamis.observe.whereabouts import KEPT, NO_RECORD, whereabouts
 
     if (pair := duplicates.found_only(output, document)) is not None and not duplicates.has_verdicts(output):
         if as_json:
@@ -55,19 +60,26 @@ def why(
             "(bad input is listed by: tamis quarantine)"
             + "".join(f"\n{p.path}:{p.offset} {p.sentence}" for p in places)
         )
-    rules = rules_of(run_folder(output))
+    folder = run_folder(output)
+    rules = rules_of(folder)
     otherwise = [(v.smallest_change(rule_of(v, rules)), not_asked(v, rules)) for v in verdicts]
+    margins = margins_of_row(folder, written.path, written.row) if written is not None else []
+    for place in places:
+        margins += margins_at(folder, (place.file, place.offset)) if place.state == KEPT else []
     if as_json:
         told = [
             {**asdict(v), "kept_by_rule_with": change, "not_evaluated": later}
             for v, (change, later) in zip(verdicts, otherwise, strict=True)
         ]
-        found: dict[str, Any] = {"document": document, "written_to": written, "verdicts": told}
+        path = written.path if written is not None else None
+        found: dict[str, Any] = {"document": document, "written_to": path, "verdicts": told}
         found |= {"places": [asdict(p) for p in places]} if places else {}
+        found |= {"scores": [asdict(m) for m in margins]} if margins else {}
         print_json(found | ({"duplicates": [p.to_dict() for p in pairs]} if pairs else {}))
         return
-    print_lines([f"{document} was kept: {written}"] if written is not None else [])
+    print_lines([f"{document} was kept: {written.path}"] if written is not None else [])
     print_lines(f"{p.path}:{p.offset} {p.sentence}" for p in places)
+    print_lines(_closest(margins))
     for v, (change, later) in zip(verdicts, otherwise, strict=True):
         shown = _duplicate(pairs.pop(0)) if duplicates.is_duplicate(v) else [*_measured(v), *_otherwise(change, later)]
         print_lines(
@@ -81,6 +93,15 @@ def _measured(v: Verdict) -> list[str]:
     if v.threshold:
         limits = ", ".join(f"{k}={x}" for k, x in v.threshold.items()) if isinstance(v.threshold, dict) else v.threshold
         lines.append(f"  threshold: {limits}")
+    return lines
+
+
+def _closest(margins: list[Margin]) -> list[str]:
+    """The limits that a kept document came closest to."""
+    lines = ["  closest to being dropped by:"] if margins else []
+    for m in margins[:_MARGINS]:
+        value = f"{m.low:g}" if m.low == m.high else f"{m.low:.4g} to {m.high:.4g}"
+        lines.append(f"    {m.rule}: {value}, {m.side} {m.name}={m.limit:g}")
     return lines
 
 
@@ -120,13 +141,16 @@ def rethreshold(
     change: Annotated[str, typer.Argument(help="RULE=VALUE, or RULE.LIMIT=VALUE for a rule with several limits.")],
     as_json: options.AsJson = False,
 ) -> None:
-    """How many of the documents that a rule dropped would another threshold keep? (Later rules might still drop them.)
+    """What would another threshold do? How many of the documents that its rule dropped it would keep, and how many of those that
+    were written it would drop, and their bytes. No text is read again.
+
+    Documents that it would keep may still be dropped by later rules, which did not see them. Scores of written documents are kept in
+    two bytes each: some may be too close to the new threshold to tell, and both ends of the answer are given.
 
     Example: tamis rethreshold clean/ word_count.min_words=30
     """
     from tamis.cli.show import print_json, print_lines
-    from tamis.observe import verdicts
-    from tamis.sizes import format_size
+    from tamis.observe import thresholds
 
     rule, found, value = change.rpartition("=")
     try:
@@ -136,21 +160,32 @@ def rethreshold(
     if not found or not rule:
         raise UsageError(f"{change!r}: expected RULE=VALUE, e.g. word_count=30, or RULE.LIMIT=VALUE")
     try:
-        result = verdicts.rethreshold(output, rule, None, new)
+        result = thresholds.rethreshold(output, rule, None, new)
     except UsageError:
         head, dot, limit = rule.rpartition(".")
         if not dot:
             raise
-        result = verdicts.rethreshold(output, head, limit, new)
+        result = thresholds.rethreshold(output, head, limit, new)
     if as_json:
         print_json(asdict(result))
-        return
-    share = result.n_back / result.n_dropped
-    print_lines(
-        [
-            f"{result.rule}: {result.name}={result.old:g} dropped {result.n_dropped:,} documents"
-            + (f" ({format_size(result.dropped_bytes)})" if result.dropped_bytes else ""),
-            f"{result.name}={result.new:g} would keep {result.n_back:,} of them ({share:.1%}"
-            + (f", {format_size(result.back_bytes)})" if result.dropped_bytes else ")"),
-        ]
-    )
+    else:
+        print_lines(_rethreshold_lines(result))
+
+
+def _rethreshold_lines(r: Rethreshold) -> list[str]:
+    lines = [f"{r.rule}: {r.name}={r.old:g} dropped {count(r.n_dropped, 'document')}{_size(r.dropped_bytes)}"]
+    if r.n_dropped:
+        size = f", {format_size(r.back_bytes)}" if r.dropped_bytes else ""
+        lines.append(f"{r.name}={r.new:g} would keep {r.n_back:,} of them ({r.n_back / r.n_dropped:.1%}{size})")
+    if r.n_written is None:
+        return [*lines, "what it would drop of the others is not known: this run did not store their scores"]
+    most, most_bytes = r.n_lost + r.n_unsure, r.lost_bytes + r.unsure_bytes
+    n, share, size = f"{r.n_lost:,}", f"{r.n_lost / max(r.n_written, 1):.1%}", format_size(r.lost_bytes)
+    if r.n_unsure:
+        n, share = f"{n} to {most:,}", f"{share} to {most / max(r.n_written, 1):.1%}"
+        size = f"{size} to {format_size(most_bytes)}"
+    return [*lines, f"{r.name}={r.new:g} would drop {n} of the {r.n_written:,} documents written ({share}, {size})"]
+
+
+def _size(n_bytes: int) -> str:
+    return f" ({format_size(n_bytes)})" if n_bytes else ""

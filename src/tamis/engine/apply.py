@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tamis.engine.binning import count
+from tamis.engine.binning import as_numbers, count, is_whole
 from tamis.engine.dropped import Seen, record_bytes
 from tamis.engine.histograms import Histogram
+from tamis.engine.kept import Kept
 from tamis.engine.ledger import StageBook
 from tamis.engine.rejections import Rejections
 from tamis.errors import PipelineError
@@ -81,8 +82,10 @@ def run_stage(
     book: StageBook,
     rejections: Rejections | None = None,
     uses: Uses | None = None,
+    kept: Kept | None = None,
 ) -> list[Task[Any]]:
-    """One stage over all tasks of a unit, `batch_size` tasks at a time. Dropped documents are named in `rejections`."""
+    """One stage over all tasks of a unit, `batch_size` tasks at a time. Dropped documents are named in `rejections`; `kept` gets
+    the scores of the others."""
     began = time.perf_counter()
     results: list[Task[Any]] = []
     size = max(1, stage.batch_size)
@@ -90,7 +93,7 @@ def run_stage(
         uses.begin(tasks)
     try:
         for i in range(0, len(tasks), size):
-            results += _run_chunk(stage, label, tasks[i : i + size], book, rejections)
+            results += _run_chunk(stage, label, tasks[i : i + size], book, rejections, kept)
     except BaseException:
         stage._consume_custom_metrics()  # of an attempt that does not count
         raise
@@ -103,14 +106,19 @@ def run_stage(
 
 
 def _run_chunk(
-    stage: ProcessingStage[Any, Any], label: str, tasks: list[Task[Any]], book: StageBook, rejections: Rejections | None
+    stage: ProcessingStage[Any, Any],
+    label: str,
+    tasks: list[Task[Any]],
+    book: StageBook,
+    rejections: Rejections | None,
+    kept: Kept | None,
 ) -> list[Task[Any]]:
     parents = [t for t in tasks if isinstance(t, DocumentBatch)]
     _number(parents)
     before, seen = _identities(parents), Seen(parents)
     book.into.add(len(before[0]), hash128.sum128(*before))
     stage._consume_drops()  # what a failed attempt left behind
-    stage.__dict__["_count_scores"] = lambda name, scores: count(scores, book.scores.setdefault(name, Histogram()))
+    stage.__dict__["_count_scores"] = _counter(book, label, len(before[0]), kept)
     try:
         results = stage.process_batch(tasks)
     except Exception as exc:
@@ -133,12 +141,29 @@ def _run_chunk(
                 result._serial = np.full(result.num_items, -1, dtype=np.int64)
     notes = [n if n.reason != stage.name else n._replace(reason=label) for n in stage._consume_drops()]
     documents = [r for r in results or () if isinstance(r, DocumentBatch)]
+    if kept is not None and documents:
+        serials = np.concatenate([d.serial for d in documents])
+        kept.leave(label, serials[serials >= 0], before[0])
     for serials, note in _account(book, label, before, documents, notes):
         identity = hash128.sum128(*before, serials)
         book.drop(note.reason, len(serials), identity, seen.n_bytes(serials), seen.examples(serials))
         if rejections is not None:
             rejections.add(seen.batches, serials, label, note.reason, note.values, note.threshold)
     return list(results or ())
+
+
+def _counter(book: StageBook, label: str, n: int, kept: Kept | None) -> Callable[[str, Any, Any], None]:
+    """What a stage calls with scores: they are counted, and those of a rule's documents kept."""
+    if kept is not None:
+        kept.begin(n)
+
+    def counter(name: str, scores: Any, serials: Any = None) -> None:
+        numbers = as_numbers(scores)
+        count(numbers, book.scores.setdefault(name, Histogram()))
+        if kept is not None and serials is not None:
+            kept.note(label, name, serials, numbers, is_whole(scores))
+
+    return counter
 
 
 def _root(batch: DocumentBatch) -> None:

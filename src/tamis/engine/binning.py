@@ -59,6 +59,15 @@ def as_numbers(values: Any) -> Array:
     return np.fromiter(map(_number, values), np.float64, len(values))
 
 
+def is_whole(values: Any) -> bool:
+    """Whether all are whole numbers by their type: then a code that stands for one of them tells it exactly."""
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return values.dtype.kind in "iub"
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return bool(pa.types.is_integer(values.type)) and not values.null_count
+    return all(type(v) is int for v in values)
+
+
 def _number(value: Any) -> float:
     if not isinstance(value, (int, float, np.integer, np.floating, np.bool_)):
         return np.nan

@@ -127,7 +127,7 @@ def _publish(file: dict[str, Any], name: str, output: str, quarantine: str, fold
 
 
 def folder_of(kind: str, quarantine: str) -> str:
-    """Where files that are not output go: quarantine/, verdicts/ and rejected/ lie side by side."""
+    """Where files that are not output go: quarantine/, verdicts/, scores/ and rejected/ lie side by side."""
     return quarantine if kind == "quarantine" else os.path.join(os.path.dirname(quarantine), kind)
 
 
@@ -190,7 +190,7 @@ def remove_orphans(staged: str, output: str, quarantine: str, committed: Contain
     """Remove what a crash left between linking and logging, and all staged files. Returns how many outputs went."""
     n_removed = 0
     inodes = {(s.st_dev, s.st_ino) for e in _scan(staged) if (s := e.stat(follow_symlinks=False)).st_nlink > 1}
-    others = [folder_of(kind, quarantine) for kind in ("quarantine", "verdicts", "rejected")]
+    others = [folder_of(kind, quarantine) for kind in ("quarantine", "verdicts", "scores", "rejected")]
     for folder in [output, *others] if inodes else []:
         for entry in _scan(folder):
             if entry.name not in committed and entry.is_file(follow_symlinks=False):

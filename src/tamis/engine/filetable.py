@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterator
 from typing import Any
 
-_KINDS = ("output", "quarantine", "listed", "verdicts", "rejected")
+_KINDS = ("output", "quarantine", "listed", "verdicts", "rejected", "scores")
 
 
 class FileTable:

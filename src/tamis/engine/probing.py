@@ -36,21 +36,25 @@ class StageProbe:
         self._works = True
         self._before = _level()
 
-    def after(self, label: str, tasks: list[Task[Any]], rejections: Rejections) -> list[Task[Any]]:
-        """Put everything aside, count, take the tasks up again. Once that is not possible, no more is measured."""
+    def after(self, label: str, tasks: list[Task[Any]], rejections: Rejections, ours: int = 0) -> list[Task[Any]]:
+        """Put everything aside, count, take the tasks up again. Once that is not possible, no more is measured.
+
+        `ours`: bytes that the engine itself holds of this partition.
+        """
         put = self._put(tasks, rejections) if self._works else None
         if put is None:
             self._works = False
             return tasks
         tasks.clear()  # the caller still has the list
-        self.mark(label)
+        self.mark(label, ours)
         return self._take(put)
 
-    def mark(self, label: str) -> None:
+    def mark(self, label: str, ours: int = 0) -> None:
         """Count now: what was kept since the last mark is `label`'s."""
         if self._works:
             release()
             now = _level()
+            now |= {name: now[name] - ours for name in ("malloc_bytes", "rss_bytes") if name in now}
             self.held.append([label, {name: now[name] - self._before.get(name, 0) for name in now}])
             self._before = now
 

@@ -22,6 +22,7 @@ from tamis.engine.blocks import BlockFault
 from tamis.engine.feeding import feed
 from tamis.engine.histograms import Histogram
 from tamis.engine.job import Job
+from tamis.engine.kept import Kept
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.place import Workplace
 from tamis.engine.probing import READING, WRITING, StageProbe
@@ -49,6 +50,7 @@ class UnitRunner:
         self.job, self.place = job, place
         secrets.learn(*job.stages, job.source, job.reader, job.writer)  # what stages raise may tell them
         self._ready: set[int] = set()
+        self._bounded = {(r["stage"], r["score"]) for r in job.rules() if r.get("at_least") or r.get("at_most")}
         self._known: KnownRecords | None = None
 
     def run(self, unit: Unit, fence: int, say: Say, wait: Callable[[], int]) -> dict[str, Any]:
@@ -135,8 +137,7 @@ class UnitRunner:
         self._set_up(unit.segment, say)
         ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first : part.last]])
         quarantine: list[Bad] = []
-        rejections = Rejections(self.place.keep_rejected)
-        uses = Uses()
+        rejections, kept, uses = Rejections(self.place.keep_rejected), Kept(self._bounded), Uses()
         probe = StageProbe(base + ".probe") if unit.extra.get("probe") else None
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine, say)
@@ -154,9 +155,9 @@ class UnitRunner:
             tasks = probe.after(READING, tasks, rejections)
         for i, book in enumerate(ledger.stages):
             index = part.first + i
-            tasks = run_stage(self.job.stages[index], self.job.labels[index], tasks, book, rejections, uses)
+            tasks = run_stage(self.job.stages[index], self.job.labels[index], tasks, book, rejections, uses, kept)
             if probe is not None:
-                tasks = probe.after(self.job.labels[index], tasks, rejections)
+                tasks = probe.after(self.job.labels[index], tasks, rejections, kept.n_bytes)
         report: dict[str, Any] = {
             "type": "done",
             "n_records": n_records,
@@ -167,9 +168,12 @@ class UnitRunner:
             "stages": uses.rows,
         }
         if unit.segment + 1 < len(self.job.segments):
-            report["files"], report["handover"] = [], handover.save(_documents(tasks, self.job), base + ".arrow")
+            passed = _documents(tasks, self.job)
+            report["handover"] = handover.save(passed, base + ".arrow")
+            report["files"] = kept.write(passed, base, is_last=False)
+            passed.clear()
         else:
-            report["files"] = self._write(tasks, base, ledger)
+            report["files"] = self._write(tasks, base, ledger, kept)
         if probe is not None:
             tasks.clear()
             probe.mark(WRITING)
@@ -237,7 +241,7 @@ class UnitRunner:
             quarantine += bad
             account_bad(bad, ledger)
 
-    def _write(self, tasks: list[Task[Any]], base: str, ledger: Ledger) -> list[dict[str, Any]]:
+    def _write(self, tasks: list[Task[Any]], base: str, ledger: Ledger, kept: Kept) -> list[dict[str, Any]]:
         spec = self.place.output
         files = [
             {"path": p, "kind": "listed", "rows": 0} for t in tasks if isinstance(t, FileGroupTask) for p in t.data
@@ -245,7 +249,7 @@ class UnitRunner:
         documents = _documents([t for t in tasks if not isinstance(t, FileGroupTask)], self.job)
         if spec.schema is not None and spec.format == "parquet":
             documents = self._fit_schema(documents, base, ledger, files)
-        return files + output.write_documents(documents, base, spec, ledger)
+        return files + output.write_documents(documents, base, spec, ledger) + kept.write(documents, base, is_last=True)
 
     def _fit_schema(
         self, documents: list[DocumentBatch], base: str, ledger: Ledger, files: list[dict[str, Any]]

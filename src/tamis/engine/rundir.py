@@ -65,6 +65,7 @@ class RunDir:
         self.staged = os.path.join(self.path, "staged")
         self.quarantine = os.path.join(self.path, "quarantine")
         self.verdicts = os.path.join(self.path, "verdicts")
+        self.scores = os.path.join(self.path, "scores")
         self.rejected = os.path.join(self.path, "rejected")
         self._scratch_parent = scratch
         self.scratch = os.path.join(self.path, "scratch")
@@ -112,7 +113,7 @@ class RunDir:
 
     def _make_folders(self) -> None:
         files.own_folder(self.staged, _ADVICE.format(path=self.path))
-        for folder in (self.quarantine, self.verdicts, self.rejected):
+        for folder in (self.quarantine, self.verdicts, self.scores, self.rejected):
             files.own_folder(folder, _ADVICE.format(path=self.path), 0o755)
 
     def make_scratch(self) -> str:

@@ -1,6 +1,6 @@
 """Reading why documents went, from the verdicts that a run stored. Reads the run directory only, never the texts.
 
-Covers: finding the verdict on one document; what another threshold would keep.
+Covers: finding the verdict on one document; the rules of the run. What another threshold would do: observe/thresholds.py.
 """
 
 from __future__ import annotations
@@ -128,68 +128,25 @@ def matching_files(paths: list[str], name: str) -> set[int]:
     return {i for i in ends if paths[i] == name or paths[i].endswith("/" + name.lstrip("/"))} or ends
 
 
-def find_written(output: str, document: str, id_field: str = "id") -> str | None:
-    """The output file that holds the document with this id; None when none does. Reads ids, not texts."""
+@dataclass(frozen=True)
+class Written:
+    """A document in the output: the file, and its row."""
+
+    path: str
+    row: int
+
+
+def find_written(output: str, document: str, id_field: str = "id") -> Written | None:
+    """The document with this id in the output; None when there is none. Reads ids, not texts."""
     from tamis.formats.whole import read_whole_file
 
     for path in sorted(p for p in run_folder(output).parent.iterdir() if p.is_file() and p.name.startswith("part-")):
         batch = read_whole_file(str(path))
         if id_field in batch.get_columns():
-            ids = batch.column(id_field)
-            if document in {str(v) for v in ids.to_pylist()}:
-                return str(path)
+            ids = [str(v) for v in batch.column(id_field).to_pylist()]
+            if document in ids:
+                return Written(str(path), ids.index(document))
     return None
-
-
-@dataclass(frozen=True)
-class Rethreshold:
-    """What another limit of one rule would do to the documents that it dropped."""
-
-    rule: str
-    name: str
-    old: float
-    new: float
-    n_dropped: int  # by this rule, with the old limit
-    n_back: int  # of these, documents that the new limit would keep
-    dropped_bytes: int = 0  # of the input records; 0 in runs of a version that did not store them
-    back_bytes: int = 0
-
-
-def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethreshold:
-    """How many documents that `rule` dropped would stay with another limit. Later rules might still drop them."""
-    folder = run_folder(output)
-    n_dropped = n_back = dropped_bytes = back_bytes = 0
-    limits: dict[str, Any] = {}
-    rules: set[str] = set()
-    for table in verdict_tables(folder, ["rule", "value", "threshold", "bytes"]):
-        for row in table.to_pylist():
-            rules.add(row["rule"])
-            if row["rule"] != rule:
-                continue
-            limits = limits or _json(row["threshold"])
-            name = name or next(iter(limits), None)
-            value = _json(row["value"])
-            n_dropped += 1
-            size = int(row.get("bytes") or 0)
-            dropped_bytes += size
-            if isinstance(value, (int, float)) and name is not None and name in limits:
-                is_maximum = name.startswith("max") or name == "maximum"
-                others = all(_holds(n, v, value) for n, v in limits.items() if n != name)
-                if others and (value <= new if is_maximum else value >= new):
-                    n_back += 1
-                    back_bytes += size
-    if not n_dropped:
-        known = ", ".join(sorted(rules)) or "none"
-        raise UsageError(f"no document was dropped by a rule named {rule!r}; rules that dropped documents: {known}")
-    if name is None or name not in limits:
-        raise UsageError(f"rule {rule!r} has no limit named {name!r}; it has {', '.join(limits) or 'none'}")
-    return Rethreshold(rule, name, float(limits[name]), new, n_dropped, n_back, dropped_bytes, back_bytes)
-
-
-def _holds(name: str, limit: Any, value: float) -> bool:
-    if not isinstance(limit, (int, float)):
-        return True
-    return value <= limit if name.startswith("max") or name == "maximum" else value >= limit
 
 
 def verdict_tables(folder: Path, columns: list[str] | None) -> Iterator[Any]:
@@ -224,11 +181,17 @@ def _int32(values: set[int]) -> Any:
 def _verdict(row: dict[str, Any], paths: list[str]) -> Verdict:
     path = paths[row["file"]] if 0 <= row["file"] < len(paths) else "made during the run"
     return Verdict(
-        path, row["offset"], row["id"], row["stage"], row["rule"], _json(row["value"]), _json(row["threshold"])
+        path,
+        row["offset"],
+        row["id"],
+        row["stage"],
+        row["rule"],
+        plain_json(row["value"]),
+        plain_json(row["threshold"]),
     )
 
 
-def _json(text: str | None) -> Any:
+def plain_json(text: str | None) -> Any:
     try:
         return None if text is None else json.loads(text)
     except ValueError:

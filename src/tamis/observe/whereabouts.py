@@ -7,8 +7,6 @@ that the place lies in, and those only where a sample was taken.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 from tamis.errors import FormatError
 from tamis.formats.names import is_parquet
 from tamis.hints import command
+from tamis.observe.commits import commits_at
 from tamis.observe.quarantine import read_entries
 from tamis.observe.record_at import line_at
 from tamis.observe.verdicts import input_paths, matching_files, run_folder
@@ -28,19 +27,11 @@ class Whereabouts:
     """`files`: of the output, where it is, or those that hold what its partition became."""
 
     path: str
+    file: int  # its number
     offset: int
     state: str
     sentence: str
     files: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Commit:
-    """What a commit says of one partition. `share`: of the documents, up to where its sampling step goes."""
-
-    files: list[str]
-    share: float
-    n_consumed: int
 
 
 def whereabouts(output: str, document: str) -> list[Whereabouts]:
@@ -55,20 +46,20 @@ def whereabouts(output: str, document: str) -> list[Whereabouts]:
 
 def _whereabouts(folder: Path, path: str, file: int, offset: int) -> Whereabouts:
     def told(state: str, sentence: str, files: list[str] | None = None) -> Whereabouts:
-        return Whereabouts(path, offset, state, sentence, files or [])
+        return Whereabouts(path, file, offset, state, sentence, files or [])
 
     for entry in read_entries(folder / "quarantine"):
         if entry.file == path and entry.offset <= offset < entry.offset + max(entry.length, 1):
             see = command("quarantine", folder.parent)
             return told(ASIDE, f"was set aside: {entry.reason} ({see})")
-    commits = list(_commits(folder, file, offset))
+    commits = list(commits_at(folder, file, offset))
     if not commits:
         return told(NOT_READ, "was not read by this run: its partition is not committed")
     record, problem = read_record(path, offset)
     if record is None and not problem:
         return told(NO_RECORD, "is no document: no record begins at this offset")
-    files = [str(folder.parent / f) for c in commits for f in c.files]
-    if all(c.share < 1.0 for c in commits):
+    files, steps = [str(folder.parent / f.name) for c in commits for f in c.of("output")], _steps(folder)
+    if all(c.step < len(steps) and steps[c.step] < 1.0 for c in commits):
         found = [f for f in files if record is not None and _holds(f, record)]
         if not found:
             return told(NOT_SAMPLED, "is not among the documents written: it was not chosen for the sample", files)
@@ -82,36 +73,12 @@ def _whereabouts(folder: Path, path: str, file: int, offset: int) -> Whereabouts
     return told(KEPT, f"was kept{unsure}: {where}", files)
 
 
-def _commits(folder: Path, file: int, offset: int) -> Iterator[_Commit]:
-    """Commits of the partitions (one per sampling step) that a place lies in. Lines that are none are passed over."""
-    steps = _steps(folder)
-    try:
-        with open(folder / "commit.log", "rb") as log:
-            for line in log:
-                # A line is a checksum and a record; what it covers stands before the long rest.
-                head, found, _ = line[9:].partition(b',"files":')
-                try:
-                    cover = json.loads(head + b"}").get("cover", ()) if found else ()
-                    if any(f == file and start <= offset < end for f, start, end, _ in cover):
-                        yield _commit(json.loads(line[9:]), steps)
-                except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-                    continue
-    except OSError:
-        return
-
-
 def _steps(folder: Path) -> list[float]:
     """Upper ends of the sampling steps; one of all documents where nothing is said."""
     try:
         return [float(s) for s in json.loads((folder / "steps.json").read_bytes())["steps"]] or [1.0]
     except (OSError, ValueError, KeyError, TypeError):
         return [1.0]
-
-
-def _commit(record: dict[str, Any], steps: list[float]) -> _Commit:
-    names = [os.path.basename(str(f["name"])) for f in record["files"] if f["kind"] == "output"]
-    n_consumed = sum(int(b["consumed"][0]) for b in record["ledger"]["stages"])
-    return _Commit(names, steps[int(record["step"])], n_consumed)
 
 
 def read_record(path: str, offset: int) -> tuple[dict[str, Any] | None, str]:

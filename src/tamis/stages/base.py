@@ -231,14 +231,15 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         return list(self.__dict__.pop("_drops", ()))
 
     # -- what was measured --------------------------------------------------------------------------------------------
-    def _note_scores(self, name: str, scores: Any) -> None:
+    def _note_scores(self, name: str, scores: Any, serials: Any = None) -> None:
         """Have scores of this call counted in a histogram of the run: an array or a list, numbers or anything.
 
         At once, by what the engine put here for this call: scores of millions of documents are not to be held until its end.
+        With `serials` (`batch.serial` of each) those of a rule's documents are kept, two bytes each (engine/kept.py).
         """
         count = self.__dict__.get("_count_scores")
         if count is not None:
-            count(name, scores)
+            count(name, scores, serials)
 
     # -- metrics of one's own -----------------------------------------------------------------------------------------
     def _log_metrics(self, metrics: Mapping[str, float]) -> None:

@@ -158,7 +158,7 @@ class Filter(_Filters):
         reasons = _reasons(self.filter_fn)  # type: ignore[arg-type]
         for fn, field, invert, reason in zip(self.filter_fn, self.filter_field, self.invert, reasons, strict=True):  # type: ignore[arg-type]
             values = task.column(field).take(_positions(left)).to_pylist()
-            self._note_scores(reason, _numbers(fn, values))
+            self._note_scores(reason, _numbers(fn, values), task.serial[left])
             keep = fn.keep_document if isinstance(fn, DocumentFilter) else fn
             mask = np.fromiter((bool(keep(v)) for v in values), bool, len(values)) ^ invert
             limits = fn.thresholds() if isinstance(fn, DocumentFilter) else {}
@@ -232,7 +232,7 @@ class ScoreFilter(_Filters):
                 scores = _at(whole, left)
                 kept_scores.append((score_field, everyone, whole))
                 task._shared[SCORES, score_field] = _array(whole)
-            self._note_scores(reason, _numbers(one, scores))
+            self._note_scores(reason, _numbers(one, scores), task.serial[left])
             mask = np.asarray(_kept(one, column, left, scores), bool) ^ invert
             gone = np.flatnonzero(~mask)
             values = _at(scores, gone)

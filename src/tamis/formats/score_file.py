@@ -1,0 +1,91 @@
+"""Score files: for each document that was kept, its place, its size and the code of every score that a limit was compared with.
+
+A line of JSON, then four blocks compressed by zstd: number of the input file (4 bytes a document), step from the offset before (8),
+bytes of the record (8), and the codes (2 a rule), all of one rule together. So a document takes at most 20 bytes and two for every
+rule before compression, and a file some hundred more. (Arrow and Parquet files take 30 kB and milliseconds for as many columns.)
+Others may write to a run directory: what is read here is checked, never trusted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tamis.errors import FormatError
+
+BYTES_PER_DOCUMENT, BYTES_PER_RULE = 20, 2
+_FORMAT = "tamis scores 1"
+_KINDS: tuple[np.dtype[Any], ...] = (np.dtype("<i4"), np.dtype("<i8"), np.dtype("<i8"), np.dtype("<i2"))
+_MAX_HEAD, _MAX_BYTES = 1 << 20, 1 << 31
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class ScoreKey:
+    """Scores of one rule: the stage, what the stage calls them, and whether all of this file are whole numbers."""
+
+    stage: str
+    score: str
+    is_whole: bool = False
+
+
+@dataclass
+class ScoreTable:
+    """`is_last`: its documents were written; else they left a segment, and a later one may have dropped them."""
+
+    file: Array  # number of the input file, -1 for documents that a stage made
+    offset: Array
+    n_bytes: Array  # of the input record
+    codes: dict[ScoreKey, Array] = field(default_factory=dict)
+    is_last: bool = True
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+
+def encode_scores(table: ScoreTable) -> bytes:
+    """The whole file."""
+    keys = list(table.codes)
+    steps = np.diff(table.offset, prepend=0)  # neighbours are close: small numbers compress well
+    codes = np.concatenate([table.codes[k] for k in keys]) if keys else np.empty(0, np.int16)
+    codec = pa.Codec("zstd", 1)
+    columns = zip((table.file, steps, table.n_bytes, codes), _KINDS, strict=True)
+    blocks = [codec.compress(np.ascontiguousarray(c, kind).data, asbytes=True) for c, kind in columns]
+    about = {
+        "format": _FORMAT, "n": len(table), "last": table.is_last, "blocks": [len(b) for b in blocks],
+        "scores": [[k.stage, k.score, k.is_whole] for k in keys],
+    }  # fmt: skip
+    return b"".join([json.dumps(about).encode(), b"\n", *blocks])
+
+
+def read_scores(path: str, wanted: Collection[tuple[str, str]] | None = None) -> ScoreTable:
+    """The scores called (stage, score), or all. FormatError for what is no score file."""
+    try:
+        with open(path, "rb") as file:
+            about = json.loads(file.readline(_MAX_HEAD))
+            if about["format"] != _FORMAT:
+                raise ValueError(f"format {about['format']!r:.40}")
+            keys = [ScoreKey(str(s), str(n), bool(w)) for s, n, w in about["scores"]]
+            n, sizes = int(about["n"]), [int(s) for s in about["blocks"]]
+            counts = (n, n, n, n * len(keys))
+            if n < 0 or min(sizes) < 0 or sum(sizes) > _MAX_BYTES or 8 * sum(counts) > _MAX_BYTES:
+                raise ValueError(f"{n} documents, blocks of {sizes!r:.80} bytes")
+            parts = [_block(file.read(s), c, k) for s, c, k in zip(sizes, counts, _KINDS, strict=True)]
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError) as exc:
+        raise FormatError(f"{path} is no score file, or a damaged one ({type(exc).__name__}: {exc})") from None
+    codes = parts[3].reshape(len(keys), n)
+    chosen = {k: codes[i] for i, k in enumerate(keys) if wanted is None or (k.stage, k.score) in wanted}
+    return ScoreTable(parts[0], np.cumsum(parts[1]), parts[2], chosen, bool(about["last"]))
+
+
+def _block(data: bytes, n: int, kind: np.dtype[Any]) -> Array:
+    size = n * kind.itemsize
+    plain = pa.decompress(data, decompressed_size=size, codec="zstd", asbytes=True) if n else b""
+    if len(plain) != size:
+        raise ValueError(f"a block holds {len(plain)} bytes where {size} are told")
+    return np.frombuffer(plain, kind)

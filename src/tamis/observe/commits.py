@@ -1,0 +1,80 @@
+"""What the commit log of a run says: which files belong to which partition, and which partitions a place of the input lies in.
+
+Read only, and without trust: lines that are no commits are passed over (the engine, which writes the log, refuses them instead).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class CommittedFile:
+    """`kind`: output, verdicts, scores, quarantine, rejected. Names are plain ones, in the folder of their kind."""
+
+    kind: str
+    name: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One partition of one sampling step, its files in the order of the input."""
+
+    step: int
+    files: tuple[CommittedFile, ...]
+    n_consumed: int = 0  # documents that stages replaced by others; known where the whole record was asked for
+
+    def of(self, kind: str) -> list[CommittedFile]:
+        return [f for f in self.files if f.kind == kind]
+
+
+def commits(folder: Path) -> Iterator[Commit]:
+    """All of them, without their books."""
+    for line in _lines(folder):
+        head, found, rest = line.partition(b',"files":')
+        files, ends, _ = rest.partition(b',"ledger":')
+        if found and ends:
+            try:
+                yield Commit(int(json.loads(head + b"}")["step"]), _files(json.loads(files)))
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue
+
+
+def commits_at(folder: Path, file: int, offset: int) -> Iterator[Commit]:
+    """Those of the partitions (one per sampling step) that a place of the input lies in."""
+    for line in _lines(folder):
+        head, found, _ = line.partition(b',"files":')  # what it covers stands before the long rest
+        try:
+            cover = json.loads(head + b"}").get("cover", ()) if found else ()
+            if any(f == file and start <= offset < end for f, start, end, _ in cover):
+                record = json.loads(line)
+                consumed = sum(int(b["consumed"][0]) for b in record["ledger"]["stages"])
+                yield Commit(int(record["step"]), _files(record["files"]), consumed)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+            continue
+
+
+def commit_of(folder: Path, output_name: str) -> Commit | None:
+    """The commit that an output file belongs to, also under the name it got when all files were brought to one schema."""
+    name = output_name.replace(".r.parquet", ".parquet")
+    return next((c for c in commits(folder) if any(f.name == name for f in c.of("output"))), None)
+
+
+def _files(found: list[dict[str, Any]]) -> tuple[CommittedFile, ...]:
+    return tuple(CommittedFile(str(f["kind"]), os.path.basename(str(f["name"])), int(f.get("rows", 0))) for f in found)
+
+
+def _lines(folder: Path) -> Iterator[bytes]:
+    """Records as JSON; a line of the log is a checksum of eight digits, a space, and the record."""
+    try:
+        with open(folder / "commit.log", "rb") as log:
+            for line in log:
+                yield line[9:]
+    except OSError:
+        return

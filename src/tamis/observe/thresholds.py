@@ -1,0 +1,183 @@
+"""What another limit would do: which dropped documents its rule would keep, and which kept ones it would drop. No text is read.
+
+Dropped documents: from the verdicts, exactly. Kept ones: from their scores, two bytes each (formats/score_codes.py); documents whose
+code cannot tell are counted apart, so that both ends of the answer are certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tamis.errors import FormatError, UsageError
+from tamis.formats.score_codes import MISSING, ends_of
+from tamis.formats.score_file import ScoreTable, read_scores
+from tamis.observe.commits import Commit, commits
+from tamis.observe.verdicts import (
+    AT_LEAST,
+    AT_MOST,
+    Rule,
+    Sides,
+    holds,
+    is_number,
+    plain_json,
+    rules_of,
+    run_folder,
+    side_of_name,
+    verdict_tables,
+)
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Rethreshold:
+    """What another limit of one rule would do. Bytes are those of the input records."""
+
+    rule: str
+    name: str
+    old: float
+    new: float
+    n_dropped: int  # by this rule, with the old limit
+    n_back: int  # of these, documents that the rule would keep with the new one (later rules might still drop them)
+    dropped_bytes: int = 0  # 0 in runs of a version that did not store them
+    back_bytes: int = 0
+    n_written: int | None = None  # documents in the output with a score of this rule; None: their scores are not stored
+    n_lost: int = 0  # of these, documents that the rule would drop with the new limit, at least
+    n_unsure: int = 0  # and documents so close to the new limit that their stored score does not tell
+    lost_bytes: int = 0
+    unsure_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a rule keeps a score: inside its limits, or outside of them."""
+
+    limits: dict[str, float]
+    sides: Sides
+    inverted: bool = False
+
+    def keeps(self, value: float) -> bool:
+        inside = all(holds(self.sides[n], limit, value) for n, limit in self.limits.items())
+        return inside != self.inverted
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        least = max((x for n, x in self.limits.items() if self.sides[n] == AT_LEAST), default=-np.inf)
+        return least, min((x for n, x in self.limits.items() if self.sides[n] == AT_MOST), default=np.inf)
+
+    def kept_part(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """Intervals of documents that this rule kept, without what it would have dropped of them."""
+        least, most = self.ends
+        if not self.inverted:
+            return np.maximum(low, least), np.minimum(high, most)
+        if least == -np.inf:
+            return np.maximum(low, np.nextafter(most, np.inf)), high
+        return (low, np.minimum(high, np.nextafter(least, -np.inf))) if most == np.inf else (low, high)
+
+    def keep_all(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """Of intervals: whether everything in them stays, and whether something does."""
+        least, most = self.ends
+        within, touching = (low >= least) & (high <= most), (high >= least) & (low <= most)
+        return (~touching, ~within) if self.inverted else (within, touching)
+
+
+def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethreshold:
+    """`rule`: its name, or STAGE:NAME where several stages have one of that name; `name`: which of its limits, the first if none."""
+    folder = run_folder(output)
+    known = rules_of(folder)
+    meant = [r for r in known or () if r.name and rule in (r.name, f"{r.stage}:{r.name}")]
+    if len(meant) > 1:
+        raise UsageError(
+            f"several stages have a rule {rule!r}: say {' or '.join(f'{r.stage}:{r.name}' for r in meant)}"
+        )
+    told = meant[0] if meant else None
+    dropped, limits = _dropped(folder, *((told.name, told.stage) if told is not None else (rule, None)))
+    limits = limits or (told.limits if told is not None else {})
+    if told is None and not dropped:
+        noted = {r for table in verdict_tables(folder, ["rule"]) for r in table["rule"].to_pylist()}
+        names = ", ".join(sorted(noted | {r.name for r in known or () if r.name})) or "none"
+        raise UsageError(f"no rule named {rule!r}; rules of this run: {names}")
+    name = name or next((n for n, limit in limits.items() if is_number(limit)), None)
+    if name is None or not is_number(limits.get(name)):
+        raise UsageError(f"rule {rule!r} has no limit named {name!r}; it has {', '.join(limits) or 'none'}")
+    if told is not None and told.name and name not in told.sides:
+        raise UsageError(
+            f"rule {rule!r} does not compare its score with {name!r}: what another value would do is not known"
+        )
+    sides = told.sides if told is not None and told.sides else {n: side_of_name(n) for n in limits}
+    bounds = {n: float(x) for n, x in limits.items() if n in sides and is_number(x)}
+    was = Limits(bounds, sides, told is not None and told.inverted)
+    then = replace(was, limits={**bounds, name: new})
+    back = [size for value, size in dropped if is_number(value) and then.keeps(float(value))]
+    made = Rethreshold(
+        rule, name, bounds[name], new, len(dropped), len(back), sum(size for _, size in dropped), sum(back)
+    )  # fmt: skip
+    return _with_kept(made, folder, told, was, then) if told is not None and told.sides else made
+
+
+def _dropped(folder: Path, rule: str, stage: str | None) -> tuple[list[tuple[Any, int]], dict[str, Any]]:
+    """Value and bytes of every document that a rule dropped, and its limits then."""
+    found: list[tuple[Any, int]] = []
+    limits: dict[str, Any] = {}
+    for table in verdict_tables(folder, ["stage", "rule", "value", "threshold", "bytes"]):
+        for row in table.to_pylist():
+            if row["rule"] == rule and stage in (None, row["stage"]):
+                told = plain_json(row["threshold"]) if not limits else None
+                limits = told if isinstance(told, dict) else limits
+                found.append((plain_json(row["value"]), int(row.get("bytes") or 0)))
+    return found, limits
+
+
+def _with_kept(made: Rethreshold, folder: Path, rule: Rule, was: Limits, then: Limits) -> Rethreshold:
+    n = n_lost = n_unsure = lost_bytes = unsure_bytes = 0
+    if not (folder / "scores").is_dir():
+        return made
+    for table, codes, is_whole in _scores_of(folder, rule):
+        low, high = was.kept_part(*ends_of(codes))
+        if is_whole:
+            low, high = np.ceil(low), np.floor(high)
+        stays, some = then.keep_all(low, high)  # NaN is never inside
+        lost, unsure = ~some, some & ~stays
+        n, n_lost, n_unsure = n + len(codes), n_lost + int(lost.sum()), n_unsure + int(unsure.sum())
+        lost_bytes += int(table.n_bytes[lost].sum())
+        unsure_bytes += int(table.n_bytes[unsure].sum())
+    return replace(
+        made, n_written=n, n_lost=n_lost, n_unsure=n_unsure, lost_bytes=lost_bytes, unsure_bytes=unsure_bytes
+    )
+
+
+def _scores_of(folder: Path, rule: Rule) -> Iterator[tuple[ScoreTable, Array, bool]]:
+    """Tables of the documents that were written, with the codes of one rule."""
+    for commit in commits(folder):
+        for file in commit.of("scores"):
+            table = read_table(folder / "scores" / file.name, {(rule.stage, rule.score)})
+            for key, codes in table.codes.items():
+                keep = codes != MISSING
+                if not table.is_last:
+                    keep &= ~_dropped_later(folder, commit, table)
+                some = ScoreTable(table.file[keep], table.offset[keep], table.n_bytes[keep], {}, table.is_last)
+                yield some, codes[keep], key.is_whole
+
+
+def read_table(path: Path, wanted: set[tuple[str, str]] | None = None) -> ScoreTable:
+    try:
+        return read_scores(str(path), wanted)
+    except FormatError as exc:
+        raise UsageError(f"{exc}; the run directory is damaged") from None
+
+
+def _dropped_later(folder: Path, commit: Commit, table: ScoreTable) -> Array:
+    """Which documents of a table some verdict of their partition names: a later segment dropped them."""
+    import pyarrow.parquet as pq
+
+    gone: set[tuple[int, int]] = set()
+    for file in commit.of("verdicts"):
+        rows = pq.ParquetFile(folder / "verdicts" / file.name).read(columns=["file", "offset"], use_threads=False)
+        gone |= set(zip(rows["file"].to_pylist(), rows["offset"].to_pylist(), strict=True))
+    pairs = zip(table.file.tolist(), table.offset.tolist(), strict=True)
+    return np.fromiter((p in gone for p in pairs), bool, len(table))
