@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +145,8 @@ class Pipeline:
         checkpoint_path: str | None = None,
         **settings: Any,
     ) -> list[Task[Any]]:
-        """Run it and return the written files (FileGroupTask), or the documents (lazily loaded) if there is no writer.
+        """Run it and return the written files (FileGroupTask), or the documents (lazily loaded) if there is no writer; these
+        lie in a temporary folder that goes when the program ends, unless run_dir names one.
 
         `settings` are those of a run: memory="2GB", workers, scratch, timeout, max_record, quarantine_limit, sample,
         progressive, fresh, mode ("streaming" or "batch"), run_dir. `checkpoint_path` is another name for run_dir.
@@ -192,9 +192,11 @@ class Pipeline:
             result = run.execute()
         except RunConflict:  # what lies there is another run's
             raise
-        except (TamisError, KeyboardInterrupt):
+        except (TamisError, KeyboardInterrupt) as exc:
             if reported:
                 _leave_report(run.dir.path)
+            if job.writer is None and chosen.run_dir is None:
+                exc.add_note("The run directory goes with this program; give run_dir=FOLDER to keep it and its log.")
             raise
         if reported:
             kept = os.path.join(run.dir.path, "report.html")
@@ -210,7 +212,11 @@ class Pipeline:
                     f"run_dir is for pipelines without a writer; {writer.name} writes to {writer.path}, and the run is kept there"
                 )
             return writer.path
-        return os.path.abspath(run_dir) if run_dir is not None else tempfile.mkdtemp(prefix="tamis-")
+        if run_dir is not None:
+            return os.path.abspath(run_dir)
+        from tamis.engine.temporary import temporary_output
+
+        return temporary_output()
 
 
 def _leave_report(run_dir: str) -> str:
