@@ -1,7 +1,13 @@
-"""A stage of your own: add the number of words, drop short documents. Run it: python examples/own_stage.py [INPUT [OUTPUT]]"""
+"""A stage of your own: add the number of words, drop short documents.
+
+Run it: python own_stage.py [INPUT [OUTPUT]]. Without INPUT it makes some documents in a temporary folder; without OUTPUT the
+result goes there, too. The folder is removed at the end.
+"""
 
 import sys
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow.compute as pc
 
@@ -35,9 +41,17 @@ class MinWords(ProcessingStage[DocumentBatch, DocumentBatch]):
         return batch.filter(pc.fill_null(pc.greater_equal(batch.column("n_words"), self.min_words), False))
 
 
-source, output = [*sys.argv[1:3], "data", "words"][:2] if len(sys.argv) != 2 else (sys.argv[1], "words")
-pipeline = Pipeline("words", stages=[DocumentReader(source), CountWords(), MinWords(5), JsonlWriter(output)])
-result = pipeline.execute(memory="512MB")
-for book in result.ledger.stages:
-    print(f"{book.name}: {book.into.n} in, {book.out.n} out")
-print(f"{result.status}: {result.ledger.written.n} documents in {result.output}, peak {result.peak_bytes / 1e6:.0f} MB")
+def main(source: str, output: str) -> None:
+    pipeline = Pipeline("words", stages=[DocumentReader(source), CountWords(), MinWords(5), JsonlWriter(output)])
+    result = pipeline.execute(memory="512MB")
+    for book in result.ledger.stages:
+        print(f"{book.name}: {book.into.n} in, {book.out.n} out")
+    print(
+        f"{result.status}: {result.ledger.written.n} documents in {result.output}, peak {result.peak_bytes / 1e6:.0f} MB"
+    )
+
+
+with tempfile.TemporaryDirectory() as folder:
+    made = Path(folder, "made.jsonl")
+    made.write_text("".join(f'{{"id": {i}, "text": "{"word " * i}"}}\n' for i in range(12)))
+    main(*[*sys.argv[1:], *[str(made), f"{folder}/words"][len(sys.argv) - 1 :]])

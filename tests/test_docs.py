@@ -61,19 +61,29 @@ def test_code_and_recipes_of_a_page_run(page: Path, place: Path) -> None:
         assert json.loads(done.stdout)["status"] == "finished"
 
 
-@pytest.mark.parametrize("name", ["own_stage.py", "notebook.py", "in_process.py"])
-def test_examples_run(name: str, place: Path) -> None:
-    printed = run(str(ROOT / "examples" / name), cwd=place).stdout
-    expected = {
-        "own_stage.py": "count words: 12 in, 12 out\ntoo few words: 12 in, 6 out\nfinished: 6 documents in",
-        "notebook.py": "[{'text': ''}, {'text': 'WORD '}, {'text': 'WORD WORD '}]\n12 documents, already\n",
-        "in_process.py": "Pipeline 'look'",
-    }
-    assert expected[name] in printed
+EXAMPLES = {
+    "own_stage.py": "count words: 12 in, 12 out\ntoo few words: 12 in, 7 out\nfinished: 7 documents in",
+    "notebook.py": "[{'text': ''}, {'text': 'WORD '}, {'text': 'WORD WORD '}]\n12 documents, already\n",
+    "in_process.py": "12 documents written\n",
+}
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_examples_run_as_they_are_in_any_folder(name: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "alone.py").write_text((ROOT / "examples" / name).read_text())  # it needs no file beside it
+    assert EXAMPLES[name] in run(str(tmp_path / "alone.py"), cwd=tmp_path / "empty").stdout
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_an_example_takes_data_of_ones_own(place: Path) -> None:
+    printed = run(str(ROOT / "examples/own_stage.py"), "data", "words", cwd=place).stdout
+    assert "too few words: 12 in, 6 out" in printed
+    assert list((place / "words").glob("part-*"))
 
 
 def test_every_example_is_tested() -> None:
-    assert sorted(p.name for p in (ROOT / "examples").glob("*.py")) == ["in_process.py", "notebook.py", "own_stage.py"]
+    assert sorted(p.name for p in (ROOT / "examples").glob("*.py")) == sorted(EXAMPLES)
 
 
 # The two recipes of the demo need each other's files and are run by tests/demo.
