@@ -14,7 +14,7 @@ from tamis.stages.text.download.base.extract import DocumentExtractor
 from tamis.stages.text.download.base.skips import Skips
 from tamis.tasks import DocumentBatch, FileGroupTask
 
-_BATCH_BYTES = 32 << 20
+_BATCH_BYTES = 8 << 20
 
 
 def resolve_filename_column(add_filename_column: bool | str) -> str | None:
@@ -46,7 +46,7 @@ class DocumentIterator(Skips, ABC):
 
 @dataclass(repr=False)
 class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch]):
-    """Takes tasks with files, gives documents in batches of some 32 MB; only one record is held beside them.
+    """Takes tasks with files, gives documents in batches of some 8 MB; only one record is held beside them.
 
     `record_limit` is per file. `add_filename_column`: True adds `file_name`, a string names the column, False adds none.
     Records that gave no document are counted by reason.
