@@ -92,6 +92,7 @@ def test_headers_in_any_case_folded_and_with_bare_line_ends() -> None:
         (b"<html>", "a record should begin"),
         (b"WARC/1.0\r\nContent-Length: x\r\n\r\n", "tells no length"),
         (b"WARC/1.0\r\nContent-Length: -5\r\n\r\n", "tells no length"),
+        (b"WARC/1.0\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", "tells no length"),
         (b"WARC/1.0\r\nContent-Length: 100\r\n\r\nabc", "ends inside a record: 3 of its 100 bytes"),
         (b"WARC/1.0\r\nA: " + b"x" * 100_000, "do not end"),
         (b"WARC/1.0\r\n" + b"A: b\r\n" * 50_000, "do not end"),

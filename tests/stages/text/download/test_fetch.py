@@ -168,6 +168,27 @@ def test_ranges_into_memory(web: Loopback, faults: list[str]) -> None:
     assert fetch_range(f"{web.url}/a", 5000, 100, policy()) == DATA[5000:5100]
 
 
+@pytest.mark.parametrize(
+    "note", ["{", "[]", '{"url": "URL", "length": 5, "validator": "a\\nb"}', '{"url": "URL", "length": "5"}']
+)
+def test_a_note_that_others_wrote_is_not_believed(web: Loopback, tmp_path: Path, note: str) -> None:
+    web.files["/a"] = DATA
+    (tmp_path / "x").write_bytes(b"other")
+    (tmp_path / "x.from").write_text(note.replace("URL", f"{web.url}/a"))
+    fetch_file(f"{web.url}/a", str(tmp_path / "x"), policy())
+    assert (tmp_path / "x").read_bytes() == DATA
+
+
+def test_links_that_others_made_are_not_followed(web: Loopback, tmp_path: Path) -> None:
+    web.files["/a"] = DATA
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "x").symlink_to(tmp_path / "precious")
+    (tmp_path / "x.from").symlink_to(tmp_path / "precious")
+    fetch_file(f"{web.url}/a", str(tmp_path / "x"), policy())
+    assert (tmp_path / "precious").read_text() == "precious"
+    assert (tmp_path / "x").read_bytes() == DATA
+
+
 def test_a_range_beyond_the_end_is_told(web: Loopback) -> None:
     web.files["/a"] = DATA
     with pytest.raises(DownloadError, match=r"416|bytes came"):

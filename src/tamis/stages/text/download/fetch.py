@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from tamis import files
 from tamis.errors import DownloadError
 
 T = TypeVar("T")
@@ -79,9 +80,9 @@ def fetch_bytes(url: str, max_bytes: int, policy: FetchPolicy = USUAL) -> bytes:
             data = _read(answer, max_bytes + 1)
             if len(data) > max_bytes:
                 raise DownloadError(url, f"expected at most {max_bytes:,} bytes, and there are more", permanent=True)
-            told = answer.headers.get("Content-Length", "")
-            if told.isdecimal() and len(data) < int(told):  # a connection that broke looks like an end to http.client
-                raise _Interrupted(f"{len(data):,} of {int(told):,} bytes came")
+            told = _number(answer.headers.get("Content-Length"))
+            if told is not None and len(data) < told:  # a connection that broke looks like an end to http.client
+                raise _Interrupted(f"{len(data):,} of {told:,} bytes came")
             return data
 
     return _persist(url, policy, attempt)
@@ -106,11 +107,15 @@ def fetch_range(url: str, start: int, length: int, policy: FetchPolicy = USUAL) 
 
 def check_url(url: str, schemes: tuple[str, ...]) -> None:
     """URLs may come from an index that somebody else wrote: file:, ftp: and the like are refused."""
-    parts = urlsplit(url)
-    if parts.scheme.lower() not in schemes or not parts.netloc:
+    try:
+        parts = urlsplit(url)
+        is_allowed = parts.scheme.lower() in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError as exc:
+        raise DownloadError(url, f"this is no URL: {exc}", True) from exc
+    if not is_allowed:
         raise DownloadError(url, f"expected a URL that begins with {' or '.join(s + '://' for s in schemes)}", True)
-    if any(c <= " " or c == "\x7f" for c in url):
-        raise DownloadError(url, "the URL has blanks or control characters in it", True)
+    if not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
+        raise DownloadError(url, "the URL has characters in it that must be written as %XX", True)
 
 
 class _Interrupted(Exception):
@@ -155,8 +160,7 @@ def _answer(url: str, policy: FetchPolicy, headers: Mapping[str, str]) -> Iterat
             raise _NoSuchRange(what) from exc
         if exc.code not in _AGAIN:
             raise DownloadError(url, what, permanent=True) from exc
-        wait = exc.headers.get("Retry-After", "")
-        raise _Interrupted(what, float(wait) if wait.isdecimal() else 0.0) from exc
+        raise _Interrupted(what, float(_number(exc.headers.get("Retry-After")) or 0)) from exc
     except urllib.error.URLError as exc:
         if isinstance(exc.reason, ssl.SSLCertVerificationError):
             raise DownloadError(url, f"its certificate is not valid: {exc.reason}") from exc
@@ -241,20 +245,18 @@ class _Part:
             self.start_over()
             raise _Interrupted("the server answered with another range than was asked for")
         self.start_over()
-        length = answer.headers.get("Content-Length", "")
         self._known = {
             "url": self.url,
-            "length": int(length) if length.isdecimal() else None,
+            "length": _number(answer.headers.get("Content-Length")),
             "validator": _validator(answer.headers),
         }
-        with open(self._note, "w", encoding="utf-8") as file:
-            json.dump(self._known, file)
+        files.write_json(self._note, self._known)
 
     def append(self, answer: Any, max_bytes: int | None) -> None:
         n_bytes, length = self.n_bytes(), self._known["length"]
         if max_bytes is not None and length is not None and length > max_bytes:
             raise DownloadError(self.url, f"it has {length:,} bytes, and {max_bytes:,} are allowed", permanent=True)
-        with open(self.path, "ab") as file:
+        with os.fdopen(files.open_to_append(self.path), "ab") as file:
             try:
                 while block := _read(answer, _BLOCK_BYTES):
                     n_bytes += len(block)
@@ -270,8 +272,7 @@ class _Part:
             raise _Interrupted(f"{n_bytes:,} of {length:,} bytes came")
 
     def forget(self) -> None:
-        if os.path.exists(self._note):
-            os.unlink(self._note)
+        files.remove(self._note)
 
     def _read_note(self) -> dict[str, Any]:
         """What an earlier call wrote; {} if it does not tell enough to go on from there."""
@@ -283,23 +284,27 @@ class _Part:
         if not isinstance(known, dict) or known.get("url") != self.url:
             return {}
         length, validator = known.get("length"), known.get("validator")
-        return known if isinstance(length, int) and isinstance(validator, str) and self.n_bytes() <= length else {}
+        if not isinstance(validator, str) or not validator.isprintable():
+            return {}
+        return known if isinstance(length, int) and self.n_bytes() <= length else {}
 
     def start_over(self) -> None:
         self._known, self._whole = {}, False
-        for path in (self.path, self._note):
-            if os.path.exists(path):
-                os.unlink(path)
+        files.remove(self.path)
+        files.remove(self._note)
 
 
 def _content_range(headers: Any) -> tuple[int, int] | None:
     """(first byte, length of the whole) of `Content-Range: bytes 10-19/20`."""
     unit, _, rest = headers.get("Content-Range", "").partition(" ")
     span, _, total = rest.partition("/")
-    start, _, end = span.partition("-")
-    if unit != "bytes" or not (start.isdecimal() and end.isdecimal() and total.isdecimal()):
-        return None
-    return int(start), int(total)
+    first, length = _number(span.partition("-")[0]), _number(total)
+    return (first, length) if unit == "bytes" and first is not None and length is not None else None
+
+
+def _number(text: str | None) -> int | None:
+    """A number that a server told; None for anything else, and for one that no file is as large as."""
+    return int(text) if text and len(text) <= 18 and text.isascii() and text.isdecimal() else None
 
 
 def _validator(headers: Any) -> str | None:

@@ -6,6 +6,7 @@ import os
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
+from tamis import files
 from tamis.errors import DownloadError, MissingExtra
 
 SCHEMES = ("s3",)
@@ -46,12 +47,9 @@ def fetch_object(url: str, path: str, storage_options: dict[str, Any] | None = N
     length = int(info["size"])
     version = f"{url} {length} {info.get('ETag') or info.get('LastModified') or info.get('created') or ''}"
     if not (os.path.exists(note) and os.path.exists(path) and _text(note) == version):
-        for old in (path, note):
-            if os.path.exists(old):
-                os.unlink(old)
-        with open(note, "w", encoding="utf-8") as file:
-            file.write(version)
-    with open(path, "ab") as file:
+        files.remove(path)
+        files.write_text(note, version)
+    with os.fdopen(files.open_to_append(path), "ab") as file:
         at = file.tell()
         try:
             while at < length:
@@ -62,9 +60,9 @@ def fetch_object(url: str, path: str, storage_options: dict[str, Any] | None = N
             file.flush()
             os.fsync(file.fileno())
     if at != length:
-        os.unlink(path)
+        files.remove(path)
         raise DownloadError(url, f"{at:,} bytes came where {length:,} were told; it is fetched anew the next time")
-    os.unlink(note)
+    files.remove(note)
     return length
 
 

@@ -60,12 +60,10 @@ class DocumentDownloader(ABC):
             if came:
                 files.finish(path + ".part", path)
                 self._say(f"{path}: {os.path.getsize(path):,} bytes")
-                if os.path.exists(path + ".failed"):
-                    os.unlink(path + ".failed")
+                files.remove(path + ".failed")
                 return path
             log.error("%s cannot be downloaded: %s", url, reason)
-            with open(path + ".failed", "w", encoding="utf-8") as file:
-                json.dump({"url": url, "reason": reason}, file)
+            files.write_json(path + ".failed", {"url": url, "reason": reason})
             return None
 
     def failures(self) -> list[dict[str, str]]:

@@ -101,7 +101,7 @@ class MainCommonCrawlUrlGenerator(BaseCommonCrawlUrlGenerator):
         url = f"{self.index_prefix.rstrip('/')}/collinfo.json"
         try:
             names = [str(entry["id"]) for entry in json.loads(fetch_bytes(url, _LIST_BYTES))]
-        except (ValueError, TypeError, KeyError) as exc:
+        except (ValueError, TypeError, KeyError, RecursionError) as exc:
             raise DownloadError(url, f"expected a list of crawls with their ids: {type(exc).__name__}: {exc}") from exc
         found = (re.fullmatch(r"CC-MAIN-(\d{4})-(\d{2})", name) for name in names)
         return {(int(match[1]), int(match[2])) for match in found if match is not None}

@@ -55,7 +55,7 @@ def read_records(stream: Decoded, max_bytes: int, kinds: frozenset[str] | None =
             )
         headers = _headers(stream)
         length = headers.get("content-length", "")
-        if not length.isdecimal():
+        if not (length.isascii() and length.isdecimal() and len(length) <= 18):
             raise FormatError(f"at decoded byte {stream.offset:,} a record tells no length: {length[:40]!r}")
         record = WarcRecord(headers, int(length), None)
         wanted = kinds is None or record.kind in kinds

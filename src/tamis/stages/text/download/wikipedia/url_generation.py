@@ -66,7 +66,7 @@ class WikipediaUrlGenerator(URLGenerator):
             if job["status"] != "done":
                 return None
             names = [str(name) for name in job["files"] if "index" not in name]
-        except (ValueError, TypeError, KeyError) as exc:
+        except (ValueError, TypeError, KeyError, RecursionError) as exc:
             raise DownloadError(url, f"expected the state of a dump: {type(exc).__name__}: {exc}", True) from exc
         strange = [name for name in names if not _FILE.fullmatch(name)]
         if strange or not names:
