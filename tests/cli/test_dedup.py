@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from command import tamis
+from typer.testing import CliRunner
+
+from tamis.cli.main import app
 
 
 @pytest.fixture
@@ -57,6 +60,28 @@ def test_a_plan_writes_nothing(source: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     code, said = run("dedup", "exact", source, tmp_path / "out", "--plan", "--json", "--memory", "1GB")
     assert json.loads(said)["n_documents"] == 4
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_looks_at_the_scratch_folder_and_says_sizes_that_can_be_read(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small").mkdir()
+    monkeypatch.setattr("tamis.dedup.planning._free", lambda folder: 700 if str(folder).endswith("small") else 10**12)
+
+    def here(*arguments: object) -> tuple[int, str]:
+        told = CliRunner().invoke(app, [*map(str, arguments), "--memory", "1GB"])
+        return told.exit_code, " ".join(told.output.split())
+
+    where = ("--scratch", tmp_path / "small")
+    for command in (("dedup", "fuzzy", source, tmp_path / "out", "--plan"), ("plan", "dedup", "fuzzy", source)):
+        code, said = here(*command, *where)
+        assert code == 4
+        assert "keys of about 4 documents need 704 B of free disk at least, there are 700 B" in said
+    code, said = here("dedup", "exact", source, tmp_path / "out", "--plan", *where)
+    assert (code, f"in {tmp_path / 'small'}; 700 B free" in said) == (0, True)
+    code, said = here("dedup", "fuzzy", source, tmp_path / "out", "--plan")
+    assert (code, "1 TB free" in said) == (0, True)
 
 
 def test_recipes_with_a_workflow(source: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from tamis import secrets
 from tamis.cli import dedup_index, dedup_lines, options
-from tamis.errors import TamisError, UsageError
+from tamis.errors import TamisError
 
 if TYPE_CHECKING:
     from tamis.cli.alerting import Wanted
@@ -87,7 +87,10 @@ def exact(
         keep_by=keep_by, perform_removal=not find_only, max_source_loss=max_source_loss, index_path=index, against=against, append=append,
     )  # fmt: skip
     if plan:
-        show_plan(workflow, memory, as_json)
+        from tamis.cli.plan_dedup import show
+        from tamis.cli.plan_machine import this_machine
+
+        show(workflow, memory, workers, this_machine(), None, as_json, scratch)
         return
     settings = options.given(
         memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, dashboard=dashboard,
@@ -155,7 +158,10 @@ def fuzzy(
         perform_removal=not find_only, max_source_loss=max_source_loss, index_path=index, against=against, append=append,
     )  # fmt: skip
     if plan:
-        show_plan(workflow, memory, as_json)
+        from tamis.cli.plan_dedup import show
+        from tamis.cli.plan_machine import this_machine
+
+        show(workflow, memory, workers, this_machine(), None, as_json, scratch)
         return
     settings = options.given(
         memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, dashboard=dashboard,
@@ -208,34 +214,6 @@ def remove(
 
 app.command("index-list")(dedup_index.index_list)
 app.command("index-remove")(dedup_index.index_remove)
-
-
-def show_plan(workflow: Any, memory: Any, as_json: bool) -> None:
-    """What a deduplication would take, with the original's formula beside."""
-    from tamis.cli.show import print_json, print_lines, print_table
-    from tamis.formats.passed import passed_lines
-    from tamis.sizes import format_size
-
-    if not hasattr(workflow, "plan"):
-        raise UsageError(f"{type(workflow).__name__} has no plan; run it")
-    found = workflow.plan(memory)
-    if as_json:
-        print_json(found.to_dict())
-        return
-    rows = [
-        ("input", f"{format_size(found.input_bytes)} in {found.n_files:,} files"),
-        ("documents", f"about {found.n_documents:,}"),
-        ("passes over the input", f"{found.n_key_passes + (2 if found.n_bands else 1)} at most"),
-        ("scratch for keys", f"about {format_size(found.scratch_bytes)} of {format_size(found.free_bytes)} free"),
-        ("memory to decide", f"about {format_size(found.decision_bytes)} of {format_size(found.budget_bytes)}"),
-        ("parts of the key space", f"{found.n_parts_per_band}"),
-    ]
-    if found.n_bands:
-        rows.insert(3, ("bands per pass", f"{found.bands_per_pass} of {found.n_bands}"))
-        shown = format_size(found.original_formula_bytes)
-        rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (the original's GPU memory)"))
-    print_table("Plan", ["", ""], rows)
-    print_lines(passed_lines(found.passed_over))
 
 
 def perform(

@@ -70,6 +70,7 @@ class Plan:
     peak_bytes: int
     output_bytes: int
     free_bytes: int | None  # None: it is another machine's disk
+    scratch_free_bytes: int | None
     seconds: float
     kept_share: float | None
     probe_bytes: int
@@ -92,6 +93,7 @@ def plan(
     ] = None,
     memory: options.Memory = None,
     workers: options.Workers = None,
+    scratch: options.Scratch = None,
     blocksize: options.Blocksize = None,
     max_record: options.MaxRecord = None,
     machine: MachineSpec = None,
@@ -130,9 +132,11 @@ def plan(
         if recipe != "dedup":
             raise UsageError(f"one recipe at a time: {' '.join(rest or ())!r} is too much")
         workflow = workflow_of(rest or [], options.parse_sets(set_), asked is not None)
-        show(workflow, memory, workers, where, asked, as_json)
+        show(workflow, memory, workers, where, asked, as_json, scratch)
         return
-    settings = options.given(memory=memory, workers=workers, blocksize=blocksize, max_record=max_record)
+    settings = options.given(
+        memory=memory, workers=workers, scratch=scratch, blocksize=blocksize, max_record=max_record
+    )
     overrides = options.parse_sets(set_)
     if asked is not None:
         overrides = {**_placeholders(recipe), **overrides}
@@ -140,7 +144,10 @@ def plan(
     if (found := request.workflow()) is not None:
         from tamis.cli.plan_dedup import show
 
-        show(found[0], found[1].get("memory"), found[1].get("workers"), where, asked, as_json)
+        asked_for = found[1]
+        show(
+            found[0], asked_for.get("memory"), asked_for.get("workers"), where, asked, as_json, asked_for.get("scratch")
+        )  # fmt: skip
         return
     made = make_plan(request, int(probe_mb * 1e6), where, asked, True if probe else False if no_probe else None)
     if as_json:
@@ -232,7 +239,7 @@ def make_plan(
         n_files=data.n_files, kinds=data.kinds, input_bytes=data.input_bytes, decoded_bytes=data.decoded_bytes, output=output,
         budget_bytes=budget, smallest_budget_bytes=smallest, fits=fits, n_workers=conditions.n_workers, block_bytes=found.block_bytes,
         n_partitions=found.n_partitions, peak_bytes=int(found.peak_bytes.expected), output_bytes=int(found.output_bytes.expected),
-        free_bytes=_free(output) if where.is_here else None, seconds=round(seconds, 1), kept_share=_kept(tried),
+        free_bytes=_free(output) if where.is_here else None, scratch_free_bytes=_free_scratch(settings, output, where), seconds=round(seconds, 1), kept_share=_kept(tried),
         probe_bytes=tried.measured.conditions.decoded_bytes if tried else 0,
         probe_documents=tried.measured.n_documents if tried else 0, basis=basis, machine=str(where), nodes=where.nodes,
         gpu_seconds=round(gpu, 1), forecast=found.to_dict(),
@@ -329,6 +336,10 @@ def _documents(data: Dataset, past: list[Measured]) -> float:
 
 def _kept(tried: Probe | None) -> float | None:
     return round(tried.n_written / max(tried.measured.n_documents, 1), 4) if tried else None
+
+
+def _free_scratch(settings: dict[str, Any], output: str, where: Machine) -> int | None:
+    return _free(os.path.abspath(str(settings.get("scratch") or output))) if where.is_here else None
 
 
 def _free(path: str) -> int:

@@ -38,8 +38,16 @@ def workflow_of(words: Sequence[str], overrides: Mapping[str, str], imagined: bo
         raise UsageError(f"--set: {str(exc).rpartition(') ')[2] or exc}") from None
 
 
-def show(workflow: Any, memory: Any, workers: int | None, where: Machine, asked: Dataset | None, as_json: bool) -> None:
-    """What a deduplication would take, with the original's formula and guide beside."""
+def show(
+    workflow: Any,
+    memory: Any,
+    workers: int | None,
+    where: Machine,
+    asked: Dataset | None,
+    as_json: bool,
+    scratch: str | os.PathLike[str] | None = None,
+) -> None:
+    """What a deduplication would take, with the original's formula and guide beside. `scratch`: where its keys will lie."""
     from tamis.cli.plan_show import sizes, times
     from tamis.cli.show import print_json, print_lines, print_table
     from tamis.dedup.expected import conditions, forecast, profile_key
@@ -50,7 +58,7 @@ def show(workflow: Any, memory: Any, workers: int | None, where: Machine, asked:
 
     if not hasattr(workflow, "plan"):
         raise UsageError(f"{type(workflow).__name__} has no plan; run it")
-    found = _plan(workflow, memory, where, asked)
+    found = _plan(workflow, memory, where, asked, scratch)
     decoded = asked.decoded_bytes if asked is not None else found.input_bytes
     n_workers = workers or where.cores
     past = runs_of(profiles.load(profile_key(*_identity(workflow))))
@@ -69,7 +77,8 @@ def show(workflow: Any, memory: Any, workers: int | None, where: Machine, asked:
         print_json({**found.to_dict(), **about})
         return
     each = " on each node" if where.nodes > 1 else ""
-    free = "" if found.free_bytes >= _AMPLE else f"; {format_size(found.free_bytes)} free"
+    place = f" in {scratch}" if scratch else ""
+    free = "" if found.free_bytes >= _AMPLE else f"{place}; {format_size(found.free_bytes)} free"
     n_passes = found.n_key_passes + (2 if found.n_bands else 1)
     rows = [
         ("input", format_size(found.input_bytes) + (f" in {found.n_files:,} files" if asked is None else "")),
@@ -98,12 +107,14 @@ def show(workflow: Any, memory: Any, workers: int | None, where: Machine, asked:
     )
 
 
-def _plan(workflow: Any, memory: Any, where: Machine, asked: Dataset | None) -> DedupPlan:
+def _plan(
+    workflow: Any, memory: Any, where: Machine, asked: Dataset | None, scratch: str | os.PathLike[str] | None
+) -> DedupPlan:
     from tamis.dedup import planning
 
     budget = memory if memory is not None else None if where.is_here else where.budget_bytes
     if asked is None:
-        made: DedupPlan = workflow.plan(budget)
+        made: DedupPlan = workflow.plan(budget, os.path.abspath(scratch) if scratch else None)
         return made
     from tamis.memory.budget import find_budget
 
@@ -118,7 +129,7 @@ def _plan(workflow: Any, memory: Any, where: Machine, asked: Dataset | None) -> 
         rows,
         per_pass or (bands if not where.is_here else None),
         find_budget(budget, os.environ).bytes,
-        os.path.abspath("."),
+        os.path.abspath(scratch or "."),
     )
     free = made.free_bytes if where.is_here else _AMPLE
     return replace(made, input_bytes=asked.decoded_bytes, free_bytes=free)

@@ -40,6 +40,7 @@ def lines(p: Plan) -> list[str]:
     kinds = ", ".join(f"{n:,} {kind}" for kind, n in sorted(p.kinds.items()))
     files = f"{count(p.n_files, 'file')} ({kinds}), {format_size(p.input_bytes)}, about " if p.n_files else ""
     each = " on each node" if p.nodes > 1 else ""
+    needs_scratch = bool(found["scratch_bytes"]["high"])
     rows = [
         ("input", f"{files}{format_size(p.decoded_bytes)} decoded"),
         ("machine", p.machine),
@@ -52,7 +53,7 @@ def lines(p: Plan) -> list[str]:
             f"about {p.n_partitions:,} of {format_size(p.block_bytes)}, on {count(p.n_workers, 'worker')}{each}",
         ),
         ("peak memory", sizes(found["peak_bytes"]) + each),
-        ("scratch", sizes(found["scratch_bytes"]) + (each if found["scratch_bytes"]["high"] else "")),
+        ("scratch", sizes(found["scratch_bytes"]) + (each + _free(p.scratch_free_bytes) if needs_scratch else "")),
         ("output", sizes(found["output_bytes"]) + _where(p)),
         ("time", times(found["seconds"]) + f"; {format_time(found['cpu_s'])} of CPU"),
     ]
@@ -71,6 +72,8 @@ def lines(p: Plan) -> list[str]:
         made.append(f"the budget is too small: give --memory {math.ceil(p.smallest_budget_bytes / 1e6)}MB or more")
     if p.free_bytes is not None and p.output_bytes > p.free_bytes:
         made.append("the disk is too small for the output: make room, or use --sample")
+    if p.scratch_free_bytes is not None and found["scratch_bytes"]["expected"] > p.scratch_free_bytes:
+        made.append("the disk is too small for scratch: make room, or give another folder with --scratch")
     return made
 
 
@@ -82,7 +85,11 @@ def format_time(seconds: float) -> str:
 
 def _where(p: Plan) -> str:
     kept = f"; {p.kept_share:.1%} of the documents" if p.kept_share is not None else ""
-    return kept + (f" in {p.output}; {format_size(p.free_bytes)} free" if p.free_bytes is not None else "")
+    return kept + (f" in {p.output}{_free(p.free_bytes)}" if p.free_bytes is not None else "")
+
+
+def _free(n_bytes: int | None) -> str:
+    return f"; {format_size(n_bytes)} free" if n_bytes is not None else ""
 
 
 def _probed(p: Plan) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import BudgetError
+from tamis.sizes import format_size
 
 SOLVER_BASE_BYTES = 130_000_000  # Python, numpy, Arrow and the kernels before the first key
 _SOLVER_SHARE = 0.6  # of what is left then: the rest is for what the estimate does not see
@@ -95,8 +96,8 @@ def choose_bands(n_documents: int, bands: int, free_bytes: int) -> int:
     if chosen < 1:
         needed = n_documents * (META_BYTES + KEY_BYTES) / _DISK_SHARE
         raise BudgetError(
-            f"deduplication: keys of about {n_documents:,} documents need {needed / 1e9:.1f} GB of free disk at least, there are "
-            f"{free_bytes / 1e9:.1f} GB; give a larger scratch folder (--scratch)"
+            f"deduplication: keys of about {n_documents:,} documents need {format_size(needed)} of free disk at least, there are "
+            f"{format_size(free_bytes)}; give a larger scratch folder (--scratch)"
         )
     return chosen
 
@@ -134,6 +135,6 @@ def solver_room(budget_bytes: int) -> int:
     room = int((budget_bytes - SOLVER_BASE_BYTES) * _SOLVER_SHARE)
     if room < 16_000_000:
         raise BudgetError(
-            f"deduplication: a budget of {budget_bytes:,} bytes leaves nothing to sort keys in; give --memory 256MB or more"
+            f"deduplication: a budget of {format_size(budget_bytes)} leaves nothing to sort keys in; give --memory 256MB or more"
         )
     return room

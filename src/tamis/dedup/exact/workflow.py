@@ -98,6 +98,6 @@ class ExactDeduplicationWorkflow:
         )  # fmt: skip
         return Workflow(passes, settings, progress, executor).run()
 
-    def plan(self, memory: str | int | None = None) -> DedupPlan:
-        """What a run would take, from a small sample. Nothing is written."""
-        return self._input().plan(0, 0, None, memory, self.output_path)
+    def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
+        """What a run would take, from a small sample; `work`: its scratch folder. Nothing is written."""
+        return self._input().plan(0, 0, None, memory, work or self.output_path)

@@ -25,6 +25,7 @@ from tamis.errors import BudgetError
 from tamis.kernels.sketch.components import link, new_parents, roots
 from tamis.kernels.sketch.sorting import star_edges
 from tamis.memory.release import thread_stack
+from tamis.sizes import format_size
 
 HEAVY_BUCKET = 100_000
 _PARENTS_SHARE = 0.4  # of the room: above it edges are written to a file
@@ -132,7 +133,7 @@ class Linked:
         if nodes.nbytes * 2 > self.room_bytes:
             needed = nodes.nbytes * 2 + 200_000_000
             raise BudgetError(
-                f"deduplication: {len(nodes):,} documents share a band with another one, which takes {needed / 1e9:.1f} GB; give "
+                f"deduplication: {len(nodes):,} documents share a band with another one, which takes {format_size(needed)}; give "
                 f"--memory {-(-needed // 600_000_000)}GB, or more rows per band"
             )
         parents = new_parents(len(nodes))

@@ -162,7 +162,7 @@ class FuzzyDeduplicationWorkflow:
         return [(self._stage(a, b), list(range(a + 1, b + 1))) for a, b in cuts]
 
     def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
-        """What a run would take, from a small sample. Nothing is written."""
+        """What a run would take, from a small sample; `work`: its scratch folder. Nothing is written."""
         return self._input().plan(
             self.num_bands,
             self.minhashes_per_band,
