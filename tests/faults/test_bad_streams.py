@@ -72,7 +72,11 @@ def test_truncated(tmp_path: Path, codec: str, fed: bool) -> None:
     whole = whole[: whole.rfind(b"\n") + 1]
     assert 0 < len(whole) < len(PLAIN)
     assert b"\n".join(lines_of(tmp_path / "out")) + b"\n" == whole
-    (entry,) = [e for e in quarantine(tmp_path / "out") if "damaged" in e["reason"]]
+    (entry,) = [e for e in quarantine(tmp_path / "out") if "ends in the middle" in e["reason"]]
+    assert (entry["lost_bytes"], result.ledger.lost_bytes) == (len(data), len(data)), (
+        "an unknown rest counts as the whole file"
+    )
+    assert (result.exit_code, "100.00%" in result.message) == (3, True)
     assert entry["file"] == str(tmp_path / "in" / f"a.jsonl.{codec}")
     assert (entry["offset"], entry["unit"], entry["n"]) == (len(whole), "decoded bytes", 0)
     assert result.ledger.n_bad_ranges == 1
@@ -92,6 +96,13 @@ def test_corrupt(tmp_path: Path, codec: str, fed: bool) -> None:
     assert written[:n_good] == LINES[:n_good], "rows before the fault are lost"
     (tail,) = [e for e in quarantine(tmp_path / "out") if "damaged" in e["reason"]]
     assert tail["unit"] == "decoded bytes"
+    assert result.ledger.lost_bytes == tail["lost_bytes"]
+    if codec == "gz":  # zlib notices at the end, by the checksum: nobody knows what before it was wrong
+        assert (tail["lost_bytes"], "may be wrong" in tail["reason"]) == (len(data), True)
+    else:
+        assert len(data) // 2 - 300_000 < len(data) - tail["lost_bytes"] <= len(data) // 2 + 64
+        assert f"{tail['lost_bytes']} of its {len(data)} compressed bytes are not read" in tail["reason"]
+    assert result.exit_code == 3
     assert tail["offset"] >= sum(len(line) + 1 for line in LINES[:n_good])
     assert result.ledger.n_bad_ranges == 1
 
@@ -107,10 +118,11 @@ def test_concatenated_members(tmp_path: Path, codec: str) -> None:
 
 
 def test_junk_behind_the_last_member(tmp_path: Path) -> None:
-    _run(tmp_path, "gz", compress(PLAIN, "gz") + b"junk that is no gzip", fed=True)
+    result = _run(tmp_path, "gz", compress(PLAIN, "gz") + b"junk that is no gzip", fed=True)
+    assert result.exit_code == 0, "20 bytes are below the limit"
     assert lines_of(tmp_path / "out") == LINES
     (entry,) = quarantine(tmp_path / "out")
-    assert (entry["offset"], entry["n"]) == (len(PLAIN), 0)
+    assert (entry["offset"], entry["n"], entry["lost_bytes"]) == (len(PLAIN), 0, 20)
 
 
 def test_bad_line_in_the_first_block_and_a_torn_tail(tmp_path: Path) -> None:
@@ -118,7 +130,7 @@ def test_bad_line_in_the_first_block_and_a_torn_tail(tmp_path: Path) -> None:
     lines = [b"{bad", *LINES]
     data = compress(b"\n".join(lines) + b"\n", "gz")
     result = _run(tmp_path, "gz", data[: len(data) // 2], fed=True)
-    assert result.exit_code == 0
+    assert result.exit_code == 3
     reasons = sorted((e["offset"] == 0, e["n"]) for e in quarantine(tmp_path / "out"))
     assert reasons == [(False, 0), (True, 1)]
     written = lines_of(tmp_path / "out")
@@ -134,7 +146,32 @@ def test_not_compressed_at_all(tmp_path: Path) -> None:
     assert_conserved(result)
     assert lines_of(tmp_path / "out") == LINES[:1]
     (entry,) = quarantine(tmp_path / "out")
-    assert (entry["file"], entry["offset"]) == (str(source), 0)
+    assert (entry["file"], entry["offset"], entry["lost_bytes"]) == (str(source), 0, 1000)
+
+
+def test_input_of_which_nothing_can_be_read_is_never_a_success(tmp_path: Path) -> None:
+    """Whatever the limit: two files that are no gzip, and one that is fine but needs a larger window than there may be."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / f"{name}.jsonl.gz").write_bytes(PLAIN[:1000])
+    window = zstandard.ZstdCompressionParameters.from_level(1, window_log=30)
+    whole = zstandard.ZstdCompressor(compression_params=window).compressobj()
+    (folder / "c.jsonl.zst").write_bytes(whole.compress(PLAIN[:5000]) + whole.flush())
+    result = execute(folder, tmp_path / "out", local=False, settings={"quarantine_limit": "100%"})
+    assert_conserved(result)
+    assert (result.exit_code, result.ledger.written.n) == (3, 0)
+    assert "nothing of the input could be read" in result.message
+    told = {Path(e["file"]).name: e["reason"] for e in quarantine(tmp_path / "out")}
+    assert "not a gzip file" in told["a.jsonl.gz"]
+    assert "is not damaged" in told["c.jsonl.zst"]
+    assert "window of 1073741824 bytes" in told["c.jsonl.zst"]
+
+
+def test_a_line_that_is_no_record_is_all_there_is(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_bytes(b"{bad\n")
+    assert execute(tmp_path / "in", tmp_path / "out", local=False).exit_code == 3
 
 
 def test_resuming_behind_a_damaged_stream_changes_nothing(tmp_path: Path) -> None:
@@ -142,5 +179,7 @@ def test_resuming_behind_a_damaged_stream_changes_nothing(tmp_path: Path) -> Non
     _run(tmp_path, "gz", data[: len(data) // 2], fed=True)
     before = content_hash(tmp_path / "out")
     again = execute(tmp_path / "in", tmp_path / "out")
-    assert again.status == "already"
+    assert (again.status, again.exit_code) == ("already", 3)
+    more = execute(tmp_path / "in", tmp_path / "out", settings={"quarantine_limit": "100%"})
+    assert (more.status, more.exit_code) == ("already", 0), "the limit is that of the command, not of the first run"
     assert content_hash(tmp_path / "out") == before

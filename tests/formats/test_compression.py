@@ -387,6 +387,28 @@ def test_an_aborted_file_reads_as_truncated(tmp_path: Path, codec: str) -> None:
     assert fault is not None
 
 
+def test_how_much_a_fault_loses(tmp_path: Path) -> None:
+    """What follows it; all of a part whose checksum is wrong; a file that was cut off counts as a whole."""
+    packed = {}
+    for codec in ("gz", "zst"):
+        with open_writer(tmp_path / "x", codec) as writer:
+            writer.write(random.Random(1).randbytes(3000))
+        packed[codec] = (tmp_path / "x").read_bytes()
+    for codec, one in packed.items():
+        n = len(one)
+        wrong = one[:-6] + bytes([one[-6] ^ 1]) + one[-5:] if codec == "gz" else one[:-1] + bytes([one[-1] ^ 1])
+        data, fault = drain(one + wrong, codec)
+        assert fault is not None
+        assert (len(data), fault.kind, fault.suspect_offset, fault.lost_bytes(2 * n)) == (6000, "damaged", n, n)
+        assert f"read from byte {n} on may be wrong, {n} of its {2 * n} compressed bytes" in fault.told(2 * n)
+        fault = drain(one + one[:-20], codec)[1]
+        assert fault is not None
+        assert (fault.kind, fault.lost_bytes(2 * n - 20)) == ("cut", 2 * n - 20)
+        fault = drain(one + b"junk", codec)[1]
+        assert fault is not None
+        assert (fault.kind, fault.lost_bytes(n + 4)) == ("damaged", 4)
+
+
 def test_an_unknown_codec_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown codec 'lz4'"):
         StreamReader(io.BytesIO(b""), "lz4")
@@ -395,6 +417,7 @@ def test_an_unknown_codec_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_fault_survives_pickling() -> None:
-    fault = pickle.loads(pickle.dumps(StreamFault(5, 3, "because")))
+    fault = pickle.loads(pickle.dumps(StreamFault(5, 3, "because", "cut", 2)))
     assert (fault.decoded_offset, fault.compressed_offset, fault.reason) == (5, 3, "because")
+    assert (fault.kind, fault.suspect_offset) == ("cut", 2)
     assert compression.PIECE_BYTES == 262_144

@@ -65,6 +65,7 @@ def exact(
     scratch: options.Scratch = None,
     blocksize: options.Blocksize = None,
     timeout: options.Timeout = None,
+    quarantine_limit: options.QuarantineLimit = None,
     fresh: Fresh = False,
     dashboard: options.Dashboard = False,
     dashboard_port: options.DashboardPort = None,
@@ -93,8 +94,8 @@ def exact(
         show(workflow, memory, workers, this_machine(), None, as_json, scratch)
         return
     settings = options.given(
-        memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, dashboard=dashboard,
-        dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
+        memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, quarantine_limit=quarantine_limit,
+        dashboard=dashboard, dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
     raise typer.Exit(perform(workflow.run, settings, as_json, quiet))
 
@@ -134,6 +135,7 @@ def fuzzy(
     scratch: options.Scratch = None,
     blocksize: options.Blocksize = None,
     timeout: options.Timeout = None,
+    quarantine_limit: options.QuarantineLimit = None,
     fresh: Fresh = False,
     dashboard: options.Dashboard = False,
     dashboard_port: options.DashboardPort = None,
@@ -164,8 +166,8 @@ def fuzzy(
         show(workflow, memory, workers, this_machine(), None, as_json, scratch)
         return
     settings = options.given(
-        memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, dashboard=dashboard,
-        dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
+        memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, quarantine_limit=quarantine_limit,
+        dashboard=dashboard, dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
     raise typer.Exit(perform(workflow.run, settings, as_json, quiet))
 
@@ -187,6 +189,7 @@ def remove(
     scratch: options.Scratch = None,
     blocksize: options.Blocksize = None,
     timeout: options.Timeout = None,
+    quarantine_limit: options.QuarantineLimit = None,
     fresh: Fresh = False,
     dashboard: options.Dashboard = False,
     dashboard_port: options.DashboardPort = None,
@@ -206,8 +209,8 @@ def remove(
         input_blocksize=blocksize,
     )  # fmt: skip
     settings = options.given(
-        memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, dashboard=dashboard,
-        dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
+        memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, quarantine_limit=quarantine_limit,
+        dashboard=dashboard, dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
     raise typer.Exit(perform(workflow.run, settings, as_json, quiet))
 

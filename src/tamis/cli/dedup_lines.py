@@ -41,6 +41,7 @@ def lines(
     scratch: options.Scratch = None,
     blocksize: options.Blocksize = None,
     timeout: options.Timeout = None,
+    quarantine_limit: options.QuarantineLimit = None,
     fresh: options.Fresh = False,
     dashboard: options.Dashboard = False,
     dashboard_port: options.DashboardPort = None,
@@ -65,8 +66,8 @@ def lines(
         perform_removal=not find_only, max_source_loss=max_source_loss,
     )  # fmt: skip
     settings = options.given(
-        memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, dashboard=dashboard,
-        dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
+        memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, quarantine_limit=quarantine_limit,
+        dashboard=dashboard, dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
     raise typer.Exit(dedup.perform(workflow.run, settings, as_json, quiet))
 

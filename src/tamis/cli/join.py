@@ -23,6 +23,7 @@ def join(
     workers: options.Workers = None,
     scratch: options.Scratch = None,
     timeout: options.Timeout = None,
+    quarantine_limit: options.QuarantineLimit = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over; removes only what Tamis wrote.")] = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -38,5 +39,7 @@ def join(
         source, target, separator.replace("\\n", "\n").replace("\\t", "\t"), text_field, segment_field, id_field,
         not keep_segment_field,
     )  # fmt: skip
-    settings = options.given(memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh)
+    settings = options.given(
+        memory=memory, workers=workers, scratch=scratch, timeout=timeout, quarantine_limit=quarantine_limit, fresh=fresh
+    )
     raise typer.Exit(dedup.perform(workflow.run, settings, as_json, quiet))

@@ -17,7 +17,10 @@ Blocksize = Annotated[str | None, typer.Option(help="Upper bound of a partition'
 MaxRecord = Annotated[str | None, typer.Option(help="Larger records are quarantined; default 64MiB.")]
 Timeout = Annotated[float | None, typer.Option(help="Seconds one partition may take; default 1800.")]
 QuarantineLimit = Annotated[
-    str | None, typer.Option(help="Share of records in quarantine above which the run ends incomplete; default 0.1%.")
+    str | None,
+    typer.Option(
+        help="Share of records (or of input bytes) that may be unreadable; above it exit code 3. Default 0.1%."
+    ),
 ]
 Sample = Annotated[str | None, typer.Option(help="Only this share of the documents, e.g. 1%.")]
 Progressive = Annotated[bool, typer.Option("--progressive", help="1 %, then 10 %, then all documents.")]

@@ -29,6 +29,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "n_dropped": ledger.n_dropped,
         "n_quarantined": ledger.quarantined.n,
         "n_bad_ranges": ledger.n_bad_ranges,
+        "lost_bytes": ledger.lost_bytes,
         "n_not_sampled": ledger.not_sampled.n,
         "n_blank_lines": ledger.n_blank_lines,
         "read_bytes": ledger.read_bytes,
@@ -113,11 +114,9 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
     if about["n_blank_lines"]:
         lines.append(f"{count(about['n_blank_lines'], 'blank line')} passed over")
     if about["n_bad_ranges"]:
-        lines.append(
-            f"{count(about['n_bad_ranges'], 'stretch')} of input could not be read at all (damaged, changed or unreadable)".replace(
-                "stretchs", "stretches"
-            )
-        )
+        stretches = count(about["n_bad_ranges"], "stretch").replace("stretchs", "stretches")
+        lost = f", {format_size(about['lost_bytes'])} as stored" if about.get("lost_bytes") else ""
+        lines.append(f"{stretches} of input could not be read at all (damaged, cut off, changed or unreadable){lost}")
     if about["n_quarantined"] or about["n_bad_ranges"]:
         lines.append(f"quarantine: {command('quarantine', about['output'])}")
     if about["budget_bytes"]:

@@ -49,7 +49,7 @@ def feed(
             _feed_rows(piece, unit, place, bad, say, wait, columns)
         else:
             with file:
-                stream = _Stream(StreamReader(file, codec_of(piece.path)))
+                stream = _Stream(StreamReader(file, codec_of(piece.path)), os.fstat(file.fileno()).st_size)
                 _feed_stream(stream, unit, max_record_bytes, place, base, contents, say, wait)
     ledger = Ledger()
     account_bad(bad, ledger)
@@ -58,7 +58,7 @@ def feed(
         made["extension"], made["at"] = f"feed.{made['extension']}", min(b.offset for b in bad)
     return {
         "type": "done", "fed": True, "files": files, "ledger": ledger.to_dict(), "n_records": len(bad),
-        "decoded_bytes": 0, "largest_record": 0, "covered": contents.covered, "changed": any(b.whole_file for b in bad),
+        "decoded_bytes": 0, "largest_record": 0, "covered": contents.covered,
     }  # fmt: skip
 
 
@@ -70,8 +70,9 @@ def _emit(say: Say, wait: Wait, unit: Unit, piece: Piece, n_bytes: int, compress
 class _Stream:
     """A decoded stream that can take back what was read too far."""
 
-    def __init__(self, reader: StreamReader) -> None:
+    def __init__(self, reader: StreamReader, file_bytes: int) -> None:
         self._reader, self._back = reader, b""
+        self.file_bytes = file_bytes  # as it is stored
 
     @property
     def offset(self) -> int:
@@ -163,7 +164,7 @@ def _blocks(
             cut = held.rfind(b"\n") + 1
             if cut:
                 yield start, bytes(held[:cut])
-            contents.bad.append(broken_tail(piece, fault, start + cut, bytes(held[cut:])))
+            contents.bad.append(broken_tail(piece, fault, start + cut, bytes(held[cut:]), stream.file_bytes))
             contents.covered.append((piece.file, start + cut, fault.decoded_offset, False))
             raise
         if held:

@@ -143,6 +143,9 @@ class StageBook:
         return book
 
 
+_COUNTS = ("n_blank_lines", "n_bad_ranges", "lost_bytes", "n_lost_files", "read_bytes", "written_bytes")
+
+
 @dataclass
 class Ledger:
     """The books of a partition, or of a whole run: source, stages in order, sink."""
@@ -152,6 +155,8 @@ class Ledger:
     not_sampled: Tally = field(default_factory=Tally)
     n_blank_lines: int = 0
     n_bad_ranges: int = 0  # stretches of input that hold no countable records (a corrupt tail, an unreadable file)
+    lost_bytes: int = 0  # of the input as it is stored, that could not be read (a cut-off stream: the whole file)
+    n_lost_files: int = 0  # files (or ranges of them) that could not be opened, or changed during the run
     read_bytes: int = 0
     stages: list[StageBook] = field(default_factory=list)
     written: Tally = field(default_factory=Tally)  # identities of the documents written
@@ -162,7 +167,7 @@ class Ledger:
     def merge(self, other: Ledger) -> None:
         for name in ("records", "quarantined", "not_sampled", "written", "content"):
             getattr(self, name).merge(getattr(other, name))
-        for name in ("n_blank_lines", "n_bad_ranges", "read_bytes", "written_bytes"):
+        for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         merge_all(self.lengths, other.lengths)
         for book in other.stages:
@@ -198,6 +203,8 @@ class Ledger:
             "not_sampled": self.not_sampled.to_list(),
             "n_blank_lines": self.n_blank_lines,
             "n_bad_ranges": self.n_bad_ranges,
+            "lost_bytes": self.lost_bytes,
+            "n_lost_files": self.n_lost_files,
             "read_bytes": self.read_bytes,
             "stages": [b.to_dict() for b in self.stages],
             "written": self.written.to_list(),
@@ -211,8 +218,8 @@ class Ledger:
         ledger = cls()
         for name in ("records", "quarantined", "not_sampled", "written", "content"):
             setattr(ledger, name, Tally.from_list(data[name]))
-        for name in ("n_blank_lines", "n_bad_ranges", "read_bytes", "written_bytes"):
-            setattr(ledger, name, int(data[name]))
+        for name in _COUNTS:
+            setattr(ledger, name, int(data.get(name, 0)))
         ledger.stages = [StageBook.from_dict(b, histograms) for b in data["stages"]]
         ledger.lengths = from_texts(data.get("lengths", {})) if histograms else {}
         return ledger

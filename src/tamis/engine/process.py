@@ -164,7 +164,6 @@ class UnitRunner:
             "decoded_bytes": contents.decoded_bytes,
             "largest_record": contents.largest_record,
             "covered": contents.covered,
-            "changed": any(b.whole_file for b in quarantine),
             "stages": uses.rows,
         }
         if unit.segment + 1 < len(self.job.segments):
@@ -289,7 +288,7 @@ class UnitRunner:
             quarantine += _raw_entries(chosen, unit)
         return {
             "type": "done", "n_records": contents.n_records, "decoded_bytes": contents.decoded_bytes,
-            "largest_record": contents.largest_record, "covered": contents.covered, "changed": False,
+            "largest_record": contents.largest_record, "covered": contents.covered,
             "files": write_quarantine(quarantine, base), "ledger": ledger.to_dict(),
         }  # fmt: skip
 
@@ -307,7 +306,7 @@ class UnitRunner:
             quarantine += _raw_entries(batch, unit)
         return {
             "type": "done", "n_records": contents.n_records, "decoded_bytes": contents.decoded_bytes,
-            "largest_record": contents.largest_record, "covered": [], "changed": False,
+            "largest_record": contents.largest_record, "covered": [],
             "files": write_quarantine(quarantine, base), "ledger": ledger.to_dict(),
         }  # fmt: skip
 

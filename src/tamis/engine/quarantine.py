@@ -31,6 +31,7 @@ class Bad:
     copy_from: tuple[str, int, int] | None = None  # (path, offset, length) of bytes too many to hold
     n: int = 1  # records it stands for; 0 when nobody can tell (a damaged tail, an unreadable file)
     whole_file: bool = False
+    lost_bytes: int = 0  # of the file as it is stored, that could not be read
 
     def identity(self) -> int:
         place = f"{self.path}\0{self.offset}\0{self.length}".encode("utf-8", "surrogateescape")
@@ -45,6 +46,8 @@ def account_bad(bad: Iterable[Bad], ledger: Ledger) -> None:
             ledger.quarantined.add(entry.n, entry.identity())
         else:
             ledger.n_bad_ranges += 1
+            ledger.lost_bytes += entry.lost_bytes
+            ledger.n_lost_files += entry.whole_file
 
 
 def write_quarantine(bad: Sequence[Bad], base: str) -> list[dict[str, Any]]:
@@ -59,6 +62,8 @@ def write_quarantine(bad: Sequence[Bad], base: str) -> list[dict[str, Any]]:
                 "file": entry.path, "offset": entry.offset, "length": entry.length, "unit": entry.unit,
                 "reason": entry.reason, "stage": entry.stage, "n": entry.n,
             }  # fmt: skip
+            if entry.lost_bytes:
+                record["lost_bytes"] = entry.lost_bytes
             if entry.copy_from is not None or (entry.raw is not None and len(entry.raw) > MAX_RAW_BYTES):
                 raw_path = f"{base}.{i}.raw"
                 _write_raw(entry, raw_path)

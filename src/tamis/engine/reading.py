@@ -101,7 +101,20 @@ def open_input(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | N
         else:
             why = f"changed during the run: it had {planned[0]} bytes when the run began and has {info.st_size} now"
     end = piece.end if piece.end != TO_END else piece.start
-    contents.bad.append(Bad(piece.file, piece.input_path, piece.start, end - piece.start, why, n=0, whole_file=True))
+    size = limits.expected.get(piece.path, (0, 0))[0]
+    lost = min(end, size) - piece.start if piece.kind is Kind.BYTES else size
+    contents.bad.append(
+        Bad(
+            piece.file,
+            piece.input_path,
+            piece.start,
+            end - piece.start,
+            why,
+            n=0,
+            whole_file=True,
+            lost_bytes=max(0, lost),
+        )
+    )
     contents.covered.append((piece.file, piece.start, end, piece.end == TO_END))
     return None
 
@@ -247,17 +260,17 @@ def _decode_stream(file: BinaryIO, piece: Piece, room: int, contents: Contents) 
     end = len(joined)
     if fault is not None:
         end = joined.rfind(b"\n") + 1
-        contents.bad.append(broken_tail(piece, fault, end, joined[end:]))
+        contents.bad.append(broken_tail(piece, fault, end, joined[end:], os.fstat(file.fileno()).st_size))
     contents.covered.append((piece.file, 0, len(joined), True))
     first = 3 if joined.startswith(b"\xef\xbb\xbf") else 0
     return np.frombuffer(joined, np.uint8)[first:end], first
 
 
-def broken_tail(piece: Piece, fault: StreamFault, start: int, raw: bytes) -> Bad:
+def broken_tail(piece: Piece, fault: StreamFault, start: int, raw: bytes, file_bytes: int) -> Bad:
+    """What follows the last whole record before a fault, in a file of this size as it is stored."""
     return Bad(
-        piece.file, piece.path, start, fault.decoded_offset - start,
-        f"the compressed stream is damaged at byte {fault.compressed_offset}: {fault.reason}; nothing behind it can be read",
-        unit="decoded bytes", raw=raw[: 1 << 20], n=0,
+        piece.file, piece.path, start, fault.decoded_offset - start, fault.told(file_bytes), unit="decoded bytes",
+        raw=raw[: 1 << 20], n=0, lost_bytes=fault.lost_bytes(file_bytes),
     )  # fmt: skip
 
 
@@ -297,7 +310,19 @@ def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, descri
         try:
             tables += _rows_of_piece(piece, limits, contents, describe)
         except FormatError as exc:
-            contents.bad.append(Bad(piece.file, piece.path, 0, 0, str(exc), unit="rows", n=0, whole_file=True))
+            contents.bad.append(
+                Bad(
+                    piece.file,
+                    piece.path,
+                    0,
+                    0,
+                    str(exc),
+                    unit="rows",
+                    n=0,
+                    whole_file=True,
+                    lost_bytes=os.path.getsize(piece.path),
+                )
+            )
             contents.covered.append((piece.file, 0, 0, True))
     for group in _same_schema(tables):
         table = pa.concat_tables([t.table for t in group]).combine_chunks()

@@ -37,6 +37,7 @@ from tamis.engine.settings import Record, RunSettings
 from tamis.engine.state import Config
 from tamis.engine.supervisor import Supervisor
 from tamis.engine.units import Kind
+from tamis.engine.verdict import judge
 from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError
 from tamis.hints import command
 from tamis.memory.budget import Budget, find_budget
@@ -213,6 +214,9 @@ class Run:
     def _already(self, done: dict[str, Any], past: Past) -> RunResult:
         result = self._result("already", past, done["steps"][-1])
         result.exit_code, result.message = int(done.get("exit_code", 0)), str(done.get("message", ""))
+        told = done.get("status") == "finished" and "lost_bytes" in done.get("ledger", {})
+        if told and result.exit_code in (0, Incomplete.exit_code):  # the limit may be another one now
+            result.exit_code, result.message = self._verdict(past.ledger)
         return result
 
     # -- working --------------------------------------------------------------------------------------------------------
@@ -296,7 +300,7 @@ class Run:
             expectation.save(predictors)
             expectation.outcome.note(self.record, predictors, counters)
             self._keep_record(expectation.prediction)
-        return self._finish(plan, share, total, counters, supervisor, budget, expectation.prediction)
+        return self._finish(plan, share, total, counters, budget, expectation.prediction)
 
     def _note_start(
         self,
@@ -480,7 +484,6 @@ class Run:
         share: float,
         total: Ledger,
         counters: dict[str, int],
-        supervisor: Supervisor | None,
         budget: Budget,
         prediction: dict[str, Any],
     ) -> RunResult:
@@ -500,7 +503,7 @@ class Run:
         result.peak_bytes, result.caller_bytes = self._mark.peak_bytes, self._mark.caller_bytes
         result.read_bytes = self._read_bytes
         result.prediction = prediction
-        result.exit_code, result.message = self._verdict(past.ledger, supervisor)
+        result.exit_code, result.message = self._verdict(past.ledger)
         if status == "sampled":
             told = f"{share:.0%} of the documents were delivered, chosen by their content; {self._why_sampled} and run the same command again"
             result.exit_code = Incomplete.exit_code
@@ -524,20 +527,9 @@ class Run:
         )  # fmt: skip
         return result
 
-    def _verdict(self, ledger: Ledger, supervisor: Supervisor | None) -> tuple[int, str]:
-        n_bad = ledger.quarantined.n + ledger.n_bad_ranges
-        rate = n_bad / max(1, ledger.records.n)
-        if n_bad > self.settings.rate_floor and rate > self.settings.rate_limit:
-            return Incomplete.exit_code, (
-                f"{n_bad} of {ledger.records.n} records are in quarantine ({rate:.2%}), above the limit of "
-                f"{self.settings.rate_limit:.2%}; everything else is committed. See: {command('quarantine', self.dir.output)}"
-            )
-        if supervisor is not None and supervisor.changed_files:
-            return Incomplete.exit_code, (
-                f"some input files could not be read or changed during the run; everything else is committed. "
-                f"See: {command('quarantine', self.dir.output)}"
-            )
-        return 0, ""
+    def _verdict(self, ledger: Ledger) -> tuple[int, str]:
+        see = command("quarantine", self.dir.output)
+        return judge(ledger, self.inputs.files.total_bytes, self.settings.rate_limit, self.settings.rate_floor, see)
 
     def _result(self, status: str, past: Past, share: float) -> RunResult:
         seconds = time.monotonic() - self.began_s

@@ -62,7 +62,6 @@ class Supervisor(Pool):
         self.fatal: str = ""
         self.fatal_kind: str = ""
         self.infeasible: list[str] = []
-        self.changed_files = False
         self.n_stage_failures = 0
         self.last_failure = "a stage"  # that set a document aside
         self.n_seen = 0  # records of units that are done, committed or not
@@ -156,7 +155,6 @@ class Supervisor(Pool):
         root.covered += [tuple(c) for c in report["covered"]]
         root.parts.append((unit.segment, report["ledger"]))
         self.under_way.update(counts_of(report["ledger"]))
-        self.changed_files |= bool(report.get("changed"))
         if "handover" in report and not report["handover"]["rows"]:
             actions.append(Discard([report["handover"]["path"]]))
         elif "handover" in report:

@@ -17,28 +17,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tamis.errors import FormatError, UsageError
+from tamis.errors import UsageError
 from tamis.formats.faults import is_memory_failure
 from tamis.formats.members import BadMember, Members
+from tamis.formats.stream_fault import DAMAGED, StreamFault
 from tamis.formats.zstd_frames import BadFrame, ZstdFrames
+
+__all__ = ["PieceSource", "StreamFault", "StreamReader", "StreamWriter", "codec_of", "open_writer", "strip_codec"]
 
 PIECE_BYTES = 256 * 1024
 """Compressed bytes read at a time."""
 _CODECS = {".gz": "gz", ".zst": "zst", ".bz2": "bz2", ".xz": "xz"}
-
-
-class StreamFault(FormatError):
-    """A stream cannot be decoded further. All decodable bytes before `decoded_offset` were delivered."""
-
-    def __init__(self, decoded_offset: int, compressed_offset: int, reason: str) -> None:
-        super().__init__(
-            f"decoding stopped at compressed byte {compressed_offset} (decoded byte {decoded_offset}): {reason}; "
-            "everything before it was read, restore the file to get the rest"
-        )
-        self.decoded_offset, self.compressed_offset, self.reason = decoded_offset, compressed_offset, reason
-
-    def __reduce__(self) -> tuple[type[StreamFault], tuple[int, int, str]]:
-        return type(self), (self.decoded_offset, self.compressed_offset, self.reason)
 
 
 def codec_of(path: str | os.PathLike[str]) -> str | None:
@@ -187,9 +176,12 @@ class StreamReader:
             self._ready = self._next_bytes()
         except BadMember as exc:
             self._ready = exc.salvaged
-            self._fault = StreamFault(self.decoded_offset + len(exc.salvaged), exc.offset, str(exc))
+            self._fault = StreamFault(
+                self.decoded_offset + len(exc.salvaged), exc.offset, str(exc), exc.kind, exc.suspect_offset
+            )
         except BadFrame as exc:
-            self._fault = StreamFault(self.decoded_offset, self._frames.fault_offset, str(exc))
+            suspect = self._frames.suspect_offset if exc.kind == DAMAGED else -1
+            self._fault = StreamFault(self.decoded_offset, self._frames.fault_offset, str(exc), exc.kind, suspect)
         except OSError as exc:
             if is_memory_failure(exc):
                 raise MemoryError(str(exc)) from exc

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from tamis.errors import FormatError
 from tamis.formats.faults import is_memory_failure
+from tamis.formats.stream_fault import CUT, DAMAGED, UNSUPPORTED
 
 OUT_BYTES = 256 * 1024
 """Decoded bytes per call, also when one compressed byte stands for thousands."""
@@ -25,6 +26,8 @@ _XZ_MEMORY_BYTES = 2**27 + 2**22
 """A dictionary of 128 MiB and what the decoder needs around it; xz -9 asks for 65 MiB in all."""
 _MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\x00"}
 _NAMES = {"gz": "gzip", "bz2": "bzip2", "xz": "xz"}
+_CHECKS = ("incorrect data check", "incorrect length check")
+"""What zlib says when all of a member could be decoded, but not to what was once compressed."""
 _DECODE_ERRORS = (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
 
 
@@ -41,11 +44,11 @@ class Source(Protocol):
 
 
 class BadMember(FormatError):
-    """Decoding stopped at compressed byte `offset`; `salvaged` are the last bytes that could be decoded."""
+    """Decoding stopped at compressed byte `offset`; `salvaged` are the last bytes that could be decoded; the rest as in StreamFault."""
 
-    def __init__(self, reason: str, offset: int, salvaged: bytes = b"") -> None:
+    def __init__(self, reason: str, offset: int, salvaged: bytes = b"", kind: str = DAMAGED) -> None:
         super().__init__(reason)
-        self.offset, self.salvaged = offset, salvaged
+        self.offset, self.salvaged, self.kind, self.suspect_offset = offset, salvaged, kind, -1
 
 
 class Members:
@@ -94,7 +97,7 @@ class Members:
         if self._needs_input and not self._input:
             self._input = self._source.piece()
             if not self._input:
-                raise BadMember(f"the file ends inside a {_NAMES[self._codec]} member", self._source.offset())
+                raise BadMember(f"the file ends inside a {_NAMES[self._codec]} member", self._source.offset(), kind=CUT)
         before = self._decoder.copy() if self._codec == "gz" else None
         data = self._input
         try:
@@ -110,8 +113,11 @@ class Members:
                 steps = self._single_steps_replayed()
                 start_offset = self._member_offset
             else:
-                raise BadMember(_reason(exc), end_offset) from exc
-            raise _salvage(steps, start_offset, exc) from exc
+                raise BadMember(_reason(exc), end_offset, kind=_kind(exc)) from exc
+            bad = _salvage(steps, start_offset, exc)
+            if self._codec == "gz" and str(bad).endswith(_CHECKS):
+                bad.suspect_offset = self._member_offset
+            raise bad from exc
         if self._codec == "gz":
             self._input = self._decoder.unconsumed_tail
             # A full output buffer may mean that more output waits inside zlib though all input is consumed.
@@ -172,7 +178,7 @@ def _salvage(steps: Iterator[tuple[int, bytes]], start_offset: int, first: Excep
         if is_memory_failure(exc):
             raise MemoryError(str(exc)) from exc
         first = exc
-    return BadMember(_reason(first), offset, bytes(saved))
+    return BadMember(_reason(first), offset, bytes(saved), _kind(first))
 
 
 def _new_decoder(codec: str) -> Any:
@@ -183,8 +189,12 @@ def _new_decoder(codec: str) -> Any:
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
 
 
+def _kind(exc: Exception) -> str:
+    return UNSUPPORTED if isinstance(exc, lzma.LZMAError) and "limit" in str(exc).lower() else DAMAGED
+
+
 def _reason(exc: Exception) -> str:
     text = str(exc)
-    if isinstance(exc, lzma.LZMAError) and "limit" in text.lower():
+    if _kind(exc) == UNSUPPORTED:
         return f"xz needs more than {_XZ_MEMORY_BYTES} bytes of decoder memory; recompress the file with xz -9 or less"
     return text or type(exc).__name__

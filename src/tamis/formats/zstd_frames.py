@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from tamis.errors import FormatError
 from tamis.formats.faults import is_memory_failure
+from tamis.formats.stream_fault import CUT, DAMAGED, UNSUPPORTED
 
 MAX_WINDOW_BYTES = 2**27
 MAX_BLOCK_BYTES = 128 * 1024
@@ -31,7 +32,11 @@ class Source(Protocol):
 
 
 class BadFrame(FormatError):
-    """The frame at hand cannot be decoded further."""
+    """The frame at hand cannot be decoded further; `kind` as in StreamFault."""
+
+    def __init__(self, reason: str, kind: str = DAMAGED) -> None:
+        super().__init__(reason)
+        self.kind = kind
 
 
 class ZstdFrames:
@@ -46,14 +51,22 @@ class ZstdFrames:
         self._frame: Any = None
         self._has_checksum = False
         self._checksum_due = False
+        self.frame_offset = 0
+        """Where the frame that is being read begins in the compressed file."""
         self.fault_offset = 0
-        """Where the part (header, block, checksum) that is being read begins in the compressed file."""
+        """Where the part (header, block, checksum) of it begins that is being read."""
+
+    @property
+    def suspect_offset(self) -> int:
+        """After a fault: where the frame begins whose checksum is wrong; -1 if it was no checksum."""
+        return self.frame_offset if self._checksum_due else -1
 
     def next_block(self) -> bytes:
         """The next decoded block that is not empty (at most 128 KiB), or b"" at the end of the last frame."""
         while True:
             self.fault_offset = self._source.offset()
             if self._frame is None:
+                self.frame_offset = self.fault_offset
                 if not self._open_frame():
                     return b""
             elif self._checksum_due:
@@ -93,7 +106,7 @@ class ZstdFrames:
         id_at = 0 if single_segment else 1
         dictionary = int.from_bytes(rest[id_at : id_at + n_id_bytes], "little")
         if dictionary:
-            raise BadFrame(f"the frame needs dictionary {dictionary}; recompress the file without a dictionary")
+            raise BadFrame(f"the frame needs dictionary {dictionary}; recompress the file without one", UNSUPPORTED)
         if single_segment:
             window_bytes = int.from_bytes(rest[-n_size_bytes:], "little") + (256 if n_size_bytes == 2 else 0)
         else:
@@ -102,7 +115,8 @@ class ZstdFrames:
         if window_bytes > MAX_WINDOW_BYTES:
             raise BadFrame(
                 f"the frame needs a window of {window_bytes} bytes, at most {MAX_WINDOW_BYTES} (2^27) are allowed; "
-                "recompress the file with zstd --long=27 or less"
+                "recompress the file with zstd --long=27 or less",
+                UNSUPPORTED,
             )
 
     def _read_block(self) -> bytes:
@@ -130,5 +144,5 @@ class ZstdFrames:
 
 def _whole(data: bytes, n_bytes: int, what: str) -> bytes:
     if len(data) < n_bytes:
-        raise BadFrame(f"the file ends inside {what}")
+        raise BadFrame(f"the file ends inside {what}", CUT)
     return data

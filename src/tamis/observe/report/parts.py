@@ -43,7 +43,7 @@ def documents(facts: Facts) -> str:
         name = text(book.name, _NAME) + "".join(f'<br><span class="dim">{text(w)}</span>' for w in why)
         rows.append([name, _n(book.into.n), _n(n_out), _n(gone), bar(n_out / most, "k2")])
     rows.append(["written", _n(ledger.written.n), "", "", bar(ledger.written.n / most, "k2")])
-    notes = f'<p class="dim">{ledger.n_blank_lines:,} blank lines passed over; {ledger.n_bad_ranges:,} stretches of input could not be read.</p>'
+    notes = f'<p class="dim">{ledger.n_blank_lines:,} blank lines passed over; {ledger.n_bad_ranges:,} stretches of input could not be read ({text(format_size(ledger.lost_bytes))} as stored).</p>'
     return (
         "<h3>The ledger</h3>"
         + table(["stage", "in", "out", "dropped", ""], rows, (1, 2, 3))
