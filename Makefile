@@ -9,6 +9,7 @@
 #   make bench-dedup   deduplication: quality, speed, memory, against its peers
 #   make bench-observe what monitoring and the dashboard cost
 #   make bench-langid  speed of language id, and agreement with the fastText library
+#   make wheel         the release: kernels for all CPU levels, the same bytes each time (in dist/)
 #   make venv          only the environment (.venv)
 #   make clean         remove what these targets made (also .venv)
 
@@ -24,7 +25,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: venv demo test lint format bench-engine bench-text bench-dedup bench-langid bench-observe torture clean
+.PHONY: venv demo test lint format bench-engine bench-text bench-dedup bench-langid bench-observe wheel torture clean
 
 venv: $(STAMP)
 
@@ -33,7 +34,7 @@ $(STAMP): pyproject.toml requirements-dev.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip --clear $(VENV)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install -q pip
 	@echo "installing tamis and its test tools into $(VENV)"
-	@$(BIN)/python -m pip install -qq -e . -r requirements-dev.txt
+	@$(BIN)/python -m pip install -qq -e ".[compile]" -r requirements-dev.txt
 	@touch $@
 
 demo: $(STAMP)
@@ -66,10 +67,16 @@ bench-observe: $(STAMP)
 bench-langid: $(STAMP)
 	@$(BIN)/python benchmarks/langid.py --write
 
+# Nothing is left of an earlier build: a wheel must follow from the sources alone.
+wheel:
+	@rm -rf build/kernels
+	@TAMIS_BUILD_LEVELS=all TAMIS_BUILD_PLATFORM=manylinux_2_17_$$(uname -m) $(PYTHON) -m pip wheel -q --no-deps -w dist .
+	@ls -l dist/*.whl
+
 # One process: these tests kill processes and fill disks, and measure what is left.
 torture: $(STAMP)
 	@$(BIN)/python -m pytest -m slow
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-data
+	rm -rf $(VENV) src/tamis/kernels/built build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-data
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -79,7 +79,7 @@ def test_packages_as_declared(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_advice() -> None:
     found: dict[str, Any] = {
         "dependencies": {"numpy": "2.0", "xxhash": None},
-        "kernels": {"cached": False, "cache_dir": None},
+        "kernels": {"ready": False, "cache_dir": None},
         "disk": [{"what": "scratch", "path": "/s", "filesystem": "tmpfs", "free_bytes": 10**9}],
     }
     assert doctor.advice(found) == [
@@ -88,5 +88,5 @@ def test_advice() -> None:
         "scratch /s is tmpfs: what is written there is memory and counts against the budget",
         "scratch /s has only 1 GB free",
     ]
-    found = {"dependencies": {"a": "1"}, "kernels": {"cached": True, "cache_dir": "/c"}, "disk": []}
+    found = {"dependencies": {"a": "1"}, "kernels": {"ready": True, "cache_dir": None}, "disk": []}
     assert doctor.advice(found) == []

@@ -43,20 +43,22 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     with Shown() as shown:
         shown.show({"phase": "starting"})
-        shown.show({"phase": "compiling"})
+        shown.show({"phase": "compiling", "done": 0, "of": 43, "seconds_left": 26})
         for i in range(60):
             clock[0] += 0.2
             shown.show(state(i * 0.2, 1000, 0))
         shown.show({"phase": "schema"})
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("compiling kernels")
+    assert lines[0] == (
+        "compiling kernels that were edited or not built for this CPU (once): 0 of 43, about 0:26 left ..."
+    )
     assert [line[:5] for line in lines[1:3]] == ["  0 %", "  0 %"]
     assert lines[3:] == ["bringing all files to one schema ..."]
 
 
 def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     with Shown(quiet=True) as shown:
-        shown.show({"phase": "compiling"})
+        shown.show({"phase": "compiling", "done": 0, "of": 43, "seconds_left": 26})
     assert capsys.readouterr().err == ""
 
 
@@ -66,7 +68,7 @@ def test_a_broken_terminal_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("builtins.print", refuse)
     with Shown() as shown:
-        shown.show({"phase": "compiling"})
+        shown.show({"phase": "compiling", "done": 0, "of": 43, "seconds_left": 26})
 
 
 def test_on_a_terminal_one_line_lives(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,15 +5,20 @@ A script for test_intrinsics.py, not a test: they exist only in a process that c
 
 from __future__ import annotations
 
+import os
 import random
 
-import numba
-import numpy as np
-
 import tamis.kernels
+from tamis.kernels.compile import environment
+from tamis.kernels.levels import this_level
 
-tamis.kernels.compiling = frozenset()
-from tamis.kernels import _intrinsics as op  # noqa: E402 - after that
+os.environ.update(environment(this_level()))  # before numba is imported
+tamis.kernels.compiling.level = this_level().name
+
+import numba  # noqa: E402
+import numpy as np  # noqa: E402
+
+from tamis.kernels import _intrinsics as op  # noqa: E402
 
 BYTES = np.random.default_rng(5).integers(0, 256, 200).astype(np.uint8)
 

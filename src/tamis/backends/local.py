@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,9 +22,7 @@ from tamis.engine.channel import Channel
 from tamis.engine.drive import Event
 from tamis.engine.job import Job
 from tamis.errors import UsageError, WorkerError
-from tamis.kernels.cache import kernels_are_cached
 from tamis.memory import lookout, meter
-from tamis.memory.release import hygiene_env
 
 _LOG_EVERY_S = 0.5
 _MAX_SERVER_STARTS = 20
@@ -281,12 +278,8 @@ class LocalExecutor(BaseExecutor):
     def make_crew(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> ForkCrew:
         import cloudpickle
 
-        groups = job.kernel_groups()
-        if not kernels_are_cached(groups):
-            (self.progress or (lambda _: None))({"phase": "compiling"})
-            compile_kernels(groups)
         if self.nursery is not None:
-            self.nursery.ready(groups)
+            self.nursery.ready(job.kernel_groups())
         return ForkCrew(cloudpickle.dumps(job), place, log, count_caller, self.nursery)
 
 
@@ -295,19 +288,6 @@ class InProcessExecutor(BaseExecutor):
 
     def make_crew(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> InlineCrew:
         return InlineCrew(job, place, log, count_caller)
-
-
-def compile_kernels(groups: Sequence[str] = ("",)) -> bool:
-    """Compile kernels in a throwaway process, if that has not been done on this machine. True if it was needed."""
-    if kernels_are_cached(groups):
-        return False
-    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    env = hygiene_env(os.environ)
-    env["PYTHONPATH"] = os.pathsep.join(p for p in (source, env.get("PYTHONPATH", "")) if p)
-    subprocess.run(
-        [sys.executable, "-m", "tamis.kernels.compile", *groups], env=env, stdout=subprocess.DEVNULL, check=False
-    )
-    return True
 
 
 def _tail(path: str) -> str:

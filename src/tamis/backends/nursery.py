@@ -32,12 +32,14 @@ from tamis.backends.forking import (
 )
 from tamis.engine.channel import Channel
 from tamis.errors import WorkerError
+from tamis.kernels.groups import all_groups
+from tamis.kernels.library import are_ready
 from tamis.memory import meter
 
 _MAX_STARTS = 20
 
 
-_LIBRARIES = ("numpy", "pyarrow.compute", "pyarrow.parquet", "llvmlite.binding")
+_LIBRARIES = ("numpy", "pyarrow.compute", "pyarrow.parquet")
 _prepared: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
 
 
@@ -208,7 +210,7 @@ def main(fd: int, parent: int, how: str = "") -> NoReturn:
     name_process("tamis-nursery")
     die_with_parent(parent)
     requests = Requests(socket.socket(fileno=fd))
-    if how == "early":
+    if how == "early" and are_ready(all_groups()):  # or the budget must first do for compiling alone
         for name in _LIBRARIES:
             with contextlib.suppress(Exception):  # it is imported again below, where its complaint goes to a log
                 importlib.import_module(name)

@@ -178,10 +178,19 @@ def packages() -> dict[str, Any]:
 
 
 def kernels() -> dict[str, Any]:
-    from tamis.kernels.cache import cache_dir, kernels_are_cached
+    """The CPU level whose kernels are loaded, whether they are there, and where those of a checkout are kept."""
+    from tamis.kernels import cache, levels, library
+    from tamis.kernels.groups import all_groups
 
-    folder = cache_dir()
-    return {"cached": kernels_are_cached(), "cache_dir": None if folder is None else str(folder)}
+    if levels.runs_python():
+        return {"level": levels.PYTHON, "ready": True, "cache_dir": None}
+    level = levels.this_level().name
+    folder = cache.new_folder(level)
+    return {
+        "level": level,
+        "ready": library.are_ready(all_groups()),
+        "cache_dir": None if folder is None else str(folder),
+    }
 
 
 def advice(found: dict[str, Any]) -> list[str]:
@@ -194,13 +203,13 @@ def advice(found: dict[str, Any]) -> list[str]:
         lines.append("tamis is not installed as a package; run: pip install -e .")
     if missing:
         lines.append(f"missing: {', '.join(missing)}; run: pip install {' '.join(missing)}")
-    if found["kernels"]["cache_dir"] is None:
+    if not found["kernels"]["ready"] and found["kernels"]["cache_dir"] is None:
         lines.append(
             "no folder for compiled kernels is writable, so every run compiles them; set TAMIS_CACHE_DIR to one that is"
         )
-    elif not found["kernels"]["cached"]:
+    elif not found["kernels"]["ready"]:
         lines.append(
-            "kernels are not compiled yet; the first run takes some seconds longer, or run: python -m tamis.kernels.compile"
+            "kernels were edited, or there are none for this CPU: the first run compiles them, or run: python -m tamis.kernels.compile"
         )
     for disk in found["disk"]:
         if disk["filesystem"] == "tmpfs":
@@ -246,8 +255,8 @@ def _print(found: dict[str, Any]) -> None:
     ]
     if extras:
         print_table("Extras", ["extra", "installed", "to install"], extras)
-    state = "compiled" if found["kernels"]["cached"] else "not compiled yet"
-    print_lines([f"Kernels: {state}, in {found['kernels']['cache_dir'] or 'no folder'}"])
+    state = "ready" if found["kernels"]["ready"] else "not compiled yet"
+    print_lines([f"Kernels: {state}, for {found['kernels']['level']}"])
     print_lines(f"* {line}" for line in found["advice"])
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 PLAIN_EVERY_S = 5.0
 _PHASES = {
-    "compiling": "compiling kernels (once per machine and version, some seconds) ...",
     "starting": "starting ...",
     "schema": "bringing all files to one schema ...",
 }
@@ -96,7 +95,7 @@ class Shown:
     def _show(self, state: dict[str, Any]) -> None:
         phase = str(state.get("phase", "working"))
         is_new, self._phase = phase != self._phase, phase
-        text = self._rates.line(state) if phase == "working" else _PHASES.get(phase, phase)
+        text = _text(state, self._rates)
         if self._live is not None:
             from rich.text import Text
 
@@ -105,10 +104,20 @@ class Shown:
         now = time.monotonic()
         # "starting" takes a second and says nothing worth a line in a log.
         if (phase in ("compiling", "schema") and is_new) or (
-            phase == "working" and now - self._printed_s >= PLAIN_EVERY_S
+            phase in ("compiling", "working") and now - self._printed_s >= PLAIN_EVERY_S
         ):
             self._printed_s = now
             print(text, file=sys.stderr, flush=True)
+
+
+def _text(state: dict[str, Any], rates: Rates) -> str:
+    phase = str(state.get("phase", "working"))
+    if phase == "compiling":
+        return (
+            f"compiling kernels that were edited or not built for this CPU (once): {state['done']} of {state['of']}, "
+            f"about {clock(state['seconds_left'])} left ..."
+        )
+    return rates.line(state) if phase == "working" else _PHASES.get(phase, phase)
 
 
 def clock(seconds: float) -> str:

@@ -320,14 +320,14 @@ class Workflow:
     def _processes(self) -> Iterator[None]:
         """One process from which those of all passes, and of the decisions between them, are forked. It loads while we plan."""
         from tamis.backends.nursery import Nursery
-        from tamis.kernels.cache import kernels_are_cached
+        from tamis.kernels.library import are_ready
 
         log = os.path.join(self.work, "processes.log")
         self._nursery = Nursery(log, modules=["tamis.dedup.solver", "tamis.dedup.removal"])
         keys = self.passes.keys or self.passes.keys_of(1)
         groups = ["", *dict.fromkeys(g for stage, _ in keys for g in stage.kernel_groups)]
         try:
-            if self._done() is None and kernels_are_cached(groups):
+            if self._done() is None and are_ready(groups):
                 self._nursery.start(groups)
             yield
         finally:

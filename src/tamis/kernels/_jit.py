@@ -13,31 +13,27 @@ from typing import Any, TypeVar
 
 import tamis.kernels
 from tamis.kernels._types import Signature
-from tamis.kernels.cache import group_of
-from tamis.kernels.native import Kernel, PythonKernel, name_of, runs_python
+from tamis.kernels.levels import named, runs_python
+from tamis.kernels.library import group_of
+from tamis.kernels.native import Kernel, PythonKernel, name_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-COMPILING = tamis.kernels.compiling is not None
+COMPILING = tamis.kernels.compiling.level != ""
 # Wrappers that nobody calls are left out: they were half of the compile time.
 _POLICY: dict[str, Any] = {
     "nogil": True, "boundscheck": False, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True,
 }  # fmt: skip
-compiled: dict[str, list[tuple[str, Signature, str, bytes]]] = {}  # by group: name, signature, symbol, machine code
-
 if COMPILING:
     import numba
-    from numba.core.registry import cpu_target
     from numba.extending import intrinsic as _numba_intrinsic
 
+    from tamis.kernels._emit import Compiled
     from tamis.kernels._types import Array, Scalar
 
     _njit: Any = numba.njit
-    FEATURES = frozenset(
-        feature[1:]
-        for feature in cpu_target.target_context.codegen()._tm_features.split(",")
-        if feature.startswith("+")
-    )
+    FLAGS = named(tamis.kernels.compiling.level).flags
+    compiled: list[Compiled] = []  # by this process
 
     def _numba_type(kind: Scalar | Array) -> Any:
         if isinstance(kind, Array):
@@ -49,13 +45,12 @@ if COMPILING:
         wanted = _numba_type(signature.returns)(*map(_numba_type, signature.arguments))
 
         def decorate(function: F) -> Any:
-            if group_of(function.__module__) not in (tamis.kernels.compiling or ()):
-                return _njit(**_POLICY)(function)  # imported by another group, which may call it
+            if function.__module__ not in tamis.kernels.compiling.modules:
+                return _njit(**_POLICY)(function)  # imported by another module, which may call it
             made = _njit([wanted], **_POLICY)(function)
             (overload,) = made.overloads.values()
-            machine_code = overload.library.serialize_using_object_code()[2][0]
-            entry = (name_of(function), signature, overload.fndesc.llvm_func_name, machine_code)
-            compiled.setdefault(group_of(function.__module__), []).append(entry)
+            code = overload.library.get_llvm_str()
+            compiled.append(Compiled(name_of(function), signature, overload.fndesc.llvm_func_name, code))
             return made
 
         return decorate
@@ -69,7 +64,7 @@ if COMPILING:
         return _numba_intrinsic
 
 else:
-    FEATURES = frozenset()
+    FLAGS = frozenset()
 
     def kernel(signature: Signature) -> Callable[[F], Any]:
         """Compiled for `signature`; the machine code is looked for when it is first called."""

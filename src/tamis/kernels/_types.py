@@ -38,6 +38,25 @@ class Signature:
         return f"{self.returns}({', '.join(map(str, self.arguments))})"
 
 
+def signature_of(text: str) -> Signature:
+    """The signature that was printed as this.
+
+    >>> str(signature_of("int64(in uint8[], out float64[], boolean)"))
+    'int64(in uint8[], out float64[], boolean)'
+    """
+    returns, _, rest = text.removesuffix(")").partition("(")
+    arguments: list[Scalar | Array] = []
+    for part in rest.split(", ") if rest else []:
+        how, _, dtype = part.rpartition(" ")
+        arguments.append(Array(Scalar(dtype.removesuffix("[]")), readonly=how == "in") if how else Scalar(part))
+    return Signature(Scalar(returns), tuple(arguments))
+
+
+def entry_symbol(name: str, signature: Signature) -> str:
+    """What the entry of a kernel is called in its library: a kernel of the same name with other arguments is not found there."""
+    return f"{name}:{signature}".replace(" ", "_")
+
+
 void, boolean = Scalar("void"), Scalar("boolean")
 uint8, uint16, uint32, uint64 = Scalar("uint8"), Scalar("uint16"), Scalar("uint32"), Scalar("uint64")
 int32, int64 = Scalar("int32"), Scalar("int64")

@@ -8,7 +8,7 @@ belongs to byte index + k.
 from __future__ import annotations
 
 from tamis.kernels._intrinsics import _pointer
-from tamis.kernels._jit import COMPILING, FEATURES, intrinsic
+from tamis.kernels._jit import COMPILING, FLAGS, intrinsic
 
 if COMPILING:
     import llvmlite.binding as llvm
@@ -18,8 +18,8 @@ if COMPILING:
 
     _I1, _I8, _I64 = ir.IntType(1), ir.IntType(8), ir.IntType(64)
     _V64, _BITS, _EIGHT = ir.VectorType(_I8, 64), ir.VectorType(_I1, 64), ir.VectorType(_I64, 8)
-    HAS_COMPRESS = "avx512vbmi2" in FEATURES and llvm.llvm_version_info[0] >= 19
-    HAS_PRODUCTS = "avx512dq" in FEATURES  # of eight 64-bit numbers
+    HAS_COMPRESS = "avx512_vbmi2" in FLAGS and llvm.llvm_version_info[0] >= 19
+    HAS_PRODUCTS = "avx512dq" in FLAGS  # of eight 64-bit numbers
 else:
     HAS_COMPRESS = HAS_PRODUCTS = False
 

@@ -1,95 +1,227 @@
-"""`python -m tamis.kernels.compile [GROUP ...]`: fill the kernel cache, in a process of its own, before any memory cap is set.
+"""`python -m tamis.kernels.compile [GROUP ...]`: make the shared libraries of kernels. The only process that imports numba.
 
-Compilation takes a few hundred MB and aborts the process when memory runs out, so it never happens in a worker, and numba is
-imported nowhere else. A group is ready once another process could load what was compiled. Several processes may do this at once.
+Compiling takes some 200 MB and ends the process when memory runs out, so it never happens in a worker. A child of this process compiles
+the modules of a group; under a memory limit there is one child for every module, one after the other, so that the memory of each goes back
+before the next. A last child makes one object file of what they left, a linker a library of that, and another process loads it and calls kernels
+whose answers are known before it gets its name. Several processes may do all this at once. Who starts it: the build of a package
+(hatch_build.py), or first_use.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
+import importlib.util
+import json
 import os
+import platform
+import re
+import resource
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 
 import tamis.kernels
-from tamis.kernels._types import Signature
-from tamis.kernels.cache import cache_dir, kernels_are_cached, mark_ready, write_atomically
-from tamis.kernels.groups import all_groups, import_all
-from tamis.kernels.native import FILE, pack
+from tamis.errors import TamisError
+from tamis.kernels import cache, library
+from tamis.kernels._types import signature_of
+from tamis.kernels.groups import all_groups, module_names
+from tamis.kernels.levels import Level, cpu_flags, named, runnable, this_level
 
-_LOAD = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from tamis.kernels import groups, native; "
-    "native.may_compile = False; [groups.load_all(group) for group in sys.argv[2:]]"
+_CHECK = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from tamis.kernels import canary, native; "
+    "native.use(sys.argv[2], Path(sys.argv[3])); canary.check(sys.argv[2])"
 )
+_MAIN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tamis.kernels.compile import main; sys.exit(main())"
+SOURCE = str(library.HERE.parents[1])
+Done = Callable[[int], None]
 
 
-def compile_groups(groups: list[str]) -> dict[str, bytes]:
-    """The machine code of each group. Only in a process that has imported no kernel before."""
-    os.environ.pop("NUMBA_DISABLE_JIT", None)  # for who looks for a mistake in his own functions
-    tamis.kernels.compiling = frozenset(groups)
+def command(*arguments: str) -> list[str]:
+    """The command line of a process that compiles. Its path is given by argument: in an isolated build others are not kept."""
+    return [sys.executable, "-P", "-c", _MAIN, SOURCE, *arguments]
+
+
+def environment(level: Level, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What a process that compiles needs: numba reads the CPU from here, and hashes of strings must not vary."""
+    given = {name: value for name, value in environ.items() if not name.startswith("NUMBA_")}
+    return {**given, "PYTHONHASHSEED": "0", "NUMBA_CPU_NAME": level.cpu, "NUMBA_CPU_FEATURES": level.features}
+
+
+def n_kernels(module: str) -> int:
+    """How many kernels a module has, without importing it."""
+    path = library.HERE.joinpath(*module.split(".")[2:]).with_suffix(".py")
+    return len(re.findall(r"^@kernel\(", path.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def shared_library(group: str, level: Level, frugal: bool, done: Done) -> bytes:
+    """The shared library of a group. `frugal`: every module in a child of its own. Only in a process for this level."""
+    from tamis.kernels._link import shared_library as linked
+
+    modules = [module for module in module_names(group) if n_kernels(module)]
+    parts = [[module] for module in modules] if frugal else [modules]
+    compiled = []
+    for part in parts:
+        compiled += json.loads(_in_child(partial(_compiled, part), ", ".join(part)))
+        done(sum(map(n_kernels, part)))
+    return linked(_in_child(partial(_emitted, compiled, level), "them all"))
+
+
+def _compiled(modules: list[str]) -> bytes:
+    """[name, signature, symbol, LLVM code] of every kernel of some modules, as JSON."""
+    tamis.kernels.compiling.modules = frozenset(modules)
     from tamis.kernels import _jit
 
-    for group in groups:
-        import_all(group)
-    return {group: _packed(_jit.compiled.get(group, [])) for group in groups}
+    for module in modules:
+        importlib.import_module(module)
+    return json.dumps([[k.name, str(k.signature), k.symbol, k.code] for k in _jit.compiled]).encode()
 
 
-def _packed(kernels: list[tuple[str, Signature, str, bytes]]) -> bytes:
-    from tamis.kernels._entries import entries, entry_symbol
+def _emitted(compiled: list[list[str]], level: Level) -> bytes:
+    from tamis.kernels._emit import Compiled, machine_code
 
-    called = {name: (str(signature), entry_symbol(symbol)) for name, signature, symbol, _ in kernels}
-    ways_in = entries([(symbol, signature) for _, signature, symbol, _ in kernels])
-    return pack(called, [*(code for *_, code in kernels), ways_in])
+    return machine_code([Compiled(name, signature_of(text), *rest) for name, text, *rest in compiled], level)
 
 
-def _keep(made: dict[str, bytes]) -> str:
-    """Why it could not be kept; empty where it was, and a process could load it."""
-    folders = {group: cache_dir(group) for group in made}
-    for group, folder in folders.items():
-        if folder is None:
-            return "no private, writable cache folder"
-        try:
-            write_atomically(folder / FILE, made[group])
-        except OSError as exc:
-            return str(exc)
-    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    # A symbol that LLVM does not find ends the process: better this one than a run.
+def _in_child(function: Callable[[], bytes], what: str) -> bytes:
+    """What a function gives, in a child whose memory then goes back. TamisError where it fails."""
+    with tempfile.TemporaryFile() as answer:
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                answer.write(function())
+                answer.flush()
+                status = 0
+            except BaseException as exc:
+                print(f"{type(exc).__name__}: {exc}", file=sys.stderr, flush=True)
+            finally:
+                os._exit(status)
+        _, status = os.waitpid(pid, 0)
+        if status:
+            raise TamisError(f"kernels: compiling {what} failed: exit code {os.waitstatus_to_exitcode(status)}")
+        answer.seek(0)
+        return answer.read()
+
+
+# -- making one library --------------------------------------------------------------------------------------------------
+def make(group: str, level: Level, folder: Path, frugal: bool = True, done: Done = lambda _: None) -> Path:
+    """Compile a group, try the library, and put it into a folder under its name. TamisError where it is no good.
+
+    `done` is told how many kernels more are compiled.
+    """
+    data = library.signed(shared_library(group, level, frugal, done))
+    with tempfile.TemporaryDirectory(prefix="tamis-try-") as trial:
+        candidate = Path(trial) / library.file_name(group)
+        candidate.write_bytes(data)
+        if level in runnable(platform.machine(), cpu_flags()):
+            check(group, level, candidate)
+    path = folder / library.file_name(group)
+    cache.keep(path, data)
+    return path
+
+
+def check(group: str, level: Level, path: Path) -> None:
+    """Have another process load a library and call kernels whose answers are known. TamisError where that goes wrong."""
     done = subprocess.run(
-        [sys.executable, "-P", "-c", _LOAD, source, *made], capture_output=True, text=True, check=False
+        [sys.executable, "-P", "-c", _CHECK, SOURCE, group, str(path)],
+        env={**os.environ, "TAMIS_KERNELS": level.name},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
-        return f"another process could not load it: {done.stderr[-1000:].strip() or done.returncode}"
-    for folder in folders.values():
-        if folder is not None:
-            mark_ready(folder)
-    return ""
+        why = done.stderr[-1000:].strip() or f"exit code {done.returncode}"
+        raise TamisError(f"kernels: what was compiled of group {group or 'engine'!r} is no good: {why}")
 
 
+# -- the command ---------------------------------------------------------------------------------------------------------
 def main(arguments: list[str] | None = None) -> int:
-    began_s = time.perf_counter()
-    parser = argparse.ArgumentParser("tamis.kernels.compile", description="Compile kernels and keep them.")
-    parser.add_argument("groups", nargs="*", help="all of them if none is named")
-    parser.add_argument(
-        "--into", type=int, help="descriptor of a file that gets the machine code of the one group named"
-    )
+    parser = argparse.ArgumentParser("tamis.kernels.compile", description="Compile kernels into shared libraries.")
+    parser.add_argument("groups", nargs="*", help="all of them if none is named; 'engine' is the one that all need")
+    parser.add_argument("--level", default="", help="a CPU level, such as x86-64-v3; this CPU's if not given")
+    parser.add_argument("--folder", type=Path, help="where to put them; by default a private folder of the user")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that compile at the same time")
+    parser.add_argument("--limit", type=int, help="bytes of memory for each of them; takes longer")
+    parser.add_argument("--again", action="store_true", help="also those that are there already")
+    parser.add_argument("--progress", action="store_true", help="a line of JSON for every step, for who started this")
     given = parser.parse_args(arguments)
-    groups = given.groups or all_groups()
-    missing = groups if given.into is not None else [group for group in groups if not kernels_are_cached([group])]
-    made = compile_groups(missing) if missing else {}
-    why_not = _keep(made) if made else ""
-    if given.into is not None:
-        with os.fdopen(given.into, "wb") as file:
-            file.write(made[groups[0]])
-    took_s = time.perf_counter() - began_s
-    if why_not:
-        print(
-            f"kernels: compiled in {took_s:.1f} s but not kept: {why_not}; set TAMIS_CACHE_DIR to a folder of your own with space left",
-            file=sys.stderr,
-        )
+    level = named(given.level) if given.level else this_level()
+    wanted = environment(level)
+    if any(os.environ.get(name) != wanted[name] for name in ("PYTHONHASHSEED", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")):
+        os.execve(sys.executable, command(*(sys.argv[1:] if arguments is None else arguments)), wanted)
+    if given.limit:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_DATA, (given.limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    groups = ["" if group == "engine" else group for group in given.groups] or all_groups()
+    try:
+        n_made, took_s = _run(groups, level, given)
+    except (TamisError, OSError) as exc:
+        print(str(exc), file=sys.stderr)
         return 1
-    print(f"kernels: {len(missing)} of {len(groups)} groups compiled in {took_s:.1f} s, all ready")
+    if not given.progress:
+        print(f"kernels: {n_made} of {len(groups)} groups compiled for {level.name} in {took_s:.1f} s, all ready")
     return 0
+
+
+def _run(groups: list[str], level: Level, given: argparse.Namespace) -> tuple[int, float]:
+    began_s = time.perf_counter()
+    folder = given.folder or cache.new_folder(level.name)
+    if folder is None:
+        raise TamisError(
+            "kernels: there is no private, writable folder to keep them; set TAMIS_CACHE_DIR to a folder of your own"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    there = (
+        (lambda group: (folder / library.file_name(group)).is_file())
+        if given.folder
+        else (lambda group: library.find(group, level) is not None)
+    )
+    missing = [group for group in groups if given.again or not there(group)]
+    if not missing:
+        return 0, time.perf_counter() - began_s
+    tamis.kernels.compiling.level = level.name
+    if importlib.util.find_spec("numba") is None:
+        raise TamisError("kernels: compiling them needs numba: pip install 'tamis[compile]'")
+    if given.jobs > 1 and len(missing) > 1:
+        _side_by_side(missing, level, folder, given)
+        return len(missing), time.perf_counter() - began_s
+    total, count = sum(n_kernels(module) for group in missing for module in module_names(group)), 0
+
+    def tell(n_more: int) -> None:
+        nonlocal count
+        count += n_more
+        if given.progress:
+            print(json.dumps({"done": count, "of": total}), flush=True)
+
+    for group in missing:
+        make(group, level, folder, given.limit is not None, tell)
+    return len(missing), time.perf_counter() - began_s
+
+
+def _side_by_side(groups: list[str], level: Level, folder: Path, given: argparse.Namespace) -> None:
+    """A process for every group, `--jobs` of them at a time, the longest first."""
+    waiting = sorted(groups, key=lambda group: sum(map(n_kernels, module_names(group))))
+    running: list[subprocess.Popen[bytes]] = []
+    failed = False
+    while running or waiting:
+        while waiting and len(running) < given.jobs and not failed:
+            options = [f"--level={level.name}", f"--folder={folder}", *(["--again"] if given.again else [])]
+            one = command(*options, waiting.pop() or "engine")
+            running.append(subprocess.Popen(one, env=environment(level), stdout=subprocess.DEVNULL))
+        if not running:
+            break
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        ended = [process for process in running if process.poll() is not None]
+        failed = failed or any(process.returncode for process in ended)
+        running = [process for process in running if process.returncode is None]
+    if failed:
+        raise TamisError("kernels: a group could not be compiled")
 
 
 if __name__ == "__main__":

@@ -6,15 +6,22 @@ import importlib
 import pkgutil
 
 import tamis.kernels
+from tamis.kernels.library import HERE
 
-_NO_KERNELS = ("compile", "groups", "cache", "native", "_entries")
+_ONLY_FOR_COMPILING = ("compile", "_emit", "_link", "first_use", "tables")
+
+
+def module_names(group: str = "") -> list[str]:
+    """The modules of a group."""
+    folder = HERE / group if group else HERE
+    found = [module.name for module in pkgutil.iter_modules([str(folder)]) if not module.ispkg]
+    prefix = f"tamis.kernels.{group}." if group else "tamis.kernels."
+    return [prefix + name for name in found if name not in _ONLY_FOR_COMPILING]
 
 
 def import_all(group: str = "") -> list[str]:
     """Import every module of a group."""
-    package = importlib.import_module(f"tamis.kernels.{group}") if group else tamis.kernels
-    found = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg]
-    names = [f"{package.__name__}.{name}" for name in found if name not in _NO_KERNELS]
+    names = module_names(group)
     for name in names:
         importlib.import_module(name)
     return names

@@ -1,54 +1,28 @@
-"""Compiled kernels, loaded and called without numba.
-
-numba takes 0.3 s and 60 MB to import, and all it does for a kernel that was compiled before is to check arguments. So compiling
-happens in a process of its own (compile.py), which keeps the machine code of a group of kernels in one file; here LLVM links it
-into this process, in some milliseconds. How arguments are handed over: _entries.py.
-"""
+"""Compiled kernels, loaded and called without numba: shared libraries, by ctypes. How arguments are handed over: _emit.py."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
-import hashlib
-import json
 import operator
-import os
 import struct
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tamis.errors import TamisError
-from tamis.kernels._types import Array, Signature
-from tamis.kernels.cache import cache_dir
+from tamis.kernels import library
+from tamis.kernels._types import Array, Signature, entry_symbol
+from tamis.kernels.levels import this_level
 
-FILE = "native"
-_DIGEST_BYTES = 32
 _SLOTS = {"boolean": "?7x", "float32": "f4x", "float64": "d", "uint64": "Q"}  # others as signed numbers of 8 bytes
 _NUMBERS: dict[str, Callable[[Any], Any]] = {"boolean": bool, "float32": float, "float64": float}
 _RESULTS: dict[str, Callable[[int], Any]] = {"void": lambda _: None, "boolean": bool, "int64": int}
 _kernels: list[Kernel] = []  # all of this process
-
-try:  # Arrow tells the address of an array in a fifth of the time that numpy takes; it is absent only while a wheel is built
-    from pyarrow import py_buffer
-except ImportError:  # pragma: no cover
-
-    def _address(array: np.ndarray[Any, Any]) -> int:
-        return array.ctypes.data
-else:
-
-    def _address(array: np.ndarray[Any, Any]) -> int:
-        return py_buffer(array).address or 0
-
-
-def runs_python() -> bool:
-    """Whether kernels are to run as the Python functions that they are written as: slow, but every step can be looked at."""
-    return os.environ.get("TAMIS_KERNELS") == "python"
 
 
 class Kernel:
@@ -93,9 +67,10 @@ class Kernel:
         return self._result(result.value)
 
     def load(self) -> None:
-        """Find the machine code, which compiles the whole group where it was not done before."""
-        address = library(self.group).address(self.name, str(self.signature))
-        self._entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p)(address)
+        """Find the machine code, which compiles the whole group where there is no library of it."""
+        entry = loaded(self.group)[entry_symbol(self.name, self.signature)]
+        entry.restype, entry.argtypes = ctypes.c_int32, [ctypes.c_char_p]
+        self._entry = entry
 
 
 class PythonKernel:
@@ -139,49 +114,37 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
+_Address = Callable[[np.ndarray[Any, Any]], int]
+
+
+def _fastest_address() -> _Address:
+    """Arrow tells where the items of an array are in a fifth of the time that numpy takes. It is absent only where kernels are built."""
+    try:
+        from pyarrow import py_buffer
+    except ImportError:
+        return lambda array: array.ctypes.data
+    return lambda array: py_buffer(array).address or 0
+
+
+_address: _Address = lambda array: array.ctypes.data  # noqa: E731 - until the first library is loaded
+
+
 # -- the machine code of a group ----------------------------------------------------------------------------------------
 class Library:
-    """`data`: as `pack` made it."""
+    """A shared library of kernels; every entry is a function of the C kind."""
 
-    def __init__(self, data: bytes) -> None:
-        import llvmlite.binding as llvm
+    def __init__(self, path: Path) -> None:
+        global _address
+        with contextlib.suppress(OSError):  # where it is part of the C library, all of it is there already
+            ctypes.CDLL("libm.so.6", ctypes.RTLD_GLOBAL)
+        self._library = ctypes.CDLL(str(path))
+        _address = _fastest_address()
 
-        self._kernels, objects = _unpacked(data)
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        # Ends what the owner of an array holds. No array has an owner here, so it is never called.
-        llvm.add_symbol("NRT_MemInfo_call_dtor", ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value)
-        machine = llvm.Target.from_default_triple().create_target_machine()
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        for machine_code in objects:
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
-        self._engine.finalize_object()
-
-    def address(self, name: str, signature: str) -> int:
-        known, symbol = self._kernels.get(name, ("", ""))
-        address = self._engine.get_function_address(symbol) if known == signature else 0
-        if not address:
-            raise TamisError(f"kernels: {name}{signature} was not compiled with its group")
-        return int(address)
-
-
-def pack(kernels: dict[str, tuple[str, str]], objects: list[bytes]) -> bytes:
-    """Signature and symbol of every kernel of a group by name, and their machine code, as one file."""
-    head = {"kernels": kernels, "sizes": [len(code) for code in objects]}
-    data = json.dumps(head).encode() + b"\n" + b"".join(objects)
-    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest() + data
-
-
-def _unpacked(data: bytes) -> tuple[dict[str, list[str]], list[bytes]]:
-    digest, data = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-    if hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest() != digest:
-        raise ValueError("kernels: the file is damaged")
-    first, _, rest = data.partition(b"\n")
-    head, objects, at = json.loads(first), [], 0
-    for n_bytes in head["sizes"]:
-        objects.append(rest[at : at + n_bytes])
-        at += n_bytes
-    return head["kernels"], objects
+    def __getitem__(self, symbol: str) -> Any:
+        try:
+            return self._library[symbol]
+        except AttributeError:
+            raise TamisError(f"kernels: {symbol} was not compiled with its group") from None
 
 
 def load(group: str) -> None:
@@ -191,40 +154,37 @@ def load(group: str) -> None:
             kernel.load()
 
 
-may_compile = True  # false where it is to be seen whether everything is there
 _loaded: dict[str, Library] = {}
 _loading = threading.Lock()
 
 
-def library(group: str) -> Library:
-    """The kernels of a group, out of the cache, or compiled now by another process."""
+def use(group: str, path: Path) -> None:
+    """Take the kernels of a group from this file: for who has to find out whether it is any good."""
+    _loaded[group] = Library(path)
+
+
+def loaded(group: str) -> Library:
+    """The kernels of a group, out of their library; compiled now by another process where there is none."""
     with _loading:
         if group not in _loaded:
-            _loaded[group] = _kept(group) or Library(_compiled(group))
+            _loaded[group] = _found(group) or _compiled(group)
         return _loaded[group]
 
 
-def _kept(group: str) -> Library | None:
-    folder = cache_dir(group)
-    if folder is None:
+def _found(group: str) -> Library | None:
+    path = library.find(group)
+    if path is None:
         return None
-    try:
-        return Library((folder / FILE).read_bytes())
-    except (OSError, ValueError):
-        return None
+    if library.is_whole(path):
+        return Library(path)
+    if library.BUILT in path.parents:
+        raise TamisError(f"kernels: {path} is damaged; install tamis again")
+    path.unlink(missing_ok=True)
+    return None
 
 
-def _compiled(group: str) -> bytes:
-    """By another process. A file handed to it takes what it compiled, whether or not it can keep it somewhere."""
-    if not may_compile:
-        raise TamisError(f"kernels: group {group!r} is not in the cache, or damaged")
-    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tamis.kernels.compile import main; sys.exit(main())"
-    with tempfile.TemporaryFile() as made:
-        command = [sys.executable, "-P", "-c", code, source, f"--into={made.fileno()}", group]
-        done = subprocess.run(command, pass_fds=[made.fileno()], capture_output=True, text=True, check=False)
-        made.seek(0)
-        data = made.read()
-    if not data:
-        raise TamisError(f"kernels cannot be compiled: {done.stderr[-2000:].strip() or f'exit code {done.returncode}'}")
-    return data
+def _compiled(group: str) -> Library:
+    from tamis.kernels.first_use import compiled_elsewhere
+
+    with compiled_elsewhere(group, this_level()) as path:
+        return Library(path)

@@ -2,8 +2,8 @@
 
 PAGE_OF[code point >> 8] is a page, FLAGS[page * 256 + (code point & 255)] the flags below: one byte per page number and
 two per entry of some 150 different pages, about 80 kB. The table is made at import from the `str` methods of the
-running Python, so kernels and plain Python always agree, whatever Unicode version that Python has. That takes 150 ms, so it
-is kept beside the machine code, whose folder is one per version of Python.
+running Python, so kernels and plain Python always agree, whatever Unicode version that Python has. That takes 150 ms, so
+packages bring the table of the Python they were built with, and those of others are kept in the user's own folder.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -11,15 +11,19 @@ is kept beside the machine code, whose folder is one per version of Python.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tamis.kernels import cache
 from tamis.kernels._intrinsics import at
 from tamis.kernels._jit import helper
-from tamis.kernels.cache import cache_dir, write_atomically
+from tamis.kernels.library import BUILT
 
 SPACE, ALPHA, DECIMAL, DIGIT, NUMERIC, ALNUM = 1, 2, 4, 8, 16, 32
 UPPER, LOWER, BREAK = 64, 128, 256
@@ -102,23 +106,42 @@ def _mark(flags: NDArray[np.uint16], flag: int, found: bool | list[bool]) -> Non
     flags[np.broadcast_to(found, 256)] |= np.uint16(flag)
 
 
-def kept(folder: Path | None) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
-    """The table as it was built once; a folder that cannot be used costs time only."""
-    try:
-        data = (folder / "unicode").read_bytes() if folder is not None else b""
-    except OSError:
-        data = b""
-    page_of, flags = np.frombuffer(data[:0x1100], np.uint8), np.frombuffer(data[0x1100 : len(data) & ~1], np.uint16)
-    if page_of.size == 0x1100 and flags.size == 256 * (int(page_of.max()) + 1):
-        return page_of, flags
-    page_of, flags = build()
-    if folder is not None:
-        with contextlib.suppress(OSError):
-            write_atomically(folder / "unicode", page_of.tobytes() + flags.tobytes())
-    return page_of, flags
+def table_name() -> str:
+    """What the table of the running Python is called; another one wherever this file is another."""
+    source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+    return f"unicode-{sys.implementation.name}-{sys.version_info[0]}.{sys.version_info[1]}-{source}"
 
 
-PAGE_OF, FLAGS = kept(cache_dir("text"))
+def kept(folders: Sequence[Path]) -> tuple[NDArray[np.uint8], NDArray[np.uint16]] | None:
+    """The table as it was built once, out of one of these folders."""
+    for folder in folders:
+        try:
+            data = (folder / table_name()).read_bytes()
+        except OSError:
+            continue
+        page_of, flags = np.frombuffer(data[:0x1100], np.uint8), np.frombuffer(data[0x1100 : len(data) & ~1], np.uint16)
+        if page_of.size == 0x1100 and flags.size == 256 * (int(page_of.max()) + 1):
+            return page_of, flags
+    return None
+
+
+def keep(folder: Path, page_of: NDArray[np.uint8], flags: NDArray[np.uint16]) -> None:
+    cache.keep(folder / table_name(), page_of.tobytes() + flags.tobytes())
+
+
+def _table() -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
+    folder = cache.folder("tables")
+    found = kept([BUILT] if folder is None else [BUILT, folder])
+    if found is not None:
+        return found
+    made = build()
+    with contextlib.suppress(OSError):  # a folder that cannot be used costs time only
+        if (own := cache.new_folder("tables")) is not None:
+            keep(own, *made)
+    return made
+
+
+PAGE_OF, FLAGS = _table()
 PAGE_OF.flags.writeable = False
 
 

@@ -232,7 +232,7 @@ def environment() -> str:
         ["platform", f"{system.sysname} {system.release} {system.machine}"],
         ["cores", str(os.cpu_count())],
     ]
-    for name in ("tamis", "numpy", "pyarrow", "numba"):
+    for name in ("tamis", "numpy", "pyarrow"):
         with contextlib.suppress(PackageNotFoundError):
             rows.append([name, version(name)])
     return table(["", ""], [[text(a), text(b)] for a, b in rows])

@@ -1,0 +1,56 @@
+"""Kernels that a run needs and nobody has compiled yet: compiled before it, inside its budget.
+
+Installed packages bring all kernels compiled; this is for checkouts whose kernels were edited, and for CPUs that a package has none for.
+The process that compiles is one of those that the lookout counts (memory/lookout.py): it is in the peak of the run.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tamis.errors import BudgetError
+from tamis.kernels import library
+from tamis.kernels.first_use import NEED_BYTES, Compilation, announcement
+from tamis.memory import meter
+from tamis.memory.release import hygiene_env
+from tamis.sizes import format_size
+
+_TELL_S = 0.2
+Tell = Callable[[dict[str, Any]], None]
+
+
+def compile_missing(groups: Sequence[str], budget_bytes: int, count_caller: bool, tell: Tell | None = None) -> None:
+    """Have the missing kernels of these groups compiled. `tell` is called with how far it is; without it one line goes to stderr.
+
+    BudgetError, with what to do, where compiling does not fit: the caller and the processes that compile are all there is then.
+    """
+    if library.are_ready(groups):
+        return
+    own_bytes = (meter.pss() or 0) if count_caller else 0
+    needed = math.ceil((own_bytes + NEED_BYTES) / 1e6) * 1_000_000
+    if budget_bytes < needed:
+        raise BudgetError(
+            f"kernels must be compiled first, which takes {format_size(needed)}, and the memory budget is {format_size(budget_bytes)}; "
+            "compile them beforehand (python -m tamis.kernels.compile), or give that much"
+        )
+    with Compilation(groups, environ=hygiene_env(os.environ)) as compilation:
+        if tell is None:
+            print(announcement(compilation), file=sys.stderr, flush=True)
+        else:
+            tell(_state(compilation))
+        while not compilation.wait(_TELL_S):
+            if tell is not None:
+                tell(_state(compilation))
+
+
+def _state(compilation: Compilation) -> dict[str, Any]:
+    return {
+        "phase": "compiling",
+        "done": compilation.n_done,
+        "of": compilation.n_kernels,
+        "seconds_left": round(compilation.seconds_left),
+    }

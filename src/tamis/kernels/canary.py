@@ -1,0 +1,61 @@
+"""Calls of kernels whose answers are known: what a library must pass before it is used.
+
+Not a test of kernels (those are in tests/kernels): a look whether machine code that was compiled, linked and loaded does what it should on
+this CPU at all. Every kernel of the group must be there, and those called here use its widest instructions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tamis.errors import TamisError
+from tamis.kernels.groups import load_all
+
+_LINES = b'{"id": 1, "text": "caf\\u00e9 \\n' + b"the cat sat on the mat " * 8 + b'"}\n{"text": null}\n{"text": }\n'
+
+
+def check(group: str) -> None:
+    """Load every kernel of a group and call some. TamisError where an answer is wrong."""
+    load_all(group)
+    got, expected = {"": _engine, "text": _text, "sketch": _sketch}.get(group, lambda: ((), ()))()
+    if got != expected:
+        raise TamisError(f"kernels: group {group or 'engine'!r} answers {got}, expected {expected}")
+
+
+def _engine() -> tuple[object, object]:
+    from tamis.kernels.hash128 import hash_spans
+    from tamis.kernels.json_scan import scan_records
+    from tamis.kernels.json_text import unescape
+
+    buf = np.frombuffer(_LINES, np.uint8)
+    found = scan_records(buf, ["text"], 1 << 20)
+    _, text, _ = unescape(buf, found.types[:, 0], found.val_start[:, 0], found.val_len[:, 0])
+    hi, lo = hash_spans(buf, found.start, found.end - found.start)
+    spelled = "café \n" + "the cat sat on the mat " * 8
+    return (found.status.tolist(), text.tobytes().decode(), f"{hi[0]:x}", f"{lo[0]:x}"), (
+        *([0, 0, 2], spelled, "6a20f6e8d5c025a1", "1dc77cbd9ac1545"),
+    )
+
+
+def _text() -> tuple[object, object]:
+    from tamis.kernels.buffers import StringBuffers
+    from tamis.kernels.text.text_stats import statistics
+
+    document = ("Seen at the sea: café, naïve, 漢字.\n" + "the cat sat on the mat " * 8).encode()
+    parts = StringBuffers(np.array([0, len(document)]), np.frombuffer(document, np.uint8), None)
+    names = ["words", "chars", "duplicate_5_gram_fraction", "newlines"]
+    found = {name: round(float(values[0]), 6) for name, values in statistics(parts, names).items()}
+    return found, {"words": 55.0, "chars": 218.0, "duplicate_5_gram_fraction": 0.733945, "newlines": 1.0}
+
+
+def _sketch() -> tuple[object, object]:
+    from tamis.kernels.buffers import StringBuffers
+    from tamis.kernels.sketch.band_keys import band_keys
+
+    document = ("the cat sat on the mat, " * 20 + "and 漢字").encode()
+    parts = StringBuffers(np.array([0, len(document)]), np.frombuffer(document, np.uint8), None)
+    keys, n_shingles = band_keys(parts, n=8, unit="char", bands=2, rows=3, seed=1)
+    return ([f"{key:x}" for key in keys[0].tolist()], n_shingles.tolist()), (
+        ["8e950cc4dacb7ea7", "609386adf8efc943"],
+        [479],
+    )

@@ -1,0 +1,134 @@
+"""Compiling kernels for which there is no library: those of a checkout that were edited, or of a CPU that the package has none for.
+
+Happens in a process of its own (compile.py), under its own memory limit, one group after the other: before a run (engine/compiling.py), or where a
+kernel is called first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from tamis.errors import TamisError
+from tamis.kernels import cache, library
+from tamis.kernels.compile import command, environment, n_kernels
+from tamis.kernels.groups import module_names
+from tamis.kernels.levels import Level, this_level
+
+NEED_BYTES = 205_000_000  # of the process that compiles and its child together, measured for the largest module
+DATA_BYTES = 240_000_000  # what each of the two may have of its own; more ends it
+_KERNEL_S = 0.6  # a first guess
+
+
+class Compilation:
+    """The process that compiles the missing ones of some groups, from its start to its end. Use as a context manager."""
+
+    def __init__(
+        self,
+        groups: Sequence[str],
+        level: Level | None = None,
+        folder: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._level = level or this_level()
+        self.missing = [group for group in groups if library.find(group, self._level) is None]
+        self.n_kernels = sum(n_kernels(module) for group in self.missing for module in module_names(group))
+        self.n_done = 0
+        self._folder, self._text = folder, b""
+        self._environ = environ or os.environ
+        self._began_s = time.monotonic()
+        self._errors: IO[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Compilation:
+        names = [group or "engine" for group in self.missing]
+        self._errors = tempfile.TemporaryFile()
+        folder = ["--folder", str(self._folder)] if self._folder else []
+        self._process = subprocess.Popen(
+            command("--progress", f"--level={self._level.name}", f"--limit={DATA_BYTES}", *folder, *names),
+            env=environment(self._level, self._environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        process = self._started
+        if process.poll() is None:
+            process.terminate()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+        if self._errors is not None:
+            self._errors.close()
+
+    @property
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError("a compilation is started by entering it")
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self._started.pid
+
+    @property
+    def seconds_left(self) -> float:
+        """By the kernels that are done; before there are any, by experience."""
+        left = self.n_kernels - self.n_done
+        return left * ((time.monotonic() - self._began_s) / self.n_done if self.n_done > 2 else _KERNEL_S)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long for news; whether it has ended. TamisError where it failed."""
+        process = self._started
+        assert process.stdout is not None
+        if select.select([process.stdout], [], [], seconds)[0]:
+            data = os.read(process.stdout.fileno(), 1 << 16)
+            *lines, self._text = (self._text + data).split(b"\n")
+            for line in lines:
+                self.n_done = int(json.loads(line)["done"])
+            if not data:
+                process.wait()
+        if process.poll() is None:
+            return False
+        if process.returncode:
+            said = ""
+            if self._errors is not None:
+                self._errors.seek(0)
+                said = self._errors.read()[-2000:].decode(errors="replace").strip()
+            raise TamisError(f"kernels cannot be compiled: {said or f'exit code {process.returncode}'}")
+        return True
+
+
+@contextlib.contextmanager
+def compiled_elsewhere(group: str, level: Level) -> Iterator[Path]:
+    """The library of a group, compiled now; where no folder can be used it is gone afterwards. Says so, for it takes some seconds."""
+    with contextlib.ExitStack() as stack:
+        folder = None
+        if cache.new_folder(level.name) is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tamis-kernels-")))
+        with Compilation([group], level, folder) as compilation:
+            print(announcement(compilation), file=sys.stderr, flush=True)
+            while not compilation.wait(10.0):
+                pass
+        path = folder / library.file_name(group) if folder else library.find(group, level)
+        if path is None:
+            raise TamisError(f"kernels: group {group or 'engine'!r} was compiled, and is not there")
+        yield path
+
+
+def announcement(compilation: Compilation) -> str:
+    return (
+        f"compiling {compilation.n_kernels} kernels for this CPU, which were edited or not built for it: once, about "
+        f"{compilation.seconds_left:.0f} s ..."
+    )

@@ -1,0 +1,86 @@
+"""Where the compiled kernels of a group are, and whether they are there. Imports neither numpy nor numba.
+
+Kernels come in groups: the engine's own (group "", the files right here) and one per subfolder ("text"), so that a run
+compiles and loads only what its stages need. A group is one shared library per CPU level (levels.py). Its file name holds a hash of
+all sources that its machine code is made of, so that a library is found exactly while the sources are those it was made from.
+Installed packages have the libraries in `built/`, beside the sources. In a checkout whose kernels were edited they are compiled at first use
+and kept in a private folder of the user (cache.py). A file ends in the digest of what is before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from tamis.kernels import cache
+from tamis.kernels.levels import Level, runs_python, this_level
+
+HERE = Path(__file__).resolve().parent
+BUILT = HERE / "built"
+_DIGEST_BYTES = 32
+# What no machine code is made of: how kernels are found, loaded, called and linked, and what only Python runs.
+_NOT_COMPILED = {
+    "_plain", "_link", "buffers", "cache", "canary", "compile", "first_use", "groups", "library", "native", "spare", "tables",
+}  # fmt: skip
+
+
+def are_ready(groups: Iterable[str] = ("",)) -> bool:
+    """True when there are libraries of all these groups for this CPU, so that nothing needs to be compiled."""
+    return runs_python() or all(find(group) is not None for group in groups)
+
+
+def find(group: str = "", level: Level | None = None) -> Path | None:
+    """The library of a group: beside the sources, or in the user's own folder."""
+    level = level or this_level()
+    shipped = BUILT / level.name / file_name(group)
+    if shipped.is_file():
+        return shipped
+    folder = cache.folder(level.name)
+    kept = folder / file_name(group) if folder is not None else None
+    return kept if kept is not None and kept.is_file() else None
+
+
+def file_name(group: str) -> str:
+    return f"{group or 'engine'}-{source_key(group)}.so"
+
+
+def group_of(module: str) -> str:
+    """The group that a kernel module belongs to.
+
+    >>> group_of("tamis.kernels.hash128"), group_of("tamis.kernels.text.words")
+    ('', 'text')
+    """
+    inside = module.removeprefix("tamis.kernels.").split(".")
+    return inside[0] if len(inside) > 1 else ""
+
+
+@lru_cache(maxsize=16)
+def source_key(group: str = "") -> str:
+    """Hash of all sources that the machine code of a group is made of.
+
+    A group's kernels may have helpers of another group compiled into them; helpers are in modules with an underscore.
+    """
+    digest = hashlib.sha256(group.encode())
+    inside = {*(HERE / group).glob("*.py"), *HERE.glob("*/_[a-z]*.py")} if group else set()
+    own = [source for source in HERE.glob("*.py") if source.stem not in _NOT_COMPILED]
+    for source in [*sorted(own), *sorted(inside)]:
+        digest.update(f"\0{source.relative_to(HERE)}\0".encode())
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def signed(data: bytes) -> bytes:
+    """A library as it is kept."""
+    return data + hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file is as `signed` made it: a library cut short would end the process that loads it."""
+    try:
+        data = memoryview(path.read_bytes())
+    except OSError:
+        return False
+    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() == digest
