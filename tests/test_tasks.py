@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from tamis.errors import UsageError
-from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task, adopt
+from tamis.formats.adopting import adopt
+from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
 
 
 class Records:
@@ -177,12 +178,12 @@ def test_exploded_rows_are_copies_of_their_parents() -> None:
     assert child.column("part").to_pylist() == ["x", "y", "z", None, "w"]
 
 
-def test_rows_whose_index_was_reset_are_new_documents() -> None:
+def test_rows_whose_index_was_reset_are_traced_by_their_values() -> None:
     batch, _ = lazy()
-    child = returned(batch.to_pandas().reset_index(drop=True), batch)
-    assert child.serial.tolist() == [-1] * 4
-    assert child.column("text").to_pylist() == ["a", "b", "c", "d"]
-    assert sorted(child._columns) == ["n", "text"]
+    child = returned(batch.to_pandas().iloc[::-1].reset_index(drop=True), batch)
+    assert child.serial.tolist() == [3, 2, 1, 0]
+    assert child.column("text").to_pylist() == ["d", "c", "b", "a"]
+    assert child._columns == {}
 
 
 def test_an_index_that_was_reset_into_a_column_is_still_known() -> None:

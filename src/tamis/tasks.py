@@ -3,7 +3,10 @@
 A `DocumentBatch` looks like an Arrow table and is one only on demand: fields are decoded when somebody asks for them, and
 every row remembers the record it came from (`_rows` into `_origin`), so that what nobody touched can be written back byte
 for byte. Tables and frames handed to users carry that memory as a hidden row id (`_tamis_row`: a column in Arrow, the index
-in pandas); `adopt` reads it back from what the user's stage returned.
+in pandas); `formats/adopting.py` finds it again in what the user's stage returned.
+
+Every value is what its record says, whatever its neighbours are: `values` gives Python values, `texts` the texts, and only
+these, `exact_column` an Arrow column that bends none of them, `column` the one that users compute with (formats/exact.py).
 
 Covers: the task types and the lineage of rows. Does not cover: how records are decoded (formats/) or counted (engine/ledger).
 """
@@ -11,6 +14,7 @@ Covers: the task types and the lineage of rows. Does not cover: how records are 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -26,6 +30,7 @@ T = TypeVar("T")
 ROW_ID = "_tamis_row"
 _FEW = 4  # a part below this share of a column (one in four) is copied at once
 SCORES = "\0scores"  # in DocumentBatch._shared, instead of the name of a column: scores that come out as columns
+_NUMBERINGS = itertools.count(1)
 MISSING, NULL, TEXT, OTHER = range(4)  # what DocumentBatch.kinds() says of a value
 
 
@@ -114,6 +119,13 @@ class DocumentBatch(Task["pa.Table"]):
         self._pending: dict[str, tuple[pa.Array, np.ndarray[Any, Any]]] = {}
         # What stages measured of a column, (column, what) -> one value per row: later stages need not measure again.
         self._shared: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
+        # Columns that the stage asks for by name: there in every table and frame, though no document of this batch has them.
+        self._expected: tuple[str, ...] = ()
+        # The very objects that frames of this batch were given, by column, and with the row ids for all batches made from one:
+        # they trace rows whose index is gone (formats/frames.py).
+        self._handed: dict[str, np.ndarray[Any, Any]] = {}
+        self._given: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
+        self._numbering = 0
         # The 128-bit identity of each row belongs to the engine; see engine/ledger.py.
         self._identity: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
         if data is not None and not _is_table(data) and not _is_frame(data):
@@ -136,6 +148,23 @@ class DocumentBatch(Task["pa.Table"]):
         return self._serial
 
     @property
+    def numbering(self) -> int:
+        """Tells row ids of one call of a stage from those of another; 0 where no run gave any."""
+        return self._numbering
+
+    def number(self, first: int) -> None:
+        """Fresh row ids from `first` on; nothing is left of frames that were given out before."""
+        import numpy as np
+
+        self._serial = np.arange(first, first + self.num_items, dtype=np.int64)
+        self._numbering = next(_NUMBERINGS)
+        self.forget_frames()
+
+    def forget_frames(self) -> None:
+        """Objects that frames were given are held until the stage has returned, and no longer."""
+        self._handed, self._given, self._expected = {}, [], ()
+
+    @property
     def data(self) -> pa.Table:
         return self.to_pyarrow()
 
@@ -144,6 +173,8 @@ class DocumentBatch(Task["pa.Table"]):
         """Assigning a table or frame replaces the documents; rows keep their origin through the hidden row id."""
         fresh = DocumentBatch(self.dataset_name, value, self._stage_perf, self._metadata)
         if self._rows is not None:
+            from tamis.formats.adopting import adopt
+
             adopt(fresh, [self])
         self.__dict__.update(fresh.__dict__)
 
@@ -159,23 +190,75 @@ class DocumentBatch(Task["pa.Table"]):
         return [n for n in names if n in self._only] if self._only is not None else names
 
     def column(self, name: str) -> pa.Array:
-        """One column, decoded now if it was not before. A field that no document has is all null."""
+        """One column, decoded now if it was not before. A field that no document has is all null.
+
+        Values of several kinds (a text among numbers) are a column of JSON values: `to_pylist()` gives them as they are.
+        """
         import pyarrow as pa
 
-        if self._rows is None:
-            array = _to_table(self._table).column(name)
-            return array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
-        if name in self._columns:
-            return self._columns[name]
+        if self._rows is None or name in self._columns:
+            from tamis.formats.exact import shown
+
+            return shown(self._own(name))
+        if name in self._hidden:
+            return pa.nulls(len(self._rows))
         if name not in self._cache:
             assert self._origin is not None
-            if name in self._hidden:
-                self._cache[name] = pa.nulls(len(self._rows))
-            elif name in self._pending:
+            if name in self._pending:
                 self._cache[name] = _take(*self._pending.pop(name))
             else:
                 self._cache[name] = _take(self._origin.column(name), self._rows)
         return self._cache[name]
+
+    def exact_column(self, name: str) -> pa.Array:
+        """One column in which every value is as it is: a type of Arrow where that holds them all, else JSON values."""
+        import pyarrow as pa
+
+        if self._rows is None or name in self._columns:
+            return self._own(name)
+        known = self._cache.get(name)
+        own = getattr(self._origin, "exact", None)
+        if own is None or name in self._hidden or (known is not None and _is_exact(known.type)):
+            return self.column(name)
+        if not self._is_read(name):
+            return pa.nulls(len(self._rows))
+        return own(name, self._rows)
+
+    def texts(self, field: str) -> pa.Array:
+        """The texts of a field; null where the value is absent or is no text. What a text is, is decided here and nowhere else."""
+        import pyarrow as pa
+
+        # Not get_columns(): naming every field of JSON records takes a scan of them all.
+        if not self._is_read(field) or (self._rows is None and field not in self.get_columns()):
+            return pa.nulls(self.num_items, pa.large_string())
+        from tamis.formats.exact import texts_of_column
+
+        is_own = self._rows is None or field in self._columns
+        return texts_of_column(self._own(field) if is_own else self.column(field))
+
+    def values(self, field: str, at: np.ndarray[Any, Any] | None = None) -> list[Any]:
+        """A field as Python values, each as JSON said it, of all documents or of those at these positions."""
+        from tamis.formats.exact import values_of
+
+        if at is None or len(at) == self.num_items:
+            return values_of(self.exact_column(field))
+        if self._rows is None or field in self._columns or field in self._cache:
+            return values_of(_take(self.exact_column(field), at))
+        return self.take(at).values(field)
+
+    def is_declared(self, name: str) -> bool:
+        """Whether the column's type is that of the input (Parquet) or of a table, whatever values there are."""
+        return self._rows is None or (getattr(self._origin, "is_typed", True) and name not in self._columns)
+
+    def _own(self, name: str) -> pa.Array:
+        """A column that no record stands behind: of a table that somebody gave, or one that a stage made."""
+        if self._rows is not None:
+            return self._columns[name]
+        array = _to_table(self._table).column(name)
+        return array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+
+    def _is_read(self, name: str) -> bool:
+        return self._only is None or name in self._only or name in self._columns
 
     def column_of(self, name: str, at: np.ndarray[Any, Any]) -> pa.Array:
         """The values of a column in these rows; where no field was looked at yet, only these records are."""
@@ -190,27 +273,17 @@ class DocumentBatch(Task["pa.Table"]):
         return self._rows is not None and not any(name in c for c in changed) and bool((self._rows >= 0).all())
 
     def kinds(self, name: str) -> np.ndarray[Any, Any]:
-        """What each value of a field is: MISSING, NULL, TEXT or OTHER (a number, a list, ...).
-
-        A JSON field that is text in one record and a number in the next becomes a column of text; this tells them apart.
-        """
+        """What each value of a field is: MISSING, NULL, TEXT or OTHER (a number, a list, ...)."""
         import numpy as np
-        import pyarrow as pa
 
         own = getattr(self._origin, "kinds", None)
-        if (
-            own is not None
-            and self._rows is not None
-            and name not in self._columns
-            and name not in self._hidden
-            and (self._rows >= 0).all()
-        ):
-            return np.asarray(own(name)[self._rows], dtype=np.uint8)
+        if own is not None and self._rows is not None and name not in self._columns and name not in self._hidden:
+            return np.where(self._rows >= 0, own(name)[self._rows], MISSING).astype(np.uint8)
         if name not in self.get_columns():
             return np.full(self.num_items, MISSING, np.uint8)
-        array = self.column(name)
-        is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
-        return np.where(np.asarray(array.is_valid()), TEXT if is_text else OTHER, NULL).astype(np.uint8)
+        from tamis.formats.exact import kinds_of
+
+        return kinds_of(self.exact_column(name))
 
     def places(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Where each document lies in the input: number of the file and offset (or row number) in it; -1 where unknown."""
@@ -234,22 +307,33 @@ class DocumentBatch(Task["pa.Table"]):
                 if columns is None
                 else table.select([*columns, *([ROW_ID] if ROW_ID in table.column_names else [])])
             )
-        names = list(columns) if columns is not None else self.get_columns()
+        names = self._named(columns)
         return pa.table([*(self.column(n) for n in names), pa.array(self.serial)], names=[*names, ROW_ID])
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> Any:  # pandas is optional, and its types with it
-        """All columns (or those named) as a frame; the hidden row id is its index."""
+        """All columns (or those named) as a frame; the hidden row id is its index.
+
+        Fields of JSON records are columns of Python objects, each value as JSON said it, null as None.
+        """
         _import_pandas()
         if self._rows is None and _is_frame(self._table):
             return self._table if columns is None else self._table[list(columns)]
-        frame = self.to_pyarrow(columns).to_pandas()
-        return frame.set_index(ROW_ID) if ROW_ID in frame.columns else frame
+        from tamis.formats.frames import frame_of
+
+        return frame_of(self, self._named(columns))
+
+    def _named(self, columns: Sequence[str] | None) -> list[str]:
+        """The columns of a table or frame: those asked for, or all, with those that the stage said it needs."""
+        if columns is not None:
+            return list(columns)
+        names = self.get_columns()
+        return [*names, *(n for n in self._expected if n not in names)]
 
     # -- changing (each returns a new batch; the lineage of rows is kept) ---------------------------------------------
     def with_column(self, name: str, values: pa.Array | Sequence[Any]) -> DocumentBatch:
         import pyarrow as pa
 
-        array = values if isinstance(values, pa.Array) else _combined(values)
+        array = values if isinstance(values, pa.Array) else _combined(values)  # of Python values, each as it is
         if len(array) != self.num_items:
             raise UsageError(f"with_column({name!r}): {len(array)} values for {self.num_items} documents")
         child = self._child()
@@ -264,6 +348,34 @@ class DocumentBatch(Task["pa.Table"]):
                 child._only = (*child._only, name)
         return child
 
+    def with_values(self, field: str, mask: np.ndarray[Any, Any], values: pa.Array | Sequence[Any]) -> DocumentBatch:
+        """Other values in a field where `mask` is true (as many as there are such documents); the others stay as they are."""
+        import pyarrow as pa
+
+        from tamis.formats.exact import fitted, replaced
+
+        column, array = self.exact_column(field), values if isinstance(values, pa.Array) else _combined(values)
+        if self.is_declared(field):
+            array = fitted(array, column.type)
+        return self.with_column(field, replaced(column, mask, array))
+
+    def with_texts(self, field: str, texts: pa.Array, at: np.ndarray[Any, Any] | None = None) -> DocumentBatch:
+        """Other texts in a field, of all documents or of those at these positions. Values that are no text stay as they are."""
+        import numpy as np
+
+        mask = self.kinds(field) == TEXT
+        if not mask.any():
+            return self
+        if at is not None:
+            chosen = np.zeros(self.num_items, bool)
+            chosen[at] = True
+            texts, mask = texts.filter(_indices(mask[at])), mask & chosen
+        elif mask.all():
+            return self.with_column(field, texts)
+        else:
+            texts = texts.filter(_indices(mask))
+        return self.with_values(field, mask, texts)
+
     def drop_columns(self, names: Iterable[str]) -> DocumentBatch:
         child = self._child()
         gone = set(names)
@@ -274,6 +386,9 @@ class DocumentBatch(Task["pa.Table"]):
         else:
             child._columns = {k: v for k, v in self._columns.items() if k not in gone}
             child._hidden = self._hidden | gone
+            for name in gone:
+                child._cache.pop(name, None)
+                child._pending.pop(name, None)
         return child
 
     def select(self, names: Sequence[str]) -> DocumentBatch:
@@ -317,7 +432,7 @@ class DocumentBatch(Task["pa.Table"]):
         child = DocumentBatch(self.dataset_name, None, self._stage_perf, self._metadata)
         child.__dict__.update(self.__dict__)
         child._columns, child._cache, child._shared = dict(self._columns), dict(self._cache), dict(self._shared)
-        child._pending = dict(self._pending)
+        child._pending, child._handed = dict(self._pending), {}
         return child
 
     def _forget(self, names: Iterable[str]) -> None:
@@ -337,46 +452,6 @@ class DocumentBatch(Task["pa.Table"]):
         return batch
 
 
-def adopt(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
-    """Give a batch that a user's stage built its lineage back, from the hidden row id.
-
-    Columns equal to the parents' are forgotten again, so that only real changes are ever re-encoded.
-    """
-    import numpy as np
-    import pyarrow as pa
-
-    table, ids = _table_and_ids(child._table)
-    total = sum(p.num_items for p in parents)
-    position = _positions(np.concatenate([p.serial for p in parents]), ids, len(table))
-    child._serial = np.where(position >= 0, ids, -1) if ids is not None else position
-    origin, rows, identity = _merged_origin(parents)
-    child._table = None
-    child._origin = origin
-    child._rows = np.where(position >= 0, rows[position], -1) if total else position
-    child._identity = None
-    if identity is not None and total:
-        at = np.maximum(position, 0)
-        child._identity = (identity[0][at], identity[1][at])
-    seen = list(_union(p.get_columns() for p in parents))
-    child._columns, child._cache, child._pending = {}, {}, {}
-    child._hidden = frozenset().union(*(p._hidden for p in parents)) | {n for n in seen if n not in table.column_names}
-    child._only = next((p._only for p in parents if p._only is not None), None)
-    if child._only is not None:
-        child._only += tuple(n for n in table.column_names if n not in child._only and n not in seen)
-    for name in table.column_names:
-        column = table.column(name)
-        array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-        if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks)
-        before = _parent_column(parents, name) if name in seen else None
-        override = any(name in p._columns for p in parents)
-        if before is not None and not override and (position >= 0).all() and _same(_take(before, position), array):
-            child._cache[name] = array
-        else:
-            child._columns[name] = array
-            child._hidden = child._hidden - {name}
-
-
 # -- small helpers ----------------------------------------------------------------------------------------------------
 def _is_table(data: Any) -> bool:
     return type(data).__module__.startswith("pyarrow") and hasattr(data, "column_names")
@@ -391,77 +466,19 @@ def _names(data: Any) -> list[str]:
 
 
 def _to_table(data: Any) -> pa.Table:
-    import pyarrow as pa
-
     if _is_frame(data):
-        return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
+        from tamis.formats.frames import table_of
+
+        return table_of(data)
     return data
 
 
-def _table_and_ids(data: Any) -> tuple[pa.Table, np.ndarray[Any, Any] | None]:
-    """The visible table and the row ids it carries (as a column, or as the index of a frame)."""
-    import numpy as np
+def _is_exact(kind: pa.DataType) -> bool:
+    """Types of a decoded JSON field in which every value is as it is (a float64 may stand for integers, too)."""
     import pyarrow as pa
 
-    ids = None
-    if _is_frame(data) and data.index.name == ROW_ID and data.index.dtype.kind == "i":
-        ids = np.asarray(data.index, dtype=np.int64)
-    table = _to_table(data) if data is not None else pa.table({})
-    if ROW_ID in table.column_names:
-        column = table.column(ROW_ID)
-        if ids is None and pa.types.is_integer(column.type):
-            ids = np.asarray(column.fill_null(-1).to_numpy(), dtype=np.int64)
-        elif ids is None and pa.types.is_floating(column.type):  # pandas turns ids with gaps into floats
-            ids = np.asarray(column.fill_null(-1).to_numpy(), dtype=np.float64).astype(np.int64)
-        table = table.drop_columns([ROW_ID])
-    return table, ids
-
-
-def _positions(serials: np.ndarray[Any, Any], ids: np.ndarray[Any, Any] | None, n: int) -> np.ndarray[Any, Any]:
-    """Where each id stands among the serials; -1 where it does not."""
-    import numpy as np
-
-    position = np.full(n, -1, dtype=np.int64)
-    if ids is None or not len(serials):
-        return position
-    order = np.argsort(serials, kind="stable")
-    at = np.minimum(np.searchsorted(serials[order], ids), len(serials) - 1)
-    found = (serials[order[at]] == ids) & (ids >= 0)
-    position[found] = order[at[found]]
-    return position
-
-
-def _merged_origin(parents: Sequence[DocumentBatch]) -> tuple[Any, Any, Any]:
-    import numpy as np
-
-    origins = {id(p._origin) for p in parents}
-    if len(origins) != 1:
-        raise UsageError("batches of different blocks cannot be merged; process them one by one")
-    rows = np.concatenate([p._rows for p in parents if p._rows is not None])
-    identities = [p._identity for p in parents if p._identity is not None]
-    identity = None
-    if len(identities) == len(parents):
-        identity = (np.concatenate([i[0] for i in identities]), np.concatenate([i[1] for i in identities]))
-    return parents[0]._origin, rows, identity
-
-
-def _parent_column(parents: Sequence[DocumentBatch], name: str) -> pa.Array:
-    import pyarrow as pa
-
-    arrays = [p.column(name) for p in parents]
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-
-
-def _same(before: pa.Array, after: pa.Array) -> bool:
-    """Equal values, whatever the exact type (a trip through pandas changes string widths and makes ints floats)."""
-    import pyarrow as pa
-
-    if before.type != after.type:
-        try:
-            after = after.cast(before.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-            return False
-    return bool(before.equals(after))
+    tests = (pa.types.is_large_string, pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_null)
+    return any(test(kind) for test in tests)
 
 
 def _take(array: pa.Array, indices: np.ndarray[Any, Any]) -> pa.Array:
@@ -483,15 +500,16 @@ def _indices(indices: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def _combined(values: Any) -> pa.Array:
+    import numpy as np
     import pyarrow as pa
 
     if isinstance(values, pa.ChunkedArray):
         return values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
-    return pa.array(values)
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return pa.array(values)
+    from tamis.formats.exact import exact_array
 
-
-def _union(lists: Iterable[list[str]]) -> dict[str, None]:
-    return dict.fromkeys(name for names in lists for name in names)
+    return exact_array(list(values))
 
 
 def _import_pandas() -> Any:

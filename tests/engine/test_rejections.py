@@ -84,6 +84,6 @@ def test_a_score_that_a_later_stage_removed_is_gone(tmp_path: Path) -> None:
     assert rejected(tmp_path, [SCORED, remove, DROP_ALL], "ab", "abc") == [("ab", 2), ("abc", None)]
 
 
-def test_scores_of_several_kinds_are_told_as_text(tmp_path: Path) -> None:
+def test_scores_of_several_kinds_stay_what_they_are(tmp_path: Path) -> None:
     stage = ScoreFilter(Kind(), score_field="score")
-    assert rejected(tmp_path, [stage], "a", "kept", "bc") == [("a", "1"), ("bc", "bc")]
+    assert rejected(tmp_path, [stage], "a", "kept", "bc") == [("a", 1), ("bc", "bc")]

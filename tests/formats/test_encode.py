@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.formats.encode import encode_jsonl, literals_of, written_lines
+from tamis.formats.encode import encode_jsonl, written_lines
 from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.literals import literals_of
 from tamis.formats.tables import TableBlock
 from tamis.tasks import DocumentBatch
 
@@ -169,7 +170,7 @@ def test_of_duplicate_keys_the_last_one_is_changed() -> None:
         ([b'{"x":true}', b'{"x":null}'], pa.array([1, None]), [b'{"x":1}', b'{"x":null}']),
         ([b'{"x":1.0}', b"{}"], pa.array([True, None]), [b'{"x":true}', b"{}"]),
         ([b'{"x":"a"}', b'{"x":"b"}'], pa.array([None, "b"]), [b'{"x":null}', b'{"x":"b"}']),
-        ([b'{"x":1}', b'{"x":"b"}'], pa.array(["1", "c"]), [b'{"x":1}', b'{"x":"c"}']),
+        ([b'{"x":1}', b'{"x":"b"}'], pa.array(["1", "c"]), [b'{"x":"1"}', b'{"x":"c"}']),
         ([b'{"x":{"a": 1}}', b'{"x":{"b":2}}'], pa.array([{"a": 1}, {"a": 3}]), [b'{"x":{"a": 1}}', b'{"x":{"a":3}}']),
         ([b'{"x":[1, 2]}', b'{"x":[]}'], pa.array([[1, 2], [3]], pa.large_list(pa.int32())), [b'{"x":[1, 2]}', b'{"x":[3]}']),
         ([b'{"x":9007199254740993}', b'{"x":1}'], pa.array([9007199254740992.0, 1.0]), [b'{"x":9.007199254740992e+15}', b'{"x":1}']),

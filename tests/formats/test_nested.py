@@ -8,8 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tamis.formats.nested import Digits, array_of, column_type, deep_recursion, facts_of, load, n_facts, revived
+from tamis.formats.exact import stored
+from tamis.formats.json_type import Digits, deep_recursion, load
+from tamis.formats.literals import literals_of_values
+from tamis.formats.nested import column_type, facts_of, n_facts, revived
 from tamis.formats.observed import observe
+
+
+def array_of(values: list[Any]) -> pa.Array:
+    """A column of JSON values as Parquet stores it."""
+    return stored(literals_of_values(values))
 
 
 @pytest.mark.parametrize(

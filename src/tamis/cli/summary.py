@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tamis.engine.ledger import UNTRACED
 from tamis.formats.passed import passed_lines
 from tamis.hints import command
 from tamis.sizes import format_size
@@ -113,6 +114,12 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
     lines = passed_lines(about.get("passed_over") or ())
     if about["n_blank_lines"]:
         lines.append(f"{count(about['n_blank_lines'], 'blank line')} passed over")
+    for stage in about["stages"]:
+        if n := int(stage["metrics"].get(UNTRACED, 0)):
+            lines.append(
+                f"stage {stage['name']}: {count(n, 'document')} that it returned {'has' if n == 1 else 'have'} no record of the "
+                "input behind them (new, or not to be traced): written as the stage returned them"
+            )
     if about["n_bad_ranges"]:
         stretches = count(about["n_bad_ranges"], "stretch").replace("stretchs", "stretches")
         lost = f", {format_size(about['lost_bytes'])} as stored" if about.get("lost_bytes") else ""

@@ -71,13 +71,15 @@ def ranks(batch: DocumentBatch, keep: str, keep_by: str | None, texts: pa.Array)
 def numbers_of(values: pa.Array) -> Words:
     """Each value as a float64, NaN for what is no number.
 
-    A text that reads as a JSON number is one: in JSONL, one text among numbers makes texts of its neighbours, and what a document
-    is worth must not depend on them. Truth values, dates, lists and everything else are none.
+    A text that reads as a JSON number is one, too. Truth values, dates, lists and everything else are none.
     """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from tamis.formats.exact import stored
+
+    values = stored(values)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     kind = values.type

@@ -62,12 +62,9 @@ class DropJunk(_TextStage):
 
     def keep(self, task: DocumentBatch) -> Any:
         import numpy as np
-        import pyarrow as pa
         import pyarrow.compute as pc
 
-        text = task.column(self.text_field)
-        if pa.types.is_null(text.type):
-            return np.zeros(task.num_items, bool)
+        text = task.texts(self.text_field)
         return np.asarray(pc.fill_null(pc.match_substring_regex(text, r"[\pL\pN]"), False))
 
 
@@ -86,7 +83,7 @@ class Fingerprint(_TextStage):
         from tamis.kernels.buffers import string_buffers
         from tamis.kernels.hash128 import hash_arrow_strings
 
-        parts = string_buffers(task.column(self.text_field).cast(pa.large_string()))
+        parts = string_buffers(task.texts(self.text_field))
         hi, lo = hash_arrow_strings(parts.offsets, parts.data, parts.validity)
         file, offset = task.places()
         columns = {"hi": hi.view("int64"), "lo": lo.view("int64"), "file": file.astype("int64"), "offset": offset}

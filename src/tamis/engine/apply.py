@@ -12,15 +12,16 @@ from tamis.engine.binning import as_numbers, count, is_whole
 from tamis.engine.dropped import Seen, record_bytes
 from tamis.engine.histograms import Histogram
 from tamis.engine.kept import Kept
-from tamis.engine.ledger import StageBook
+from tamis.engine.ledger import UNTRACED, StageBook
 from tamis.engine.rejections import Rejections
 from tamis.errors import PipelineError
+from tamis.formats.adopting import adopt
 from tamis.formats.tables import TableBlock
 from tamis.kernels import hash128, spare
 from tamis.memory import meter
 from tamis.memory.release import PeakWatch
 from tamis.stages.base import DropNote, ProcessingStage
-from tamis.tasks import DocumentBatch, Task, adopt
+from tamis.tasks import DocumentBatch, Task
 
 Identity = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
@@ -114,7 +115,7 @@ def _run_chunk(
     kept: Kept | None,
 ) -> list[Task[Any]]:
     parents = [t for t in tasks if isinstance(t, DocumentBatch)]
-    _number(parents)
+    _number(parents, stage.input_columns())
     before, seen = _identities(parents), Seen(parents)
     book.into.add(len(before[0]), hash128.sum128(*before))
     stage._consume_drops()  # what a failed attempt left behind
@@ -136,6 +137,8 @@ def _run_chunk(
         if isinstance(result, DocumentBatch) and result._rows is None:
             if parents:
                 adopt(result, parents)
+                if n_new := int((result.serial < 0).sum()):
+                    book.count({UNTRACED: n_new})
             else:
                 _root(result)
                 result._serial = np.full(result.num_items, -1, dtype=np.int64)
@@ -144,6 +147,8 @@ def _run_chunk(
     if kept is not None and documents:
         serials = np.concatenate([d.serial for d in documents])
         kept.leave(label, serials[serials >= 0], before[0])
+    for batch in (*parents, *documents):
+        batch.forget_frames()
     for serials, note in _account(book, label, before, documents, notes):
         identity = hash128.sum128(*before, serials)
         book.drop(note.reason, len(serials), identity, seen.n_bytes(serials), seen.examples(serials))
@@ -172,11 +177,12 @@ def _root(batch: DocumentBatch) -> None:
     batch._table, batch._origin, batch._rows = None, block, np.arange(block.n_rows)
 
 
-def _number(batches: Sequence[DocumentBatch]) -> None:
-    """Fresh serials, unique among the batches that a stage sees together."""
+def _number(batches: Sequence[DocumentBatch], expected: Sequence[str]) -> None:
+    """Fresh row ids, unique among the batches that a stage sees together; and the columns that it asks for by name."""
     at = 0
     for batch in batches:
-        batch._serial = np.arange(at, at + batch.num_items, dtype=np.int64)
+        batch.number(at)
+        batch._expected = tuple(expected)
         at += batch.num_items
 
 

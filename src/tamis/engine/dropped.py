@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tamis.engine.job import ID_FIELD
 from tamis.engine.ledger import MAX_EXAMPLES, Example
+from tamis.formats.exact import stored
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.tables import TableBlock
 from tamis.tasks import DocumentBatch
@@ -63,7 +64,7 @@ class Seen:
 
     def _id(self, k: int, at: int) -> str | None:
         """The document's id as `tamis why` knows it."""
-        ids = _named(self.batches[k].column_of(ID_FIELD, np.array([at])))  # null where there is none
+        ids = _named(stored(self.batches[k].column_of(ID_FIELD, np.array([at]))))  # null where there is none
         if ids is None or not ids[0].is_valid:
             return None
         value = ids[0] if pa.types.is_integer(ids.type) or _is_text(ids.type) else ids[0].cast(pa.large_string())

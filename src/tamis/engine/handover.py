@@ -75,7 +75,7 @@ def _table_of(batch: DocumentBatch) -> pa.Table:
         columns["_row"] = pa.array(rows)
         for name in origin.field_names():
             if name not in batch._hidden:  # a changed column leaves its place, as nulls
-                columns["o." + name] = batch.column(name) if name not in batch._columns else pa.nulls(len(rows))
+                columns["o." + name] = batch.exact_column(name) if name not in batch._columns else pa.nulls(len(rows))
     columns.update({"c." + name: array for name, array in batch._columns.items()})
     return pa.table(columns).replace_schema_metadata({_META: json.dumps(meta)})
 

@@ -16,9 +16,9 @@ from tamis.engine.histograms import Histogram
 from tamis.engine.ledger import Ledger
 from tamis.engine.place import OutputSpec
 from tamis.formats import parquet, run_schema, schema
-from tamis.formats.casting import convert, is_text
 from tamis.formats.compression import open_writer
 from tamis.formats.encode import written_lines
+from tamis.formats.exact import stored
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.row_bytes import row_bytes
 from tamis.formats.row_hashes import row_hashes
@@ -93,7 +93,7 @@ def _write_parquet(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec
         target = schema.parse_schema(spec.schema).remove_metadata()
         fitting = (_fit_declared(b, target)[0] for b in batches)
     else:
-        tables = [b.to_pyarrow().drop_columns([ROW_ID]) for b in batches]
+        tables = [_stored_table(b) for b in batches]
         seen = [
             run_schema.facts_of(t) if isinstance(b._origin, JsonlBlock) else {}
             for b, t in zip(batches, tables, strict=True)
@@ -113,6 +113,15 @@ def _write_parquet(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec
     return description
 
 
+def _stored_table(batch: DocumentBatch) -> pa.Table:
+    """The documents as a table whose types follow their own values, not those of documents that were dropped beside them."""
+    names = batch.get_columns()
+    columns = [stored(batch.exact_column(name)) for name in names]
+    return pa.table([*columns, pa.array(batch.serial)], names=[*names, ROW_ID]).drop_columns(
+        [ROW_ID]
+    )  # keeps the number of rows
+
+
 def _count_lengths(ledger: Ledger, lengths: np.ndarray[Any, Any]) -> None:
     binning.count(lengths, ledger.lengths.setdefault("out", Histogram()))
 
@@ -122,38 +131,11 @@ def _fit_declared(batch: DocumentBatch, target: pa.Schema) -> tuple[pa.Table, di
 
     Columns that the schema does not name are left out, as with fields=.
     """
-    bad: dict[int, str] = {}
-    columns = {}
-    for name in [n for n in batch.get_columns() if n in target.names]:
-        array, kind = batch.column(name), target.field(name).type
-        if (
-            is_text(array.type)
-            and not is_text(kind)
-            and isinstance(batch._origin, JsonlBlock)
-            and name not in batch._columns
-        ):
-            # Text because of other values in this block: what the record says itself decides, whatever the block.
-            array = _converted(batch._origin.values(name), batch._rows, target.field(name), bad)
-        columns[name] = array
+    # What each record says decides, whatever its neighbours are.
+    columns = {name: batch.exact_column(name) for name in batch.get_columns() if name in target.names}
     table = pa.table(columns) if columns else pa.table({NO_FIELDS: pa.nulls(batch.num_items)}).select([])
     fitting, rows, reasons = schema.cast_declared(table, target)
-    also = dict(zip(rows.tolist(), reasons, strict=True))
-    if bad:  # rows that were bad before the cast are still among those that fit it
-        left = np.setdiff1d(np.arange(batch.num_items), rows)
-        fitting = fitting.filter(pa.array(np.isin(left, list(bad), invert=True)))
-    return fitting, {**also, **bad}
-
-
-def _converted(values: list[Any], rows: Any, field: pa.Field, bad: dict[int, str]) -> pa.Array:
-    made: list[Any] = []
-    for i, row in enumerate(rows.tolist()):
-        value = values[row] if row >= 0 else None
-        try:
-            made.append(convert(value, field.type))
-        except (ValueError, TypeError, OverflowError, pa.ArrowException) as exc:
-            made.append(None)
-            bad.setdefault(i, f"field {field.name!r}: expected {field.type}, got {repr(value)[:60]} ({exc})")
-    return pa.array(made, field.type)
+    return fitting, dict(zip(rows.tolist(), reasons, strict=True))
 
 
 def join_files(parts: Sequence[str], fields: Sequence[str]) -> str:

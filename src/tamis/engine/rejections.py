@@ -19,6 +19,7 @@ from tamis import files as own_files
 from tamis.engine.dropped import record_bytes
 from tamis.engine.job import ID_FIELD
 from tamis.formats import parquet
+from tamis.formats.casting import widen
 from tamis.formats.encode import encode_jsonl
 from tamis.tasks import SCORES, DocumentBatch
 
@@ -90,7 +91,7 @@ class Rejections:
             rejected = batch.take(at)
             for (what, name), scores in batch._shared.items():
                 if what == SCORES:
-                    rejected = rejected.with_column(name, _column(scores[at]))
+                    rejected = rejected.with_column(name, scores[at])
             rejected = rejected.with_column(FIELD, pa.array(verdicts))
             self._documents.append(encode_jsonl(rejected).data.tobytes())
 
@@ -102,11 +103,7 @@ class Rejections:
 
     def _ids(self, batch: DocumentBatch, at: np.ndarray[Any, Any]) -> pa.Array:
         """The documents' own ids as text; null where there is none."""
-        ids = batch.column_of(self.id_field, at)
-        try:
-            return ids.cast(_TYPES[2])
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-            return pa.array([None if v is None else json.dumps(v, default=str) for v in ids.to_pylist()], _TYPES[2])
+        return widen(batch.column_of(self.id_field, at), _TYPES[2])
 
     def put_aside(self, path: str) -> bool:
         """Move what was collected so far into a new file; False, and no file, if there is nothing."""
@@ -151,14 +148,6 @@ class Rejections:
                 }
             )
         return files
-
-
-def _column(scores: np.ndarray[Any, Any]) -> pa.Array:
-    """Scores of documents that went are of any kind, and several: then they are told as text."""
-    try:
-        return pa.array(scores)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array(list(map(_text, scores)), pa.large_string())
 
 
 def _text(value: Any) -> str | None:

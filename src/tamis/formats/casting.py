@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from tamis.errors import FormatError
 from tamis.formats.canonical import EXACT_INT, canonical_text, number_text
 from tamis.formats.faults import is_memory_failure
+from tamis.formats.json_type import deep_recursion, is_json, json_values
 
 
 def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -57,6 +58,8 @@ def widen(array: pa.Array, target: pa.DataType) -> pa.Array:
         return pa.nulls(len(array), target)
     if pa.types.is_dictionary(source):
         return widen(array.dictionary_decode(), target)
+    if is_json(source) and not is_text(target):
+        raise ValueError(f"values that do not agree do not widen to {target}")
     if is_text(target):
         return _to_text(array).cast(target)
     if pa.types.is_struct(source) and pa.types.is_struct(target):
@@ -77,6 +80,9 @@ def _is_number_widening(source: pa.DataType, target: pa.DataType) -> bool:
 def _to_text(array: pa.Array) -> pa.Array:
     """As large_string, by the rules of `canonical.py`."""
     source, text = array.type, pa.large_string()
+    if is_json(source):
+        with deep_recursion():
+            return pa.array([None if value is None else canonical_text(value) for value in json_values(array)], text)
     if is_text(source) or _is_bytes(source):
         return array.cast(text)  # bytes: refused unless they are UTF-8
     if pa.types.is_integer(source) or pa.types.is_boolean(source):

@@ -6,8 +6,6 @@ spliced in before the closing brace. Rows that lost fields, rows from tables and
 
 from __future__ import annotations
 
-import base64
-import datetime
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,8 +17,12 @@ import pyarrow.compute as pc
 
 from tamis.formats.canonical import canonical_text
 from tamis.formats.casting import is_text
+from tamis.formats.exact import same_values, texts_of_column, values_of
+from tamis.formats.json_type import deep_recursion
 from tamis.formats.jsonl import JsonlBlock
-from tamis.kernels import buffers, hash128, join, json_text, splice
+from tamis.formats.literals import as_json, literals_of
+from tamis.kernels import hash128, join, json_text, splice
+from tamis.tasks import NULL
 
 if TYPE_CHECKING:
     from tamis.tasks import DocumentBatch
@@ -99,7 +101,9 @@ def encode_jsonl(batch: DocumentBatch) -> Encoded:
     origin, rows = batch._origin, batch._rows
     assert rows is not None
     if not isinstance(origin, JsonlBlock):
-        return _from_columns(np.arange(len(rows)), {n: batch.column(n) for n in batch.get_columns()}, with_nulls=True)
+        return _from_columns(
+            np.arange(len(rows)), {n: batch.exact_column(n) for n in batch.get_columns()}, with_nulls=True
+        )
     new = rows < 0
     if new.any():
         return _interleave(batch, new)
@@ -131,7 +135,7 @@ def _spliced(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:
         column = batch._columns[name]
         data, offsets = literals_of(column)
         present = length[rows, k] >= 0
-        changed = present & ~_unchanged(column, origin.column(name), rows) if present.any() else present
+        changed = present & ~_unchanged(column, origin, name, rows) if present.any() else present
         at = np.flatnonzero(changed)
         edits.append(
             (
@@ -190,7 +194,7 @@ def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:
         column = batch._columns[name]
         data, offsets = literals_of(column)
         present = length[:, k] >= 0
-        same = present & _unchanged(column, origin.column(name), rows) if present.any() else present
+        same = present & _unchanged(column, origin, name, rows) if present.any() else present
         drop = ~present & ~_not_null(column)
         start[:, k] = np.where(same, start[:, k], n_buf + base + offsets[:-1])
         length[:, k] = np.where(same, length[:, k], np.where(drop, -1, np.diff(offsets)))
@@ -224,7 +228,7 @@ def _interleave(batch: DocumentBatch, new: Array) -> Encoded:
     old_at, new_at = np.flatnonzero(~new), np.flatnonzero(new)
     old = encode_jsonl(batch.take(old_at))
     # Without nulls: which fields a block has depends on its other records, and the output must not.
-    made = _from_columns(new_at, {n: batch.column(n) for n in batch.get_columns()}, with_nulls=False)
+    made = _from_columns(new_at, {n: batch.exact_column(n) for n in batch.get_columns()}, with_nulls=False)
     data = np.concatenate([old.data, made.data])
     start, length = np.empty(len(new), np.int64), np.empty(len(new), np.int64)
     start[old_at], length[old_at] = old.offsets[:-1], np.diff(old.offsets)
@@ -234,55 +238,6 @@ def _interleave(batch: DocumentBatch, new: Array) -> Encoded:
     out = np.empty(int(offsets[-1]), np.uint8)
     json_text.copy_spans(data, start, length, out, offsets[:-1])
     return Encoded(out, offsets)
-
-
-def literals_of(array: pa.Array) -> tuple[Array, Array]:
-    """JSON text of every value: (data, int64 offsets)."""
-    kind = array.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        parts = buffers.string_buffers(array)
-        out_offsets, out = json_text.escape(parts.offsets, parts.data, parts.validity, 0, len(array))
-        return out, out_offsets
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return _text_spans(array.cast(pa.large_string()).fill_null("null"))
-    if pa.types.is_floating(kind):
-        return _text_spans(_float_texts(array.cast(pa.float64())).fill_null("null"))
-    plain = [json.dumps(_plain(v), ensure_ascii=False, separators=(",", ":")) for v in array.to_pylist()]
-    return _text_spans(pa.array(plain, pa.large_string()))
-
-
-def _float_texts(array: pa.Array) -> pa.Array:
-    """The shortest text that reads as the same float, 5 times as fast as repr; never that of an integer (1.0, not 1)."""
-    text = array.cast(pa.large_string())
-    if bool(pc.any(pc.equal(pc.trunc(array), array)).as_py()):
-        whole = pc.invert(pc.match_substring_regex(text, "[.en]"))
-        point, nothing = (pa.scalar(s, pa.large_string()) for s in (".0", ""))
-        text = pc.if_else(whole, pc.binary_join_element_wise(text, point, nothing), text)
-    if bool(pc.all(pc.is_finite(array)).as_py()) or not len(array):
-        return text
-    other = pc.if_else(pc.is_nan(array), "NaN", pc.if_else(pc.greater(array, 0.0), "Infinity", "-Infinity"))
-    return pc.if_else(pc.is_finite(array), text, other.cast(pa.large_string()))
-
-
-def _text_spans(array: pa.Array) -> tuple[Array, Array]:
-    parts = buffers.string_buffers(array)
-    offsets = np.asarray(parts.offsets, np.int64)
-    return parts.data[offsets[0] : offsets[-1]], offsets - offsets[0]
-
-
-def _plain(value: Any) -> Any:
-    """Values that JSON has no word for: times as ISO text, bytes as base64, decimals as text."""
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return str(value)
 
 
 def _with_prefix(data: Array, offsets: Array, at: Array, prefix: bytes, comma: Array) -> tuple[Array, Array]:
@@ -298,48 +253,36 @@ def _with_prefix(data: Array, offsets: Array, at: Array, prefix: bytes, comma: A
     return out, out_offsets
 
 
-def _unchanged(new: pa.Array, origin: pa.Array, rows: Array) -> Array:
-    """True where a row still has the value of the record it came from.
+def _unchanged(new: pa.Array, origin: JsonlBlock, name: str, rows: Array) -> Array:
+    """True where a row still has the value of the record it came from. "1" for 1 and 1 for true are changes, 1.0 for 1 is none.
 
     Texts are compared only where their lengths agree: a stage that cuts a large document into many pieces makes many rows of
     one record, and taking its whole text once for each of them would need their number times its size.
     """
-    if _kind(new.type) != "text" or _kind(origin.type) != "text":
-        return _equal(new, _take(origin, rows))
-    sizes = np.asarray(pc.fill_null(pc.binary_length(origin), -1).to_numpy(zero_copy_only=False), np.int64)[rows]
-    alike = np.flatnonzero(sizes == pc.fill_null(pc.binary_length(new), -1).to_numpy(zero_copy_only=False))
-    same = np.zeros(len(rows), bool)
-    same[alike] = _equal(_take(new, alike), _take(origin, rows[alike]))
+    if pa.types.is_nested(new.type):
+        return _same_nested(new, _take(origin.column(name), rows))
+    if not is_text(new.type):
+        return same_values(new, origin.exact(name, rows))
+    texts = texts_of_column(origin.column(name))
+    same: Array = ~_not_null(new) & (origin.kinds(name)[rows] == NULL)
+    old_bytes, new_bytes = (pc.fill_null(pc.binary_length(t), -1).to_numpy(zero_copy_only=False) for t in (texts, new))
+    alike = np.flatnonzero((new_bytes >= 0) & (old_bytes[rows] == new_bytes))
+    same[alike] = same_values(_take(new, alike), _take(texts, rows[alike]))
     return same
 
 
-def _equal(new: pa.Array, old: pa.Array) -> Array:
-    """True where the values are the same (both null counts). A value of another kind ("1" for 1, 1 for true) is a change."""
-    nulls: Array = np.asarray(pc.and_(new.is_null(), old.is_null()).to_numpy(zero_copy_only=False), bool)
-    kinds = _kind(new.type), _kind(old.type)
-    if kinds[0] != kinds[1]:
-        return nulls
-    if kinds[0] == "nested":  # by text: a member that is null and one that is missing are alike
-        pairs = zip(new.to_pylist(), old.to_pylist(), strict=True)
-        same = [a is not None and b is not None and canonical_text(a) == canonical_text(b) for a, b in pairs]
-        return np.logical_or(nulls, same)
-    if new.type != old.type:
-        try:
-            new = new.cast(old.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-            # A trip through floats cannot be undone for some value of this column: compare one by one, exactly.
-            return np.array([a == b for a, b in zip(new.to_pylist(), old.to_pylist(), strict=True)], bool)
-    equal: Array = pc.fill_null(pc.equal(new, old), False).to_numpy(zero_copy_only=False)
-    return equal | nulls
-
-
-def _kind(kind: pa.DataType) -> str:
-    """Types of one kind may stand for each other: a trip through pandas changes widths and makes integers floats."""
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return "number"
-    if is_text(kind):
-        return "text"
-    return "nested" if pa.types.is_nested(kind) else str(kind)
+def _same_nested(new: pa.Array, old: pa.Array) -> Array:
+    """Of a column of Arrow's own nested types, in which a member that is missing is null: the two are alike."""
+    if not pa.types.is_nested(old.type):
+        old = as_json(old)
+    pairs = zip(values_of(new), values_of(old), strict=True)
+    with deep_recursion():
+        same = [
+            (a is None and b is None)
+            or (isinstance(a, (dict, list)) and isinstance(b, (dict, list)) and canonical_text(a) == canonical_text(b))
+            for a, b in pairs
+        ]
+    return np.array(same, bool)
 
 
 def _not_null(array: pa.Array) -> Array:

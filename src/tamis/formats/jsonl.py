@@ -2,7 +2,7 @@
 
 `JsonlBlock` is an Origin (tasks.py): it owns the raw bytes and knows where each record and each wanted value lies. Reading a
 column decodes only that field. Arrow types follow the values of the block, by the rules of observed.py: text, bool, int64,
-uint64, float64, nested, or text when the values do not agree (canonical.py says how values become text).
+uint64, float64, nested, or JSON values (json_type.py) when they do not agree. `exact` never bends a value to a type.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tamis.errors import FormatError
-from tamis.formats.canonical import EXACT_INT, number_text
-from tamis.formats.nested import array_of, deep_recursion, load
+from tamis.formats.canonical import EXACT_INT
+from tamis.formats.json_type import deep_recursion, json_column, load
+from tamis.formats.nested import typed_array
 from tamis.kernels import buffers, hash128, json_scan, json_text, record_lines, splice
 from tamis.tasks import MISSING, NULL, OTHER, TEXT
 
@@ -40,6 +41,8 @@ _KINDS = np.array([MISSING, NULL, OTHER, OTHER, OTHER, OTHER, TEXT, TEXT, OTHER,
 
 class JsonlBlock:
     """The valid records of some bytes of JSONL. `bad` names the others as (start, end, reason) in `buf`."""
+
+    is_typed = False
 
     def __init__(self, buf: Array, scan: json_scan.Scan) -> None:
         self._buf: Array | None = buf
@@ -150,11 +153,15 @@ class JsonlBlock:
         types, start, length = (np.ascontiguousarray(x[:, 0]) for x in self.spans([name]))
         return decode_values(self.buf, types, start, length)
 
-    def values(self, name: str) -> list[Any]:
-        """One field as Python values: what each record says, also where the column had to become text."""
-        types, start, length = (np.ascontiguousarray(x[:, 0]) for x in self.spans([name]))
-        with deep_recursion():
-            return _python_values(self.buf, types, start, length)
+    def exact(self, name: str, rows: Array) -> pa.Array:
+        """One field of some records (null where a row is -1), typed only where that holds every value as it is."""
+        return decode_values(self.buf, *self._spans_of(name, rows), exact=True)
+
+    def _spans_of(self, name: str, rows: Array) -> tuple[Array, Array, Array]:
+        """(types, start, length) of one field in these rows."""
+        types, start, length = (x[:, 0][np.maximum(rows, 0)] for x in self.spans([name]))
+        types = np.where(rows >= 0, types, _MISSING).astype(np.uint8)
+        return types, np.ascontiguousarray(start), np.ascontiguousarray(length)
 
     def identity(self) -> tuple[Array, Array]:
         """128-bit content hash of every record's bytes. Remembered: records that are written as they are need no other."""
@@ -172,8 +179,8 @@ class JsonlBlock:
         return types, start, length
 
 
-def decode_values(buf: Array, types: Array, start: Array, length: Array) -> pa.Array:
-    """One field of every record as an Arrow array; missing and null are null."""
+def decode_values(buf: Array, types: Array, start: Array, length: Array, exact: bool = False) -> pa.Array:
+    """One field of every record as an Arrow array; missing and null are null. `exact`: no integer as a float, no nested type."""
     counts = np.bincount(types, minlength=10)
     kinds = {k for k in range(_FALSE, 10) if counts[k]}
     if not kinds:
@@ -183,15 +190,24 @@ def decode_values(buf: Array, types: Array, start: Array, length: Array) -> pa.A
         return buffers.string_array(offsets, data, validity)
     if kinds <= {_FALSE, _TRUE}:
         return pa.array(types == _TRUE, mask=types <= _NULL)
-    if kinds == {_INT}:
-        return _integers(_texts(buf, types, start, length))
     if kinds <= {_INT, _FLOAT}:
         text = _texts(buf, types, start, length)
-        if _any_inexact(text, types, length):
-            return _number_texts(text, types)
-        return _floats(text, types)
-    with deep_recursion():
-        return array_of(_python_values(buf, types, start, length))
+        array = _integers(text) if kinds == {_INT} else None
+        if (
+            array is None
+            and _FLOAT in kinds
+            and not (exact and _INT in kinds)
+            and not _any_inexact(text, types, length)
+        ):
+            array = _floats(text, types)
+        return json_column(text) if array is None else array
+    if not exact and (kinds == {_OBJECT} or kinds == {_ARRAY}):
+        with deep_recursion():
+            array = typed_array(_python_values(buf, types, start, length))
+        if array is not None:
+            return array
+    quoted = (types == _STRING) | (types == _ESCAPED)
+    return json_column(_texts(buf, types, np.where(quoted, start - 1, start), np.where(quoted, length + 2, length)))
 
 
 def _texts(buf: Array, types: Array, start: Array, length: Array) -> pa.Array:
@@ -205,8 +221,8 @@ def _texts(buf: Array, types: Array, start: Array, length: Array) -> pa.Array:
     return buffers.string_array(offsets, data, valid)
 
 
-def _integers(text: pa.Array) -> pa.Array:
-    """int64, or uint64, or the text of integers that fit neither."""
+def _integers(text: pa.Array) -> pa.Array | None:
+    """int64 or uint64; None for integers that fit neither."""
     try:
         return text.cast(pa.int64())
     except pa.ArrowInvalid:
@@ -215,7 +231,7 @@ def _integers(text: pa.Array) -> pa.Array:
     try:
         return text.cast(pa.uint64())
     except pa.ArrowInvalid:
-        return text
+        return None
 
 
 def _any_inexact(text: pa.Array, types: Array, length: Array) -> bool:
@@ -223,14 +239,6 @@ def _any_inexact(text: pa.Array, types: Array, length: Array) -> bool:
     long = np.flatnonzero((types == _INT) & (length >= 16))
     digits = text.take(pa.array(long)).to_pylist() if len(long) else []
     return any(len(d) > 17 or abs(int(d)) > EXACT_INT for d in digits)
-
-
-def _number_texts(text: pa.Array, types: Array) -> pa.Array:
-    """Canonical text: integers as they are, floats by their value."""
-    values = text.to_pylist()
-    for i in np.flatnonzero(types == _FLOAT):
-        values[i] = number_text(float(values[i]))
-    return pa.array(["0" if v == "-0" else v for v in values], pa.large_string())
 
 
 def _floats(text: pa.Array, types: Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""JSON values as Arrow arrays when no kernel decodes them: lists, objects, and columns whose values do not agree.
+"""JSON values as Arrow arrays when no kernel decodes them: lists, objects, and numbers of both kinds.
 
 The type follows the facts of `observed.py`, never Arrow's own guess, so that blocks of any cut end as the same type after
 joining. Covers: Python values of one column -> array. Does not cover: reading the values (jsonl.py).
@@ -7,17 +7,13 @@ joining. Covers: Python values of one column -> array. Does not cover: reading t
 from __future__ import annotations
 
 import json
-import re
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from tamis.formats.canonical import EXACT_INT, canonical_text
+from tamis.formats.canonical import EXACT_INT
 from tamis.formats.casting import is_text
+from tamis.formats.json_type import Digits
 from tamis.formats.observed import BEYOND_INT64, BOOL, FLOAT, INEXACT, INT, LIST, NEGATIVE, STRING, STRUCT, Observed
 from tamis.formats.type_names import MAX_DEPTH
 
@@ -25,63 +21,13 @@ MAX_FACTS = 1000
 """Objects used as dictionaries (a field per user) would make a type without end; beyond this the column is text."""
 _PLAIN = {bool: BOOL, float: FLOAT, str: STRING}
 _TEXT_DEPTH = MAX_DEPTH - 2  # the same limit as in observed.py
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_MAX_LEVELS = 4000  # the scanner lets 1000 levels pass; json.loads and the functions here take a few frames for each
 
 
-@dataclass(frozen=True)
-class Digits:
-    """An integer of more digits than Python converts (4300), known by its text."""
-
-    text: str
-
-    @classmethod
-    def parse(cls, text: str) -> int | Digits:
-        try:
-            return int(text)
-        except ValueError:
-            return cls(text)
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@contextmanager
-def deep_recursion() -> Iterator[None]:
-    """Room for values nested as deep as the scanner lets them pass."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, _MAX_LEVELS))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
-
-
-def load(raw: bytes) -> Any:
-    """The value of JSON text. Lone surrogates cannot be UTF-8; U+FFFD stands in their place (the raw record keeps them)."""
-    try:
-        value = json.loads(raw)
-    except ValueError:
-        value = json.loads(raw, parse_int=Digits.parse)
-    return _without_surrogates(value) if _SURROGATE.search(raw) else value
-
-
-def _without_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [_without_surrogates(v) for v in value]
-    if isinstance(value, dict):
-        return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
-    return value
-
-
-def array_of(values: list[Any]) -> pa.Array:
-    """One column of values. Call it under `deep_recursion`."""
-    kind = column_type(_facts_of_all(values, 0))
-    if is_text(kind):
-        return pa.array([None if v is None else canonical_text(v) for v in values], kind)
-    return pa.array(values, kind)
+def typed_array(values: list[Any]) -> pa.Array | None:
+    """One column of values; None where they do not agree. Call it under `deep_recursion`."""
+    seen = _facts_of_all(values, 0)
+    kind = column_type(seen)
+    return None if is_text(kind) and seen.flags != STRING else pa.array(values, kind)
 
 
 def facts_of(value: Any, depth: int = 0) -> Observed:

@@ -7,11 +7,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tamis.formats.exact import shown
 from tamis.formats.row_hashes import row_hashes
+
+Array = np.ndarray[Any, Any]
 
 
 class TableBlock:
     """Rows of a table; the counterpart of JsonlBlock for input that is decoded already."""
+
+    is_typed = True  # types are those of the input, not of the values that happen to be here
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
@@ -26,6 +31,16 @@ class TableBlock:
     def column(self, name: str) -> pa.Array:
         if name not in self.table.column_names:
             return pa.nulls(self.n_rows)
+        return shown(self._chunk(name))
+
+    def exact(self, name: str, rows: Array) -> pa.Array:
+        """One column of some rows (null where a row is -1), every value as it is."""
+        if name not in self.table.column_names:
+            return pa.nulls(len(rows))
+        at = pa.array(np.maximum(rows, 0), mask=rows < 0)
+        return self._chunk(name).take(at) if self.n_rows else pa.nulls(len(rows), self.table.field(name).type)
+
+    def _chunk(self, name: str) -> pa.Array:
         chunks = self.table.column(name)
         return (
             chunks.chunk(0)

@@ -143,7 +143,7 @@ def find_written(output: str, document: str, id_field: str = "id") -> Written | 
     for path in sorted(p for p in run_folder(output).parent.iterdir() if p.is_file() and p.name.startswith("part-")):
         batch = read_whole_file(str(path))
         if id_field in batch.get_columns():
-            ids = [str(v) for v in batch.column(id_field).to_pylist()]
+            ids = [str(v) for v in batch.values(id_field)]
             if document in ids:
                 return Written(str(path), ids.index(document))
     return None

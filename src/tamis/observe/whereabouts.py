@@ -108,7 +108,7 @@ def _holds(path: str, record: dict[str, Any]) -> bool:
         names = ["id"] if record.get("id") is not None else sorted(record)
         if not names or any(n not in batch.get_columns() for n in names):
             return False
-        rows = zip(*(batch.column(n).to_pylist() for n in names), strict=True)
+        rows = zip(*(batch.values(n) for n in names), strict=True)
         wanted = [record[n] for n in names]
         return any(list(row) == wanted for row in rows)
     except (OSError, FormatError):

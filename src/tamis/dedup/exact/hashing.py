@@ -38,9 +38,8 @@ class DocumentHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         from tamis.formats.known import known_columns
-        from tamis.stages.text.filters.statistics import texts_of
 
-        written = texts_of(batch, self.text_field)
+        written = batch.texts(self.text_field)
         texts = normalized(written, str(self.normalize_text))
         hi, lo, length = text_hashes(texts)
         key, row = sorted_keys(hi, length >= 0)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from tamis.dedup.normalization import normalized
 from tamis.errors import FormatError
 from tamis.formats.jsonl import JsonlBlock
-from tamis.stages.text.filters.statistics import texts_of
 from tamis.tasks import DocumentBatch
 
 _MAX_TEXT_BYTES = 1 << 32
@@ -126,7 +125,7 @@ class InputTexts(StoredTexts):
         block = JsonlBlock.parse(records, [self._field])
         if block.n_rows != n_records:
             raise FormatError("the input changed after it was compared; start over with fresh (--fresh)")
-        texts = texts_of(DocumentBatch.over(block, np.arange(block.n_rows)), self._field)
+        texts = DocumentBatch.over(block, np.arange(block.n_rows)).texts(self._field)
         return pc.fill_null(normalized(texts, self._mode), "")
 
     def _line(self, path: str, offset: int) -> bytes:

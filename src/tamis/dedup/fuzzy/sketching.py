@@ -98,9 +98,8 @@ class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         from tamis.formats.known import known_columns
-        from tamis.stages.text.filters.statistics import texts_of
 
-        written = texts_of(batch, self.text_field)
+        written = batch.texts(self.text_field)
         texts = normalized(written, str(self.normalize_text))
         columns = place_columns(batch)
         if self.first == 0:
@@ -149,7 +148,6 @@ class CandidateTexts(ProcessingStage[DocumentBatch, DocumentBatch]):
         import zstandard
 
         from tamis.dedup.removal import rows_of_table
-        from tamis.stages.text.filters.statistics import texts_of
 
         files, offsets = batch.places()
         chosen = [
@@ -160,7 +158,7 @@ class CandidateTexts(ProcessingStage[DocumentBatch, DocumentBatch]):
         ]
         rows = np.concatenate([np.empty(0, np.int64), *chosen])
         batch = batch.take(np.sort(rows))
-        texts = normalized(texts_of(batch, self.text_field), str(self.normalize_text))
+        texts = normalized(batch.texts(self.text_field), str(self.normalize_text))
         squeeze = zstandard.ZstdCompressor(level=1).compress
         packed = pa.array([squeeze((t or "").encode()) for t in texts.to_pylist()], pa.large_binary())
         batch = record_batch(batch, place_columns(batch)).with_column("text", packed)

@@ -25,6 +25,9 @@ def id_texts(ids: pa.Array) -> pa.Array | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from tamis.formats.exact import stored
+
+    ids = stored(ids)
     if pa.types.is_dictionary(ids.type):
         ids = ids.dictionary_decode()
     kind = ids.type

@@ -51,20 +51,15 @@ class CutUnits(ProcessingStage[DocumentBatch, DocumentBatch]):
         import numpy as np
         import pyarrow.compute as pc
 
-        from tamis.stages.text.filters.statistics import texts_of
-        from tamis.stages.text.modifiers.doc_modifier import with_texts
-        from tamis.stages.text.modifiers.fields import plain_column
-
         rows, numbers = cuts_of(self.table, *batch.places())
         if not len(rows):
             return (
                 batch if self.cut_field is None else batch.with_column(self.cut_field, self._told(batch, rows, numbers))
             )
-        texts = texts_of(batch, self.text_field)
+        texts = batch.texts(self.text_field)
         before = texts.take(rows)
         after, n_units = cut_out(before, numbers, self.unit)
-        column = plain_column(batch, self.text_field)
-        edited = batch.with_column(self.text_field, with_texts(column, rows, after.cast(column.type)))
+        edited = batch.with_texts(self.text_field, after, rows)
         if self.cut_field is not None:
             edited = edited.with_column(self.cut_field, self._told(batch, rows, numbers))
         n_left = pc.utf8_length(pc.utf8_trim_whitespace(after)).to_numpy(zero_copy_only=False)

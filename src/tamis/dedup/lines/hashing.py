@@ -41,9 +41,8 @@ class UnitHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow.compute as pc
 
         from tamis.kernels.buffers import string_buffers
-        from tamis.stages.text.filters.statistics import texts_of
 
-        texts = texts_of(batch, self.text_field)
+        texts = batch.texts(self.text_field)
         length = np.array(pc.fill_null(pc.binary_length(texts), -1).to_numpy(zero_copy_only=False), np.int64)
         parts = string_buffers(pc.fill_null(texts, "") if texts.null_count else texts)
         n_units, n_keys = np.zeros(batch.num_items, np.uint32), np.zeros(batch.num_items, np.int64)

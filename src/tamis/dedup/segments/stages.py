@@ -19,7 +19,6 @@ from tamis.tasks import DocumentBatch, FileGroupTask
 
 if TYPE_CHECKING:
     import numpy as np
-    import pyarrow as pa
 
 SUFFIX = ".range"
 
@@ -57,24 +56,11 @@ class SegmentRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
 
         from tamis.dedup.decisions import place_ids
+        from tamis.formats.casting import widen
 
-        ids = batch.column(self.document_id_field)
-        texts = _texts(ids)
-        hi, _, length = text_hashes(texts)
+        hi, _, length = text_hashes(widen(batch.column(self.document_id_field), pa.large_string()))
         alone = text_hashes(place_ids(places["file"], places["offset"]).cast(pa.large_string()))[0]
         return np.where(length < 0, alone, hi)
-
-
-def _texts(ids: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
-    try:
-        return ids.cast(pa.large_string())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        values = ids.to_pylist()
-        return pa.array(
-            [None if v is None else json.dumps(v, sort_keys=True, default=str) for v in values], pa.large_string()
-        )
 
 
 @dataclass(repr=False)

@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Mapping
 
+from tamis.engine.ledger import UNTRACED
 from tamis.hints import command, quoted
 from tamis.observe.markup import bar, table, value_text
 from tamis.observe.pictures import of_run
@@ -39,6 +40,8 @@ def documents(facts: Facts) -> str:
     for book in ledger.stages[:_MAX_ROWS]:
         n_out = book.out.n + book.derived.n
         why = [f"replaced by {book.derived.n:,} new documents: {book.consumed.n:,}"] if book.consumed.n else []
+        if n := int(book.metrics.get(UNTRACED, 0)):
+            why.append(f"written as the stage returned them, with no record of the input behind them: {n:,}")
         gone = sum(t.n for t in book.dropped.values())
         name = text(book.name, _NAME) + "".join(f'<br><span class="dim">{text(w)}</span>' for w in why)
         rows.append([name, _n(book.into.n), _n(n_out), _n(gone), bar(n_out / most, "k2")])

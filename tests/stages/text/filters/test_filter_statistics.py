@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tamis.formats.jsonl import JsonlBlock
-from tamis.stages.text.filters.statistics import TOGETHER, Measured, known_statistics, measure, pass_of, texts_of
+from tamis.stages.text.filters.statistics import TOGETHER, Measured, known_statistics, measure, pass_of
 from tamis.tasks import DocumentBatch
 
 
@@ -64,4 +64,4 @@ def test_a_number_among_texts_is_no_text() -> None:
     raw = b'{"text": "5"}\n{"text": 5}\n{"text": null}\n{}\n{"text": ["a"]}\n'
     block = JsonlBlock.parse(np.frombuffer(raw, np.uint8), ["text"])
     batch = DocumentBatch.over(block, np.arange(block.n_rows))
-    assert texts_of(batch, "text").to_pylist() == ["5", None, None, None, None]
+    assert batch.texts("text").to_pylist() == ["5", None, None, None, None]

@@ -29,7 +29,6 @@ from tamis.stages.text.filters.heuristic import (
     UrlsFilter,
     WordCountFilter,
 )
-from tamis.stages.text.filters.statistics import texts_of
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import SCORES, DocumentBatch
@@ -192,10 +191,10 @@ def test_a_user_filter_gets_empty_text_for_null_unless_it_accepts_null() -> None
 
 def test_values_that_are_no_text_count_as_null_whatever_else_is_in_the_batch() -> None:
     block = batch([1, 2])
-    assert texts_of(block, "text").to_pylist() == [None, None]
-    assert texts_of(block, "absent").to_pylist() == [None, None]
+    assert block.texts("text").to_pylist() == [None, None]
+    assert block.texts("absent").to_pylist() == [None, None]
     dictionary = DocumentBatch("", pa.table({"text": pa.array(["a", None]).dictionary_encode()}))
-    assert texts_of(dictionary, "text").to_pylist() == ["a", None]
+    assert dictionary.texts("text").to_pylist() == ["a", None]
 
 
 def test_a_filter_may_score_a_whole_batch() -> None:
@@ -258,9 +257,10 @@ def test_mistakes_are_found_when_the_stage_is_made(make: Any, message: str) -> N
         make()
 
 
-def test_scores_of_different_kinds_cannot_share_a_column() -> None:
-    with pytest.raises(PipelineError, match="score_field 's': the scores of one batch must be of one kind"):
-        Score(lambda text: 1 if text == "a" else "b", "s").process(batch(["a", "b"]))
+def test_scores_of_different_kinds_stay_what_they_are() -> None:
+    kinds = {"a": 1, "b": "b", "c": 1.0}
+    scored = Score(lambda text: kinds.get(text), "s").process(batch(["a", "b", "c", "d"]))
+    assert [repr(s) for s in scored.values("s")] == ["1", "'b'", "1.0", "None"]
 
 
 def test_hooks_of_a_filter_are_called() -> None:

@@ -175,8 +175,11 @@ def test_wrong_results_are_named() -> None:
 
     with pytest.raises(UsageError, match=r"Short\.modify_batch returned 1 texts for 2"):
         Modify(Short()).process(table(text=["a", "b"]))
-    with pytest.raises(UsageError, match="several types"):
-        Modify(lambda t: t if t == "a" else [1], output_fields="x").process(table(text=["a", "b"]))
+
+
+def test_results_of_several_types_stay_what_they_are() -> None:
+    out = Modify(lambda t: t if t == "a" else [1], output_fields="x").process(table(text=["a", "b"]))
+    assert out.values("x") == ["a", [1]]
 
 
 @pytest.mark.parametrize("executor", [InProcessExecutor(), LocalExecutor()], ids=["in process", "workers"])

@@ -168,13 +168,12 @@ def test_a_document_lies_where_its_first_segment_lay() -> None:
     assert (book.into.n, book.out.n, book.consumed.n, book.derived.n) == (4, 1, 3, 1)
 
 
-def test_joined_texts_go_to_a_batch_of_their_own_where_the_column_holds_something_else() -> None:
+def test_joined_texts_beside_values_that_are_none() -> None:
     numbers = pa.table({"id": [1, 2], "segment_id": [0, 0], "text": pa.array([None, 7], pa.int64()), "len": ["3", "x"]})
     texts = pa.table({"id": [1], "segment_id": [1], "text": ["a"]})
     made = DocumentJoiner("-").process_batch([DocumentBatch("x", numbers), DocumentBatch("x", texts)])
     assert [m.data.to_pylist() for m in made] == [
-        [{"id": 2, "text": 7, "len": "x"}],
-        [{"id": 1, "text": "a", "len": "3"}],
+        [{"id": 1, "text": "a", "len": "3"}, {"id": 2, "text": 7, "len": "x"}],
         [],
     ]
 
@@ -183,7 +182,7 @@ def test_a_length_beside_values_that_are_no_numbers() -> None:
     lines = [b'{"id":1,"segment_id":%d,"text":"a","len":1}' % i for i in range(2)]
     limit = {"max_length": 7, "length_field": "len"}
     written, _ = join(*lines, b'{"id":2,"segment_id":0,"text":"b","len":"?"}', **limit)
-    assert written == [b'{"id":2,"text":"b","len":"?"}', b'{"id":1,"text":"a+a","len":3}']
+    assert written == [b'{"id":1,"text":"a+a","len":3}', b'{"id":2,"text":"b","len":"?"}']
 
 
 def test_files_of_one_partition_with_different_columns(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ Pipeline("filtered", stages=stages).run(memory="1GB")
   text; each pass runs only over documents that are left when it is needed. Filters in plain Python see only what is left.
 - `score_batch(texts)` is an optional method of a filter that scores a whole Arrow array at once.
 - A null text, a missing field and a value that is no text are scored as the empty text; a filter of one's own gets `""` for them, or None if it
-  sets `accepts_null = True`.
+  sets `accepts_null = True`. Functions get values as JSON says them, whatever stands beside them ([values.md](values.md)).
 - Characters are code points; words are what `str.split()` gives (`lang="zh"` and `lang="ja"`: a segmenter's words); lines are those that are not
   blank; paragraphs are separated by `\\n\\n`.
 - Random choices (`FastTextQualityFilter`) are a function of the text and a seed: a rerun, in whatever batches, chooses the same.

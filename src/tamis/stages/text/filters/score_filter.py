@@ -80,8 +80,8 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
 class Score(_Filters):
     """Add scores as columns; nothing is dropped. `score_fn` is a function of the text, a DocumentFilter, or a list of these.
 
-    With a list, `score_field` is a list of as many names; `text_field` is one name for all, or a list. A function gets "" for
-    a null text.
+    With a list, `score_field` is a list of as many names; `text_field` is one name for all, or a list. A function gets the value
+    as JSON says it, "" for null and a missing field; a DocumentFilter gets texts, "" for all that is none.
     """
 
     score_fn: _One | list[_One]
@@ -117,7 +117,7 @@ class Score(_Filters):
             measured = Measured(batch, text_field)
             scores = _scores(fn, measured, everything, self._reading(text_field))
             self._note_scores(score_field, _numbers(fn, scores))
-            batch = batch.with_column(score_field, _column(scores, score_field))
+            batch = batch.with_column(score_field, scores)
         return batch
 
 
@@ -125,7 +125,7 @@ class Score(_Filters):
 class Filter(_Filters):
     """Keep documents by a column that is there already. `filter_fn`: a function of the value, a DocumentFilter, or a list.
 
-    Values are passed as they are, null as None. With a list, `filter_field` is a list of as many names; `invert` is one
+    Each value is passed as JSON says it, whatever its neighbours are, null and a missing field as None. With a list, `filter_field` is a list of as many names; `invert` is one
     value for all, or a list. `verbose` logs how many documents of each batch stay.
     """
 
@@ -157,7 +157,7 @@ class Filter(_Filters):
         left = np.arange(task.num_items)
         reasons = _reasons(self.filter_fn)  # type: ignore[arg-type]
         for fn, field, invert, reason in zip(self.filter_fn, self.filter_field, self.invert, reasons, strict=True):  # type: ignore[arg-type]
-            values = task.column(field).take(_positions(left)).to_pylist()
+            values = task.values(field, left)
             self._note_scores(reason, _numbers(fn, values), task.serial[left])
             keep = fn.keep_document if isinstance(fn, DocumentFilter) else fn
             mask = np.fromiter((bool(keep(v)) for v in values), bool, len(values)) ^ invert
@@ -244,7 +244,7 @@ class ScoreFilter(_Filters):
             column.hand_on(result, left)
         for score_field, known, scores in kept_scores:
             values = _at(scores, np.searchsorted(known, left))
-            result = result.with_column(score_field, _column(values, score_field))
+            result = result.with_column(score_field, values)
         return result
 
 
@@ -252,7 +252,7 @@ class ScoreFilter(_Filters):
 def _scores(fn: Any, measured: Measured, rows: np.ndarray[Any, Any], chain: Sequence[Any]) -> Any:
     """One score per row, by statistics where the filter names them. `chain`: filters that will look at the same texts."""
     if not isinstance(fn, DocumentFilter):
-        return [fn("" if text is None else text) for text in _chosen(measured.texts, rows).to_pylist()]
+        return [fn("" if value is None else value) for value in measured.batch.values(measured.field, rows)]
     wanted = fn.statistics
     if wanted:
         passes = set(map(pass_of, wanted))
@@ -307,19 +307,6 @@ def _array(scores: Any) -> np.ndarray[Any, Any]:
     out = np.empty(len(values), object)
     out[:] = values
     return out
-
-
-def _column(scores: Any, field: str) -> pa.Array:
-    import pyarrow as pa
-
-    if isinstance(scores, pa.ChunkedArray):
-        return pa.concat_arrays(scores.chunks) if scores.num_chunks else pa.array([], scores.type)
-    try:
-        return scores if isinstance(scores, pa.Array) else pa.array(scores)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
-        raise PipelineError(
-            f"score_field {field!r}: the scores of one batch must be of one kind (numbers, or texts): {exc}"
-        ) from None
 
 
 def _result(stage: Filter | ScoreFilter, task: DocumentBatch, left: np.ndarray[Any, Any]) -> DocumentBatch:

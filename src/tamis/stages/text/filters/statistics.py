@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from tamis.tasks import OTHER, DocumentBatch
+from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,39 +68,12 @@ def known_statistics() -> dict[str, str]:
     return dict(STATISTICS)
 
 
-def texts_of(batch: DocumentBatch, field: str) -> pa.Array:
-    """The texts of a column; null where the value is absent or is no text, whatever other documents of the batch hold."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    # Not batch.get_columns(): naming every field of JSON records takes a scan of them all.
-    not_read = batch._only is not None and field not in batch._only and field not in batch._columns
-    if not_read or (batch._rows is None and field not in batch.get_columns()):
-        return pa.nulls(batch.num_items, pa.large_string())
-    column = batch.column(field)
-    kind = column.type
-    is_encoded = pa.types.is_dictionary(kind) and _is_string(kind.value_type)
-    if is_encoded or pa.types.is_string_view(kind):
-        return column.cast(pa.large_string())
-    if not _is_string(kind):
-        return pa.nulls(len(column), pa.large_string())
-    other = batch.kinds(field) == OTHER
-    return pc.if_else(pa.array(~other), column, pa.scalar(None, kind)) if np.any(other) else column
-
-
-def _is_string(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
 class Measured:
     """The statistics of one text column of a batch, measured when asked for and remembered with the batch."""
 
     def __init__(self, batch: DocumentBatch, field: str) -> None:
         self.batch, self.field = batch, field
-        self.texts = texts_of(batch, field)
+        self.texts = batch.texts(field)
         self._partly: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = {}
 
     def get(self, wanted: Iterable[str], rows: np.ndarray[Any, Any], also: Iterable[str] = ()) -> Numbers:

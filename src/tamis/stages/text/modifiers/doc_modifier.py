@@ -34,8 +34,9 @@ class DocumentModifier(ABC):
     def modify_batch(self, texts: pa.Array) -> pa.Array:
         """All texts of a batch at once: a new array of the same length, or the same array if nothing changed."""
         import numpy as np
-        import pyarrow as pa
         import pyarrow.compute as pc
+
+        from tamis.formats.exact import exact_array
 
         maybe = self.candidates(texts)
         mask = texts.is_valid() if maybe is None else pc.fill_null(maybe, False)
@@ -48,7 +49,7 @@ class DocumentModifier(ABC):
                 results.append(after)
         if any(r is not None and not isinstance(r, str) for r in results):
             made = dict(zip(at, results, strict=True))
-            return pa.array([made.get(i, t.as_py()) for i, t in enumerate(texts)])
+            return exact_array([made.get(i, t.as_py()) for i, t in enumerate(texts)])
         return with_texts(texts, at, results)
 
     def take_metrics(self) -> dict[str, float]:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
-from tamis.stages.text.modifiers.fields import plain_column, python_values, text_column
 from tamis.tasks import DocumentBatch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Modifier = DocumentModifier | Callable[..., Any]
 
@@ -84,55 +80,35 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 def _modify_texts(batch: DocumentBatch, modifier: DocumentModifier, field: str, output: str) -> DocumentBatch:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    texts = text_column(batch, field)
+    from tamis.formats.exact import replaced
+
+    texts = batch.texts(field)
     after = modifier.modify_batch(texts)
     if isinstance(after, pa.ChunkedArray):
         after = after.combine_chunks()
     if len(after) != len(texts):
         raise UsageError(f"{modifier.name}.modify_batch returned {len(after)} texts for {len(texts)}")
+    if output == field:
+        return batch if after is texts or after.equals(texts) else batch.with_texts(field, after)
     if texts.null_count and after.null_count < len(after):  # a batch method of a user may have forgotten nulls
-        after = pc.if_else(texts.is_valid(), after, pa.scalar(None, after.type))
-    if output != field:
-        return batch.with_column(output, after)
-    if after is texts or after.equals(texts):
-        return batch
-    column = plain_column(batch, field)
-    if texts.null_count > column.null_count:  # beside texts there are values that are none
-        after = pc.if_else(texts.is_valid(), after.cast(column.type), column)
-    return batch.with_column(field, after)
+        after = replaced(after, texts.is_null().to_numpy(zero_copy_only=False), pa.nulls(texts.null_count))
+    return batch.with_column(output, after)
 
 
 def _call(batch: DocumentBatch, function: Callable[..., Any], fields: list[str], output: str) -> DocumentBatch:
-    """A user's function, value by value. Values it leaves as they are keep their bytes."""
-    columns = [python_values(batch, f) for f in fields]
+    """A user's function, value by value, each as JSON says it. Values it leaves as they are keep their bytes."""
+    columns = [batch.values(f) for f in fields]
     if len(fields) == 1:
         results = [None if v is None else function(v) for v in columns[0]]
     else:
         rows = zip(*columns, strict=True)
         results = [None if all(v is None for v in r) else function(**dict(zip(fields, r, strict=True))) for r in rows]
-    kind = None
     if [output] == fields:
-        column = plain_column(batch, output)
-        kind, shown = column.type, column.to_pylist()
-        same = [type(a) is type(b) and a == b for a, b in zip(results, columns[0], strict=True)]
-        if all(same):
+        pairs = zip(results, columns[0], strict=True)
+        if all(a is b and not isinstance(a, (list, dict)) for a, b in pairs):  # lists may have been changed in place
             return batch
-        results = [s if equal else r for s, r, equal in zip(shown, results, same, strict=True)]
-    return batch.with_column(output, _array(results, kind, function))
-
-
-def _array(values: list[Any], kind: pa.DataType | None, function: Callable[..., Any]) -> pa.Array:
-    import pyarrow as pa
-
-    for wanted in (kind, None) if kind is not None else (None,):
-        try:
-            return pa.array(values, wanted)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-            continue
-    kinds = sorted({type(v).__name__ for v in values if v is not None})
-    raise UsageError(f"Modify: {getattr(function, '__name__', function)!r} returned values of several types: {kinds}")
+    return batch.with_column(output, results)
 
 
 def _inputs(given: Any, n: int) -> list[list[str]]:

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.base import ProcessingStage
-from tamis.stages.text.modifiers.fields import plain_column, python_values, text_column
-from tamis.tasks import DocumentBatch
+from tamis.tasks import OTHER, DocumentBatch
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
 
 
@@ -72,9 +70,8 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         fields = [self.text_field, self.segment_id_field, self.document_id_field]
         return ["data"], fields + ([self.length_field] if self.length_field is not None else [])
 
-    def process(self, batch: DocumentBatch) -> DocumentBatch | list[DocumentBatch]:
-        made = self.process_batch([batch])
-        return made[0] if len(made) == 1 else made
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        return self.process_batch([batch])[0]
 
     def process_batch(self, tasks: list[DocumentBatch]) -> list[DocumentBatch]:
         """Documents come out in the batch that holds their first segment, by their first appearance."""
@@ -86,23 +83,16 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         for rows in self._groups(columns):
             for document in self._parts(columns, rows):
                 homes[document.rows[0][0]].append(document)
-        return [
-            made
-            for batch, documents in zip(tasks, homes, strict=True)
-            for made in self._assembled(batch, documents, columns)
-        ]
+        return [self._assembled(batch, documents, columns) for batch, documents in zip(tasks, homes, strict=True)]
 
     def _columns(self, batch: DocumentBatch) -> _Columns:
-        import pyarrow.compute as pc
-
-        texts = text_column(batch, self.text_field)
         return _Columns(
-            texts,
-            python_values(batch, self.document_id_field),
+            batch.texts(self.text_field),
+            batch.values(self.document_id_field),
             batch.kinds(self.document_id_field).tolist(),
-            pc.and_(texts.is_null(), plain_column(batch, self.text_field).is_valid()).to_pylist(),
-            python_values(batch, self.segment_id_field),
-            python_values(batch, self.length_field) if self.length_field is not None else [],
+            (batch.kinds(self.text_field) == OTHER).tolist(),
+            batch.values(self.segment_id_field),
+            batch.values(self.length_field) if self.length_field is not None else [],
         )
 
     def _groups(self, columns: Sequence[_Columns]) -> list[list[Row]]:
@@ -133,33 +123,25 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
                 parts.append(_Joined([(k, i)], length, len(parts)))
         return parts
 
-    def _assembled(
-        self, batch: DocumentBatch, documents: list[_Joined], columns: Sequence[_Columns]
-    ) -> list[DocumentBatch]:
-        """The documents whose first segment is in this batch, as one batch, or two where joined texts do not fit its columns."""
+    def _assembled(self, batch: DocumentBatch, documents: list[_Joined], columns: Sequence[_Columns]) -> DocumentBatch:
+        """The documents whose first segment is in this batch."""
         import numpy as np
 
         joined = [d for d in documents if len(d.rows) > 1]
         if not joined and len(documents) == batch.num_items:
-            return [self._numbered(batch, sorted(documents, key=lambda d: d.rows))]
+            return self._numbered(batch, sorted(documents, key=lambda d: d.rows))
         made = batch.take(np.array([d.rows[0][1] for d in documents], np.int64))
         if not joined:
-            return [self._numbered(made, documents)]
+            return self._numbered(made, documents)
         mask = np.array([len(d.rows) > 1 for d in documents])
         # For the books: a joined document is a new one that replaces its segments, though it lies where the first lay.
         made._serial = np.where(mask, -1, made.serial)
         values: dict[str, list[Any]] = {self.text_field: [self._text(d, columns) for d in joined]}
         if self.length_field is not None:
             values[self.length_field] = [d.length for d in joined]
-        new = {name: _replaced(made, name, mask, given) for name, given in values.items()}
-        if all(column is not None for column in new.values()):
-            for name, column in new.items():
-                made = made.with_column(name, column)
-            return [self._numbered(made, documents)]
-        whole, rest = made.take(np.flatnonzero(mask)), [d for d in documents if len(d.rows) == 1]
         for name, given in values.items():
-            whole = whole.with_column(name, _array(given))
-        return [self._numbered(made.take(np.flatnonzero(~mask)), rest), self._numbered(whole, joined)]
+            made = made.with_values(name, mask, given)
+        return self._numbered(made, documents)
 
     def _numbered(self, batch: DocumentBatch, documents: list[_Joined]) -> DocumentBatch:
         import pyarrow as pa
@@ -179,26 +161,6 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
             return value
         raise PipelineError(f"{self.name}: a document to be joined needs a number in {field!r}, got {value!r}")
-
-
-def _replaced(batch: DocumentBatch, field: str, mask: np.ndarray[Any, Any], values: list[Any]) -> pa.Array | None:
-    """The column with other values where `mask` is true; None where they are of another kind than the column."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    column = plain_column(batch, field)
-    if pa.types.is_null(column.type):
-        column = column.cast(_array(values).type)
-    try:
-        return pc.replace_with_mask(column, pa.array(mask), pa.array(values, column.type))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        return None
-
-
-def _array(values: list[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(values, pa.large_string() if all(v is None or isinstance(v, str) for v in values) else None)
 
 
 def _without(batch: DocumentBatch, field: str) -> DocumentBatch:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
-from tamis.stages.text.modifiers.fields import plain_column, text_column
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
@@ -42,7 +41,9 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        texts = text_column(batch, self.text_field)
+        from tamis.formats.exact import replaced
+
+        texts = batch.texts(self.text_field)
         pieces = pc.split_pattern(texts.fill_null(""), pattern=self.separator)
         n_pieces = pieces.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
         at = np.repeat(np.arange(len(texts)), n_pieces)
@@ -53,10 +54,9 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
             segments = pieces.flatten()
             whole = np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False))
             if len(whole):  # null, or no text: left as it is
-                column = plain_column(batch, self.text_field)
                 mask = np.zeros(len(at), bool)
                 mask[first[whole]] = True
-                segments = pc.replace_with_mask(segments.cast(column.type), pa.array(mask), column.take(whole))
+                segments = replaced(segments, mask, batch.exact_column(self.text_field).take(pa.array(whole)))
             split = _without_texts(batch, self.text_field, n_pieces > 1).take(at)
             split = split.with_column(self.text_field, segments)
         return split.with_column(self.segment_id_field, pa.array(numbers, pa.int64()))

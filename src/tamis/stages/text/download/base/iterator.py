@@ -129,19 +129,12 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
     def _batch(self, rows: list[dict[str, Any]], task: FileGroupTask) -> DocumentBatch:
         import pyarrow as pa
 
+        from tamis.formats.exact import exact_array
+
         names = dict.fromkeys(self.outputs()[1]) | dict.fromkeys(name for row in rows for name in row)
         if not rows:
             return DocumentBatch(task.dataset_name, pa.table({n: pa.array([], pa.string()) for n in names}))
-        columns = {}
-        for name in names:
-            values = [row.get(name) for row in rows]
-            try:
-                columns[name] = pa.array(values)
-            except (pa.ArrowInvalid, pa.ArrowTypeError) as exc:
-                kinds = sorted({type(v).__name__ for v in values})
-                raise TamisError(
-                    f"{self.name}: the values of {name!r} in {task.data} do not fit into one column: {', '.join(kinds)}"
-                ) from exc
+        columns = {name: exact_array([row.get(name) for row in rows]) for name in names}
         return DocumentBatch(task.dataset_name, pa.table(columns), task._stage_perf, task._metadata)
 
 

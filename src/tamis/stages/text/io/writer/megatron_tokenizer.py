@@ -82,8 +82,8 @@ class MegatronTokenizerWriter(BaseWriter):
         prefix = os.path.join(self.path, self.name_of(task))
         lengths: list[int] = []
         with files.create(prefix + ".bin.part") as file:
-            for texts in batched(task.column(self.text_field).to_pylist(), self.tokenization_batch_size):
-                tokens = self._tokens(["" if text is None else str(text) for text in texts])
+            for texts in batched(task.texts(self.text_field).to_pylist(), self.tokenization_batch_size):
+                tokens = self._tokens([text or "" for text in texts])
                 self.write_data(tokens, lengths, file, dtype)
         self.write_idx_data(prefix, lengths, dtype)
         for ending in ENDINGS:
@@ -129,7 +129,7 @@ class MegatronTokenizerWriter(BaseWriter):
         return list(encoded["input_ids"])
 
     def _told_apart_by(self, task: DocumentBatch) -> list[Any]:
-        return list(task.column(self.text_field).to_pylist())
+        return list(task.texts(self.text_field).to_pylist())
 
     def _from_pretrained(self, local_files_only: bool) -> Any:
         try:
