@@ -20,6 +20,7 @@ from tamis.engine.rundir import RunDir
 from tamis.errors import RunConflict, TamisError
 from tamis.observe.report import write_report
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
+from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter
 
 NOBODY = 65534
@@ -194,7 +195,8 @@ def test_what_a_killed_run_left_in_scratch_is_removed_if_it_is_ours(tmp_path: Pa
 
 
 def workflow(output: Path, scratch: Path | None) -> Workflow:
-    passes = Passes("x", source=lambda: None, keys=[], output=str(output), task={}, writer=None)  # type: ignore[arg-type,return-value]
+    source = write_lines(output.parent / "in" / "a.jsonl", documents(1))
+    passes = Passes("x", source=lambda: DocumentReader(str(source)), keys=[], output=str(output), task={}, writer=None)
     return Workflow(passes, {} if scratch is None else {"scratch": str(scratch)})
 
 
@@ -271,3 +273,28 @@ def test_a_block_that_was_altered_ends_the_run_and_is_named(
         )
     assert altered[0] in str(told.value)
     assert not any(b"W1" in line for line in lines_of(tmp_path / "out"))
+
+
+def test_keys_of_a_deduplication_that_were_altered_end_it_and_are_named(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in" / "a.jsonl", documents(300)).parent
+    made = ExactDeduplicationWorkflow(str(tmp_path / "out"), str(source))
+    from tamis.dedup import workflow as module
+
+    real, altered = module.decide, []
+
+    def decide(folder: str, *rest: Any) -> Any:
+        (path,) = Path(folder).glob("keys-0/*.arrow")
+        if not altered:
+            altered.append(path.read_bytes())
+            body = bytearray(altered[0])
+            body[len(body) // 2] ^= 1
+            path.write_bytes(body)
+        return real(folder, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "decide", decide)
+        with pytest.raises(TamisError, match=r"keys-0/.*\.arrow is not what was written to it"):
+            made.run(memory="400MB", workers=1)
+    (path,) = (tmp_path / "out" / "_tamis" / "dedup").glob("keys-0/*.arrow")
+    path.write_bytes(altered[0])  # mended, it goes on
+    assert made.run(memory="400MB", workers=1).n_documents == 300

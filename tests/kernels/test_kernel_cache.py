@@ -39,6 +39,14 @@ def test_folder_writable_by_others_is_not_used(tmp_path: Path, monkeypatch: pyte
     assert cache.new_folder("v2") is None
 
 
+def test_a_folder_that_others_could_swap_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAMIS_CACHE_DIR", str(tmp_path / "base"))
+    (tmp_path / "base").mkdir()
+    for mode, is_used in ((0o777, False), (0o775, False), (0o1777, True), (0o755, True)):
+        (tmp_path / "base").chmod(mode)
+        assert (cache.new_folder("v2") is not None) == is_used, oct(mode)
+
+
 def test_folder_of_another_user_or_a_link_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAMIS_CACHE_DIR", str(tmp_path))
     folder = cache.new_folder("v2")

@@ -22,6 +22,7 @@ from tamis.dedup.keys import NO_NUMBER
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.records import Records
 from tamis.engine import disk
+from tamis.engine.blocks import check_file
 from tamis.errors import TamisError, UsageError
 from tamis.formats.faults import is_memory_failure
 from tamis.memory import meter
@@ -33,6 +34,8 @@ def solve(folder: str) -> None:
     """The steps that task.json names, in order. Each leaves a file by which the driver knows that it is done."""
     task = read_json(os.path.join(folder, "task.json"))
     room = int(task["room_bytes"])
+    for path, check in (task.get("checks") or {}).items():
+        check_file(path, check)
     for step in task["steps"]:
         if step == "exact":
             from tamis.dedup.exact.groups import exact_duplicates

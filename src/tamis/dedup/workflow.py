@@ -123,6 +123,7 @@ class Workflow:
         self.scratch_bytes = 0
         self._mark = Mark()  # of the memory in use
         self._nursery: Nursery | None = None
+        self._unchecked: dict[str, str] = {}  # files of passes, with their checksums
 
     def run(self) -> DedupResult:
         began_s = time.monotonic()
@@ -442,7 +443,13 @@ class Workflow:
             write_json(os.path.join(self.work, "n_records.json"), result.ledger.written.n)
             write_json(os.path.join(self.work, "n_quarantined.json"), result.ledger.quarantined.n)
             write_json(os.path.join(self.work, "inputs.json"), plan["inputs"])
-        return [os.path.join(result.output, f["name"]) for f in result.files]
+        return self._paths_of(result)
+
+    def _paths_of(self, result: Any) -> list[str]:
+        """The files of a pass, whose checksums the next decision compares."""
+        found = {os.path.join(result.output, f["name"]): str(f.get("check", "")) for f in result.files}
+        self._unchecked.update(found)
+        return list(found)
 
     def _source(self) -> ProcessingStage[Any, Any]:
         """A fresh reader of the input, to which the output of this deduplication never belongs."""
@@ -475,10 +482,15 @@ class Workflow:
         n = int(self.settings.get("workers") or len(os.sched_getaffinity(0)))
         return max(1, min(n, self._solver_room() // _THREAD_BYTES))
 
+    def _checks_of(self, files: Mapping[str, Any]) -> dict[str, str]:
+        """Checksums of those files that no decision has compared yet."""
+        paths = [path for name in ("records", "linked", "texts") for path in files.get(name) or ()]
+        return {path: check for path in paths if (check := self._unchecked.pop(path, ""))}
+
     def _solve(self, steps: list[str], **files: Any) -> None:
         task = {
             **self.passes.task, **files, "steps": steps, "paths": os.path.join(self.work, "paths.json"),
-            "duplicates": self.duplicates, "older": self._told("older.json") or [], "room_bytes": self._solver_room(),
+            "duplicates": self.duplicates, "checks": self._checks_of(files), "older": self._told("older.json") or [], "room_bytes": self._solver_room(),
             "budget_bytes": self._budget_bytes(), "threads": self._n_threads(),
         }  # fmt: skip
         write_json(os.path.join(self.work, "task.json"), task)

@@ -25,8 +25,8 @@ class BlockFault(TamisError):
 class BlockWriter:
     """A file object for libraries that write: a new file, and the checksum of what went into it."""
 
-    def __init__(self, path: str) -> None:
-        self._file: BinaryIO = files.create(path, 0o600)
+    def __init__(self, path: str, mode: int = 0o600) -> None:
+        self._file: BinaryIO = files.create(path, mode)
         self._hash = xxhash.xxh3_64()
         self.n_bytes = 0
 

@@ -116,7 +116,7 @@ def commit_group(group: list[Commit | Replace], output: str, quarantine: str, lo
 def _publish(file: dict[str, Any], name: str, output: str, quarantine: str, folders: set[str]) -> dict[str, Any]:
     """Make a staged file durable and give it its final name; returns what the log says about it."""
     about: dict[str, Any] = {
-        k: file[k] for k in ("kind", "rows", "bytes", "content", "schema", "observed") if k in file
+        k: file[k] for k in ("kind", "rows", "bytes", "content", "schema", "observed", "check") if k in file
     }
     if file["kind"] == "listed":
         return {**about, "name": file["path"]}

@@ -29,7 +29,11 @@ class FileTable:
         self._kinds[i] = _KINDS.index(about["kind"])
         self._rows[i], self._bytes[i] = int(about.get("rows", 0)), int(about.get("bytes", 0))
         self._contents[i * 16 : i * 16 + 16] = int(about.get("content", "0"), 16).to_bytes(16, "big")
-        more = {k: sys.intern(v) if isinstance(v, str) else v for k, v in about.items() if k in ("schema", "observed")}
+        more = {
+            k: sys.intern(v) if isinstance(v, str) else v
+            for k, v in about.items()
+            if k in ("schema", "observed", "check")
+        }
         if more:
             self._more[i] = more
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tamis import files
 from tamis.engine import binning
+from tamis.engine.blocks import BlockWriter
 from tamis.engine.histograms import Histogram
 from tamis.engine.ledger import Ledger
 from tamis.engine.place import OutputSpec
@@ -78,13 +79,13 @@ def _write_arrow(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) ->
     here is the document it was made from.
     """
     tables = [b.to_pyarrow(b._only).drop_columns([ROW_ID]) for b in batches]
-    with pa.OSFile(os.fsencode(files.fresh(path)), "wb") as out, pa.ipc.new_file(out, tables[0].schema) as writer:
+    with BlockWriter(path, 0o666) as out, pa.ipc.new_file(out, tables[0].schema) as writer:
         for batch, table in zip(batches, tables, strict=True):
             assert batch._identity is not None
             ledger.content.add(batch.num_items, hash128.sum128(*batch._identity))
             _count_lengths(ledger, row_bytes(table))
             writer.write_table(table.combine_chunks())
-    return {"extension": "arrow"}
+    return {"extension": "arrow", "check": out.check}
 
 
 def _write_parquet(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class StageProbe:
         self._path = path
         self._rejected: list[str] = []  # files with what was rejected so far
         self._works = True
+        self._check = ""  # of what was put aside last
         self._before = _level()
 
     def after(self, label: str, tasks: list[Task[Any]], rejections: Rejections, ours: int = 0) -> list[Task[Any]]:
@@ -70,7 +71,7 @@ class StageProbe:
         if any(not isinstance(t, DocumentBatch) or t._identity is None for t in tasks):
             return None
         try:
-            handover.save(batches, self._path)
+            self._check = handover.save(batches, self._path)["check"]
             with files.create(self._path + ".shared", 0o600) as file:
                 for batch in batches:
                     _save_shared(batch._shared, file)
@@ -87,7 +88,7 @@ class StageProbe:
         ]
 
     def _take(self, put: list[Task[Any] | dict[str, Any]]) -> list[Task[Any]]:
-        loaded, _ = handover.load(self._path, (0, sys.maxsize))
+        loaded, _ = handover.load(self._path, (0, sys.maxsize), self._check)
         with open(self._path + ".shared", "rb") as file:
             shared = [_load_shared(file) for _ in loaded]
         for path in (self._path, self._path + ".shared"):

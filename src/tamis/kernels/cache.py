@@ -61,9 +61,11 @@ def _bases() -> list[Path]:
 
 def _is_ours(found: Path) -> bool:
     try:
-        info = found.lstat()
+        info, above = found.lstat(), found.parent.stat().st_mode
     except OSError:
         return False
+    if above & 0o022 and not above & stat.S_ISVTX:
+        return False  # they could put another folder in its place
     private = stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o022
     return private and os.access(found, os.R_OK | os.X_OK)
 

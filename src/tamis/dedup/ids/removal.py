@@ -75,7 +75,7 @@ class RemovalByIds(Workflow):
                 f"mean would stay (see: {command('quarantine', result.output)})"
             )
         plan = read_json(os.path.join(result.run_dir, "plan.json")) or {}
-        return [os.path.join(result.output, f["name"]) for f in result.files], plan["inputs"]["paths"]
+        return self._paths_of(result), plan["inputs"]["paths"]
 
     def _remove(self) -> Any:
         assert self.passes.writer is not None
