@@ -178,6 +178,17 @@ def test_a_folder_of_ours_is_closed_where_it_was_open_to_be_looked_at(tmp_path: 
     assert mode_of(folder) == 0o700
 
 
+def test_a_file_system_that_gives_what_we_make_to_somebody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a network makes nobody of root: whose a folder is shows only beside what we make there ourselves."""
+    files.own_folder(tmp_path / "ours", "")
+    real = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: real + 1)
+    files.own_folder(tmp_path / "ours", "")
+    assert os.listdir(tmp_path / "ours") == []
+
+
 def test_what_is_no_folder_is_refused_by_name(tmp_path: Path, victim: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

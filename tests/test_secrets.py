@@ -13,9 +13,10 @@ import pytest
 from command import tamis as command
 
 from tamis import InProcessExecutor, Pipeline, ProcessingStage, Secret, secrets
+from tamis.cli.resume import find_request
 from tamis.engine.identity import describe_job, differences
 from tamis.engine.job import make_job
-from tamis.errors import RecipeError, RunConflict, TamisError
+from tamis.errors import RecipeError, RunConflict, TamisError, UsageError
 from tamis.recipe.load import load_recipe
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
@@ -218,10 +219,12 @@ def test_secrets_given_by_set_are_asked_for_again(tmp_path: Path, monkeypatch: p
     assert files_with(output, KEY) == []
     kept = json.loads((output / "_tamis" / "command.json").read_text())
     assert (kept["set"], kept["secrets"]) == ({"model": "large"}, ["mine"])
-    told = command("resume", output, *allow)
-    assert (told.exit_code, "whose value is not kept; give it again: --set mine=VALUE" in told.stderr) == (2, True)
-    told = command("resume", output, "--set", "model=small", *allow)
-    assert (told.exit_code, "--set goes with a recipe" in told.stderr) == (2, True)
+    for changes, why in (
+        ({}, "whose value is not kept; give it again: --set mine=VALUE"),
+        ({"model": "x"}, "--set goes with"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            find_request(str(output), {}, ("asking",), changes)
     told = command("resume", output, "--set", "mine=another key", *allow)
     assert (told.exit_code, "finished earlier" in told.output) == (0, True), told.output
 
