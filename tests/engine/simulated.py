@@ -399,13 +399,7 @@ class Simulation:
         if unit.segment == 0:
             ledger.records.add(len(records), sum(ids))
         if unit.mode is Mode.QUARANTINE:
-            if unit.segment == 0:
-                ledger = Ledger(stages=[StageBook(f"s{i}") for i in range(self.world.n_segments)])
-                ledger.records.add(len(records), sum(ids))
-                ledger.quarantined.add(len(records), sum(ids))
-            else:
-                ledger.stages[0].into.add(len(records), sum(ids))
-                ledger.stages[0].drop("quarantined", len(records), sum(ids))
+            ledger.set_aside(f"s{unit.segment}", len(records), sum(ids), [f"s{unit.segment}"])
             files.append({"path": path + ".q", "kind": "quarantine", "bytes": 10, "records": records})
         else:
             gone = [r for r in records if r in self.world.dropped and unit.segment == 0]

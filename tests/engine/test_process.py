@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +153,73 @@ def test_quarantine_sets_records_aside_unprocessed(tmp_path: Path) -> None:
     assert sorted((e["offset"], e["raw"], e["reason"]) for e in entries) == [
         (0, '{"t":"a"}', "it fails"), (10, "bad", "not valid JSON"), (15, '{"t":null}', "it fails")
     ]  # fmt: skip
+
+
+def aside(made: UnitRunner, work: Unit) -> Ledger:
+    ledger = Ledger.from_dict(json.loads(json.dumps(run(made, work)[0]["ledger"])))
+    assert ledger.problems() == []
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("stage", "came_in", "unread", "unwritten"),
+    [
+        ("upper", [2, 0], 1, 0),
+        ("fail", [2, 2], 1, 0),
+        ("(writing)", [2, 2], 1, 2),
+        ("(reading)", [0, 0], 3, 0),
+        ("", [0, 0], 3, 0),
+    ],
+)
+@pytest.mark.parametrize("declared", [False, True])
+def test_failures_are_booked_where_they_happened(
+    tmp_path: Path, declared: bool, stage: str, came_in: list[int], unread: int, unwritten: int
+) -> None:
+    spec = OutputSpec("parquet", "parquet", schema={"t": "string"}) if declared else OutputSpec("jsonl")
+    made = runner(tmp_path, Upper(), Fail(), output=spec)
+    ledger = aside(made, unit(tmp_path, DATA, mode=Mode.QUARANTINE, reason="it fails", stage=stage))
+    assert [b.into.n for b in ledger.stages][:2] == came_in
+    assert {b.name: b.quarantined.n for b in ledger.stages if b.quarantined.n} == (
+        {stage: 2} if stage in ("upper", "fail") else {}
+    )
+    assert (ledger.quarantined.n, ledger.unread.n, ledger.unwritten.n) == (3, unread, unwritten)
+    # beside a partition where all went well
+    well, _ = run(runner(tmp_path, Upper(), Upper(name="fail"), output=spec), unit(tmp_path, DATA))
+    ledger.merge(Ledger.from_dict(well["ledger"]))
+    assert ledger.problems() == []
+
+
+@pytest.mark.parametrize(
+    ("stage", "booked"), [("upper#2", "upper#2"), ("fail", "fail"), ("(reading)", "upper#2"), ("(writing)", "")]
+)
+def test_failures_of_a_later_segment_are_booked_there(tmp_path: Path, stage: str, booked: str) -> None:
+    made = runner(tmp_path, Upper(), Upper(), Fail(), mode="batch")
+    made.job.segments[1:] = [replace(made.job.segments[1], last=3)]
+    first, _ = run(made, unit(tmp_path, DATA))
+    later = Unit(
+        2, unit(tmp_path, DATA).pieces, segment=1, mode=Mode.QUARANTINE, reason="it fails", stage=stage,
+        handover=first["handover"]["path"], handover_rows=(0, 2), handover_check=first["handover"].get("check", ""),
+    )  # fmt: skip
+    report, _ = run(made, later)
+    both = Ledger.from_dict(first["ledger"])
+    both.merge(Ledger.from_dict(report["ledger"]))
+    assert both.problems() == []
+    assert {b.name: b.quarantined.n for b in both.stages if b.quarantined.n} == ({booked: 2} if booked else {})
+    assert (both.quarantined.n, both.unread.n, both.unwritten.n, both.n_dropped) == (3, 1, 0 if booked else 2, 0)
+
+
+def test_what_cannot_be_written_for_want_of_memory_names_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("tamis.engine.output.write_documents", refuse)
+    report, _ = run(runner(tmp_path, Upper()), unit(tmp_path, DATA))
+    assert (report["kind"], report["stage"]) == ("memory", "(writing)")
+    monkeypatch.setattr("tamis.engine.process.read_pieces", refuse)
+    report, _ = run(runner(tmp_path, Upper()), unit(tmp_path, DATA))
+    assert (report["kind"], report["stage"]) == ("memory", "(reading)")
 
 
 @pytest.mark.parametrize("fmt", ["jsonl", "parquet"])

@@ -53,7 +53,7 @@ def test_memory_splits_then_runs_alone_then_gives_up() -> None:
     verdict = decide(single, {"kind": "memory", "stage": "s"})
     assert (verdict.what, verdict.note) == (
         "infeasible",
-        "one record of in (at 0, 97 bytes) does not fit the memory budget even alone in stage 's'",
+        "one record of in (at 0, 97 bytes) does not fit the memory budget even alone, in stage 's'",
     )
 
 

@@ -51,7 +51,7 @@ def test_size_alone_decides_what_is_quarantined_and_the_rest_is_named_with_its_s
     with pytest.raises(Incomplete) as caught:
         execute(tmp_path / "in", tmp_path / "out", [WordList()], settings={"memory": "300MB", "max_record": "18MB"})
     assert re.search(
-        r"one record of .*a.jsonl \(at 20000036, 15000011 bytes\) does not fit the memory budget even alone.*: .*"
+        r"one record of .*a.jsonl \(at 20000036, 15000011 bytes\) does not fit the memory budget even alone, in stage 'word_list': .*"
         r"set max_record below its size to quarantine it, or run again with --memory \d+MB or more",
         str(caught.value),
     )

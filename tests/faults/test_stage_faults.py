@@ -42,8 +42,10 @@ def _check_one_lost(
         assert entry["file"] == str(tmp_path / "in" / "a.jsonl")
         assert data[entry["offset"] : entry["offset"] + entry["length"]] == entry["bytes"]
         assert reason in entry["reason"]
-        assert entry["stage"] in (stage, ""), entry["stage"]
+        assert entry["stage"] == stage
     assert result.ledger.quarantined.n == len(triggers)
+    assert {b.name: b.quarantined.n for b in result.ledger.stages} == {stage: len(triggers)}
+    assert result.ledger.unread.n == 0
     assert result.exit_code == 0
 
 
@@ -85,6 +87,11 @@ def test_raises_in_a_later_segment(tmp_path: Path) -> None:
     (entry,) = quarantine(tmp_path / "out")
     assert entry["bytes"] == triggers[0]
     assert entry["stage"] == "second"
+    assert [(b.name, b.into.n, b.quarantined.n) for b in result.ledger.stages] == [
+        ("raise_on", 101, 0),
+        ("second", 101, 1),
+    ]
+    assert (result.ledger.quarantined.n, result.ledger.unread.n, result.ledger.n_dropped) == (1, 0, 0)
 
 
 def test_raises_always(tmp_path: Path) -> None:
@@ -113,7 +120,7 @@ def test_takes_the_process_down(tmp_path: Path, stage: Any, word: str, how: str)
     result = execute(source, tmp_path / "out", [stage()])
     _check_one_lost(tmp_path, result, good, triggers, stage.name, how)
     assert result.counters["crashes"] >= 2
-    assert any(kind == "died" and how in data["how"] for kind, data in events(tmp_path / "out"))
+    assert next(d["stage"] for kind, d in events(tmp_path / "out") if kind == "died" and how in d["how"]) == stage.name
 
 
 def test_one_record_without_bound_ends_incomplete_with_the_rest_committed(tmp_path: Path) -> None:

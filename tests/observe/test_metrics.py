@@ -95,6 +95,7 @@ def test_every_line_of_a_small_run(tmp_path: Path) -> None:
         'tamis_stage_documents_total{stage="f",direction="in"} 45',
         'tamis_stage_documents_total{stage="f",direction="out"} 30',
         'tamis_stage_documents_total{stage="f",direction="dropped"} 15',
+        'tamis_stage_documents_total{stage="f",direction="quarantined"} 0',
         'tamis_stage_read_bytes_total{stage="f"} 6000',
         'tamis_stage_seconds_total{stage="f"} 2.5',
         'tamis_stage_cpu_seconds_total{stage="f"} 2.25',

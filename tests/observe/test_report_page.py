@@ -101,7 +101,7 @@ def test_it_can_always_be_mailed(tmp_path: Path) -> None:
     db = sqlite3.connect(folder / "run.sqlite")
     for i in range(300):
         db.execute(
-            "INSERT INTO stages SELECT at, ? || ?, position + ?, n_in, n_out, n_dropped, in_bytes, seconds, cpu_s, peak_bytes FROM stages WHERE stage = 'read'",
+            "INSERT INTO stages SELECT at, ? || ?, position + ?, n_in, n_out, n_dropped, in_bytes, seconds, cpu_s, peak_bytes, 0 FROM stages WHERE stage = 'read'",
             (i, long, i),
         )
         db.execute("INSERT INTO events VALUES (?, ?, ?)", (1e9, long, json.dumps({"text": long})))

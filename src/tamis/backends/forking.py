@@ -10,6 +10,7 @@ import array
 import contextlib
 import ctypes
 import json
+import mmap
 import os
 import select
 import signal
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tamis import files
+from tamis.engine import doing
 from tamis.memory.release import hygiene_env
 
 _PR_SET_PDEATHSIG = 1
@@ -106,12 +108,13 @@ class Requests:
 class Forker:
     """Forks a child for every message {"child": number, ...} with one file descriptor; the child runs `become(message, fd)`.
 
-    Tells {"type": "forked", "child", "pid"} and, when it has ended, {"type": "exit", "child", "pid", "code"}.
+    Tells {"type": "forked", "child", "pid"} and, when it has ended, {"type": "exit", "child", "pid", "code", "stage"}: the last is
+    what it was doing.
     """
 
     def __init__(self, requests: Requests, become: Callable[[dict[str, Any], int], int]) -> None:
         self._requests, self._become = requests, become
-        self._children: dict[int, int] = {}  # pid -> number
+        self._children: dict[int, tuple[int, mmap.mmap]] = {}  # pid -> number, and where it notes what it is doing
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
         os.set_blocking(self._wake_read, False)
@@ -140,21 +143,25 @@ class Forker:
                 return
             if pid == 0:
                 return
-            child = self._children.pop(pid, None)
-            if child is not None:
+            if pid in self._children:
+                child, page = self._children.pop(pid)
                 code = os.waitstatus_to_exitcode(status)
-                self._requests.send({"type": "exit", "child": child, "pid": pid, "code": code})
+                told = {"type": "exit", "child": child, "pid": pid, "code": code, "stage": doing.noted(page)}
+                page.close()
+                self._requests.send(told)
 
     def _fork(self, message: dict[str, Any], fd: int) -> None:
+        page = doing.shared_page()
         pid = os.fork()
         if pid:
             os.close(fd)
-            self._children[pid] = int(message["child"])
+            self._children[pid] = int(message["child"]), page
             self._requests.send({"type": "forked", "child": message["child"], "pid": pid})
             return
         status = 1
         try:
             self._leave()
+            doing.note_in(page)
             status = self._become(message, fd)
         except BaseException:
             traceback.print_exc()

@@ -221,7 +221,7 @@ class ForkCrew:
             if message["type"] == "forked" and process is not None:
                 process.pid = process.pid or message["pid"]
             elif message["type"] == "exit" and process is not None:
-                events += self._gone(message["child"], message["code"])
+                events += self._gone(message["child"], message["code"], message["stage"])
         if self._channel.closed:
             self._selector.unregister(self._channel.sock)
             for worker in list(self._workers):
@@ -230,8 +230,8 @@ class ForkCrew:
                 self._server.wait()
         return events
 
-    def _gone(self, worker: int, code: int) -> list[Event]:
-        """Last messages, then the death."""
+    def _gone(self, worker: int, code: int, stage: str = "") -> list[Event]:
+        """Last messages, then the death, and in which stage it came."""
         events = self._from_worker(worker) if not self._workers[worker].channel.closed else []
         process = self._workers.pop(worker)
         with contextlib.suppress(KeyError, ValueError):
@@ -239,7 +239,7 @@ class ForkCrew:
         process.channel.close()
         killer = -code if code < 0 else 0
         how = f"signal {signal.Signals(killer).name}" if killer else f"exit status {code}"
-        return [*events, Event("died", worker, {"how": how, "signal": killer})]
+        return [*events, Event("died", worker, {"how": how, "signal": killer, "stage": stage})]
 
     def _restart(self) -> None:
         if self._server is not None:

@@ -29,6 +29,8 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "n_written": ledger.written.n,
         "n_dropped": ledger.n_dropped,
         "n_quarantined": ledger.quarantined.n,
+        "n_unread": ledger.unread.n,
+        "n_unwritten": ledger.unwritten.n,
         "n_bad_ranges": ledger.n_bad_ranges,
         "lost_bytes": ledger.lost_bytes,
         "n_not_sampled": ledger.not_sampled.n,
@@ -42,6 +44,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
                 "n_in": b.into.n,
                 "n_out": b.out.n + b.derived.n,
                 "dropped": {reason: t.n for reason, t in b.dropped.items()},
+                "n_quarantined": b.quarantined.n,
                 "n_consumed": b.consumed.n,
                 "n_derived": b.derived.n,
                 "seconds": round(b.seconds, 3),
@@ -67,15 +70,18 @@ def print_summary(about: dict[str, Any]) -> None:
 
     lost = [
         (n, what)
-        for n, what in ((about["n_quarantined"], "quarantined"), (about["n_not_sampled"], "not in this sample"))
+        for n, what in ((about["n_unread"], "quarantined"), (about["n_not_sampled"], "not in this sample"))
         if n
     ]
     n_read = about["n_records"] - sum(n for n, _ in lost)
     rows = _rows("read", about["n_records"], n_read, lost)
     for stage in about["stages"]:
         gone = [(n, "" if reason == stage["name"] else reason) for reason, n in stage["dropped"].items()]
+        gone += [(stage["n_quarantined"], "quarantined: it failed on them")] if stage["n_quarantined"] else []
         gone += [(stage["n_consumed"], "replaced by new documents")] if stage["n_consumed"] else []
         rows += _rows(stage["name"], stage["n_in"], stage["n_out"], gone)
+    if about["n_unwritten"]:
+        rows.append(("writing", "", "", f"{about['n_unwritten']:,}", "quarantined: it failed on them"))
     rows.append(("written", f"{about['n_written']:,}", "", "", ""))
     if about["status"] == "sampled":
         print_lines([f"A SAMPLE of {about['share']:.0%}, not all documents: see the end for why"])

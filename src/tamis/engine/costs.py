@@ -22,6 +22,7 @@ class StageCost:
     n_in: int = 0
     n_out: int = 0
     n_dropped: int = 0
+    n_quarantined: int = 0
     in_bytes: int = 0
     seconds: float = 0.0
     cpu_s: float = 0.0
@@ -52,6 +53,7 @@ class StageCosts:
             cost.n_in += book["into"][0]
             cost.n_out += book["out"][0] + book["derived"][0]
             cost.n_dropped += sum(reason[0] for reason in book["dropped"].values())
+            cost.n_quarantined += book.get("quarantined", [0])[0]
             cost.seconds += book["seconds"]
         for label, in_bytes, cpu_s, peak_bytes in report.get("stages", ()):
             cost = self._stage(str(label))
@@ -77,6 +79,7 @@ class StageCosts:
         cost.n_in += book.into.n
         cost.n_out += book.out.n + book.derived.n
         cost.n_dropped += sum(tally.n for tally in book.dropped.values())
+        cost.n_quarantined += book.quarantined.n
         cost.seconds += book.seconds
 
 

@@ -1,7 +1,7 @@
 """Counting every document at every stage, by number and by 128-bit identity.
 
 A document's identity is the content hash of its record at the source; identities are summed modulo 2**128, so sums do not
-depend on order. At each stage: in = out (same documents) + dropped + consumed (replaced by derived documents). Derived
+depend on order. At each stage: in = out (same documents) + dropped + quarantined + consumed (replaced by derived documents). Derived
 documents get identities made from their parents'. The books of all partitions are added up and must balance at the end.
 
 Dropped documents are also counted in bytes, with a few examples per reason: see engine/dropped.py for what these mean.
@@ -10,10 +10,11 @@ Histograms of document lengths and of scores are added up beside them (engine/hi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis.engine.doing import WRITING
 from tamis.engine.histograms import Histogram, from_texts, merge_all, to_texts
 
 MODULUS = 1 << 128
@@ -84,6 +85,7 @@ class StageBook:
     name: str
     into: Tally = field(default_factory=Tally)
     out: Tally = field(default_factory=Tally)  # same documents, perhaps with changed fields
+    quarantined: Tally = field(default_factory=Tally)  # on which the stage failed; counted in the ledger's too
     dropped: dict[str, Dropped] = field(default_factory=dict)  # by reason
     consumed: Tally = field(default_factory=Tally)  # parents that derived documents replace
     derived: Tally = field(default_factory=Tally)  # new documents
@@ -98,7 +100,7 @@ class StageBook:
             tally.note(n_bytes, examples)
 
     def merge(self, other: StageBook) -> None:
-        for name in ("into", "out", "consumed", "derived"):
+        for name in ("into", "out", "quarantined", "consumed", "derived"):
             getattr(self, name).merge(getattr(other, name))
         for reason, tally in other.dropped.items():
             self.dropped.setdefault(reason, Dropped()).merge(tally)
@@ -113,7 +115,7 @@ class StageBook:
     def imbalance(self) -> str | None:
         """None when every document that came in is accounted for; else what is wrong."""
         gone = Tally()
-        for tally in (self.out, self.consumed, *self.dropped.values()):
+        for tally in (self.out, self.quarantined, self.consumed, *self.dropped.values()):
             gone.merge(tally)
         if gone.n != self.into.n:
             return f"stage {self.name!r}: {self.into.n} documents came in, {gone.n} are accounted for"
@@ -130,6 +132,7 @@ class StageBook:
             "consumed": self.consumed.to_list(),
             "derived": self.derived.to_list(),
             "seconds": round(self.seconds, 6),
+            **({"quarantined": self.quarantined.to_list()} if self.quarantined.n else {}),
             **({"metrics": self.metrics} if self.metrics else {}),
             **({"scores": to_texts(self.scores)} if self.scores else {}),
         }
@@ -139,6 +142,8 @@ class StageBook:
         book = cls(str(data["name"]))
         for name in ("into", "out", "consumed", "derived"):
             setattr(book, name, Tally.from_list(data[name]))
+        if "quarantined" in data:
+            book.quarantined = Tally.from_list(data["quarantined"])
         book.dropped = {str(k): Dropped.from_list(v) for k, v in data["dropped"].items()}
         book.seconds = float(data["seconds"])
         book.metrics = {str(k): float(v) for k, v in data.get("metrics", {}).items()}
@@ -154,7 +159,8 @@ class Ledger:
     """The books of a partition, or of a whole run: source, stages in order, sink."""
 
     records: Tally = field(default_factory=Tally)  # every record of the input, also the bad ones
-    quarantined: Tally = field(default_factory=Tally)
+    quarantined: Tally = field(default_factory=Tally)  # while reading, in stages and while writing
+    unwritten: Tally = field(default_factory=Tally)  # those of them that could not be written
     not_sampled: Tally = field(default_factory=Tally)
     n_blank_lines: int = 0
     n_bad_ranges: int = 0  # stretches of input that hold no countable records (a corrupt tail, an unreadable file)
@@ -168,7 +174,7 @@ class Ledger:
     lengths: dict[str, Histogram] = field(default_factory=dict)  # "in": documents that stages got; "out": as written
 
     def merge(self, other: Ledger) -> None:
-        for name in ("records", "quarantined", "not_sampled", "written", "content"):
+        for name in ("records", "quarantined", "unwritten", "not_sampled", "written", "content"):
             getattr(self, name).merge(getattr(other, name))
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -180,17 +186,45 @@ class Ledger:
                 self.stages.append(mine)
             mine.merge(book)
 
+    def set_aside(self, stage: str, n: int, identity: int, stages: Sequence[str]) -> None:
+        """Documents go to quarantine because `stage` failed on them. `stages`: those in which that may be, in order (one of the books
+        here each, or WRITING); they are booked as having come that far. Anything else counts as reading.
+        """
+        self.quarantined.add(n, identity)
+        if stage == WRITING and WRITING not in stages and stages:
+            stage = stages[-1]  # the next segment never gets them
+        if stage not in stages:
+            return
+        books = {book.name: book for book in self.stages}
+        for name in stages[: stages.index(stage)]:
+            books[name].into.add(n, identity)
+            books[name].out.add(n, identity)
+        if stage == WRITING:
+            self.unwritten.add(n, identity)
+        else:
+            books[stage].into.add(n, identity)
+            books[stage].quarantined.add(n, identity)
+
+    @property
+    def unread(self) -> Tally:
+        """What went to quarantine before any stage: bad records, and those that could not be read."""
+        left = Tally(self.quarantined.n, self.quarantined.identity)
+        for tally in (self.unwritten, *(book.quarantined for book in self.stages)):
+            left.add(-tally.n, -tally.identity)
+        return left
+
     def problems(self) -> list[str]:
         """Everything that does not balance; empty for a run that kept its promise."""
         found = [p for p in (book.imbalance() for book in self.stages) if p]
         flow = Tally(self.records.n, self.records.identity)
-        for tally in (self.quarantined, self.not_sampled):
+        for tally in (self.unread, self.not_sampled):
             flow.add(-tally.n, -tally.identity)
         for book in self.stages:
             if flow != book.into:
                 found.append(f"stage {book.name!r} received {book.into.n} documents where {flow.n} were handed on")
             flow = Tally(book.out.n, book.out.identity)
             flow.merge(book.derived)
+        flow.add(-self.unwritten.n, -self.unwritten.identity)
         if flow != self.written:
             found.append(f"{self.written.n} documents were written where {flow.n} left the last stage")
         return found
@@ -213,6 +247,7 @@ class Ledger:
             "written": self.written.to_list(),
             "content": self.content.to_list(),
             "written_bytes": self.written_bytes,
+            **({"unwritten": self.unwritten.to_list()} if self.unwritten.n else {}),
             **({"lengths": to_texts(self.lengths)} if self.lengths else {}),
         }
 
@@ -221,6 +256,8 @@ class Ledger:
         ledger = cls()
         for name in ("records", "quarantined", "not_sampled", "written", "content"):
             setattr(ledger, name, Tally.from_list(data[name]))
+        if "unwritten" in data:
+            ledger.unwritten = Tally.from_list(data["unwritten"])
         for name in _COUNTS:
             setattr(ledger, name, int(data.get(name, 0)))
         ledger.stages = [StageBook.from_dict(b, histograms) for b in data["stages"]]

@@ -23,8 +23,6 @@ from tamis.memory.attribution import Census, census, counts
 from tamis.memory.release import release
 from tamis.tasks import DocumentBatch, Task
 
-READING, WRITING = "(reading)", "(writing)"
-
 
 class StageProbe:
     """One partition, measured between stages. `held`: label -> what was kept since the one before."""

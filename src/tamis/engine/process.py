@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 
 from tamis import secrets
-from tamis.engine import binning, handover, output
+from tamis.engine import binning, doing, handover, output
 from tamis.engine.apply import SetupFailure, StageFailure, Uses, identify, run_stage
 from tamis.engine.blocks import BlockFault
+from tamis.engine.doing import READING, WRITING
 from tamis.engine.feeding import feed
 from tamis.engine.histograms import Histogram
 from tamis.engine.job import Job
 from tamis.engine.kept import Kept
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.place import Workplace
-from tamis.engine.probing import READING, WRITING, StageProbe
+from tamis.engine.probing import StageProbe
 from tamis.engine.quarantine import Bad, account_bad, write_quarantine
 from tamis.engine.reading import Contents, Limits, TooLarge, read_pieces
 from tamis.engine.rejections import Rejections
@@ -39,6 +40,7 @@ from tamis.memory import meter
 from tamis.memory.release import PeakWatch
 from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
 
+_DECLARED = "declared schema"  # the book of documents that do not fit the schema that the writer was given
 _READ = {"type": "read", "decoded_bytes": -1}
 Say = Callable[[dict[str, Any]], None]
 
@@ -57,6 +59,7 @@ class UnitRunner:
         """The report on a unit: type "done", "too_large" or "failed"."""
         base = os.path.join(self.place.staged, f"u{unit.id}.{fence}")
         began = time.perf_counter()
+        doing.note(WRITING if unit.mode is Mode.RECAST else READING)
         try:
             if unit.mode is Mode.FEED:
                 report = feed(
@@ -86,9 +89,10 @@ class UnitRunner:
         except BlockFault as exc:
             report = _failure("disk", exc)
         except OSError as exc:
-            report = _failure("memory" if is_memory_failure(exc) else "disk", exc)
+            report = _failure("memory" if is_memory_failure(exc) else "disk", exc, doing.now())
         except Exception as exc:
-            report = _failure("memory" if is_memory_failure(exc) else "error", exc)
+            report = _failure("memory" if is_memory_failure(exc) else "error", exc, doing.now())
+        doing.note("")
         report.setdefault("seconds", round(time.perf_counter() - began, 6))
         return report
 
@@ -101,6 +105,7 @@ class UnitRunner:
             self.job.labels[part.first : part.last], self.job.stages[part.first : part.last], strict=True
         ):
             os.environ.update((stage.runtime_env or {}).get("env_vars", {}))
+            doing.note(f"{label} (its setup)")
             try:
                 stage.setup(None)
             except Exception as exc:
@@ -135,6 +140,7 @@ class UnitRunner:
     def _process(self, unit: Unit, base: str, say: Say) -> dict[str, Any]:
         part = self.job.segments[unit.segment]
         self._set_up(unit.segment, say)
+        doing.note(READING)
         ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first : part.last]])
         quarantine: list[Bad] = []
         rejections, kept, uses = Rejections(self.place.keep_rejected), Kept(self._bounded), Uses()
@@ -155,9 +161,11 @@ class UnitRunner:
             tasks = probe.after(READING, tasks, rejections)
         for i, book in enumerate(ledger.stages):
             index = part.first + i
+            doing.note(book.name)
             tasks = run_stage(self.job.stages[index], self.job.labels[index], tasks, book, rejections, uses, kept)
             if probe is not None:
                 tasks = probe.after(self.job.labels[index], tasks, rejections, kept.n_bytes)
+        doing.note(WRITING)
         report: dict[str, Any] = {
             "type": "done",
             "n_records": n_records,
@@ -246,7 +254,7 @@ class UnitRunner:
             {"path": p, "kind": "listed", "rows": 0} for t in tasks if isinstance(t, FileGroupTask) for p in t.data
         ]
         documents = _documents([t for t in tasks if not isinstance(t, FileGroupTask)], self.job)
-        if spec.schema is not None and spec.format == "parquet":
+        if self._is_declared:
             documents = self._fit_schema(documents, base, ledger, files)
         return files + output.write_documents(documents, base, spec, ledger) + kept.write(documents, base, is_last=True)
 
@@ -254,7 +262,7 @@ class UnitRunner:
         self, documents: list[DocumentBatch], base: str, ledger: Ledger, files: list[dict[str, Any]]
     ) -> list[DocumentBatch]:
         """Documents that do not fit the declared schema are dropped with the reason named, as one more stage of the books."""
-        book = StageBook("declared schema")
+        book = StageBook(_DECLARED)
         assert self.place.output.schema is not None
         fitting = []
         for batch in documents:
@@ -276,7 +284,7 @@ class UnitRunner:
             return self._quarantine_later(unit, base)
         limits = Limits(self.place.max_record_bytes, 0, self.place.expected, self._columns())
         contents = read_pieces(unit.pieces, [], limits)
-        ledger = Ledger(stages=[StageBook(label) for label in self.job.labels])
+        ledger = Ledger(stages=[StageBook(label) for label in self._books_from(0)])
         ledger.read_bytes, ledger.n_blank_lines = contents.decoded_bytes, contents.n_blank if unit.step == 0 else 0
         quarantine: list[Bad] = []
         self._account_bad(contents.bad, unit.step, ledger, quarantine)
@@ -284,7 +292,7 @@ class UnitRunner:
             identify(batch)
             chosen = self._enter(batch, unit.step, ledger)
             assert chosen._identity is not None
-            ledger.quarantined.add(chosen.num_items, hash128.sum128(*chosen._identity))
+            ledger.set_aside(unit.stage, chosen.num_items, hash128.sum128(*chosen._identity), self._where_aside(0))
             quarantine += _raw_entries(chosen, unit)
         return {
             "type": "done", "n_records": contents.n_records, "decoded_bytes": contents.decoded_bytes,
@@ -293,22 +301,38 @@ class UnitRunner:
         }  # fmt: skip
 
     def _quarantine_later(self, unit: Unit, base: str) -> dict[str, Any]:
-        """The same in a later segment, where documents have been through stages: the first stage here drops them."""
+        """The same in a later segment, where documents have been through stages."""
         tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
-        part = self.job.segments[unit.segment]
-        ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first :]])
+        ledger = Ledger(stages=[StageBook(label) for label in self._books_from(unit.segment)])
+        where = self._where_aside(unit.segment)
         quarantine: list[Bad] = []
         for batch in _documents(tasks, self.job):
             assert batch._identity is not None
             n, identity = batch.num_items, hash128.sum128(*batch._identity)
-            ledger.stages[0].into.add(n, identity)
-            ledger.stages[0].drop(f"quarantined: {unit.reason}"[:200], n, identity)
+            ledger.set_aside(unit.stage if unit.stage in where else where[0], n, identity, where)
             quarantine += _raw_entries(batch, unit)
         return {
             "type": "done", "n_records": contents.n_records, "decoded_bytes": contents.decoded_bytes,
             "largest_record": contents.largest_record, "covered": [],
             "files": write_quarantine(quarantine, base), "ledger": ledger.to_dict(),
         }  # fmt: skip
+
+    def _books_from(self, segment: int) -> list[str]:
+        """The books of this segment and those behind it."""
+        labels = self.job.labels[self.job.segments[segment].first :]
+        return [*labels, _DECLARED] if self._is_declared else labels
+
+    def _where_aside(self, segment: int) -> list[str]:
+        """The stages in which a document of this segment may be set aside; and writing, where what it writes is the output."""
+        part = self.job.segments[segment]
+        labels = self.job.labels[part.first : part.last]
+        if segment + 1 < len(self.job.segments):
+            return labels
+        return [*labels, _DECLARED, WRITING] if self._is_declared else [*labels, WRITING]
+
+    @property
+    def _is_declared(self) -> bool:
+        return self.place.output.schema is not None and self.place.output.format == "parquet"
 
     def _recast(self, unit: Unit, base: str) -> dict[str, Any]:
         if "join" in unit.extra:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tamis.engine.doing import in_words
 from tamis.engine.units import TO_END, Kind, Mode, Piece, Unit, split_pieces
 from tamis.sizes import format_size
 
@@ -95,7 +96,7 @@ def decide(unit: Unit, report: dict[str, Any], had_all: bool = False) -> Verdict
         unit.extra.get("own_failures", 0) + 1
     )  # n_failures counts those of the whole it was cut from too
     stage = report.get("stage", "")
-    where = f"stage {stage!r} " if stage else ""
+    where = f"{in_words(stage)} " if stage else ""
     if unit.mode is Mode.QUARANTINE:
         return Verdict("retry") if unit.n_failures < 5 else Verdict("fail")
     if unit.n_failures == 1:
@@ -115,7 +116,7 @@ def decide(unit: Unit, report: dict[str, Any], had_all: bool = False) -> Verdict
 
 
 def _decide_memory(unit: Unit, report: dict[str, Any], had_all: bool) -> Verdict:
-    where = f" in stage {report['stage']!r}" if report.get("stage") else ""
+    where = f", in {in_words(report['stage'])}" if report.get("stage") else ""
     if report.get("in_setup"):  # smaller partitions would not help
         if had_all:
             return Verdict("unfit", f"stage {report['stage']!r} cannot be set up in the memory that the budget leaves")

@@ -41,7 +41,7 @@ TABLES: dict[str, str] = {
     ),
     "stages": (
         "at REAL, stage TEXT, position INTEGER, n_in INTEGER, n_out INTEGER, n_dropped INTEGER, in_bytes INTEGER, "
-        "seconds REAL, cpu_s REAL, peak_bytes INTEGER"
+        "seconds REAL, cpu_s REAL, peak_bytes INTEGER, n_quarantined INTEGER"
     ),
     "gpus": (
         "at REAL, gpu INTEGER, name TEXT, used_bytes INTEGER, total_bytes INTEGER, busy REAL, temperature_c REAL, "

@@ -24,6 +24,7 @@ from tamis.engine.actions import (
     Stop,
 )  # fmt: skip
 from tamis.engine.cursor import Cursor
+from tamis.engine.doing import in_words
 from tamis.engine.grants import Grants
 from tamis.engine.ledger import Ledger
 from tamis.engine.pool import Pool
@@ -500,10 +501,14 @@ class Supervisor(Pool):
         actions: list[Action] = []
         if verdict.note:
             actions.append(
-                Note("recovery", verdict.note, {"unit": unit.id, "kind": kind, "error": report.get("error", "")})
+                Note(
+                    "recovery",
+                    verdict.note,
+                    {"unit": unit.id, "kind": kind, "stage": report.get("stage", ""), "error": report.get("error", "")},
+                )
             )
         if verdict.what == "fail":
-            stage = f"stage {report['stage']!r}: " if report.get("stage") else ""
+            stage = f"{in_words(report['stage'])}: " if report.get("stage") else ""
             return actions + self._stop_fatal("worker", stage + report.get("error", "a worker failed"))
         if verdict.what in ("infeasible", "unfit"):
             return actions + self._does_not_fit(unit, worker, report, verdict)
@@ -513,7 +518,7 @@ class Supervisor(Pool):
         self.counters["splits" if verdict.what == "split" else "retries"] += 1
         if verdict.what == "quarantine":
             self.n_stage_failures += 1
-            self.last_failure = f"stage {unit.stage!r}" if unit.stage else "a stage"
+            self.last_failure = in_words(unit.stage) or "a stage"
         return actions + self._requeue(unit, verdict)
 
     def _does_not_fit(
@@ -532,7 +537,7 @@ class Supervisor(Pool):
         n, worst = len(self._unfit), max(self._unfit, key=lambda u: (u.asked_bytes, u.budget_bytes))
         small = all(u.size_bytes <= SMALL_RECORD_BYTES for u in self._unfit)
         if n >= MANY_UNFIT or (n >= FEW_UNFIT and small and not self.grants.n_done[unit.segment]):
-            who = next((f"stage {u.stage!r}" for u in self._unfit if u.stage), "every partition")
+            who = next((in_words(u.stage) for u in self._unfit if u.stage), "every partition")
             return self._stop_fatal(
                 "budget",
                 f"{who} needs more memory than the budget leaves, whatever the documents: {n} in a row failed, each of them alone: "

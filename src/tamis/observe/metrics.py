@@ -123,15 +123,17 @@ def _documents(last: Total) -> Iterable[Family]:
 
 def _stages(stages: Iterable[StagePoint]) -> Iterable[Family]:
     documents = Family(
-        "tamis_stage_documents_total", "counter", "Documents that went into a stage, came out, were dropped."
+        "tamis_stage_documents_total",
+        "counter",
+        "Documents that went into a stage, came out, were dropped, quarantined.",
     )
     n_bytes = Family("tamis_stage_read_bytes_total", "counter", "Bytes of the records that went into a stage.")
     seconds = Family("tamis_stage_seconds_total", "counter", "Time that workers spent in a stage.")
     cpu = Family("tamis_stage_cpu_seconds_total", "counter", "CPU time that workers spent in a stage.")
     peak = Family("tamis_stage_peak_bytes", "gauge", "The most memory that one partition took in a stage.")
     for point in stages:
-        for direction, n in (("in", point.n_in), ("out", point.n_out), ("dropped", point.n_dropped)):
-            documents.add(n, {"stage": point.stage, "direction": direction})
+        for direction in ("in", "out", "dropped", "quarantined"):
+            documents.add(getattr(point, f"n_{direction}"), {"stage": point.stage, "direction": direction})
         label = {"stage": point.stage}
         n_bytes.add(point.in_bytes, label)
         seconds.add(point.seconds, label)

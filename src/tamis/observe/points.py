@@ -65,6 +65,7 @@ class StagePoint:
     seconds: float = 0.0
     cpu_s: float = 0.0
     peak_bytes: int = 0
+    n_quarantined: int = 0
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def documents(facts: Facts) -> str:
         return ""
     most = max(ledger.records.n, 1)
     rows: list[list[str]] = [["records of the input", "", _n(ledger.records.n), "", bar(ledger.records.n / most, "k6")]]
-    for name, n in (("quarantined", ledger.quarantined.n), ("not in this sample", ledger.not_sampled.n)):
+    for name, n in (("quarantined while reading", ledger.unread.n), ("not in this sample", ledger.not_sampled.n)):
         if n:
             rows.append([f'<span class="dim">{name}</span>', "", "", _n(n), ""])
     for book in ledger.stages[:_MAX_ROWS]:
@@ -42,9 +42,12 @@ def documents(facts: Facts) -> str:
         why = [f"replaced by {book.derived.n:,} new documents: {book.consumed.n:,}"] if book.consumed.n else []
         if n := int(book.metrics.get(UNTRACED, 0)):
             why.append(f"written as the stage returned them, with no record of the input behind them: {n:,}")
+        why += [f"failed on and quarantined: {book.quarantined.n:,}"] if book.quarantined.n else []
         gone = sum(t.n for t in book.dropped.values())
         name = text(book.name, _NAME) + "".join(f'<br><span class="dim">{text(w)}</span>' for w in why)
         rows.append([name, _n(book.into.n), _n(n_out), _n(gone), bar(n_out / most, "k2")])
+    if ledger.unwritten.n:
+        rows.append(['<span class="dim">quarantined while writing</span>', "", "", _n(ledger.unwritten.n), ""])
     rows.append(["written", _n(ledger.written.n), "", "", bar(ledger.written.n / most, "k2")])
     notes = f'<p class="dim">{ledger.n_blank_lines:,} blank lines passed over; {ledger.n_bad_ranges:,} stretches of input could not be read ({text(format_size(ledger.lost_bytes))} as stored).</p>'
     return (

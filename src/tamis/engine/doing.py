@@ -1,0 +1,56 @@
+"""What a worker is doing now: reading, setting up a stage, running one, writing.
+
+A worker notes it in memory that it shares with the process that forked it, so that it is known also of a worker that died or
+was killed: failures are booked where they happened. Noting costs less than a microsecond.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+READING, WRITING = "(reading)", "(writing)"
+_MAX_BYTES = 250
+
+_page: mmap.mmap | None = None
+_now = ""
+
+
+def shared_page() -> mmap.mmap:
+    """Memory for `note_in`, to be made before the fork."""
+    return mmap.mmap(-1, mmap.PAGESIZE)
+
+
+def note_in(page: mmap.mmap) -> None:
+    """From now on, note it there too. Called by a process that was just forked."""
+    global _page
+    _page = page
+
+
+def note(what: str) -> None:
+    """`what`: the label of a stage, READING or WRITING; "" between units."""
+    global _now
+    _now = what
+    if _page is not None:
+        raw = what.encode("utf-8", "replace")[:_MAX_BYTES]
+        _page[: len(raw) + 1] = bytes([len(raw)]) + raw
+
+
+def now() -> str:
+    """What this process noted last."""
+    return _now
+
+
+def noted(page: mmap.mmap) -> str:
+    """What was noted last in this page."""
+    return page[1 : 1 + page[0]].decode("utf-8", "replace")
+
+
+def in_words(stage: str) -> str:
+    """For messages; "" for nothing known.
+
+    >>> in_words("c4"), in_words(READING), in_words("")
+    ("stage 'c4'", 'reading', '')
+    """
+    if stage in (READING, WRITING):
+        return stage[1:-1]
+    return f"stage {stage!r}" if stage else ""
