@@ -507,6 +507,10 @@ def _combined(values: Any) -> pa.Array:
         return values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
     if isinstance(values, np.ndarray) and values.dtype != object:
         return pa.array(values)
+    if type(values).__module__.startswith("pandas") and hasattr(values, "dtype"):
+        from tamis.formats.frames import array_of
+
+        return array_of(values, ())
     from tamis.formats.exact import exact_array
 
     return exact_array(list(values))

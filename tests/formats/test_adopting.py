@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tamis.engine.apply import identify, run_stage
+from tamis import InProcessExecutor, Pipeline
+from tamis.cli.show import count
+from tamis.cli.summary import _lines, as_dict
+from tamis.engine.apply import StageFailure, identify, run_stage
 from tamis.engine.ledger import UNTRACED, StageBook
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.tables import TableBlock
 from tamis.stages.base import ProcessingStage
+from tamis.stages.text.io.reader import JsonlReader
+from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import ROW_ID, DocumentBatch
 
 RECORDS = [
@@ -289,6 +295,20 @@ def test_tables() -> None:
     assert untraced(book) == 3
 
 
+def test_frames_made_from_tables() -> None:
+    """Integers beside nulls are floats there, and objects have each other's members: nobody meant to change them."""
+    for records in (RECORDS, RECORDS[:3]):
+        for change in (lambda f: f[::-1], lambda f: f.drop(columns=[ROW_ID])[::-1]):
+            written, book = run(lambda b, c=change: c(b.to_pyarrow().to_pandas()), records)
+            assert (written, untraced(book)) == (records[::-1], 0)
+    assert batch_of().to_pyarrow().to_pandas()["o"].tolist() == batch_of().values("o")
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    with pytest.raises(StageFailure, match="a frame with two columns named 'text'"):
+        on_frame(lambda f: pd.concat([f, f[["text"]]], axis=1))
+
+
 def test_columns_of_parquet_keep_their_types() -> None:
     table = pa.table(
         {
@@ -320,3 +340,15 @@ def test_columns_of_parquet_keep_their_types() -> None:
         (result,) = run_stage(Do(lambda b, c=change: c(b.to_pandas())), "do", [batch], StageBook("do"))
         assert result.to_pyarrow().drop_columns([ROW_ID]).equals(table.take([2, 1, 0]))
         assert result.serial.tolist() == [2, 1, 0]
+
+
+def test_the_summary_says_how_many_could_not_be_traced(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_bytes(b"\n".join(RECORDS))
+    made = Do(lambda batch: pd.DataFrame({"text": [" ".join(batch.to_pandas()["text"])], "n": [1.0]}))
+    stages = [JsonlReader(str(tmp_path / "in")), made, JsonlWriter(str(tmp_path / "out"))]
+    result = Pipeline("joined", stages=stages).execute(InProcessExecutor())
+    assert (result.ledger.problems(), result.ledger.written.n) == ([], 1)
+    (line,) = [x for x in _lines(as_dict(result), count) if "no record" in x]
+    assert line.startswith("stage do: 1 document that it returned has no record of the input behind it")
+    assert "with no record of the input behind them: 1" in (tmp_path / "out" / "_tamis" / "report.html").read_text()

@@ -124,8 +124,9 @@ def test_what_counts_as_the_same() -> None:
     ):
         assert not is_same(a, b)
         assert not is_same(b, a)
-    assert is_same(2**53 + 1, 2.0**53, rounded=True)
-    assert not is_same(10**400, 1e300, rounded=True)
+    assert is_same(2**53 + 1, 2.0**53, loose=True)
+    assert not is_same(10**400, 1e300, loose=True)
+    assert is_same([{"a": 1}], [{"a": 1, "b": None}], loose=True)
 
 
 def test_a_type_is_kept_where_it_holds_the_values() -> None:

@@ -122,9 +122,10 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
         lines.append(f"{count(about['n_blank_lines'], 'blank line')} passed over")
     for stage in about["stages"]:
         if n := int(stage["metrics"].get(UNTRACED, 0)):
+            have, them = ("has", "it") if n == 1 else ("have", "them")
             lines.append(
-                f"stage {stage['name']}: {count(n, 'document')} that it returned {'has' if n == 1 else 'have'} no record of the "
-                "input behind them (new, or not to be traced): written as the stage returned them"
+                f"stage {stage['name']}: {count(n, 'document')} that it returned {have} no record of the input behind {them} "
+                f"(new, or not to be traced): written as the stage returned {them}"
             )
     if about["n_bad_ranges"]:
         stretches = count(about["n_bad_ranges"], "stretch").replace("stretchs", "stretches")

@@ -135,13 +135,10 @@ def _run_chunk(
                 PipelineError(f"process() must return a task, a list of tasks or None, got {type(result).__name__}"),
             )
         if isinstance(result, DocumentBatch) and result._rows is None:
-            if parents:
-                adopt(result, parents)
-                if n_new := int((result.serial < 0).sum()):
-                    book.count({UNTRACED: n_new})
-            else:
-                _root(result)
-                result._serial = np.full(result.num_items, -1, dtype=np.int64)
+            try:
+                _take_in(result, parents, book)
+            except Exception as exc:  # a table or frame that cannot be documents
+                raise StageFailure(label, exc) from exc
     notes = [n if n.reason != stage.name else n._replace(reason=label) for n in stage._consume_drops()]
     documents = [r for r in results or () if isinstance(r, DocumentBatch)]
     if kept is not None and documents:
@@ -169,6 +166,17 @@ def _counter(book: StageBook, label: str, n: int, kept: Kept | None) -> Callable
             kept.note(label, name, serials, numbers, is_whole(scores))
 
     return counter
+
+
+def _take_in(result: DocumentBatch, parents: Sequence[DocumentBatch], book: StageBook) -> None:
+    """A batch that the stage built of a table or frame gets its lineage."""
+    if not parents:
+        _root(result)
+        result._serial = np.full(result.num_items, -1, dtype=np.int64)
+        return
+    adopt(result, parents)
+    if n_new := int((result.serial < 0).sum()):
+        book.count({UNTRACED: n_new})
 
 
 def _root(batch: DocumentBatch) -> None:

@@ -94,25 +94,33 @@ def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) 
                 f"initial_tasks: expected DocumentBatch, FileGroupTask or EmptyTask, got {type(task).__name__}"
             )
     if isinstance(tasks[0], DocumentBatch):
-        return Inputs(files, [Kind.ROWS] * len(files), block)
+        return Inputs(files, [Kind.ROWS if is_parquet(p) else Kind.BYTES for p in files.paths], block)
     return Inputs(files, kinds_of(files, job), block)
 
 
 def _keep_batch(batch: DocumentBatch, keep: str) -> tuple[str, int, int]:
-    """A batch as a Parquet file named by its contents, so that the same cell run again finds the same input."""
+    """A batch as a file named by its contents, so that the same cell run again finds the same input.
+
+    Parquet, unless values would not stay what they are in it: documents from JSONL, and columns of several kinds, are JSONL.
+    """
     from tamis.formats import parquet
+    from tamis.formats.encode import json_lines_of
     from tamis.tasks import ROW_ID
 
     own_run_dir(os.path.dirname(keep))
     own_files.own_folder(keep, "remove it")
-    table = batch.to_pyarrow()
-    table = table.drop_columns([ROW_ID]) if ROW_ID in table.column_names else table
+    lines = json_lines_of(batch)
     path = own_files.fresh(own_files.unguessable(keep, ".new-"))
     try:
-        parquet.write_table(table, path)
+        if lines is not None:
+            with open(path, "wb") as new:
+                new.write(lines)
+        else:
+            table = batch.to_pyarrow()
+            parquet.write_table(table.drop_columns([ROW_ID]) if ROW_ID in table.column_names else table, path)
         with open(path, "rb") as file:
             name = hashlib.file_digest(file, "blake2b").hexdigest()[:24]
-        final = os.path.join(keep, f"{name}.parquet")
+        final = os.path.join(keep, f"{name}.{'parquet' if lines is None else 'jsonl'}")
         with contextlib.suppress(FileExistsError):  # the same documents, from an earlier call
             own_files.move(path, final)
     except OSError as exc:

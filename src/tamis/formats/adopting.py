@@ -17,7 +17,7 @@ import pyarrow as pa
 from tamis.errors import UsageError
 from tamis.formats.casting import is_text
 from tamis.formats.exact import exact_array, fitted, replaced, same_values, values_of
-from tamis.formats.frames import array_of, row_ids, whole
+from tamis.formats.frames import array_of, labels_of, row_ids, whole
 from tamis.formats.json_type import deep_recursion
 from tamis.formats.tracing import Handed, by_objects, by_values
 from tamis.tasks import ROW_ID, DocumentBatch
@@ -63,9 +63,8 @@ class _Returned:
         self.data = data if data is not None else pa.table({})
         self.parents = parents
         self.is_frame = not isinstance(self.data, pa.Table)
-        given = self.data.columns if self.is_frame else self.data.column_names
-        self._labels = {str(label): label for label in given if str(label) != ROW_ID}
-        self.names = list(self._labels)
+        self._labels = labels_of(self.data) if self.is_frame else {}
+        self.names = [n for n in (self._labels if self.is_frame else self.data.column_names) if n != ROW_ID]
         self._is_typed = all(getattr(p._origin, "is_typed", True) for p in parents)
         self._shown: dict[str, pa.Array] = {}
         self._exact: dict[str, pa.Array] = {}
@@ -135,7 +134,7 @@ class _Returned:
         before, new = _take(self.before(name), position), self.fresh(name)
         if all(p.is_declared(name) for p in self.parents):
             new = fitted(new, before.type)
-        same = same_values(new, before, rounded=self.is_frame) & (position >= 0)
+        same = same_values(new, before, loose=self.is_frame) & (position >= 0)
         if same.all():
             return None
         if is_text(new.type) or not same.any():  # the same either way

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +18,12 @@ import pyarrow.compute as pc
 from tamis.formats.canonical import canonical_text
 from tamis.formats.casting import is_text
 from tamis.formats.exact import same_values, texts_of_column, values_of
-from tamis.formats.json_type import deep_recursion
+from tamis.formats.json_type import deep_recursion, is_json
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.literals import as_json, literals_of
+from tamis.formats.tables import TableBlock
 from tamis.kernels import hash128, join, json_text, splice
-from tamis.tasks import NULL
-
-if TYPE_CHECKING:
-    from tamis.tasks import DocumentBatch
+from tamis.tasks import NULL, ROW_ID, DocumentBatch
 
 Array = np.ndarray[Any, Any]
 _RUN_BYTES = 16_384  # on average; a shorter piece costs more to write than to copy
@@ -112,6 +110,19 @@ def encode_jsonl(batch: DocumentBatch) -> Encoded:
     if batch._columns:
         return _spliced(batch, origin, rows)
     return _untouched(origin, rows)
+
+
+def json_lines_of(batch: DocumentBatch) -> memoryview | None:
+    """The documents of a batch as JSONL; None where its columns have types of their own, which JSON would lose."""
+    if batch._rows is None:
+        table = batch.to_pyarrow()
+        if not any(is_json(field.type) for field in table.schema):
+            return None
+        table = table.drop_columns([ROW_ID]) if ROW_ID in table.column_names else table
+        batch = DocumentBatch.over(TableBlock(table), np.arange(len(table)))
+    elif not isinstance(batch._origin, JsonlBlock):
+        return None
+    return memoryview(encode_jsonl(batch).data)  # type: ignore[arg-type]
 
 
 def _untouched(origin: JsonlBlock, rows: Array) -> Encoded:

@@ -34,7 +34,7 @@ _TIMES = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta)
 # -- from Python values -----------------------------------------------------------------------------------------------
 def exact_array(values: Sequence[Any]) -> pa.Array:
     """A column of Python values, each as it is. Values that JSON has no word for get one (times, bytes), unless all are alike."""
-    values = [None if v is None else v.item() if isinstance(v, np.generic) else v for v in values]
+    values = [v.item() if isinstance(v, np.generic) else v.as_py() if isinstance(v, pa.Scalar) else v for v in values]
     with deep_recursion():
         kind = _exact_type(values, 0)
     if kind is not None:
@@ -196,21 +196,24 @@ def _family(kind: pa.DataType) -> str:
 
 
 # -- equality ---------------------------------------------------------------------------------------------------------
-def is_same(a: Any, b: Any, rounded: bool = False) -> bool:
+def is_same(a: Any, b: Any, loose: bool = False) -> bool:
     """Whether two values are the same: 1 and 1.0 are (Arrow and pandas turn one into the other), true and 1 never are.
 
-    `rounded`: so are an integer beyond 2^53 and the float next to it, which pandas makes of it among floats.
+    `loose`, for what went through pandas: so are an integer beyond 2^53 and the float next to it, which it becomes among floats,
+    and objects that differ in members that are null, which they get as rows of an Arrow table.
     """
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         if a == b or (a != a and b != b):
             return True
-        return rounded and type(a) is not type(b) and max(abs(a), abs(b)) < _LARGEST and float(a) == float(b)
+        return loose and type(a) is not type(b) and max(abs(a), abs(b)) < _LARGEST and float(a) == float(b)
     if isinstance(a, dict) and isinstance(b, dict):
-        return len(a) == len(b) and all(k in b and is_same(v, b[k]) for k, v in a.items())
+        if loose:
+            a, b = ({k: v for k, v in x.items() if v is not None} for x in (a, b))
+        return len(a) == len(b) and all(k in b and is_same(v, b[k], loose) for k, v in a.items())
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(map(is_same, a, b))
+        return len(a) == len(b) and all(is_same(x, y, loose) for x, y in zip(a, b, strict=True))
     if isinstance(a, str) or isinstance(b, str):
         return isinstance(a, str) and isinstance(b, str) and a == b
     if isinstance(a, Digits) or isinstance(b, Digits) or a is None or b is None:
@@ -218,8 +221,8 @@ def is_same(a: Any, b: Any, rounded: bool = False) -> bool:
     return bool(plain_value(a) == plain_value(b))
 
 
-def same_values(new: pa.Array, old: pa.Array, rounded: bool = False) -> Array:
-    """True where two columns hold the same value (both null counts); `rounded` as in `is_same`."""
+def same_values(new: pa.Array, old: pa.Array, loose: bool = False) -> Array:
+    """True where two columns hold the same value (both null counts); `loose` as in `is_same`."""
     nulls: Array = np.asarray(pc.and_(new.is_null(), old.is_null()).to_numpy(zero_copy_only=False), bool)
     if pa.types.is_null(new.type) or pa.types.is_null(old.type) or nulls.all():
         return nulls
@@ -227,7 +230,7 @@ def same_values(new: pa.Array, old: pa.Array, rounded: bool = False) -> Array:
         equal = pc.fill_null(pc.equal(new.storage, old.storage), False).to_numpy(zero_copy_only=False)
         same: Array = equal | nulls
         rest = np.flatnonzero(~same)
-        same[rest] = _same_one_by_one(new.take(pa.array(rest)), old.take(pa.array(rest)), rounded)
+        same[rest] = _same_one_by_one(new.take(pa.array(rest)), old.take(pa.array(rest)), loose)
         return same
     if _comparable(new.type, old.type):
         try:
@@ -235,7 +238,7 @@ def same_values(new: pa.Array, old: pa.Array, rounded: bool = False) -> Array:
             return np.asarray(equal | nulls, bool)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
             pass  # a value of this column does not fit the other type: one by one, exactly
-    return _same_one_by_one(new, old, rounded) | nulls
+    return _same_one_by_one(new, old, loose) | nulls
 
 
 def _comparable(a: pa.DataType, b: pa.DataType) -> bool:
@@ -248,7 +251,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _same_one_by_one(new: pa.Array, old: pa.Array, rounded: bool) -> Array:
+def _same_one_by_one(new: pa.Array, old: pa.Array, loose: bool) -> Array:
     with deep_recursion():
         pairs = zip(values_of(new), values_of(old), strict=True)
-        return np.fromiter((is_same(a, b, rounded) for a, b in pairs), bool, len(new))
+        return np.fromiter((is_same(a, b, loose) for a, b in pairs), bool, len(new))

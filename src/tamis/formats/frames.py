@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from tamis.errors import UsageError
 from tamis.formats.canonical import EXACT_INT
 from tamis.formats.casting import is_text
 from tamis.formats.exact import exact_array, values_of
@@ -114,9 +115,19 @@ def row_ids(data: Any, numberings: set[int]) -> Array | None:
 
 
 # -- what comes back ------------------------------------------------------------------------------------------------------
+def labels_of(frame: pd.DataFrame) -> dict[str, Any]:
+    """The columns of a frame by the names that their fields will have."""
+    labels = {str(label): label for label in frame.columns}
+    if len(labels) < len(frame.columns):
+        names = [str(label) for label in frame.columns]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"a frame with two columns named {twice!r}: fields have different names; rename or drop one")
+    return labels
+
+
 def table_of(frame: pd.DataFrame) -> pa.Table:
     """A frame as a table, its index left out. Texts, numbers, lists and objects in one column stay what they are."""
-    return pa.table({str(name): array_of(frame[name], ()) for name in frame.columns} if len(frame.columns) else {})
+    return pa.table({name: array_of(frame[label], ()) for name, label in labels_of(frame).items()})
 
 
 def array_of(series: Any, handed: set[int] | tuple[()]) -> pa.Array:

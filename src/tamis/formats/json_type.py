@@ -13,8 +13,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -95,6 +97,28 @@ class JsonType(pa.ExtensionType):  # type: ignore[misc]
 
     def __arrow_ext_scalar_class__(self) -> type[JsonScalar]:
         return JsonScalar
+
+    def to_pandas_dtype(self) -> Any:
+        """What `to_pandas()` of a table makes of it: a column of Python objects, each value as it is."""
+        return _pandas_dtype()
+
+
+@lru_cache(maxsize=1)
+def _pandas_dtype() -> Any:
+    from pandas.api.extensions import ExtensionDtype
+    from pandas.arrays import NumpyExtensionArray
+
+    class JsonDtype(ExtensionDtype):
+        """Only on the way from Arrow: the column that comes out has pandas' own dtype for objects."""
+
+        name, type = "tamis.json", object
+
+        def __from_arrow__(self, array: pa.Array | pa.ChunkedArray) -> Any:
+            chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+            values = [value for chunk in chunks for value in json_values(chunk)]
+            return NumpyExtensionArray(np.fromiter(values, object, len(values)))
+
+    return JsonDtype()
 
 
 JSON = JsonType()

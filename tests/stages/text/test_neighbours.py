@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from tamis import InProcessExecutor, Pipeline
 from tamis.engine import handover
 from tamis.engine.apply import identify, run_stage
 from tamis.engine.ledger import StageBook
@@ -21,6 +24,8 @@ from tamis.formats.jsonl import JsonlBlock
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters import Filter, Score, ScoreFilter
 from tamis.stages.text.filters.heuristic.string import WordCountFilter
+from tamis.stages.text.io.reader import JsonlReader
+from tamis.stages.text.io.writer import JsonlWriter
 from tamis.stages.text.modifiers import Modify
 from tamis.stages.text.modifiers.string import NewlineNormalizer, UrlRemover
 from tamis.stages.text.modules import DocumentSplitter
@@ -192,3 +197,37 @@ def test_a_dropped_column_is_gone_whoever_looked_at_it_before() -> None:
             == without.texts("text").to_pylist()
             == [None] * 2
         )
+
+
+def run_files(folder: Path, lines: list[bytes], stages: list[Any], blocksize: str) -> list[bytes]:
+    """What a run over a file writes, with blocks of this size."""
+    (folder / "in").mkdir(parents=True)
+    (folder / "in" / "a.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    stages = [JsonlReader(str(folder / "in"), blocksize=blocksize), *stages, JsonlWriter(str(folder / "out"))]
+    result = Pipeline("neighbours", stages=stages).execute(InProcessExecutor())
+    assert result.ledger.problems() == []
+    return sorted(x for p in (folder / "out").glob("*.jsonl") for x in p.read_bytes().splitlines())
+
+
+def test_block_sizes_do_not_matter(tmp_path: Path) -> None:
+    numbers = [b'{"year":%d}' % (1900 + i % 120) for i in range(3000)]
+    numbers[1234:1234] = [b'{"year": "n/a"}']
+    texts = [b'{"text": 5}', *(b'{"text":"some plain words"}' for _ in range(329)), b'{"text":"a link www.x.y"}']
+    recent = [Filter(lambda y: isinstance(y, int) and y >= 1960, filter_field="year")]
+    words = [links(), ScoreFilter(WordCountFilter(min_words=1))]
+    for k, size in enumerate(("2KiB", "9KiB", "32MiB")):
+        kept = run_files(tmp_path / f"years {k}", numbers, recent, size)
+        assert len(kept) == sum(1 for i in range(3000) if i % 120 >= 60)
+        assert len(run_files(tmp_path / f"words {k}", texts, words, size)) == 330
+
+
+def test_documents_given_in_memory_stay_what_they_are(tmp_path: Path) -> None:
+    values = [5, "5", 1.0, 2.5, None, True, {"a": 1}, [1, "x"], 2**70]
+    frame = pd.DataFrame({"id": range(len(values)), "x": pd.Series(values, dtype=object)})
+    stages = [Filter(lambda v: v is not None, "x"), JsonlWriter(str(tmp_path / "out"))]
+    result = Pipeline("given", stages=stages).execute(InProcessExecutor(), [DocumentBatch("set", frame)])
+    assert result.ledger.problems() == []
+    written = [json.loads(x) for p in (tmp_path / "out").glob("*.jsonl") for x in p.read_bytes().splitlines()]
+    wanted = [{"id": i, "x": v} for i, v in enumerate(values) if v is not None]
+    wanted[2]["x"] = 1  # a whole float of a frame
+    assert json.dumps(written) == json.dumps(wanted)
