@@ -80,3 +80,33 @@ def test_small_tables(n_rows: int) -> None:
     table = pa.Table.from_pylist(ROWS).slice(3, n_rows)
     assert len(keys(table)) == n_rows
     assert keys(pa.table({"a": pa.chunked_array([], pa.int64())})) == []
+
+
+LISTS = [
+    None if i % 5 == 0 else [float(j) / 7 for j in range(i % 4)] + ([None] if i % 11 == 0 else []) for i in range(200)
+]
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float64()), pa.large_list(pa.float32()), pa.list_(pa.int64())])
+def test_lists_of_numbers_do_not_depend_on_neighbours(kind: pa.DataType) -> None:
+    values = [
+        None if v is None else [None if x is None else x if "float" in str(kind) else int(x * 7) for x in v]
+        for v in LISTS
+    ]
+    table = pa.table({"e": pa.array(values, kind)})
+    whole = keys(table)
+    assert [keys(table.slice(i, 1))[0] for i in range(200)] == whole
+    assert keys(table.slice(13, 100)) == whole[13:113]
+    assert whole == [one("e", v, kind) for v in values]
+    assert len(set(whole)) == len({str(v) for v in values})
+
+
+def test_lists_of_numbers_do_not_depend_on_the_width_or_kind_of_list() -> None:
+    wanted = one("e", [0.5, -2.0], pa.list_(pa.float64()))
+    assert one("e", [0.5, -2.0], pa.list_(pa.float32())) == wanted
+    assert one("e", [0.5, -2.0], pa.large_list(pa.float64())) == wanted
+    assert one("e", [0.5, -2.0], pa.list_(pa.float32(), 2)) == wanted
+    assert one("e", [0.5, -2.0, 0.0], pa.list_(pa.float64())) != wanted
+    assert one("e", [float("nan")], pa.list_(pa.float64())) == one("e", [-float("nan")], pa.list_(pa.float64()))
+    fixed = pa.table({"e": pa.array([[0.5, -2.0], None, [1.0, 2.0]], pa.list_(pa.float32(), 2))})
+    assert keys(fixed.slice(1)) == keys(fixed)[1:]

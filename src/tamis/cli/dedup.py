@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tamis import secrets
-from tamis.cli import dedup_index, dedup_lines, options
+from tamis.cli import dedup_index, dedup_lines, dedup_semantic, options
 from tamis.errors import TamisError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("lines")(dedup_lines.lines)
+app.command("semantic")(dedup_semantic.semantic)
 
 Source = Annotated[str, typer.Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")]
 Target = Annotated[str, typer.Argument(metavar="OUT", help="The folder for the documents that stay.")]

@@ -68,7 +68,12 @@ class Records:
                     offsets = {}
                     for name, column in zip(batch.schema.names, batch.columns, strict=True):
                         offsets[name] = column.buffers()[1].address - start
-                        self.types.setdefault(name, np.dtype(column.type.to_pandas_dtype()))
+                        kind = _dtype(column.type)
+                        if self.types.setdefault(name, kind) != kind:
+                            raise UsageError(
+                                f"{path}: {name} takes {kind.itemsize} bytes here and {self.types[name].itemsize} elsewhere; embeddings "
+                                "must be of one length in all documents"
+                            )
                     first = (batch.column("file")[0].as_py(), batch.column("offset")[0].as_py())
                     found.append(_Run(path, batch.num_rows, offsets, first))
         except (pa.ArrowInvalid, KeyError, OSError) as exc:
@@ -128,6 +133,14 @@ class Records:
             yield int(self.bases[i]), values
 
 
+def _dtype(kind: pa.DataType) -> np.dtype[Any]:
+    """Numbers as they are; a fixed number of bytes as that."""
+    if pa.types.is_fixed_size_binary(kind):
+        return np.dtype(f"V{kind.byte_width}")
+    plain: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+    return plain
+
+
 def _slice(key: Array, row: Array, part: tuple[int, int]) -> tuple[int, int]:
     n = len(key) - int(np.count_nonzero(row == NO_ROW))  # documents without a key come last
     low, high = part
@@ -137,7 +150,7 @@ def _slice(key: Array, row: Array, part: tuple[int, int]) -> tuple[int, int]:
 
 
 def _read_into(run: _Run, name: str, out: Array) -> None:
-    view = memoryview(out).cast("B")  # type: ignore[arg-type]
+    view = memoryview(out.view(np.uint8))  # type: ignore[arg-type]
     with open(run.path, "rb", buffering=0) as file:
         done = os.preadv(file.fileno(), [view], run.offsets[name])
         while 0 < done < len(view):

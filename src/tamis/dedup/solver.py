@@ -71,6 +71,12 @@ def solve(folder: str) -> None:
             n_null = check_ids(records, task["field"], task["id_paths"])
             n_ids = build(records, os.path.join(folder, "ids"), room)
             write_json(os.path.join(folder, "summary.json"), {"n_ids": n_ids, "n_rows_without_id": n_null})
+        elif step == "semantic":
+            from tamis.dedup.semantic.solver import semantic_duplicates
+
+            records = Records(task["records"])
+            found = DecisionFiles(os.path.join(folder, "found"), len(records), room)
+            _conclude(folder, task, records, found, semantic_duplicates(folder, records, found, task, room, _say))
         elif step == "lines":
             from tamis.dedup.lines.solver import cut_lines
 

@@ -1,0 +1,1 @@
+"""Semantic duplicates: documents whose embeddings point the same way, found within clusters of like ones."""

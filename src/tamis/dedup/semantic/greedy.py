@@ -1,0 +1,80 @@
+"""Which documents of one cluster go: in the order of their ranks, those that resemble one that stays. Blocked products, exact.
+
+Memory: a block of candidates and blocks of kept vectors; kept ones beyond `room_rows` are read again from the file. Every
+product has the same shape whatever the memory, so decisions do not depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+KEPT_BLOCK = 4096
+Floats = NDArray[np.float32]
+Read = Callable[[NDArray[np.int64]], Floats]
+
+
+def duplicates_in_cluster(
+    order: NDArray[np.int64], read: Read, threshold: float, block: int, room_rows: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """(row, row of the kept one it resembles most, similarity) of those that go. `order`: rows, best first; `read(rows)`: vectors."""
+    kept = _Kept(read, room_rows)
+    gone: list[NDArray[np.int64]] = []
+    partner: list[NDArray[np.int64]] = []
+    likeness: list[NDArray[np.float32]] = []
+    for start in range(0, len(order), block):
+        rows = order[start : start + block]
+        x = read(rows)
+        best = np.full(len(rows), -np.inf, np.float32)
+        of = np.full(len(rows), -1, np.int64)
+        for numbers, vectors in kept.blocks():
+            s = x @ vectors.T
+            at = s.argmax(axis=1)
+            top = s[np.arange(len(rows)), at]
+            better = top > best
+            best[better], of[better] = top[better], numbers[at[better]]
+        left = np.flatnonzero(best < threshold)
+        stays = np.ones(len(rows), bool)
+        stays[best >= threshold] = False
+        inside = x[left] @ x[left].T if len(left) else np.empty((0, 0), np.float32)
+        close = np.tril(inside >= threshold, -1)
+        for i in np.flatnonzero(close.any(axis=1)).tolist():
+            earlier = np.flatnonzero(close[i] & stays[left])
+            if len(earlier):
+                j = int(earlier[inside[i, earlier].argmax()])
+                stays[left[i]] = False
+                best[left[i]], of[left[i]] = inside[i, j], rows[left[j]]
+        gone.append(rows[~stays])
+        partner.append(of[~stays])
+        likeness.append(best[~stays])
+        kept.add(rows[stays], x[stays])
+    return np.concatenate(gone), np.concatenate(partner), np.concatenate(likeness)
+
+
+class _Kept:
+    """Vectors that stay, in blocks of KEPT_BLOCK; those that do not fit are read again when they are needed."""
+
+    def __init__(self, read: Read, room_rows: int) -> None:
+        self._read, self._room = read, max(KEPT_BLOCK, room_rows)
+        self._numbers: list[NDArray[np.int64]] = []
+        self._vectors: list[Any] = []
+        self._open_rows = np.empty(0, np.int64)
+        self._open: Floats | None = None
+
+    def add(self, rows: NDArray[np.int64], vectors: Floats) -> None:
+        self._open = vectors if self._open is None else np.concatenate([self._open, vectors])
+        self._open_rows = np.concatenate([self._open_rows, rows])
+        while len(self._open_rows) >= KEPT_BLOCK:
+            self._numbers.append(self._open_rows[:KEPT_BLOCK])
+            fits = (len(self._numbers) + 1) * KEPT_BLOCK <= self._room
+            self._vectors.append(self._open[:KEPT_BLOCK].copy() if fits else None)
+            self._open_rows, self._open = self._open_rows[KEPT_BLOCK:], self._open[KEPT_BLOCK:].copy()
+
+    def blocks(self) -> Iterator[tuple[NDArray[np.int64], Floats]]:
+        for numbers, vectors in zip(self._numbers, self._vectors, strict=True):
+            yield numbers, vectors if vectors is not None else self._read(numbers)
+        if len(self._open_rows) and self._open is not None:
+            yield self._open_rows, self._open

@@ -1,0 +1,206 @@
+"""The decisions of semantic deduplication: clusters from a sample, every document to its nearest, then pairs within each cluster.
+
+Out of core: vectors are read from the record files block by block, written once more by groups of clusters that fit into the room,
+and each group is decided alone. What is compared with what depends on the documents and the options only, never on the room.
+Scratch: twice the vectors (4 bytes x dimension for each document), and 16 bytes per document.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamis.dedup.decisions import DecisionFiles
+from tamis.dedup.records import Records
+from tamis.dedup.semantic.greedy import duplicates_in_cluster
+from tamis.dedup.semantic.kmeans import BLOCK, Blocks, Floats, Options, fit, nearest, uniform
+from tamis.dedup.semantic.vectors import VECTOR
+from tamis.errors import UsageError
+
+MIN_SAMPLE = 32_768
+SAMPLE_PER_CLUSTER = 64
+_META = np.dtype([("number", "<u4"), ("cluster", "<u4"), ("distance", "<f4"), ("rank", "<u8")])
+Say = Callable[[str], Callable[[float], None]]
+
+
+def semantic_duplicates(
+    folder: str, records: Records, found: DecisionFiles, task: dict[str, Any], room_bytes: int, say: Say
+) -> dict[str, Any]:
+    """Enters into `found` what goes; returns facts for the summary."""
+    about = task["semantic"]
+    work = os.path.join(folder, "clusters")
+    os.makedirs(work, exist_ok=True)
+    if VECTOR not in records.types:
+        return {"n_clusters": 0, "dimension": 0}
+    dimension = records.types[VECTOR].itemsize // 4
+    n_threads = max(1, int(task.get("threads", 1)))
+    options = Options(
+        int(about["n_clusters"] or usual_clusters(len(records))), int(about["max_iter"]), float(about["tol"]), int(about["seed"]), str(about["init"]),
+        float(about["oversampling"]),
+    )  # fmt: skip
+    n_sample = _write_sample(
+        records, os.path.join(work, "sample.f32"), dimension, about.get("fit_data_fraction"), options
+    )
+    if not n_sample:
+        return {"n_clusters": 0, "dimension": dimension}
+    centroids = fit(Blocks(os.path.join(work, "sample.f32"), dimension, n_threads), options, say("clusters"))
+    if centroids.nbytes * 2 > room_bytes:
+        raise UsageError(
+            f"semantic deduplication: {len(centroids):,} clusters of {dimension} numbers take {centroids.nbytes:,} bytes, more than half of "
+            f"the room of {room_bytes:,}; give more --memory or fewer clusters"
+        )
+    sizes = _assign(records, centroids, dimension, work, say("assignment"))
+    groups = _groups(sizes, dimension * 4 + _META.itemsize, room_bytes // 3)
+    _distribute(records, groups, dimension, work)
+    done = 0
+    for g in range(int(groups.max()) + 1):
+        done += _decide_group(os.path.join(work, f"group-{g:05d}"), dimension, found, about, room_bytes // 3)
+        say("pairs")(done / max(1, int(sizes.sum())))
+    for name in os.listdir(work):
+        os.unlink(os.path.join(work, name))
+    return {
+        "n_clusters": len(centroids),
+        "dimension": dimension,
+        "n_sample": n_sample,
+        "largest_cluster": int(sizes.max()),
+    }
+
+
+def usual_clusters(n_documents: int) -> int:
+    """Where nobody says: clusters of about 1,000, so that pairs cost about as much as finding the clusters.
+
+    >>> usual_clusters(300), usual_clusters(50_000), usual_clusters(10**8)
+    (1, 50, 1000)
+    """
+    return min(1000, max(1, n_documents // 1000))
+
+
+def fixed_blocks(
+    records: Records, dimension: int
+) -> Iterator[tuple[int, Floats, NDArray[np.bool_], NDArray[np.uint64]]]:
+    """(first number, vectors, which rows have one, ranks), BLOCK rows each whatever the partitions were."""
+    first, rows, has, rank = 0, [], [], []
+    n = 0
+    lengths, ranks = records.iter_column("length"), records.iter_column("rank")
+    for (_, raw), (_, length), (_, order) in zip(records.iter_column(VECTOR), lengths, ranks, strict=True):
+        rows.append(np.frombuffer(raw.tobytes(), np.float32).reshape(len(raw), dimension))
+        has.append(length >= 0)
+        rank.append(order)
+        n += len(raw)
+        if n >= BLOCK:
+            x, there, by = np.concatenate(rows), np.concatenate(has), np.concatenate(rank)
+            whole = n // BLOCK * BLOCK
+            for at in range(0, whole, BLOCK):
+                yield first + at, x[at : at + BLOCK], there[at : at + BLOCK], by[at : at + BLOCK]
+            first, n = first + whole, n - whole
+            rows, has, rank = [x[whole:].copy()], [there[whole:]], [by[whole:]]
+    if n:
+        yield first, np.concatenate(rows), np.concatenate(has), np.concatenate(rank)
+
+
+def _write_sample(records: Records, path: str, dimension: int, fraction: float | None, options: Options) -> int:
+    wanted = max(MIN_SAMPLE, SAMPLE_PER_CLUSTER * options.n_clusters)
+    share = float(fraction) if fraction is not None else min(1.0, wanted / max(1, len(records)))
+    n = 0
+    with open(path, "wb") as file:
+        for first, x, there, _ in fixed_blocks(records, dimension):
+            chosen = there & (uniform(np.arange(first, first + len(x)), options.seed) < share)
+            file.write(x[chosen].tobytes())
+            n += int(chosen.sum())
+    return n
+
+
+def _assign(
+    records: Records, centroids: Floats, dimension: int, work: str, progress: Callable[[float], None]
+) -> NDArray[np.int64]:
+    """Writes the cluster and the distance of every document; returns the sizes of the clusters."""
+    sizes = np.zeros(len(centroids), np.int64)
+    with (
+        open(os.path.join(work, "cluster.u4"), "wb") as clusters,
+        open(os.path.join(work, "distance.f4"), "wb") as distances,
+    ):
+        for first, x, there, _ in fixed_blocks(records, dimension):
+            at, distance = nearest(x, centroids)
+            sizes += np.bincount(at[there], minlength=len(centroids))
+            clusters.write(at.astype("<u4").tobytes())
+            distances.write(distance.astype("<f4").tobytes())
+            progress((first + len(x)) / max(1, len(records)))
+    return sizes
+
+
+def _groups(sizes: NDArray[np.int64], row_bytes: int, room_bytes: int) -> NDArray[np.int64]:
+    """The group of each cluster: neighbours together as long as they fit; one that does not fit is alone."""
+    group = np.zeros(len(sizes), np.int64)
+    held = at = 0
+    for cluster, n in enumerate((sizes * row_bytes).tolist()):
+        if held and held + n > room_bytes:
+            at, held = at + 1, 0
+        group[cluster] = at
+        held += n
+    return group
+
+
+def _distribute(records: Records, groups: NDArray[np.int64], dimension: int, work: str) -> None:
+    n_groups = int(groups.max()) + 1
+    for g in range(n_groups):
+        for kind in ("f32", "meta"):
+            open(os.path.join(work, f"group-{g:05d}.{kind}"), "wb").close()
+    with (
+        open(os.path.join(work, "cluster.u4"), "rb") as clusters,
+        open(os.path.join(work, "distance.f4"), "rb") as distances,
+    ):
+        for first, x, there, rank in fixed_blocks(records, dimension):
+            meta = np.empty(len(x), _META)
+            meta["number"] = np.arange(first, first + len(x))
+            meta["cluster"] = np.frombuffer(clusters.read(4 * len(x)), "<u4")
+            meta["distance"] = np.frombuffer(distances.read(4 * len(x)), "<f4")
+            meta["rank"] = rank
+            of = groups[meta["cluster"]]
+            for g in np.unique(of[there]).tolist():
+                mine = there & (of == g)
+                for kind, rows in (("f32", x[mine]), ("meta", meta[mine])):
+                    with open(os.path.join(work, f"group-{g:05d}.{kind}"), "ab") as file:
+                        file.write(rows.tobytes())
+
+
+def _decide_group(base: str, dimension: int, found: DecisionFiles, about: dict[str, Any], room_bytes: int) -> int:
+    meta = np.fromfile(base + ".meta", _META)
+    vectors = Blocks(base + ".f32", dimension)
+    held = vectors.read(0, vectors.n_rows) if vectors.n_rows * dimension * 4 <= room_bytes else None
+
+    def read(rows: NDArray[np.int64]) -> Floats:
+        if held is not None:
+            return held[rows]
+        return (
+            np.concatenate([vectors.read(int(row), 1) for row in rows])
+            if len(rows)
+            else np.empty((0, dimension), np.float32)
+        )
+
+    room_rows = room_bytes // (4 * dimension)
+    by_cluster = np.argsort(meta["cluster"], kind="stable")
+    cuts = np.flatnonzero(np.diff(meta["cluster"][by_cluster])) + 1
+    for rows in np.split(by_cluster, cuts):
+        if len(rows) < 2:
+            continue
+        order = rows[_order(meta[rows], str(about["which_to_keep"]), int(about["seed"]))]
+        gone, kept, likeness = duplicates_in_cluster(
+            order, read, 1.0 - float(about["eps"]), int(about["pairwise_batch_size"]), room_rows
+        )
+        if len(gone):
+            _, back, n = np.unique(kept, return_inverse=True, return_counts=True)
+            found.add(meta["number"][gone], meta["number"][kept], likeness, n[back] + 1)
+    return len(meta)
+
+
+def _order(meta: Any, which: str, seed: int) -> NDArray[np.int64]:
+    """Positions, those that are kept rather first: by rank, then hard (far from the centroid), easy (near to it) or at random."""
+    if which == "random":
+        tie: Any = uniform(meta["number"], seed)
+    else:
+        tie = -meta["distance"] if which == "hard" else meta["distance"]
+    return np.lexsort((meta["number"], tie, meta["rank"]))

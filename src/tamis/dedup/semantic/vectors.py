@@ -1,0 +1,118 @@
+"""The first pass of semantic deduplication: one unit vector for every document, in record files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis.dedup.keys import place_columns
+from tamis.errors import PipelineError, UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+VECTOR = "vector"
+
+
+@dataclass(repr=False)
+class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Replaces documents by records: place, `length` (bytes of the document, 0 where they are not
+    known; -1 where there is no vector), `rank`, and the unit vector (float32).
+
+    A document whose embedding is null, empty or all zeros has no direction and is never a duplicate. Embeddings of different
+    lengths are an error, which names the document's place. `rank_field`: the number that ranks documents, smaller is kept rather.
+    """
+
+    embedding_field: str = "embeddings"
+    dimension: int | None = None
+    rank_field: str | None = None
+    descending: bool = False
+    name: str = "document_vectors"
+
+    def inputs(self) -> Any:
+        return ["data"], [self.embedding_field, *([self.rank_field] if self.rank_field else [])]
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+        import pyarrow as pa
+
+        from tamis.formats.known import known_columns
+
+        if self.embedding_field not in batch.get_columns():
+            raise UsageError(
+                f"{self.name}: no document here has the field {self.embedding_field!r}; there are {batch.get_columns()}"
+            )
+        places = place_columns(batch)
+        vectors, has_one = unit_vectors(batch.column(self.embedding_field), self.embedding_field, self.dimension)
+        width = vectors.shape[1] * 4
+        known = known_columns(batch)
+        length = np.asarray(known.get("record_bytes", np.zeros(len(vectors)))).astype(np.int64)
+        columns = places | {"length": np.where(has_one, length, -1), "rank": self._ranks(batch)} | known
+        for name, values in columns.items():
+            batch = batch.with_column(name, pa.array(values))
+        raw = pa.Array.from_buffers(pa.binary(width), len(vectors), [None, pa.py_buffer(np.ascontiguousarray(vectors))])
+        return batch.with_column(VECTOR, raw).select([*columns, VECTOR])
+
+    def _ranks(self, batch: DocumentBatch) -> Any:
+        import numpy as np
+
+        if self.rank_field is None:
+            return np.zeros(batch.num_items, np.uint64)
+        return rank_numbers(batch.column(self.rank_field), self.rank_field, self.descending)
+
+
+def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[Floats, np.ndarray[Any, Any]]:
+    """Rows of length 1 (zeros where there is no embedding), and which rows have one. All lists must be of one length."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        raise PipelineError(f"field {field!r}: expected lists of numbers, got {kind}")
+    try:
+        lists = column.cast(pa.large_list(pa.float32()))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+        raise PipelineError(f"field {field!r}: expected lists of numbers, got {kind} ({exc})") from None
+    sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    found = sorted({int(n) for n in np.unique(sizes)} - {0})
+    if len(found) > 1 or (dimension is not None and found not in ([], [dimension])):
+        wanted = dimension if dimension is not None else found[0]
+        at = int(np.flatnonzero((sizes != 0) & (sizes != wanted))[0])
+        raise PipelineError(
+            f"field {field!r}: document {at} of this batch has {int(sizes[at])} numbers, expected {wanted}"
+        )
+    width = found[0] if found else (dimension or 1)
+    out = np.zeros((len(column), width), np.float32)
+    rows = np.flatnonzero(sizes)
+    values = pc.list_flatten(lists)
+    if values.null_count:
+        raise PipelineError(f"field {field!r}: an embedding has null among its numbers")
+    out[rows] = values.to_numpy(zero_copy_only=False).reshape(len(rows), width)
+    if not np.isfinite(out).all():
+        raise PipelineError(f"field {field!r}: an embedding has a number that is not finite")
+    norm = np.sqrt(np.einsum("ij,ij->i", out, out, dtype=np.float64))
+    out /= np.where(norm > 0, norm, 1.0)[:, None].astype(np.float32)
+    return out, norm > 0
+
+
+def rank_numbers(column: pa.Array, field: str, descending: bool) -> Any:
+    """One uint64 per document, smaller for what is kept rather: by the number in a column; what is no number comes last."""
+    import numpy as np
+    import pyarrow as pa
+
+    try:
+        numbers = np.array(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+        raise PipelineError(f"field {field!r}: expected numbers to rank by, got {column.type} ({exc})") from None
+    missing = np.isnan(numbers)
+    bits = np.ascontiguousarray((-numbers if descending else numbers) + 0.0).view(np.uint64)  # + 0.0: no negative zero
+    top = np.uint64(1 << 63)
+    ranks = np.where(bits & top, ~bits, bits | top)
+    ranks[missing] = np.uint64(0xFFFFFFFFFFFFFFFF)
+    return ranks

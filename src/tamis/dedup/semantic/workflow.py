@@ -1,0 +1,132 @@
+"""SemanticDeduplicationWorkflow: documents whose embeddings point nearly the same way; of each such group one stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis.dedup.options import Input, absolute
+from tamis.dedup.semantic.ranking import RankingStrategy
+from tamis.dedup.semantic.vectors import DocumentVectors
+from tamis.errors import UsageError
+from tamis.sizes import parse_fraction
+
+if TYPE_CHECKING:
+    from tamis.dedup.workflow import DedupResult, Passes
+
+KEEP = ("hard", "easy", "random")
+INITS = ("k-means||", "random")
+
+
+@dataclass
+class SemanticDeduplicationWorkflow:
+    """Documents with embeddings -> clusters (k-means on a sample) -> pairs within each cluster -> all but one of each group go.
+
+    A document goes when the cosine of its embedding and that of one that stays is at least 1 - `eps`, both in one cluster.
+    `which_to_keep`: of like documents the one far from its centroid (hard), near to it (easy), or any (random); a
+    `ranking_strategy` comes before that. Documents whose embedding is null or zero always stay. `output_path` gets the documents that stay and, in `_tamis/duplicates`,
+    one row per duplicate with the one it resembles and the cosine; `perform_removal=False` only finds them.
+    `n_clusters` None: one for about 1,000 documents, 1,000 at most. `fit_data_fraction`: the share of documents that clusters are made from (default: at least 64 for each cluster).
+    """
+
+    input_path: Any
+    output_path: str
+    n_clusters: int | None
+    cache_path: str | None = None
+    id_field: str = "id"
+    embedding_field: str = "embeddings"
+    embedding_dim: int | None = None
+    metadata_fields: Sequence[str] | None = None
+    input_filetype: str | None = "parquet"
+    input_file_extensions: Sequence[str] | None = None
+    max_iter: int = 300
+    tol: float = 1e-4
+    random_state: int = 42
+    init: str = "k-means||"
+    n_init: int = 1
+    oversampling_factor: float = 2.0
+    max_samples_per_batch: int = 1 << 15
+    fit_data_fraction: float | None = None
+    distance_metric: str = "cosine"
+    which_to_keep: str = "hard"
+    ranking_strategy: RankingStrategy | None = None
+    pairwise_batch_size: int = 1024
+    eps: float | None = None
+    _duplicates_num_row_groups_hint: int | None = None
+    read_kwargs: Mapping[str, Any] | None = None
+    cache_kwargs: Mapping[str, Any] | None = None
+    write_kwargs: Mapping[str, Any] | None = None
+    clear_output: bool = True
+    verbose: bool = True
+    perform_removal: bool = False
+    output_filetype: str | None = None
+    input_blocksize: str | int | None = None
+    max_source_loss: float | str = 0.95
+
+    def __post_init__(self) -> None:
+        self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path)
+        self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
+        for name, least in (("n_clusters", 1), ("max_iter", 1), ("pairwise_batch_size", 1)):
+            value = getattr(self, name)
+            if name == "n_clusters" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise UsageError(f"{name}: expected a whole number of at least {least}, got {value!r}")
+        _one_of("which_to_keep", self.which_to_keep, KEEP)
+        _one_of("init", self.init, INITS)
+        _one_of("distance_metric", self.distance_metric, ("cosine",))
+        if self.eps is None:
+            raise UsageError("eps: say how unlike duplicates may be, e.g. eps=0.01 for a cosine of at least 0.99")
+        if not 0 <= float(self.eps) < 1:
+            raise UsageError(f"eps: expected a number from 0 to below 1, got {self.eps!r}")
+        if self.n_init != 1:
+            raise UsageError("n_init: clusters are made once, from seeds chosen by k-means||; leave it at 1")
+        self._input()
+        self._stage()
+
+    def _input(self) -> Input:
+        return Input(
+            "SemanticDeduplicationWorkflow", self.input_path, self.input_filetype, self.input_blocksize,
+            self.input_file_extensions, self.read_kwargs,
+        )  # fmt: skip
+
+    def _stage(self) -> DocumentVectors:
+        rank, descending = (None, False) if self.ranking_strategy is None else self.ranking_strategy.column()
+        return DocumentVectors(self.embedding_field, self.embedding_dim, rank, descending)
+
+    def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
+        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
+        from tamis.dedup.workflow import Workflow
+
+        if self.cache_path is not None:
+            settings.setdefault("scratch", self.cache_path)
+        return Workflow(self.passes(), settings, progress, executor).run()
+
+    def passes(self) -> Passes:
+        from tamis.dedup.workflow import Passes
+
+        assert self.eps is not None
+        which = self.which_to_keep
+        if self.ranking_strategy is not None and self.ranking_strategy.strategy == "random":
+            which = "random"
+        how = {
+            "n_clusters": self.n_clusters, "max_iter": self.max_iter, "tol": self.tol, "seed": self.random_state, "init": self.init,
+            "oversampling": self.oversampling_factor, "fit_data_fraction": self.fit_data_fraction, "which_to_keep": which,
+            "pairwise_batch_size": self.pairwise_batch_size, "eps": float(self.eps),
+        }  # fmt: skip
+        identity = {
+            "input": self.input_path, "input_filetype": self.input_filetype, "embedding_field": self.embedding_field,
+            "embedding_dim": self.embedding_dim, "ranking": None if self.ranking_strategy is None else vars(self.ranking_strategy),
+            "perform_removal": self.perform_removal, **how,
+        }  # fmt: skip
+        writer = self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None
+        return Passes(
+            "semantic deduplication", self._input().reader, [(self._stage(), [])], self.output_path, {"semantic": how}, writer,
+            threshold=1.0 - float(self.eps), max_source_loss=float(self.max_source_loss), identity=identity, decide="semantic",
+        )  # fmt: skip
+
+
+def _one_of(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise UsageError(f"{name}: expected one of {', '.join(known)}, got {value!r}")

@@ -1,0 +1,231 @@
+"""Semantic deduplication: the parts against slow twins, the whole against brute force, and its promises."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tamis.dedup.semantic import greedy, kmeans
+from tamis.dedup.semantic.ranking import RankingStrategy
+from tamis.dedup.semantic.solver import _groups
+from tamis.dedup.semantic.vectors import rank_numbers, unit_vectors
+from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
+from tamis.errors import PipelineError, UsageError
+
+DIM = 24
+EPS = 0.02
+
+
+def made(n_groups: int = 300, seed: int = 5) -> np.ndarray[Any, Any]:
+    """Groups of 1 to 4 vectors that nearly agree, around 12 topics."""
+    rng = np.random.default_rng(seed)
+    topics = rng.normal(size=(12, DIM))
+    rows = []
+    for i in range(n_groups):
+        base = topics[i % 12] + rng.normal(size=DIM) * 0.8
+        rows += [base + rng.normal(size=DIM) * 0.01 for _ in range(1 + i % 4)]
+    x = np.array(rows)[rng.permutation(len(rows))].astype(np.float32)
+    return x * rng.uniform(0.5, 3.0, size=(len(x), 1)).astype(np.float32)
+
+
+def slow_greedy(order: list[int], x: np.ndarray[Any, Any], threshold: float) -> dict[int, int]:
+    kept: list[int] = []
+    gone: dict[int, int] = {}
+    for i in order:
+        best = max(kept, key=lambda k: float(x[k] @ x[i]), default=None)
+        if best is not None and float(x[best] @ x[i]) >= threshold:
+            gone[i] = best
+        else:
+            kept.append(i)
+    return gone
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 5000])
+def test_what_goes_in_a_cluster_is_what_the_slow_twin_says(block: int) -> None:
+    x, _ = unit_vectors(pa.array(made().tolist(), pa.list_(pa.float32())), "e", None)
+    order = np.random.default_rng(1).permutation(len(x))
+    gone, kept, likeness = greedy.duplicates_in_cluster(order, lambda rows: x[rows], 1 - EPS, block, 4096)
+    assert dict(zip(gone.tolist(), kept.tolist(), strict=True)) == slow_greedy(order.tolist(), x, 1 - EPS)
+    assert len(gone) > 100
+    assert np.allclose(likeness, [x[a] @ x[b] for a, b in zip(gone, kept, strict=True)], atol=1e-5)
+
+
+def test_kept_vectors_that_do_not_fit_are_read_again_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(greedy, "KEPT_BLOCK", 32)
+    x, _ = unit_vectors(pa.array(made().tolist(), pa.list_(pa.float32())), "e", None)
+    reads: list[int] = []
+
+    def read(rows: Any) -> Any:
+        reads.append(len(rows))
+        return x[rows]
+
+    narrow = greedy.duplicates_in_cluster(np.arange(len(x)), read, 1 - EPS, 50, 32)
+    wide = greedy.duplicates_in_cluster(np.arange(len(x)), lambda rows: x[rows], 1 - EPS, 50, 1 << 20)
+    assert [a.tolist() for a in narrow] == [b.tolist() for b in wide]
+    assert reads.count(32) > 10
+
+
+def test_clusters_gather_what_belongs_together_and_do_not_depend_on_threads(tmp_path: Path) -> None:
+    x, _ = unit_vectors(pa.array(made(900).tolist(), pa.list_(pa.float32())), "e", None)
+    (tmp_path / "x").write_bytes(x.tobytes())
+    options = kmeans.Options(12, seed=3)
+    one = kmeans.fit(kmeans.Blocks(str(tmp_path / "x"), DIM, 1), options)
+    two = kmeans.fit(kmeans.Blocks(str(tmp_path / "x"), DIM, 3), options)
+    assert one.tobytes() == two.tobytes()
+    assert np.allclose(np.linalg.norm(one, axis=1), 1, atol=1e-5)
+    at, distance = kmeans.nearest(x, one)
+    assert np.allclose(distance, 1 - (x * one[at]).sum(axis=1), atol=1e-5)
+    worse = kmeans.nearest(
+        x, kmeans.fit(kmeans.Blocks(str(tmp_path / "x"), DIM), kmeans.Options(12, max_iter=1, init="random"))
+    )[1]
+    assert distance.sum() < worse.sum()
+
+
+def test_more_clusters_than_rows_and_rows_that_are_all_equal(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(np.tile(np.eye(1, 4, dtype=np.float32), (3, 1)).tobytes())
+    assert kmeans.fit(kmeans.Blocks(str(tmp_path / "x"), 4), kmeans.Options(10)).shape == (3, 4)
+
+
+def test_groups_hold_neighbours_that_fit_and_a_large_cluster_is_alone() -> None:
+    assert _groups(np.array([3, 3, 3, 20, 1, 1]), 1, 7).tolist() == [0, 0, 1, 2, 3, 3]
+
+
+def test_vectors_are_of_length_one_and_those_without_direction_are_told() -> None:
+    column = pa.array([[3.0, 4.0], None, [], [0.0, 0.0]], pa.list_(pa.float64()))
+    x, has = unit_vectors(column, "e", None)
+    assert x.tolist() == [[0.6000000238418579, 0.800000011920929], [0, 0], [0, 0], [0, 0]]
+    assert has.tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([[1.0, 2.0], [1.0]], "document 0 of this batch has 2 numbers, expected 1"),
+        ([[1.0, float("nan")]], "not finite"),
+        ([[1.0, None]], "null among its numbers"),
+    ],
+)
+def test_embeddings_that_cannot_be_compared_are_refused(values: Any, told: str) -> None:
+    with pytest.raises(PipelineError, match=told):
+        unit_vectors(pa.array(values, pa.list_(pa.float64())), "e", None)
+
+
+def test_texts_are_no_embeddings() -> None:
+    with pytest.raises(PipelineError, match="expected lists of numbers, got string"):
+        unit_vectors(pa.array(["a"]), "e", None)
+
+
+def test_ranks_order_numbers_both_ways_and_put_what_is_missing_last() -> None:
+    column = pa.array([2.0, None, -1.0, 5.0])
+    assert np.argsort(rank_numbers(column, "q", False)).tolist() == [2, 0, 3, 1]
+    assert np.argsort(rank_numbers(column, "q", True)).tolist() == [3, 0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"eps": None}, "eps: say how unlike"),
+        ({"eps": 1.5}, "eps: expected a number"),
+        ({"which_to_keep": "best"}, "which_to_keep: expected one of hard, easy, random"),
+        ({"n_clusters": 0}, "n_clusters: expected a whole number"),
+        ({"distance_metric": "l2"}, "distance_metric: expected one of cosine"),
+        ({"n_init": 3}, "n_init"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        SemanticDeduplicationWorkflow(str(tmp_path), str(tmp_path / "o"), **({"n_clusters": 4, "eps": EPS} | options))
+
+
+def test_several_metadata_columns_are_refused() -> None:
+    with pytest.raises(UsageError, match="one column of numbers"):
+        RankingStrategy.metadata_based(["a", "b"])
+
+
+def test_a_cluster_is_ranked_by_its_metadata_or_at_random() -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"id": ["a", "b", "c"], "q": [2, 3, 1]})
+    assert RankingStrategy.metadata_based(["q"]).rank_cluster(frame)["id"].tolist() == ["c", "a", "b"]
+    assert RankingStrategy.metadata_based(["q"], ascending=False).rank_cluster(frame)["id"].tolist() == ["b", "a", "c"]
+    assert sorted(RankingStrategy.random(3).rank_cluster(frame)["id"]) == ["a", "b", "c"]
+
+
+# -- whole runs ------------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("semantic")
+    x = made()
+    rows = [{"id": f"d{i}", "text": f"text {i}", "embeddings": row} for i, row in enumerate(x.tolist())]
+    rows[7]["embeddings"] = None
+    half = len(rows) // 2
+    (folder / "in").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows[:half]), folder / "in" / "a.parquet", row_group_size=64)
+    pq.write_table(pa.Table.from_pylist(rows[half:]), folder / "in" / "b.parquet", row_group_size=64)
+    (folder / "jsonl").mkdir()
+    (folder / "jsonl" / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def survivors(output: Path) -> list[str]:
+    found: list[str] = []
+    for path in sorted(output.glob("*.parquet")):
+        found += pq.read_table(path).column("id").to_pylist()
+    for path in sorted(output.glob("*.jsonl")):
+        found += [json.loads(line)["id"] for line in path.read_text().splitlines()]
+    return sorted(found)
+
+
+def test_a_run_removes_what_brute_force_within_one_cluster_removes(corpus: Path, tmp_path: Path) -> None:
+    workflow = SemanticDeduplicationWorkflow(
+        str(corpus / "in"), str(tmp_path / "out"), n_clusters=1, eps=EPS, which_to_keep="easy", perform_removal=True
+    )
+    result = workflow.run(memory="512MB", workers=1)
+    x, has = unit_vectors(
+        pa.concat_arrays([c for p in ("a", "b") for c in pq.read_table(corpus / "in" / f"{p}.parquet").column("embeddings").chunks]),
+        "embeddings", None,
+    )  # fmt: skip
+    centre = x[has].sum(axis=0)
+    centre /= np.linalg.norm(centre)
+    order = [i for i in np.argsort(1 - x @ centre, kind="stable").tolist() if has[i]]
+    expected = {f"d{i}" for i in range(len(x))} - {f"d{i}" for i in slow_greedy(order, x, 1 - EPS)}
+    assert set(survivors(tmp_path / "out")) == expected
+    assert "d7" in expected  # no embedding
+    assert result.n_documents == len(x)
+    assert result.n_duplicates == len(x) - len(expected) == result.run.ledger.n_dropped
+    table = pa.concat_tables(pq.read_table(p) for p in Path(result.duplicates).glob("*.parquet"))
+    assert len(table) == result.n_duplicates
+    assert min(table.column("similarity").to_pylist()) >= 1 - EPS - 1e-6
+
+
+def test_survivors_do_not_depend_on_memory_workers_block_size_or_format(corpus: Path, tmp_path: Path) -> None:
+    settings: list[dict[str, Any]] = [
+        {"path": "in", "memory": "512MB", "workers": 1, "filetype": "parquet", "blocksize": None},
+        {"path": "in", "memory": "1GB", "workers": 2, "filetype": "parquet", "blocksize": "20KB"},
+        {"path": "jsonl", "memory": "512MB", "workers": 2, "filetype": "jsonl", "blocksize": "30KB"},
+    ]
+    found = []
+    for i, s in enumerate(settings):
+        workflow = SemanticDeduplicationWorkflow(
+            str(corpus / s["path"]), str(tmp_path / str(i)), 8, eps=EPS, input_filetype=s["filetype"], perform_removal=True,
+            input_blocksize=s["blocksize"],
+        )  # fmt: skip
+        workflow.run(memory=s["memory"], workers=s["workers"])
+        found.append(survivors(tmp_path / str(i)))
+    assert found[0] == found[1] == found[2]
+    assert 300 <= len(found[0]) < 500
+
+
+def test_embeddings_of_two_lengths_end_the_run_with_a_message(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name, n in (("a", 3), ("b", 4)):
+        pq.write_table(pa.table({"id": ["x"], "embeddings": [[1.0] * n]}), tmp_path / "in" / f"{name}.parquet")
+    workflow = SemanticDeduplicationWorkflow(str(tmp_path / "in"), str(tmp_path / "out"), 2, eps=EPS)
+    with pytest.raises(UsageError, match="must be of one length"):
+        workflow.run(memory="512MB", workers=1)
