@@ -112,8 +112,8 @@ def test_readme() -> None:
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 150
-    for command in [*app.registered_commands, *app.registered_groups]:
-        assert f"`tamis {command.name}" in text
+    for name in app:
+        assert f"`tamis {name}" in text
     for link in re.findall(r"\]\(([^)#]+)\)", text):
         assert (ROOT / link).exists(), link
 

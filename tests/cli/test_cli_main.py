@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from cli_runner import CliRunner
 
 from tamis.cli.main import app
 from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError, UsageError
@@ -100,7 +100,7 @@ def test_the_collector_is_on_in_a_command_and_untouched_where_it_was_on() -> Non
     code = (
         "import gc, sys; from tamis.cli import main, start\n"
         "def look(*a, **k): print(gc.isenabled(), gc.get_freeze_count() > 0); raise SystemExit\n"
-        "main.TyperGroup.invoke = look\n"
+        "main.Commands.__call__ = look\n"
         "sys.argv = ['tamis', 'doctor']\n"
         "START\n"
     )

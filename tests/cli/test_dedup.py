@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from cli_runner import CliRunner
 from command import tamis
-from typer.testing import CliRunner
 
 from tamis.cli.main import app
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
+from cli_runner import CliRunner
 
 from tamis.cli.main import app
 from tamis.cli.sampling import places, take_sample

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from cli_runner import CliRunner
 
 from tamis.cli.main import app
 from tamis.cli.script_check import DIFFERS, MISSING, WORKS, check_script, find, judge

@@ -9,9 +9,9 @@ import random
 from pathlib import Path
 
 import pytest
+from cli_runner import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from tamis.cli.main import app
 from tamis.cli.split import Limit, split_file

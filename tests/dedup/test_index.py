@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cli_runner import CliRunner
 from command import tamis
 from made_documents import edited, jaccard, read, text, write
-from typer.testing import CliRunner
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cli_runner import CliRunner
 from command import tamis
 from fault_harness import (
     assert_conserved,
@@ -22,7 +23,6 @@ from fault_harness import (
     quarantine,
     write_lines,
 )
-from typer.testing import CliRunner
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app

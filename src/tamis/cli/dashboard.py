@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from tamis.cli.arguments import Argument, Option, echo
 from tamis.errors import UsageError
 
 PORT = 8787
@@ -23,19 +22,17 @@ _END_S = 5.0
 
 
 def dashboard(
-    output: Annotated[str, typer.Argument(metavar="RUN", help="Output folder of a run.")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = PORT,
+    output: Annotated[str, Argument(metavar="RUN", help="Output folder of a run.")],
+    port: Annotated[int, Option(min=0, max=65535, help="0: any that is free.")] = PORT,
     host: Annotated[
         str,
-        typer.Option(help="Whom to listen to: this machine only, or 0.0.0.0 for all that can reach it (with a token)."),
+        Option(help="Whom to listen to: this machine only, or 0.0.0.0 for all that can reach it (with a token)."),
     ] = "127.0.0.1",
     token: Annotated[
-        str | None, typer.Option(help="What pages must know; default: none on this machine, else one made up.")
+        str | None, Option(help="What pages must know; default: none on this machine, else one made up.")
     ] = None,
-    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = False,
-    scratch: Annotated[
-        Path | None, typer.Option(help="The scratch folder of a deduplication, if it was given one.")
-    ] = None,
+    open_: Annotated[bool, Option("--open/--no-open", help="Open the page in a browser.")] = False,
+    scratch: Annotated[Path | None, Option(help="The scratch folder of a deduplication, if it was given one.")] = None,
 ) -> None:
     """Show a run as a web page: memory against the budget, partitions, documents, speed, events. Ends with Ctrl-C.
 
@@ -88,11 +85,11 @@ def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
     try:
         process, address = _start(run_dir, PORT if port is None else port, settings.get("scratch"))
     except OSError as exc:
-        typer.echo(f"no dashboard: {exc.strerror or exc}", err=True)
+        echo(f"no dashboard: {exc.strerror or exc}", err=True)
         yield
         return
     others.join(process.pid, RESERVED_BYTES)
-    typer.echo(f"dashboard: {address}", err=True)
+    echo(f"dashboard: {address}", err=True)
     try:
         yield
     finally:
@@ -133,7 +130,7 @@ def beside_workflow(run: Any, settings: dict[str, Any]) -> contextlib.AbstractCo
 def _end(process: subprocess.Popen[bytes]) -> None:
     """It tells open pages and ends."""
     if (status := process.poll()) is not None:
-        typer.echo(f"the dashboard had ended before the run (status {status})", err=True)
+        echo(f"the dashboard had ended before the run (status {status})", err=True)
         return
     with contextlib.suppress(ProcessLookupError):
         process.terminate()

@@ -7,44 +7,36 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tamis import secrets
 from tamis.cli import dedup_index, dedup_lines, dedup_semantic, options
+from tamis.cli.arguments import Argument, Commands, Exit, Option, echo
 from tamis.errors import TamisError
 
 if TYPE_CHECKING:
     from tamis.cli.alerting import Wanted
 
-app = typer.Typer(
-    name="dedup",
-    help="Find duplicate documents and remove all but one of each.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = Commands("dedup", help="Find duplicate documents and remove all but one of each.")
 app.command("lines")(dedup_lines.lines)
 app.command("semantic")(dedup_semantic.semantic)
 
-Source = Annotated[str, typer.Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")]
-Target = Annotated[str, typer.Argument(metavar="OUT", help="The folder for the documents that stay.")]
-TextField = Annotated[str, typer.Option(help="The field that holds the text.")]
-Normalize = Annotated[
-    str, typer.Option(metavar="MODE", help="What equal means: none, strip, nfc, casefold or alphanumeric.")
-]
-Keep = Annotated[str, typer.Option(metavar="WHICH", help="Which one stays: first, longest, or best (by --keep-by).")]
-KeepBy = Annotated[str | None, typer.Option(metavar="FIELD", help="With --keep best: the highest number here stays.")]
+Source = Annotated[str, Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")]
+Target = Annotated[str, Argument(metavar="OUT", help="The folder for the documents that stay.")]
+TextField = Annotated[str, Option(help="The field that holds the text.")]
+Normalize = Annotated[str, Option(metavar="MODE", help="What equal means: none, strip, nfc, casefold or alphanumeric.")]
+Keep = Annotated[str, Option(metavar="WHICH", help="Which one stays: first, longest, or best (by --keep-by).")]
+KeepBy = Annotated[str | None, Option(metavar="FIELD", help="With --keep best: the highest number here stays.")]
 MaxLoss = Annotated[
-    str, typer.Option(metavar="SHARE", help="Stop before removal when a source would lose more than this share.")
+    str, Option(metavar="SHARE", help="Stop before removal when a source would lose more than this share.")
 ]
-FindOnly = Annotated[bool, typer.Option("--find-only", help="Write the table of duplicates, remove nothing.")]
-PlanOnly = Annotated[bool, typer.Option("--plan", help="Tell what it would take (passes, memory, disk), and stop.")]
-IndexPath = Annotated[str | None, typer.Option("--index", metavar="DIR", help="Keep an index of what stays here.")]
+FindOnly = Annotated[bool, Option("--find-only", help="Write the table of duplicates, remove nothing.")]
+PlanOnly = Annotated[bool, Option("--plan", help="Tell what it would take (passes, memory, disk), and stop.")]
+IndexPath = Annotated[str | None, Option("--index", metavar="DIR", help="Keep an index of what stays here.")]
 Against = Annotated[
     str | None,
-    typer.Option(metavar="DIR", help="An index of an earlier run: what is in it stays, what equals it goes."),
+    Option(metavar="DIR", help="An index of an earlier run: what is in it stays, what equals it goes."),
 ]
-Append = Annotated[bool, typer.Option("--append", help="Add what stays to the index of --against.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start over; removes only what Tamis wrote.")]
+Append = Annotated[bool, Option("--append", help="Add what stays to the index of --against.")]
+Fresh = Annotated[bool, Option("--fresh", help="Start over; removes only what Tamis wrote.")]
 
 
 @app.command("exact")
@@ -98,7 +90,7 @@ def exact(
         memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, quarantine_limit=quarantine_limit,
         dashboard=dashboard, dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
-    raise typer.Exit(perform(workflow.run, settings, as_json, quiet))
+    raise Exit(perform(workflow.run, settings, as_json, quiet))
 
 
 @app.command("fuzzy")
@@ -107,22 +99,22 @@ def fuzzy(
     target: Target,
     text_field: TextField = "text",
     normalize: Normalize = "none",
-    char_ngrams: Annotated[int, typer.Option(help="Characters in a shingle.")] = 24,
-    word_ngrams: Annotated[int | None, typer.Option(help="Words in a shingle, instead of characters.")] = None,
-    bands: Annotated[int, typer.Option(help="Bands of the sketch.")] = 20,
-    rows: Annotated[int, typer.Option(help="Values in a band.")] = 13,
+    char_ngrams: Annotated[int, Option(help="Characters in a shingle.")] = 24,
+    word_ngrams: Annotated[int | None, Option(help="Words in a shingle, instead of characters.")] = None,
+    bands: Annotated[int, Option(help="Bands of the sketch.")] = 20,
+    rows: Annotated[int, Option(help="Values in a band.")] = 13,
     threshold: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="SHARE",
             help="Least similarity to a document that stays; midpoint: of the bands' curve; off: no check.",
         ),
     ] = "midpoint",
-    min_shingles: Annotated[int, typer.Option(help="Shorter documents are compared by equality only.")] = 10,
+    min_shingles: Annotated[int, Option(help="Shorter documents are compared by equality only.")] = 10,
     bands_per_iteration: Annotated[
-        int | None, typer.Option(help="Bands on the disk at once; fewer take more passes over the input.")
+        int | None, Option(help="Bands on the disk at once; fewer take more passes over the input.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the hashes.")] = 42,
+    seed: Annotated[int, Option(help="Of the hashes.")] = 42,
     keep: Keep = "longest",
     keep_by: KeepBy = None,
     max_source_loss: MaxLoss = "95%",
@@ -170,21 +162,19 @@ def fuzzy(
         memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, quarantine_limit=quarantine_limit,
         dashboard=dashboard, dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
-    raise typer.Exit(perform(workflow.run, settings, as_json, quiet))
+    raise Exit(perform(workflow.run, settings, as_json, quiet))
 
 
 @app.command("remove")
 def remove(
     source: Source,
-    ids: Annotated[str, typer.Argument(metavar="IDS", help="Parquet or JSONL with the ids of documents to remove.")],
+    ids: Annotated[str, Argument(metavar="IDS", help="Parquet or JSONL with the ids of documents to remove.")],
     target: Target,
     id_field: Annotated[
-        str | None, typer.Option(metavar="FIELD", help="The documents' own ids; without it ids mean file and position.")
+        str | None, Option(metavar="FIELD", help="The documents' own ids; without it ids mean file and position.")
     ] = None,
-    ids_field: Annotated[str, typer.Option(metavar="FIELD", help="The field of IDS that holds the ids.")] = "id",
-    drop_id_field: Annotated[
-        bool, typer.Option("--drop-id-field", help="Leave the id out of what is written.")
-    ] = False,
+    ids_field: Annotated[str, Option(metavar="FIELD", help="The field of IDS that holds the ids.")] = "id",
+    drop_id_field: Annotated[bool, Option("--drop-id-field", help="Leave the id out of what is written.")] = False,
     memory: options.Memory = None,
     workers: options.Workers = None,
     scratch: options.Scratch = None,
@@ -213,7 +203,7 @@ def remove(
         memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, quarantine_limit=quarantine_limit,
         dashboard=dashboard, dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
-    raise typer.Exit(perform(workflow.run, settings, as_json, quiet))
+    raise Exit(perform(workflow.run, settings, as_json, quiet))
 
 
 app.command("index-list")(dedup_index.index_list)
@@ -235,13 +225,13 @@ def perform(
     try:
         result, raised = _watched(run, settings, quiet or as_json, alerts)
     except KeyboardInterrupt:
-        typer.echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
-        raise typer.Exit(130) from None
+        echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
+        raise Exit(130) from None
     except TamisError as exc:
         if not as_json:
             raise
         message = secrets.hide(str(exc))
-        typer.echo(f"error: {message}", err=True)
+        echo(f"error: {message}", err=True)
         print_json({"status": "failed", "exit_code": exc.exit_code, "message": message})
         return exc.exit_code
     about: dict[str, Any] = {
@@ -261,7 +251,7 @@ def perform(
         (dedup_lines.print_summary if by_lines else _print)(about, result)
         print_lines([*passed_lines(about.get("passed_over") or ()), *alert_lines(raised)])
         for sentence in about["alarms"]:
-            typer.echo(f"look: {sentence}", err=True)
+            echo(f"look: {sentence}", err=True)
     return 0
 
 
@@ -280,7 +270,7 @@ def _watched(
         settings,
         os.path.join(output, "_tamis"),
         "deduplication",
-        lambda text: typer.echo(text, err=True),
+        lambda text: echo(text, err=True),
     )
     import_ahead("tamis.observe.report")
     try:
@@ -311,7 +301,7 @@ def shown_passes(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
                 stack.close()
                 now[:] = [label, stack.enter_context(Shown(quiet))]
                 if not quiet:
-                    typer.echo(f"pass: {PASSES.get(label.partition('-')[0], label)}", err=True)
+                    echo(f"pass: {PASSES.get(label.partition('-')[0], label)}", err=True)
             if "share" in state and "documents" not in state:
                 state = {"phase": f"{state['phase']}: {state['share']:.0%}"}
             now[1].show(state)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any
 
-import typer
-
 from tamis.cli import options
+from tamis.cli.arguments import Argument
 from tamis.errors import UsageError
 from tamis.hints import command
 
-Folder = Annotated[str, typer.Argument(metavar="INDEX", help="Folder of an index that --index made.")]
+Folder = Annotated[str, Argument(metavar="INDEX", help="Folder of an index that --index made.")]
 
 
 def index_list(index: Folder, as_json: options.AsJson = False) -> None:
@@ -42,9 +41,7 @@ def index_list(index: Folder, as_json: options.AsJson = False) -> None:
 
 def index_remove(
     index: Folder,
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="An input file or a folder of them, as index-list shows.")
-    ],
+    source: Annotated[str, Argument(metavar="SOURCE", help="An input file or a folder of them, as index-list shows.")],
     as_json: options.AsJson = False,
 ) -> None:
     """Take the documents of a source out of an index: new documents are no longer compared with them.

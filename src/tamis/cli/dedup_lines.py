@@ -4,38 +4,37 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from tamis.cli import options
+from tamis.cli.arguments import Argument, Exit, Option
 
-Source = Annotated[str, typer.Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")]
-Target = Annotated[str, typer.Argument(metavar="OUT", help="The folder for the documents.")]
+Source = Annotated[str, Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")]
+Target = Annotated[str, Argument(metavar="OUT", help="The folder for the documents.")]
 
 
 def lines(
     source: Source,
     target: Target,
-    text_field: Annotated[str, typer.Option(help="The field that holds the text.")] = "text",
+    text_field: Annotated[str, Option(help="The field that holds the text.")] = "text",
     unit: Annotated[
-        str, typer.Option(metavar="UNIT", help="What is compared: line, or paragraph (between blank lines).")
+        str, Option(metavar="UNIT", help="What is compared: line, or paragraph (between blank lines).")
     ] = "line",
     normalize: Annotated[
         str,
-        typer.Option(metavar="MODE", help="What equal means: none, strip, nfc, casefold, alphanumeric or ccnet."),
+        Option(metavar="MODE", help="What equal means: none, strip, nfc, casefold, alphanumeric or ccnet."),
     ] = "casefold",
-    min_chars: Annotated[int, typer.Option(help="Shorter ones are never cut.")] = 20,
-    min_count: Annotated[int, typer.Option(help="Only what occurs at least so often is cut.")] = 2,
+    min_chars: Annotated[int, Option(help="Shorter ones are never cut.")] = 20,
+    min_count: Annotated[int, Option(help="Only what occurs at least so often is cut.")] = 2,
     keep_first: Annotated[
-        bool, typer.Option("--keep-first/--cut-all", help="Leave the first occurrence, or cut that one, too.")
+        bool, Option("--keep-first/--cut-all", help="Leave the first occurrence, or cut that one, too.")
     ] = True,
-    min_left_chars: Annotated[int, typer.Option(help="Drop a document of which less than this is left.")] = 1,
+    min_left_chars: Annotated[int, Option(help="Drop a document of which less than this is left.")] = 1,
     cut_field: Annotated[
-        str | None, typer.Option(metavar="FIELD", help="A field that tells the numbers of what was cut, from 0.")
+        str | None, Option(metavar="FIELD", help="A field that tells the numbers of what was cut, from 0.")
     ] = None,
     max_source_loss: Annotated[
-        str, typer.Option(metavar="SHARE", help="Stop before cutting when a source would lose more than this share.")
+        str, Option(metavar="SHARE", help="Stop before cutting when a source would lose more than this share.")
     ] = "95%",
-    find_only: Annotated[bool, typer.Option("--find-only", help="Only count, and list the most frequent.")] = False,
+    find_only: Annotated[bool, Option("--find-only", help="Only count, and list the most frequent.")] = False,
     memory: options.Memory = None,
     workers: options.Workers = None,
     scratch: options.Scratch = None,
@@ -69,7 +68,7 @@ def lines(
         memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, quarantine_limit=quarantine_limit,
         dashboard=dashboard, dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
-    raise typer.Exit(dedup.perform(workflow.run, settings, as_json, quiet))
+    raise Exit(dedup.perform(workflow.run, settings, as_json, quiet))
 
 
 def described(result: Any) -> dict[str, Any]:

@@ -4,40 +4,35 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from tamis.cli import options
+from tamis.cli.arguments import Argument, Exit, Option
 
-Source = Annotated[str, typer.Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")]
-Target = Annotated[str, typer.Argument(metavar="OUT", help="The folder for the documents that stay.")]
+Source = Annotated[str, Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")]
+Target = Annotated[str, Argument(metavar="OUT", help="The folder for the documents that stay.")]
 
 
 def semantic(
     source: Source,
     target: Target,
     embedding_field: Annotated[
-        str, typer.Option(help="The field that holds the embedding, a list of numbers.")
+        str, Option(help="The field that holds the embedding, a list of numbers.")
     ] = "embeddings",
-    eps: Annotated[float, typer.Option(help="How unlike duplicates may be: 0.01 is a cosine of at least 0.99.")] = 0.01,
+    eps: Annotated[float, Option(help="How unlike duplicates may be: 0.01 is a cosine of at least 0.99.")] = 0.01,
     clusters: Annotated[
         int | None,
-        typer.Option(
+        Option(
             help="Only documents of one cluster are compared. Default: one for about 1,000 documents, 1,000 at most."
         ),
     ] = None,
     keep: Annotated[
         str,
-        typer.Option(
-            metavar="WHICH", help="Which one stays: hard (far from the centre of its cluster), easy or random."
-        ),
+        Option(metavar="WHICH", help="Which one stays: hard (far from the centre of its cluster), easy or random."),
     ] = "hard",
-    seed: Annotated[int, typer.Option(help="For the choice of clusters and for --keep random.")] = 42,
+    seed: Annotated[int, Option(help="For the choice of clusters and for --keep random.")] = 42,
     max_source_loss: Annotated[
-        str, typer.Option(metavar="SHARE", help="Stop before removal when a source would lose more than this share.")
+        str, Option(metavar="SHARE", help="Stop before removal when a source would lose more than this share.")
     ] = "95%",
-    find_only: Annotated[
-        bool, typer.Option("--find-only", help="Write the table of duplicates, remove nothing.")
-    ] = False,
+    find_only: Annotated[bool, Option("--find-only", help="Write the table of duplicates, remove nothing.")] = False,
     memory: options.Memory = None,
     workers: options.Workers = None,
     scratch: options.Scratch = None,
@@ -69,4 +64,4 @@ def semantic(
         memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, dashboard=dashboard,
         dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
-    raise typer.Exit(dedup.perform(workflow.run, settings, as_json, quiet))
+    raise Exit(dedup.perform(workflow.run, settings, as_json, quiet))

@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tamis.cli import options
+from tamis.cli.arguments import Exit, Option, echo
 from tamis.errors import RunConflict
 from tamis.hints import command
 
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def demo(
-    size: Annotated[str, typer.Option(help="How much text to gather, decoded.")] = "300MB",
-    memory: Annotated[str, typer.Option(help="Memory budget of the run.")] = "512MB",
-    output: Annotated[Path, typer.Option(help="Folder for the corpus and the result.")] = Path("demo-output"),
+    size: Annotated[str, Option(help="How much text to gather, decoded.")] = "300MB",
+    memory: Annotated[str, Option(help="Memory budget of the run.")] = "512MB",
+    output: Annotated[Path, Option(help="Folder for the corpus and the result.")] = Path("demo-output"),
     as_json: options.AsJson = False,
 ) -> None:
     """Gather text that is on this machine, plant faults, curate it, and compare what was found with what was planted.
@@ -46,7 +45,7 @@ def demo(
         print_json({**about, "demo": "passed" if same else "failed"})
     else:
         _print(planted, about, rows, same, made_s, hashed_s)
-    raise typer.Exit(0 if same else 1)
+    raise Exit(0 if same else 1)
 
 
 def compare(planted: Planted, about: dict[str, Any]) -> list[tuple[str, int, int]]:
@@ -84,7 +83,7 @@ def _corpus(output: Path, size: str, quiet: bool) -> Planted:
     if output.exists() and any(output.iterdir()):
         raise RunConflict(f"{output} is not empty and holds no demo; give another --output")
     if not quiet:
-        typer.echo(f"gathering {format_size(target_bytes)} of text from this machine ...", err=True)
+        echo(f"gathering {format_size(target_bytes)} of text from this machine ...", err=True)
     return _gather_apart(output, target_bytes) or gather(output, target_bytes)
 
 

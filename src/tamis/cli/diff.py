@@ -6,16 +6,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tamis.cli import options
+from tamis.cli.arguments import Argument
 
-Output = Annotated[str, typer.Argument(help="Output folder of a run.")]
+Output = Annotated[str, Argument(help="Output folder of a run.")]
 
 
 def diff(
-    first: Annotated[str, typer.Argument(help="Output folder of a run.")],
-    second: Annotated[str, typer.Argument(help="Output folder of another run over the same input.")],
+    first: Annotated[str, Argument(help="Output folder of a run.")],
+    second: Annotated[str, Argument(help="Output folder of another run over the same input.")],
     as_json: options.AsJson = False,
 ) -> None:
     """Which documents changed their verdict between two runs over the same input, by which rules, and what was set differently.

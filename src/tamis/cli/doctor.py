@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from tamis.cli.arguments import Exit, Option
 
 _LOW_DISK_BYTES = 5 * 10**9
 _LEGS = {
@@ -21,13 +21,13 @@ _LEGS = {
 
 
 def doctor(
-    memory: Annotated[str | None, typer.Option(help="Check this budget instead of the one found.")] = None,
-    scratch: Annotated[Path | None, typer.Option(help="The scratch folder you mean to use.")] = None,
+    memory: Annotated[str | None, Option(help="Check this budget instead of the one found.")] = None,
+    scratch: Annotated[Path | None, Option(help="The scratch folder you mean to use.")] = None,
     check_script: Annotated[
         Path | None,
-        typer.Option(help="A script or notebook for NeMo Curator: say what of it works here. It is read, never run."),
+        Option(help="A script or notebook for NeMo Curator: say what of it works here. It is read, never run."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON document instead of tables.")] = False,
 ) -> None:
     """Show memory limits, cores, disk, GPUs, installed extras, and what will be enforced.
 
@@ -65,7 +65,7 @@ def _check_script(path: Path, as_json: bool) -> None:
         if not counts[MISSING]:
             print_lines(["Replace nemo_curator by tamis, and run it."])
     if counts[MISSING]:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def examine(memory: str | None = None, scratch: Path | None = None) -> dict[str, Any]:

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from tamis import files
 from tamis.cli import options
+from tamis.cli.arguments import Argument, Exit, Option
 from tamis.cli.request import Request
 from tamis.errors import UsageError
 
@@ -24,14 +23,14 @@ _RECIPE = "filter.yaml"
 
 def filter_(
     sets: Annotated[
-        str | None, typer.Argument(metavar="SET", help="A set of rules, or several joined by +, e.g. gopher+c4.")
+        str | None, Argument(metavar="SET", help="A set of rules, or several joined by +, e.g. gopher+c4.")
     ] = None,
     source: Annotated[
-        str | None, typer.Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")
+        str | None, Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")
     ] = None,
-    target: Annotated[str | None, typer.Argument(metavar="OUT", help="The folder for what is kept.")] = None,
-    text_field: Annotated[str, typer.Option(help="The field that holds the text.")] = "text",
-    list_: Annotated[bool, typer.Option("--list", help="Show every set, filter and default, and stop.")] = False,
+    target: Annotated[str | None, Argument(metavar="OUT", help="The folder for what is kept.")] = None,
+    text_field: Annotated[str, Option(help="The field that holds the text.")] = "text",
+    list_: Annotated[bool, Option("--list", help="Show every set, filter and default, and stop.")] = False,
     memory: options.Memory = None,
     workers: options.Workers = None,
     scratch: options.Scratch = None,
@@ -77,7 +76,7 @@ def filter_(
     with tempfile.TemporaryDirectory(prefix="tamis-filter-") as folder:
         path = os.path.join(folder, _RECIPE)
         Path(path).write_text(recipe, encoding="utf-8")
-        raise typer.Exit(perform(_FilterRequest(path, settings=settings, alerts=alerts, text=recipe), as_json, quiet))
+        raise Exit(perform(_FilterRequest(path, settings=settings, alerts=alerts, text=recipe), as_json, quiet))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from tamis.cli.arguments import Argument, Option
 
 if TYPE_CHECKING:
     from tamis.cli.sampling import FileSeen, Sample
@@ -15,11 +15,11 @@ _MAX_BAD_SHOWN = 20
 
 
 def inspect(
-    paths: Annotated[list[str], typer.Argument(metavar="PATHS...", help="Files, folders or quoted globs.")],
-    sample_mb: Annotated[float, typer.Option(min=0.1, help="Decoded MB to read in all, shared by the files.")] = 16,
-    max_files: Annotated[int, typer.Option(min=1, help="Look into at most this many files, spread evenly.")] = 64,
-    text_field: Annotated[str, typer.Option(help="The field whose lengths are shown.")] = "text",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
+    paths: Annotated[list[str], Argument(metavar="PATHS...", help="Files, folders or quoted globs.")],
+    sample_mb: Annotated[float, Option(min=0.1, help="Decoded MB to read in all, shared by the files.")] = 16,
+    max_files: Annotated[int, Option(min=1, help="Look into at most this many files, spread evenly.")] = 64,
+    text_field: Annotated[str, Option(help="The field whose lengths are shown.")] = "text",
+    as_json: Annotated[bool, Option("--json", help="Print one JSON document instead of tables.")] = False,
 ) -> None:
     """Show formats, sizes, documents, schema, text lengths and bad lines, from a sample.
 

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from tamis.cli import options
+from tamis.cli.arguments import Argument, Exit, Option
 
 
 def join(
-    source: Annotated[str, typer.Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")],
-    target: Annotated[str, typer.Argument(metavar="OUT", help="The folder for the joined documents.")],
-    id_field: Annotated[str, typer.Option(help="The field that segments of one document have in common.")] = "id",
-    segment_field: Annotated[str, typer.Option(help="The field with the number of the segment.")] = "segment_id",
-    text_field: Annotated[str, typer.Option(help="The field that holds the text.")] = "text",
-    separator: Annotated[str, typer.Option(help="What goes between two segments; \\n is a line feed.")] = "\\n\\n",
-    keep_segment_field: Annotated[
-        bool, typer.Option("--keep-segment-field", help="Keep the first one's number.")
-    ] = False,
+    source: Annotated[str, Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")],
+    target: Annotated[str, Argument(metavar="OUT", help="The folder for the joined documents.")],
+    id_field: Annotated[str, Option(help="The field that segments of one document have in common.")] = "id",
+    segment_field: Annotated[str, Option(help="The field with the number of the segment.")] = "segment_id",
+    text_field: Annotated[str, Option(help="The field that holds the text.")] = "text",
+    separator: Annotated[str, Option(help="What goes between two segments; \\n is a line feed.")] = "\\n\\n",
+    keep_segment_field: Annotated[bool, Option("--keep-segment-field", help="Keep the first one's number.")] = False,
     memory: options.Memory = None,
     workers: options.Workers = None,
     scratch: options.Scratch = None,
     timeout: options.Timeout = None,
     quarantine_limit: options.QuarantineLimit = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over; removes only what Tamis wrote.")] = False,
+    fresh: Annotated[bool, Option("--fresh", help="Start over; removes only what Tamis wrote.")] = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -42,4 +39,4 @@ def join(
     settings = options.given(
         memory=memory, workers=workers, scratch=scratch, timeout=timeout, quarantine_limit=quarantine_limit, fresh=fresh
     )
-    raise typer.Exit(dedup.perform(workflow.run, settings, as_json, quiet))
+    raise Exit(dedup.perform(workflow.run, settings, as_json, quiet))

@@ -8,25 +8,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from tamis.cli.arguments import Argument, Exit, Option, echo
 from tamis.errors import UsageError
 
 PORT = 9464
 
 
 def metrics(
-    output: Annotated[str | None, typer.Argument(metavar="RUN", help="Output folder of a run.")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve; 0: any that is free.")] = PORT,
+    output: Annotated[str | None, Argument(metavar="RUN", help="Output folder of a run.")] = None,
+    port: Annotated[int, Option(min=0, max=65535, help="Where to serve; 0: any that is free.")] = PORT,
     host: Annotated[
-        str, typer.Option(help="Whom to listen to: this machine only, or 0.0.0.0 for all that can reach it.")
+        str, Option(help="Whom to listen to: this machine only, or 0.0.0.0 for all that can reach it.")
     ] = "127.0.0.1",
-    once: Annotated[bool, typer.Option("--once", help="Print the figures of now, and stop.")] = False,
-    grafana: Annotated[bool, typer.Option("--grafana", help="Print a dashboard for Grafana, to be imported.")] = False,
-    rules: Annotated[bool, typer.Option("--rules", help="Print alert rules for Prometheus.")] = False,
-    scratch: Annotated[
-        Path | None, typer.Option(help="The scratch folder of a deduplication, if it was given one.")
-    ] = None,
+    once: Annotated[bool, Option("--once", help="Print the figures of now, and stop.")] = False,
+    grafana: Annotated[bool, Option("--grafana", help="Print a dashboard for Grafana, to be imported.")] = False,
+    rules: Annotated[bool, Option("--rules", help="Print alert rules for Prometheus.")] = False,
+    scratch: Annotated[Path | None, Option(help="The scratch folder of a deduplication, if it was given one.")] = None,
 ) -> None:
     """Serve the figures of a run to Prometheus, at /metrics. Ends with Ctrl-C.
 
@@ -37,7 +34,7 @@ def metrics(
     if grafana or rules:
         if grafana and rules:
             raise UsageError("--grafana and --rules are two files: print one after the other")
-        typer.echo(shipped("grafana.json" if grafana else "prometheus_rules.yml"), nl=False)
+        echo(shipped("grafana.json" if grafana else "prometheus_rules.yml"), nl=False)
         return
     if output is None:
         raise UsageError("give the output folder of a run: tamis metrics clean/")
@@ -46,16 +43,16 @@ def metrics(
 
     made = Metrics(find_run(output), None if scratch is None else str(scratch))
     if once:
-        typer.echo(made.text(), nl=False)
+        echo(made.text(), nl=False)
         return
     from tamis.observe.endpoint import Endpoint
 
     endpoint = Endpoint(made.text, host, port)
-    typer.echo(f"metrics: {endpoint.url} (Ctrl-C ends it)")
+    echo(f"metrics: {endpoint.url} (Ctrl-C ends it)")
     try:
         endpoint.serve()
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise Exit(130) from None
     finally:
         endpoint.close()
 
@@ -84,7 +81,7 @@ def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
 
     made = Metrics(Path(run_dir), settings.get("scratch"))
     endpoint = Endpoint(made.text, host or "127.0.0.1", port).start()
-    typer.echo(f"metrics: {endpoint.url}", err=True)
+    echo(f"metrics: {endpoint.url}", err=True)
     try:
         yield
     finally:

@@ -5,76 +5,67 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
+from tamis.cli.arguments import Argument, Option
 from tamis.errors import UsageError
 
-RecipePath = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe file, or the name of a shipped recipe.")]
-Memory = Annotated[str | None, typer.Option(help="Memory budget of all processes together, e.g. 2GB or 512MiB.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes; default: one per core, if they fit.")]
-Scratch = Annotated[Path | None, typer.Option(help="Folder for temporary blocks; default: inside the output.")]
-Blocksize = Annotated[str | None, typer.Option(help="Upper bound of a partition's decoded size, e.g. 32MB.")]
-MaxRecord = Annotated[str | None, typer.Option(help="Larger records are quarantined; default 64MiB.")]
-Timeout = Annotated[float | None, typer.Option(help="Seconds one partition may take; default 1800.")]
+RecipePath = Annotated[str, Argument(metavar="RECIPE", help="A recipe file, or the name of a shipped recipe.")]
+Memory = Annotated[str | None, Option(help="Memory budget of all processes together, e.g. 2GB or 512MiB.")]
+Workers = Annotated[int | None, Option(min=1, help="Worker processes; default: one per core, if they fit.")]
+Scratch = Annotated[Path | None, Option(help="Folder for temporary blocks; default: inside the output.")]
+Blocksize = Annotated[str | None, Option(help="Upper bound of a partition's decoded size, e.g. 32MB.")]
+MaxRecord = Annotated[str | None, Option(help="Larger records are quarantined; default 64MiB.")]
+Timeout = Annotated[float | None, Option(help="Seconds one partition may take; default 1800.")]
 QuarantineLimit = Annotated[
     str | None,
-    typer.Option(
-        help="Share of records (or of input bytes) that may be unreadable; above it exit code 3. Default 0.1%."
-    ),
+    Option(help="Share of records (or of input bytes) that may be unreadable; above it exit code 3. Default 0.1%."),
 ]
-Sample = Annotated[str | None, typer.Option(help="Only this share of the documents, e.g. 1%.")]
-Progressive = Annotated[bool, typer.Option("--progressive", help="1 %, then 10 %, then all documents.")]
+Sample = Annotated[str | None, Option(help="Only this share of the documents, e.g. 1%.")]
+Progressive = Annotated[bool, Option("--progressive", help="1 %, then 10 %, then all documents.")]
 OnInfeasible = Annotated[
     Literal["stop", "sample"] | None,
-    typer.Option(help="When disk or memory do not suffice: stop, or deliver a sample (exit code 3)."),
+    Option(help="When disk or memory do not suffice: stop, or deliver a sample (exit code 3)."),
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start over; removes only what Tamis wrote.")]
+Fresh = Annotated[bool, Option("--fresh", help="Start over; removes only what Tamis wrote.")]
 Sets = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a value of the recipe; may be repeated.")
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="Set a value of the recipe; may be repeated.")
 ]
 AllowModules = Annotated[
     list[str] | None,
-    typer.Option("--allow-module", metavar="MODULE", help="Let the recipe use this module; may be repeated."),
+    Option("--allow-module", metavar="MODULE", help="Let the recipe use this module; may be repeated."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout at the end.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON object to stdout at the end.")]
 KeepRejected = Annotated[
     bool,
-    typer.Option(
-        "--keep-rejected", help="Write dropped documents to the run directory, with the rule that dropped them."
-    ),
+    Option("--keep-rejected", help="Write dropped documents to the run directory, with the rule that dropped them."),
 ]
 Alerts = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="FILE",
         help="Your rules for alerts (YAML or TOML), or off; default: $TAMIS_ALERTS, or alerts.yaml in ~/.config/tamis.",
     ),
 ]
 AllowAlertSinks = Annotated[
     bool,
-    typer.Option("--allow-alert-sinks", help="Let the recipe send alerts to commands and webhooks of its own."),
+    Option("--allow-alert-sinks", help="Let the recipe send alerts to commands and webhooks of its own."),
 ]
 Dashboard = Annotated[
     bool,
-    typer.Option("--dashboard", help="Serve a live page on the run, to this machine only; its address is printed."),
+    Option("--dashboard", help="Serve a live page on the run, to this machine only; its address is printed."),
 ]
 DashboardPort = Annotated[
     int | None,
-    typer.Option(min=0, max=65535, metavar="PORT", help="Port of that page; default 8787, or any that is free."),
+    Option(min=0, max=65535, metavar="PORT", help="Port of that page; default 8787, or any that is free."),
 ]
 MetricsPort = Annotated[
     int | None,
-    typer.Option(
-        min=0, max=65535, metavar="PORT", help="Serve figures for Prometheus at this port; 0: any that is free."
-    ),
+    Option(min=0, max=65535, metavar="PORT", help="Serve figures for Prometheus at this port; 0: any that is free."),
 ]
 MetricsHost = Annotated[
     str | None,
-    typer.Option(
-        metavar="HOST", help="Whom these figures are for: this machine only, or 0.0.0.0 for all that can reach it."
-    ),
+    Option(metavar="HOST", help="Whom these figures are for: this machine only, or 0.0.0.0 for all that can reach it."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the result.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress; only the result.")]
 
 
 def parse_sets(pairs: list[str] | None) -> dict[str, str]:

@@ -12,9 +12,8 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tamis.cli import options
+from tamis.cli.arguments import Argument, Exit, Option
 from tamis.cli.plan_machine import Machine, parse_machine, this_machine
 from tamis.cli.request import Request, output_of
 from tamis.errors import BudgetError, UsageError
@@ -28,16 +27,16 @@ if TYPE_CHECKING:
     from tamis.pipeline import Pipeline
 
 MachineSpec = Annotated[
-    str | None, typer.Option("--machine", metavar="SPEC", help="Plan for another machine, e.g. 64GB,32cores,4gpus.")
+    str | None, Option("--machine", metavar="SPEC", help="Plan for another machine, e.g. 64GB,32cores,4gpus.")
 ]
 ClusterSpec = Annotated[
-    str | None, typer.Option("--cluster", metavar="SPEC", help="Plan for several equal machines, e.g. 10x64GB,32cores.")
+    str | None, Option("--cluster", metavar="SPEC", help="Plan for several equal machines, e.g. 10x64GB,32cores.")
 ]
 DatasetBytes = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Plan without data: the decoded size, e.g. 8TB. Reads nothing.")
+    str | None, Option(metavar="SIZE", help="Plan without data: the decoded size, e.g. 8TB. Reads nothing.")
 ]
 DocumentBytes = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="With --dataset-bytes: the mean size of a document; default 4kB.")
+    str | None, Option(metavar="SIZE", help="With --dataset-bytes: the mean size of a document; default 4kB.")
 ]
 
 
@@ -86,10 +85,10 @@ class Plan:
 
 def plan(
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="A recipe file, the name of a shipped recipe, or the word dedup.")
+        str, Argument(metavar="RECIPE", help="A recipe file, the name of a shipped recipe, or the word dedup.")
     ],
     rest: Annotated[
-        list[str] | None, typer.Argument(metavar="[WHICH [IN]]", help="After dedup: exact or fuzzy, and its input.")
+        list[str] | None, Argument(metavar="[WHICH [IN]]", help="After dedup: exact or fuzzy, and its input.")
     ] = None,
     memory: options.Memory = None,
     workers: options.Workers = None,
@@ -103,11 +102,11 @@ def plan(
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
     probe: Annotated[
-        bool, typer.Option("--probe", help="Try the recipe on a little data, even if it has run here before.")
+        bool, Option("--probe", help="Try the recipe on a little data, even if it has run here before.")
     ] = False,
-    no_probe: Annotated[bool, typer.Option("--no-probe", help="Try nothing, even if it has not run here yet.")] = False,
-    probe_mb: Annotated[float, typer.Option(min=0.1, max=1000, help="Decoded MB to try the recipe on.")] = 8,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    no_probe: Annotated[bool, Option("--no-probe", help="Try nothing, even if it has not run here yet.")] = False,
+    probe_mb: Annotated[float, Option(min=0.1, max=1000, help="Decoded MB to try the recipe on.")] = 8,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Tell what a run would take: partitions, smallest budget, peak memory, scratch, output, time. Writes nothing to the output.
 
@@ -155,7 +154,7 @@ def plan(
     else:
         _print(made)
     if not made.fits:
-        raise typer.Exit(BudgetError.exit_code)
+        raise Exit(BudgetError.exit_code)
 
 
 def _imagined(dataset_bytes: str, document_bytes: str | None) -> Dataset:

@@ -7,24 +7,20 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tamis import files
 from tamis.cli import options, profile_files
-from tamis.cli.fallback import FallbackGroup
+from tamis.cli.arguments import Commands, Exit, Option, echo
 from tamis.cli.request import Request, find_recipe
 from tamis.errors import BudgetError, UsageError
 
 if TYPE_CHECKING:
     from tamis.observe.profiling import Row
 
-app = typer.Typer(
-    cls=FallbackGroup,
-    name="profile",
+app = Commands(
+    "profile",
     help="Try budgets and block sizes on a sample of the input: tamis profile RECIPE (tamis profile try --help). "
     "The other commands manage what this machine has learned from its runs.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    fallback="try",
 )
 
 
@@ -32,23 +28,23 @@ app = typer.Typer(
 def try_(
     recipe: options.RecipePath,
     budgets: Annotated[
-        str, typer.Option(metavar="SIZES", help="Memory budgets to try, separated by commas.")
+        str, Option(metavar="SIZES", help="Memory budgets to try, separated by commas.")
     ] = "512MB,1GB,2GB",
     blocksizes: Annotated[
-        str, typer.Option(metavar="SIZES", help="Block sizes to try; auto: the measured peak decides.")
+        str, Option(metavar="SIZES", help="Block sizes to try; auto: the measured peak decides.")
     ] = "auto,32MB,128MB",
-    sample: Annotated[str | None, typer.Option(help="Share of the input to try it on, e.g. 1%.")] = None,
+    sample: Annotated[str | None, Option(help="Share of the input to try it on, e.g. 1%.")] = None,
     limit_bytes: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Decoded size of the sample; default: three of the largest blocks per core."),
+        Option(metavar="SIZE", help="Decoded size of the sample; default: three of the largest blocks per core."),
     ] = None,
-    repeat: Annotated[int, typer.Option(min=1, max=20, help="Runs of each configuration; the median counts.")] = 1,
+    repeat: Annotated[int, Option(min=1, max=20, help="Runs of each configuration; the median counts.")] = 1,
     workers: options.Workers = None,
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture: .svg or .html.")] = None,
+    plot: Annotated[Path | None, Option(metavar="FILE", help="Write a picture: .svg or .html.")] = None,
     write: Annotated[
-        bool, typer.Option("--write", help="Put the recommendation into the recipe's settings; comments stay.")
+        bool, Option("--write", help="Put the recommendation into the recipe's settings; comments stay.")
     ] = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -78,7 +74,7 @@ def try_(
 
     def on_row(n: int, text: str) -> None:
         if not quiet and not as_json:
-            typer.echo(f"[{n}/{len(tried)}] {text}" if n else text, err=True)
+            echo(f"[{n}/{len(tried)}] {text}" if n else text, err=True)
 
     with sigterm_interrupts():
         rows, n_bytes = try_all(request, tried, sample, limit_bytes, on_row)
@@ -103,7 +99,7 @@ def try_(
     else:
         _print(rows, best, why, n_bytes, path, write, plot)
     if best is None:
-        raise typer.Exit(BudgetError.exit_code)
+        raise Exit(BudgetError.exit_code)
 
 
 app.command("list")(profile_files.list_)
@@ -137,7 +133,7 @@ def _write_plot(plot: Path, rows: list[Row], name: str) -> None:
     try:
         files.write_text(plot, text)
     except OSError as exc:
-        typer.echo(f"no picture: {plot}: {exc.strerror}", err=True)
+        echo(f"no picture: {plot}: {exc.strerror}", err=True)
 
 
 def _print(

@@ -9,18 +9,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tamis import files
+from tamis.cli.arguments import Argument, Option
 from tamis.errors import TamisError, UsageError
 
 if TYPE_CHECKING:
     from tamis.memory.profiles import Profile
 
-Key = Annotated[
-    str, typer.Argument(metavar="KEY", help="The key of a profile, its beginning, or the name of its pipeline.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Key = Annotated[str, Argument(metavar="KEY", help="The key of a profile, its beginning, or the name of its pipeline.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object instead of text.")]
 
 
 def list_(as_json: Json = False) -> None:
@@ -127,10 +124,8 @@ def _models(one: Profile) -> list[str]:
 
 
 def export(
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Where to write; default: stdout.")] = None,
-    key: Annotated[
-        list[str] | None, typer.Option("--key", metavar="KEY", help="Only this profile; may be repeated.")
-    ] = None,
+    file: Annotated[Path | None, Argument(metavar="FILE", help="Where to write; default: stdout.")] = None,
+    key: Annotated[list[str] | None, Option("--key", metavar="KEY", help="Only this profile; may be repeated.")] = None,
 ) -> None:
     """Write profiles as one JSON file, to be imported elsewhere or kept with a project.
 
@@ -152,11 +147,11 @@ def export(
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `tamis profile export` wrote.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="What `tamis profile export` wrote.")],
     here: Annotated[
-        bool, typer.Option("--here", help="Use them for this machine, whatever machine they were made on.")
+        bool, Option("--here", help="Use them for this machine, whatever machine they were made on.")
     ] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace profiles that exist; pinned ones stay.")] = False,
+    replace: Annotated[bool, Option("--replace", help="Replace profiles that exist; pinned ones stay.")] = False,
 ) -> None:
     """Read exported profiles. Each is checked; a file that is not in order is refused as a whole.
 

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tamis import files
 from tamis.cli import options
+from tamis.cli.arguments import Argument, Exit, Option, echo
 from tamis.errors import RunConflict, UsageError
 from tamis.hints import command
 
@@ -28,16 +27,16 @@ _MARK = "retry.json"
 
 
 def quarantine(
-    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The output folder of a run.")],
-    limit: Annotated[int, typer.Option(min=1, help="Show at most so many entries.")] = 50,
-    reason: Annotated[str | None, typer.Option(help="Only entries whose reason or stage contains this text.")] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Run the quarantined records again.")] = False,
-    into: Annotated[Path | None, typer.Option(help="Where --retry writes; default: OUTPUT-retry.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="Recipe for --retry; default: that of the run.")] = None,
+    output: Annotated[Path, Argument(metavar="OUTPUT", help="The output folder of a run.")],
+    limit: Annotated[int, Option(min=1, help="Show at most so many entries.")] = 50,
+    reason: Annotated[str | None, Option(help="Only entries whose reason or stage contains this text.")] = None,
+    retry: Annotated[bool, Option("--retry", help="Run the quarantined records again.")] = False,
+    into: Annotated[Path | None, Option(help="Where --retry writes; default: OUTPUT-retry.")] = None,
+    recipe: Annotated[str | None, Option(help="Recipe for --retry; default: that of the run.")] = None,
     memory: options.Memory = None,
     max_record: options.MaxRecord = None,
     allow_module: options.AllowModules = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line; with --retry one object.")] = False,
+    as_json: Annotated[bool, Option("--json", help="One JSON object per line; with --retry one object.")] = False,
 ) -> None:
     """List what a run set aside, or run it again after a fix.
 
@@ -51,7 +50,7 @@ def quarantine(
         raise UsageError(f"{output} holds no run of Tamis; give the output folder of a run")
     if retry:
         settings = options.given(memory=memory, max_record=max_record)
-        raise typer.Exit(_retry(output, into, recipe, reason, settings, tuple(allow_module or ()), as_json))
+        raise Exit(_retry(output, into, recipe, reason, settings, tuple(allow_module or ()), as_json))
     if into is not None or recipe is not None:
         raise UsageError("--into and --recipe go with --retry")
     _list(select(run_dir, reason), limit, as_json)
@@ -73,7 +72,7 @@ def _list(entries: Iterator[Entry], limit: int, as_json: bool) -> None:
     shown = itertools.islice(entries, limit)
     if as_json:
         for entry in shown:
-            typer.echo(json.dumps(entry.to_dict(1000), ensure_ascii=True))
+            echo(json.dumps(entry.to_dict(1000), ensure_ascii=True))
         return
     rows = [
         (

@@ -7,17 +7,14 @@ import shlex
 from dataclasses import replace
 from typing import Annotated
 
-import typer
-
 from tamis.cli import options
+from tamis.cli.arguments import Argument, Exit
 from tamis.cli.request import Request, load_saved
 from tamis.errors import UsageError
 
 
 def resume(
-    target: Annotated[
-        str, typer.Argument(metavar="OUTPUT_OR_RECIPE", help="The output of an earlier run, or its recipe.")
-    ],
+    target: Annotated[str, Argument(metavar="OUTPUT_OR_RECIPE", help="The output of an earlier run, or its recipe.")],
     memory: options.Memory = None,
     workers: options.Workers = None,
     scratch: options.Scratch = None,
@@ -57,7 +54,7 @@ def resume(
         alerts = os.path.abspath(alerts)  # named from here; the run may go on in another folder
     request = find_request(target, settings, tuple(allow_module or ()), options.parse_sets(set_))
     request = replace(request, alerts=alerts, allow_alert_sinks=allow_alert_sinks)
-    raise typer.Exit(perform(request, as_json, quiet))
+    raise Exit(perform(request, as_json, quiet))
 
 
 def find_request(target: str, settings: dict[str, object], allow: tuple[str, ...], changes: dict[str, str]) -> Request:

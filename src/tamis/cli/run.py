@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from tamis import files, secrets
 from tamis.cli import options
+from tamis.cli.arguments import Exit, Option, echo
 from tamis.cli.request import Request
 from tamis.errors import RunConflict, TamisError
 
@@ -39,13 +38,11 @@ def run(
     progressive: options.Progressive = False,
     on_infeasible: options.OnInfeasible = None,
     fresh: options.Fresh = False,
-    mode: Annotated[
-        Literal["streaming", "batch"] | None, typer.Option(help="Stages fused, or one after the other.")
-    ] = None,
+    mode: Annotated[Literal["streaming", "batch"] | None, Option(help="Stages fused, or one after the other.")] = None,
     keep_rejected: options.KeepRejected = False,
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
-    run_dir: Annotated[str | None, typer.Option(help="Where to keep results of a recipe without writer.")] = None,
+    run_dir: Annotated[str | None, Option(help="Where to keep results of a recipe without writer.")] = None,
     alerts: options.Alerts = None,
     allow_alert_sinks: options.AllowAlertSinks = False,
     dashboard: options.Dashboard = False,
@@ -68,7 +65,7 @@ def run(
         metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
     request = Request(recipe, options.parse_sets(set_), tuple(allow_module or ()), settings, alerts, allow_alert_sinks)
-    raise typer.Exit(perform(request, as_json, quiet))
+    raise Exit(perform(request, as_json, quiet))
 
 
 def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int:
@@ -85,7 +82,7 @@ def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int
         if not as_json:
             raise
         message = secrets.hide(str(exc))
-        typer.echo(f"error: {message}", err=True)
+        echo(f"error: {message}", err=True)
         print_json({"status": "failed", "exit_code": exc.exit_code, "message": message})
         return exc.exit_code
     if as_json:
@@ -153,8 +150,8 @@ def execute_pipeline(
                 if watch is not None:
                     watch.close()
     except KeyboardInterrupt:
-        typer.echo("interrupted; everything committed so far is kept, the same command goes on from there", err=True)
-        raise typer.Exit(130) from None
+        echo("interrupted; everything committed so far is kept, the same command goes on from there", err=True)
+        raise Exit(130) from None
     except RunConflict:
         raise
     except TamisError as exc:
@@ -222,6 +219,4 @@ def _print(about: dict[str, Any]) -> None:
         print_drops(about["drops"], about["output"])
         print_lines(alert_lines(about.get("alerts")))
     if about["message"]:
-        typer.echo(
-            f"incomplete: {about['message']}" if about["exit_code"] == 3 else f"error: {about['message']}", err=True
-        )
+        echo(f"incomplete: {about['message']}" if about["exit_code"] == 3 else f"error: {about['message']}", err=True)

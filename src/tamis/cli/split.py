@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Annotated
 
-import typer
-
 from tamis import files
+from tamis.cli.arguments import Argument, Option
 from tamis.errors import Incomplete, RunConflict, TamisError, UsageError
 
 JSONL_SUFFIXES = (".jsonl", ".json", ".ndjson")
@@ -31,13 +30,13 @@ _PENDING_BYTES = 8 << 20
 def split(
     source: Annotated[
         Path,
-        typer.Argument(metavar="IN", help="A .jsonl/.json/.ndjson file (plain, .gz, .zst, .bz2, .xz) or .parquet."),
+        Argument(metavar="IN", help="A .jsonl/.json/.ndjson file (plain, .gz, .zst, .bz2, .xz) or .parquet."),
     ],
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="The folder for the chunks; made when absent.")],
-    size: Annotated[str, typer.Option(help="Largest decoded size of a chunk. MB = 10^6, MiB = 2^20.")] = "128MB",
-    rows: Annotated[int | None, typer.Option(min=1, help="Also at most this many records per chunk.")] = None,
+    target: Annotated[Path, Argument(metavar="OUT", help="The folder for the chunks; made when absent.")],
+    size: Annotated[str, Option(help="Largest decoded size of a chunk. MB = 10^6, MiB = 2^20.")] = "128MB",
+    rows: Annotated[int | None, Option(min=1, help="Also at most this many records per chunk.")] = None,
     compress: Annotated[
-        str | None, typer.Option(help="Compression of the chunks: gz, zst, bz2, xz or none. Default: as the input.")
+        str | None, Option(help="Compression of the chunks: gz, zst, bz2, xz or none. Default: as the input.")
     ] = None,
 ) -> None:
     """Split one large file into chunks of a size, at record boundaries.

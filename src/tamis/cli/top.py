@@ -7,9 +7,8 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tamis.cli import options
+from tamis.cli.arguments import Argument, Option
 from tamis.cli.progress import clock
 from tamis.sizes import format_size
 
@@ -28,9 +27,9 @@ _LEVELS = (
 
 
 def top(
-    output: Annotated[str, typer.Argument(help="Output folder of a run.")],
-    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Show the state now, and stop.")] = False,
+    output: Annotated[str, Argument(help="Output folder of a run.")],
+    interval: Annotated[float, Option(min=0.2, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, Option("--once", help="Show the state now, and stop.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Watch a run: memory against the budget, processes, stages, GPUs, machine, speed, time left, last units and events.

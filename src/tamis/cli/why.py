@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tamis.cli import options
+from tamis.cli.arguments import Argument
 from tamis.cli.show import count
 from tamis.errors import UsageError
 from tamis.sizes import format_size
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
     from tamis.observe.verdicts import Verdict
 
 _RULES_NAMED, _MARGINS = 8, 3
-Output = Annotated[str, typer.Argument(help="Output folder of a run.")]
+Output = Annotated[str, Argument(help="Output folder of a run.")]
 
 
 def why(
     output: Output,
     document: Annotated[
-        str, typer.Argument(help="The document's id, its place as FILE:OFFSET, or its id by place (000003_12345).")
+        str, Argument(help="The document's id, its place as FILE:OFFSET, or its id by place (000003_12345).")
     ],
     as_json: options.AsJson = False,
 ) -> None:
@@ -138,7 +137,7 @@ def _duplicate(pair: Pair) -> list[str]:
 
 def rethreshold(
     output: Output,
-    change: Annotated[str, typer.Argument(help="RULE=VALUE, or RULE.LIMIT=VALUE for a rule with several limits.")],
+    change: Annotated[str, Argument(help="RULE=VALUE, or RULE.LIMIT=VALUE for a rule with several limits.")],
     as_json: options.AsJson = False,
 ) -> None:
     """What would another threshold do? How many of the documents that its rule dropped it would keep, and how many of those that
