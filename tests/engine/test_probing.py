@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tamis.engine.doing import READING, WRITING
 from tamis.engine.job import make_job
 from tamis.engine.place import OutputSpec, Workplace
-from tamis.engine.probing import READING, WRITING, PythonProbe
+from tamis.engine.probing import PythonProbe
 from tamis.engine.process import UnitRunner
 from tamis.engine.units import Kind, Piece, Unit
 from tamis.stages.base import ProcessingStage
