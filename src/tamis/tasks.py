@@ -126,6 +126,7 @@ class DocumentBatch(Task["pa.Table"]):
         self._handed: dict[str, np.ndarray[Any, Any]] = {}
         self._given: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
         self._numbering = 0
+        self._is_adopted = False  # built of a table or frame that a stage returned
         # The 128-bit identity of each row belongs to the engine; see engine/ledger.py.
         self._identity: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
         if data is not None and not _is_table(data) and not _is_frame(data):
@@ -157,7 +158,7 @@ class DocumentBatch(Task["pa.Table"]):
         import numpy as np
 
         self._serial = np.arange(first, first + self.num_items, dtype=np.int64)
-        self._numbering = next(_NUMBERINGS)
+        self._numbering, self._is_adopted = next(_NUMBERINGS), False
         self.forget_frames()
 
     def forget_frames(self) -> None:

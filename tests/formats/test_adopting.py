@@ -234,6 +234,36 @@ def test_categories_do_not_lead_astray() -> None:
     assert (written, untraced(book)) == (RECORDS, 0)
 
 
+def test_frames_given_one_after_the_other_are_each_as_the_records_are() -> None:
+    batch = batch_of()
+    batch.to_pandas()["o"][0]["new"] = 1
+    assert batch.to_pandas()["o"].tolist() == batch.values("o")
+    assert batch.to_pandas()["text"][0] is batch.to_pandas()["text"][0]
+
+
+def test_data_that_is_put_into_the_batch_itself() -> None:
+    class Put(Do):
+        def process(self, task: DocumentBatch) -> DocumentBatch:
+            task.data = self.change(task)
+            return task.filter(np.arange(task.num_items) > 0)
+
+    def change(batch: DocumentBatch) -> Any:
+        new = pd.DataFrame([{"text": "new"}])
+        return pd.concat([batch.to_pandas().iloc[::-1], new], ignore_index=True)
+
+    book = StageBook("do")
+    (result,) = run_stage(Put(change), "do", [batch_of()], book)
+    assert encode_jsonl(result).data.tobytes().splitlines() == [*RECORDS[3::-1], b'{"text":"new"}']
+    assert (untraced(book), book.derived.n, book.out.n) == (1, 1, 4)
+
+
+def test_documents_without_fields_and_batches_without_documents() -> None:
+    written, book = run(lambda b: b.to_pandas(), [b"{}", b"{ }"])
+    assert (written, untraced(book)) == ([b"{}", b"{ }"], 0)
+    empty = batch_of().take(np.array([], np.int64)).to_pandas()
+    assert (len(empty), empty["text"].tolist()) == (0, [])
+
+
 def test_frames_of_an_earlier_call_are_not_believed() -> None:
     """A stage that keeps what it was given: its row ids are those of other documents."""
     kept: list[Any] = []

@@ -136,11 +136,13 @@ def _run_chunk(
             )
         if isinstance(result, DocumentBatch) and result._rows is None:
             try:
-                _take_in(result, parents, book)
+                _take_in(result, parents)
             except Exception as exc:  # a table or frame that cannot be documents
                 raise StageFailure(label, exc) from exc
     notes = [n if n.reason != stage.name else n._replace(reason=label) for n in stage._consume_drops()]
     documents = [r for r in results or () if isinstance(r, DocumentBatch)]
+    if n_new := sum(int((d.serial < 0).sum()) for d in documents if d._is_adopted):
+        book.count({UNTRACED: n_new})
     if kept is not None and documents:
         serials = np.concatenate([d.serial for d in documents])
         kept.leave(label, serials[serials >= 0], before[0])
@@ -168,15 +170,13 @@ def _counter(book: StageBook, label: str, n: int, kept: Kept | None) -> Callable
     return counter
 
 
-def _take_in(result: DocumentBatch, parents: Sequence[DocumentBatch], book: StageBook) -> None:
+def _take_in(result: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
     """A batch that the stage built of a table or frame gets its lineage."""
     if not parents:
         _root(result)
         result._serial = np.full(result.num_items, -1, dtype=np.int64)
-        return
-    adopt(result, parents)
-    if n_new := int((result.serial < 0).sum()):
-        book.count({UNTRACED: n_new})
+    else:
+        adopt(result, parents)
 
 
 def _root(batch: DocumentBatch) -> None:

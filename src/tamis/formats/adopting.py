@@ -39,7 +39,7 @@ def adopt(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
     child._rows = np.where(traced, rows[at], -1) if len(serials) else position
     child._identity = (identity[0][at], identity[1][at]) if identity is not None and len(serials) else None
     child._columns, child._cache, child._pending, child._handed = {}, {}, {}, {}
-    child._numbering, child._given = parents[0]._numbering, parents[0]._given
+    child._numbering, child._given, child._is_adopted = parents[0]._numbering, parents[0]._given, True
     seen = list(dict.fromkeys(name for p in parents for name in p.get_columns()))
     child._hidden = frozenset().union(*(p._hidden for p in parents)) | {n for n in seen if n not in returned.names}
     child._only = next((p._only for p in parents if p._only is not None), None)
@@ -142,14 +142,13 @@ class _Returned:
         return replaced(new, same, _take(self.exact(name), position).filter(pa.array(same)))
 
     def _is_as_given(self, name: str, position: Array) -> bool:
-        """Whether every cell is the very object that was given out for that row, and one that cannot change."""
+        """Whether every cell is the very object that was given out for that row (and which cannot be changed in place)."""
         if not self.is_frame or len(self.parents) != 1 or (position < 0).any():
             return False
         handed, series = self.parents[0]._handed.get(name), self._series(name)
         if handed is None or series.dtype.name != "object":
             return False
-        pairs = zip(series.to_numpy(), handed[position], strict=True)
-        return all(a is b and not isinstance(a, (list, dict, np.ndarray)) for a, b in pairs)
+        return all(a is b for a, b in zip(series.to_numpy(), handed[position], strict=True))
 
     def _series(self, name: str) -> Any:
         return self.data[self._labels[name]]

@@ -58,16 +58,19 @@ def frame_of(batch: DocumentBatch, names: Sequence[str]) -> pd.DataFrame:
 def _series(batch: DocumentBatch, name: str, index: Any) -> Any:
     import pandas as pd
 
-    if name not in batch._handed:
+    objects = batch._handed.get(name)
+    if objects is None:
         is_typed = batch.is_declared(name)
         array = batch.column(name) if is_typed else batch.exact_column(name)
         if is_typed and not (is_text(array.type) or pa.types.is_nested(array.type) or is_json(array.type)):
             series = array.to_pandas(types_mapper=_nullable)
             series.index = index
             return series
-        batch._handed[name] = _objects(array, is_typed)
-        batch._given.append((batch.serial, batch._handed[name]))
-    return pd.Series(batch._handed[name].copy(), index=index, dtype=object)
+        objects = _objects(array, is_typed)
+        batch._given.append((batch.serial, objects))
+        if not (pa.types.is_nested(array.type) or is_json(array.type)):  # lists and objects may be changed in place
+            batch._handed[name] = objects
+    return pd.Series(objects.copy(), index=index, dtype=object)
 
 
 def _objects(array: pa.Array, is_typed: bool) -> Array:
