@@ -13,7 +13,7 @@ import psutil
 import pytest
 from command import SRC
 
-from tamis.cli.start import needs_workers
+from tamis.cli.start import process_for
 
 
 def started(tmp_path: Path, *args: str) -> subprocess.Popen[str]:
@@ -46,23 +46,30 @@ def gone(tmp_path: Path) -> bool:
     return not marked(tmp_path)
 
 
+NURSERY, SERVER = "tamis.backends.nursery", "tamis.backends.forkserver"
+
+
 @pytest.mark.parametrize(
     ("args", "wanted"),
     [
-        (["dedup", "fuzzy", "in", "out"], True),
-        (["dedup", "exact", "in", "out", "--memory", "1GB"], True),
-        (["dedup", "fuzzy", "--help"], False),
-        (["dedup", "exact", "in", "out", "--help"], False),
-        (["dedup", "index-list", "in", "out"], False),
-        (["run", "a", "b", "c"], False),
-        ([], False),
+        (["dedup", "fuzzy", "in", "out"], NURSERY),
+        (["dedup", "exact", "in", "out", "--memory", "1GB"], NURSERY),
+        (["dedup", "fuzzy", "--help"], ""),
+        (["dedup", "exact", "in", "out", "--help"], ""),
+        (["dedup", "index-list", "in", "out"], ""),
+        (["filter", "gopher", "in", "out"], SERVER),
+        (["filter", "--list"], ""),
+        (["run", "recipe.yaml"], SERVER),
+        (["run"], ""),
+        ([], ""),
     ],
 )
-def test_which_commands(args: list[str], wanted: bool) -> None:
-    assert needs_workers(args) is wanted
+def test_which_commands(args: list[str], wanted: str) -> None:
+    assert process_for(args) == wanted
 
 
-def test_the_process_is_the_one_that_the_command_uses(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("command", "name"), [("dedup exact", "tamis-nursery"), ("filter fineweb", "tamis-server")])
+def test_the_process_is_the_one_that_the_command_uses(tmp_path: Path, command: str, name: str) -> None:
     (tmp_path / "in").mkdir()
     lines = [json.dumps({"text": f"document {i % 50}"}) for i in range(100)]
     (tmp_path / "in/a.jsonl").write_text("\n".join(lines) + "\n")
@@ -70,31 +77,24 @@ def test_the_process_is_the_one_that_the_command_uses(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "numba.py").write_text("raise SystemExit('a file of the current folder was run')")
     env = {**os.environ, "PYTHONPATH": str(SRC), "TAMIS_TEST_MARK": str(tmp_path)}
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "tamis.cli.start",
-        "dedup",
-        "exact",
-        str(tmp_path / "in"),
-        str(tmp_path / "out"),
-    ]
+    words = [*command.split(), str(tmp_path / "in"), str(tmp_path / "out"), "--json"]
     with subprocess.Popen(
-        [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=folder
-    ) as run:
-        nurseries: set[int] = set()
+        [sys.executable, "-P", "-m", "tamis.cli.start", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=folder,
+    ) as run:  # fmt: skip
+        seen: set[int] = set()
         while run.poll() is None:
             try:
-                nurseries |= {p.pid for p in psutil.Process(run.pid).children() if p.name() == "tamis-nursery"}
+                seen |= {p.pid for p in psutil.Process(run.pid).children() if p.name() == name}
             except psutil.Error:
                 pass
             time.sleep(0.01)
         assert run.stdout is not None
         assert run.stderr is not None
         assert run.returncode == 0, run.stderr.read()
-        assert json.loads(run.stdout.read())["n_duplicates"] == 50
-    assert len(nurseries) == 1
+        answer = json.loads(run.stdout.read())
+        assert answer["n_duplicates"] == 50 if "dedup" in command else answer["status"] == "finished"
+    assert len(seen) == 1
     assert gone(tmp_path)
 
 

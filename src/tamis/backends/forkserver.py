@@ -15,24 +15,27 @@ import socket
 import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tamis.backends import early
 from tamis.backends.forking import Forker, Requests, die_with_parent, enter, leave, name_process, settle
 
 if TYPE_CHECKING:
     from tamis.engine.process import UnitRunner
 
 
-def main(fd: int, parent: int) -> NoReturn:
+def main(fd: int, parent: int, how: str = "") -> NoReturn:
+    name_process("tamis-server")
     die_with_parent(parent)
-    leave(serve(socket.socket(fileno=fd)))
+    is_loaded = how == early.EARLY and early.load()
+    leave(serve(socket.socket(fileno=fd), is_loaded))
 
 
-def serve(sock: socket.socket, loaded: bool = False) -> int:
-    """Load the job that comes over the socket, then fork workers for it. `loaded`: the libraries are there and warm."""
+def serve(sock: socket.socket, is_loaded: bool, forked: bool = False) -> int:
+    """Load the job that comes over the socket, then fork workers for it. `is_loaded`: the libraries are there and warm."""
     name_process("tamis-server")
     requests = Requests(sock)
     try:
-        runner = _load(requests, loaded)
-        facts = settle(drop_pages=not loaded)
+        runner = _load(requests, is_loaded)
+        facts = settle(drop_pages=not forked)
     except BaseException as exc:
         requests.send(
             {"type": "error", "error": f"{type(exc).__name__}: {exc}", "trace": traceback.format_exc()[-4000:]}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis import files, secrets
+from tamis.backends import early
 from tamis.backends.base import BaseExecutor
 from tamis.backends.forking import launch, send_request
 from tamis.backends.inprocess import InlineCrew
@@ -88,6 +89,9 @@ class ForkCrew:
         self._selector.register(ours, selectors.EVENT_READ, self._channel)
 
     def _start_server(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        prepared = early.take("tamis.backends.forkserver")
+        if prepared is not None:
+            return prepared[1], prepared[0]
         with open(files.open_to_append(self._log), "ab") as log:
             server, ours = launch("tamis.backends.forkserver", log.fileno())
         return ours, server

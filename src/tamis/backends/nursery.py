@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tamis import files
+from tamis.backends import early
 from tamis.backends.forking import (
     Forker,
     Requests,
@@ -32,25 +33,9 @@ from tamis.backends.forking import (
 )
 from tamis.engine.channel import Channel
 from tamis.errors import WorkerError
-from tamis.kernels.groups import all_groups
-from tamis.kernels.library import are_ready
 from tamis.memory import meter
 
 _MAX_STARTS = 20
-
-
-_LIBRARIES = ("numpy", "pyarrow.compute", "pyarrow.parquet")
-_prepared: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
-
-
-def prepare() -> None:
-    """Start the process of the nursery to come: it loads what every one needs, and waits to be told the rest.
-
-    For commands, which know only after reading their arguments what is to be done. It ends with this process, used or not.
-    """
-    if not _prepared:
-        with contextlib.suppress(OSError):
-            _prepared.append(launch(__name__, subprocess.DEVNULL, "early"))
 
 
 class Child:
@@ -157,8 +142,9 @@ class Nursery:
             raise WorkerError(f"the process that forks the others died {_MAX_STARTS} times; see {self._log}")
         self.close()
         self._is_up = False
-        if _prepared:
-            self._process, ours = _prepared.pop()
+        prepared = early.take(__name__)
+        if prepared is not None:
+            self._process, ours = prepared
         else:
             with open(files.open_to_append(self._log), "ab") as log:
                 self._process, ours = launch(__name__, log.fileno())
@@ -210,15 +196,12 @@ def main(fd: int, parent: int, how: str = "") -> NoReturn:
     name_process("tamis-nursery")
     die_with_parent(parent)
     requests = Requests(socket.socket(fileno=fd))
-    if how == "early" and are_ready(all_groups()):  # or the budget must first do for compiling alone
-        for name in _LIBRARIES:
-            with contextlib.suppress(Exception):  # it is imported again below, where its complaint goes to a log
-                importlib.import_module(name)
+    is_loaded = how == early.EARLY and early.load()
     hello = requests.take_message()
     enter(hello["sys_path"], hello["cwd"], hello["log"])
     from tamis.backends.preload import load_libraries
 
-    load_libraries(hello["groups"])
+    load_libraries(hello["groups"], warm=is_loaded)
     for name in hello["modules"]:
         importlib.import_module(name)
     requests.send({"type": "up", **settle()})
@@ -229,7 +212,7 @@ def _become(message: dict[str, Any], fd: int) -> int:
     if message["do"] == "serve":
         from tamis.backends.forkserver import serve
 
-        return serve(socket.socket(fileno=fd), loaded=True)
+        return serve(socket.socket(fileno=fd), is_loaded=True, forked=True)
     name_process(f"tamis-{message['name']}")
     os.dup2(fd, 1)
     os.close(fd)

@@ -37,6 +37,8 @@ def load_libraries(groups: Iterable[str], warm: bool = False) -> None:
 def load(payload: bytes, place: dict[str, Any], warm: bool = False) -> UnitRunner:
     """The runner for a job. `payload` comes from the supervisor over a private socket, never from a file."""
     job: Job = pickle.loads(payload)
+    if warm and "pandas" in sys.modules:
+        _take_pandas_in()
     load_libraries(job.kernel_groups(), warm)
     for stage in job.stages:
         stage.setup_on_node(None, None)
@@ -70,6 +72,11 @@ def _leave_pandas_out() -> None:
             pa.array([0])
         finally:
             sys.meta_path.remove(blocker)
+
+
+def _take_pandas_in() -> None:
+    """A stage's module imported it after Arrow had gone on without: frames and series are to be known as such again."""
+    pa.lib._pandas_api.pd  # noqa: B018 - asks for it, which makes Arrow look again
 
 
 def _warm_up() -> None:

@@ -5,28 +5,37 @@ from __future__ import annotations
 import gc
 import sys
 
-_WORKING = ("exact", "fuzzy", "lines", "remove")  # commands of `tamis dedup` that fork workers from a nursery
+_NURSERY, _SERVER = "tamis.backends.nursery", "tamis.backends.forkserver"
+_DEDUP = ("exact", "fuzzy", "lines", "remove")  # commands of `tamis dedup` that fork workers from a nursery
 
 
 def main() -> None:
     gc.disable()  # what is imported now stays; a command turns it on again (main.py)
-    if needs_workers(sys.argv[1:]):
-        from tamis.backends.nursery import prepare
-        from tamis.memory.lookout import begin
+    module = process_for(sys.argv[1:])
+    if module:
+        from tamis.backends.early import prepare
 
-        begin(count_caller=True)  # to the end of this process: loading counts, too
-        prepare()
+        prepare(module)
     from tamis.cli.main import main as run
 
     run()
 
 
-def needs_workers(arguments: list[str]) -> bool:
+def process_for(arguments: list[str]) -> str:
+    """The process that a command will need, by its module; empty where it needs none.
+
+    >>> process_for(["dedup", "fuzzy", "in", "out"]), process_for(["filter", "gopher", "in", "out"])
+    ('tamis.backends.nursery', 'tamis.backends.forkserver')
+    >>> process_for(["dedup", "fuzzy", "--help"]), process_for(["filter", "--list"])
+    ('', '')
     """
-    >>> needs_workers(["dedup", "fuzzy", "in", "out"]), needs_workers(["dedup", "fuzzy", "--help"]), needs_workers(["run"])
-    (True, False, False)
-    """
-    return len(arguments) > 3 and arguments[0] == "dedup" and arguments[1] in _WORKING and "--help" not in arguments
+    if "--help" in arguments or "-h" in arguments:
+        return ""
+    if arguments[:1] == ["dedup"] and len(arguments) > 3 and arguments[1] in _DEDUP:
+        return _NURSERY
+    if arguments[:1] == ["filter"] and len(arguments) > 3:
+        return _SERVER
+    return _SERVER if arguments[:1] == ["run"] and len(arguments) > 1 else ""
 
 
 if __name__ == "__main__":

@@ -1,0 +1,52 @@
+"""Processes that load libraries while the command that will need them still reads its arguments.
+
+For commands, which know only then what is to be done: a forking server or a nursery is started with the first line of the console script
+(cli/start.py), loads what every one needs, and waits to be told the rest. It ends with this process, used or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+
+from tamis.backends.forking import launch
+from tamis.kernels.groups import all_groups
+from tamis.kernels.library import are_ready
+
+EARLY = "early"
+_started: dict[str, tuple[subprocess.Popen[bytes], socket.socket]] = {}
+
+
+def prepare(module: str) -> None:
+    """Start the process of a module of this room: "tamis.backends.forkserver" or "tamis.backends.nursery"."""
+    if not _started:
+        with contextlib.suppress(OSError):
+            _started[module] = launch(module, subprocess.DEVNULL, EARLY)
+
+
+def take(module: str) -> tuple[subprocess.Popen[bytes], socket.socket] | None:
+    """The process that was started for this, if one was. One that was started for something else is ended: it only takes memory."""
+    found = _started.pop(module, None)
+    for process, ours in _started.values():
+        ours.close()
+        process.kill()
+        process.wait()
+    _started.clear()
+    return found
+
+
+def load() -> bool:
+    """In such a process, before it is told anything: load what all need. False where kernels must be compiled first.
+
+    Then the budget has to do for compiling alone.
+    """
+    if not are_ready(all_groups()):
+        return False
+    try:
+        from tamis.backends.preload import load_libraries
+
+        load_libraries([""])
+    except Exception:  # it is done again when the log is open, where the complaint goes
+        return False
+    return True
