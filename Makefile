@@ -8,6 +8,7 @@
 #   make bench-text    filters against their peers
 #   make bench-dedup   deduplication: quality, speed, memory, against its peers
 #   make bench-observe what monitoring and the dashboard cost
+#   make bench-gpu     models on a GPU, beside plain transformers (needs a CUDA device)
 #   make bench-langid  speed of language id, and agreement with the fastText library
 #   make wheel         the release: kernels for all CPU levels, the same bytes each time (in dist/)
 #   make venv          only the environment (.venv)
@@ -25,7 +26,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: venv demo test lint format bench-engine bench-text bench-dedup bench-langid bench-observe wheel torture clean
+.PHONY: bench-gpu venv demo test lint format bench-engine bench-text bench-dedup bench-langid bench-observe wheel torture clean
 
 venv: $(STAMP)
 
@@ -63,6 +64,10 @@ bench-dedup: $(STAMP)
 
 bench-observe: $(STAMP)
 	@$(BIN)/python benchmarks/observe.py
+
+bench-gpu: $(STAMP)
+	@$(BIN)/python -m pip install -qq -e '.[models,gpu]'
+	@$(BIN)/python benchmarks/gpu.py --write
 
 bench-langid: $(STAMP)
 	@$(BIN)/python benchmarks/langid.py --write
