@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tamis.engine.budgeting import NAMED_MARGIN, Shares, share_budget, smallest_budget
+from tamis.engine.budgeting import STEP_BYTES, Server, Shares, share_budget, smallest_budget
 from tamis.engine.job import Job, Segment
 from tamis.engine.settings import Record, RunSettings
 from tamis.errors import BudgetError
@@ -17,7 +17,7 @@ MB = 1_000_000
 
 def shares(budget: int, record: Record | None = None, memory_gb: float = 0.0, **settings: int) -> Shares:
     job = Job("p", None, None, [], None, [Segment(0, 0, Resources(memory_gb=memory_gb))])
-    return share_budget(budget, 60 * MB, 30 * MB, 90 * MB, RunSettings(**settings), record or Record(), job)  # type: ignore[arg-type]
+    return share_budget(budget, Server(60 * MB, 30 * MB, 90 * MB), RunSettings(**settings), record or Record(), job)  # type: ignore[arg-type]
 
 
 def test_the_smallest_budget_is_named_and_works() -> None:
@@ -27,9 +27,31 @@ def test_the_smallest_budget_is_named_and_works() -> None:
         shares(50 * MB)
     smallest = int(str(caught.value).split("works here is ")[1].split("MB")[0]) * MB
     assert shares(smallest).n_workers == 1
-    # What is named has a margin: measured sizes fall while other processes share the libraries.
-    with pytest.raises(BudgetError):
-        shares(int(smallest / NAMED_MARGIN) - 2 * MB)
+    with pytest.raises(BudgetError, match=f"works here is {smallest // MB}MB"):
+        shares(smallest - 1)
+
+
+def test_loading_counts_too() -> None:
+    assert smallest_budget(50 * MB, 10 * MB, 90 * MB) == 95 * MB  # (50 + 10 + 20) / 0.88
+    assert smallest_budget(50 * MB, 10 * MB, 100 * MB) == 100 * MB
+
+
+def test_what_repeats_to_a_tenth_of_a_megabyte_gives_one_number() -> None:
+    assert {smallest_budget(81 * MB + i * 10_000, 10 * MB) % STEP_BYTES for i in range(20)} == {0}
+    assert len({smallest_budget(81 * MB + i * 10_000, 10 * MB) for i in range(20)}) == 1
+
+
+def test_the_command_line_counts_what_it_may_come_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for every command, unless it holds more (very many files)."""
+    job = Job("p", None, None, [], None, [Segment(0, 0, Resources())])
+
+    def fixed(own_bytes: int) -> int:
+        monkeypatch.setattr("tamis.memory.meter.own_bytes", lambda: own_bytes)
+        settings = RunSettings(count_caller=True)
+        return share_budget(500 * MB, Server(60 * MB, 30 * MB, 90 * MB), settings, Record(), job).fixed_bytes
+
+    assert fixed(10 * MB) == fixed(30 * MB)
+    assert fixed(100 * MB) > fixed(50 * MB) > fixed(30 * MB)
 
 
 def test_caps_and_workers_stay_inside_the_usable_part() -> None:
@@ -57,7 +79,3 @@ def test_workers_follow_the_cores_when_nobody_says() -> None:
 def test_a_stage_that_asks_for_more_than_there_is_ends_early() -> None:
     with pytest.raises(BudgetError, match=r"a stage asks for 2 GB of memory .*the smallest that works is \d+MB"):
         shares(1000 * MB, memory_gb=2.0)
-
-
-def test_smallest_budget_is_whole_megabytes() -> None:
-    assert smallest_budget(100 * MB, 20 * MB) == 164 * MB

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tamis.engine.budgeting import share_budget
+from tamis.engine.budgeting import Server, share_budget
 from tamis.engine.job import make_job
 from tamis.engine.settings import Record, RunSettings
 from tamis.memory import beside
@@ -58,6 +58,8 @@ def test_the_budget_leaves_them_their_share(companion: int, counted: bool, expec
         if reserved:
             beside.join(companion, reserved)
         fixed.append(
-            share_budget(2_000_000_000, 100_000_000, 90_000_000, 120_000_000, settings, Record(), job).fixed_bytes
+            share_budget(
+                2_000_000_000, Server(100_000_000, 90_000_000, 120_000_000), settings, Record(), job
+            ).fixed_bytes
         )
     assert fixed[1] - fixed[0] == pytest.approx(expected, abs=20_000_000)

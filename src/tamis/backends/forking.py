@@ -238,6 +238,6 @@ def settle(drop_pages: bool = True) -> dict[str, int]:
         drop_clean_pages()
     status = meter.status() or {}
     return {
-        "anon_bytes": status.get("RssAnon", 0), "data_bytes": status.get("VmData", 0), "pss_bytes": meter.pss() or 0,
+        "anon_bytes": status.get("RssAnon", 0), "data_bytes": status.get("VmData", 0), "own_bytes": meter.own_bytes() or 0,
         "peak_bytes": status.get("VmHWM", 0), "threads": status.get("Threads", 1),
     }  # fmt: skip

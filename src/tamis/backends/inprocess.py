@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from tamis.engine.budgeting import Server
 from tamis.engine.drive import Event
 from tamis.engine.job import Job
 from tamis.engine.place import Workplace
@@ -12,9 +13,7 @@ from tamis.engine.units import Unit
 
 
 class InlineCrew:
-    server_pss_bytes = 0
-    server_anon_bytes = 0
-    server_peak_bytes = 0
+    server = Server(0, 0, 0)
 
     def __init__(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> None:
         self._job, self._place = job, place

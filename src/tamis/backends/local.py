@@ -19,6 +19,7 @@ from tamis.backends.base import BaseExecutor
 from tamis.backends.forking import launch, send_request
 from tamis.backends.inprocess import InlineCrew
 from tamis.backends.nursery import Child, Nursery
+from tamis.engine.budgeting import Server
 from tamis.engine.channel import Channel
 from tamis.engine.drive import Event
 from tamis.engine.job import Job
@@ -59,7 +60,7 @@ class ForkCrew:
         self._n_starts = 0
         self._lookout: lookout.Lookout | None = None
         self._log_seen_at = 0.0
-        self.server_anon_bytes = self.server_pss_bytes = self.server_peak_bytes = 0
+        self.server = Server(0, 0, 0)
 
     # -- the forking server -----------------------------------------------------------------------------------------------
     def open(self) -> None:
@@ -83,9 +84,8 @@ class ForkCrew:
         if answer is None or answer["type"] != "up":
             self._refuse(answer)
         assert answer is not None
-        self.server_anon_bytes = answer["anon_bytes"]
-        self.server_pss_bytes = answer["pss_bytes"] + (self._nursery.pss_bytes if self._nursery is not None else 0)
-        self.server_peak_bytes = answer["peak_bytes"]
+        parent_bytes = self._nursery.own_bytes if self._nursery is not None else 0
+        self.server = Server(answer["own_bytes"] + parent_bytes, answer["anon_bytes"], answer["peak_bytes"])
         self._selector.register(ours, selectors.EVENT_READ, self._channel)
 
     def _start_server(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:

@@ -100,8 +100,9 @@ class Nursery:
                 self._open()  # killed from outside: it is not to blame
 
     @property
-    def pss_bytes(self) -> int:
-        return (meter.pss(self._process.pid) or 0) if self._process is not None else 0
+    def own_bytes(self) -> int:
+        """Its private memory; what it shares with those that it forked counts by its share."""
+        return (meter.own_bytes(self._process.pid) or 0) if self._process is not None else 0
 
     def spawn(self) -> tuple[socket.socket, Child]:
         """A forking server, waiting for its job on the socket (forkserver.serve)."""

@@ -315,12 +315,12 @@ def _conditions(
 
 def _judge(conditions: Conditions, tried: Probe | None) -> tuple[bool, int]:
     """Whether the budget is enough, and the smallest that is."""
-    from tamis.engine.budgeting import NAMED_MARGIN, smallest_budget
+    from tamis.engine.budgeting import smallest_budget
 
     if tried is not None:
         return tried.fits, tried.smallest_bytes
     smallest = smallest_budget(conditions.fixed_bytes, conditions.worker_bytes)
-    return conditions.budget_bytes >= smallest, int(smallest * NAMED_MARGIN)
+    return conditions.budget_bytes >= smallest, smallest
 
 
 def _documents(data: Dataset, past: list[Measured]) -> float:

@@ -111,7 +111,6 @@ def _run(
 ) -> Probe:
     """Run the stages on the heads, under the budget if that is possible at all."""
     from tamis.backends.local import LocalExecutor
-    from tamis.engine.budgeting import NAMED_MARGIN
 
     chosen = {
         k: v for k, v in settings.items() if k in ("memory", "workers", "blocksize", "max_record", "timeout", "mode")
@@ -152,4 +151,4 @@ def _run(
         asked, result.peak_bytes, START_S + busy_s / n_workers, busy_s, cpu_s, int(result.prediction["scratch_bytes"]["measured"]),
         result.ledger.written_bytes, result.ledger.records.n, len(units), time.time(),
     )  # fmt: skip
-    return Probe(measured, units, smallest, fits and budget >= smallest / NAMED_MARGIN, result.ledger.written.n, ratios)
+    return Probe(measured, units, smallest, fits and budget >= smallest, result.ledger.written.n, ratios)

@@ -8,6 +8,7 @@ deciding: 4 bytes per document for the union-find, and the keys of one part of o
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from tamis.sizes import format_size
 
 SOLVER_BASE_BYTES = 130_000_000  # Python, numpy, Arrow and the kernels before the first key
 _SOLVER_SHARE = 0.6  # of what is left then: the rest is for what the estimate does not see
+_LEAST_ROOM_BYTES = 16_000_000
 META_BYTES = 76  # per document and pass; a later pass has only the place (12)
 KEY_BYTES = 12
 # In memory, while the keys of one part are sorted: a key and a number (12), the room to sort them (20), and ...
@@ -131,10 +133,15 @@ def _free(folder: str) -> int:
 
 
 def solver_room(budget_bytes: int) -> int:
-    """Bytes for keys in the deciding process."""
-    room = int((budget_bytes - SOLVER_BASE_BYTES) * _SOLVER_SHARE)
-    if room < 16_000_000:
+    """Bytes for keys in the deciding process. Budgets that do not leave so much are refused by the passes, which need more."""
+    return max(_LEAST_ROOM_BYTES, int((budget_bytes - SOLVER_BASE_BYTES) * _SOLVER_SHARE))
+
+
+def check_room(budget_bytes: int) -> None:
+    """Before deciding, which may follow passes that were done with another budget."""
+    needed = SOLVER_BASE_BYTES + _LEAST_ROOM_BYTES / _SOLVER_SHARE
+    if budget_bytes < needed:
         raise BudgetError(
-            f"deduplication: a budget of {format_size(budget_bytes)} leaves nothing to sort keys in; give --memory 256MB or more"
+            f"deduplication: a budget of {format_size(budget_bytes)} leaves nothing to sort keys in; the smallest that works here is "
+            f"{math.ceil(needed / 5e6) * 5}MB"
         )
-    return room

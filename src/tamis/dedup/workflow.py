@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tamis import files
 from tamis.dedup.expected import DedupExpectation
-from tamis.dedup.planning import solver_room
+from tamis.dedup.planning import check_room, solver_room
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.removal import RemoveDuplicates
@@ -488,6 +488,7 @@ class Workflow:
         return {path: check for path in paths if (check := self._unchecked.pop(path, ""))}
 
     def _solve(self, steps: list[str], **files: Any) -> None:
+        check_room(self._budget_bytes())
         task = {
             **self.passes.task, **files, "steps": steps, "paths": os.path.join(self.work, "paths.json"),
             "duplicates": self.duplicates, "checks": self._checks_of(files), "older": self._told("older.json") or [], "room_bytes": self._solver_room(),

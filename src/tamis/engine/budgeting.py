@@ -1,4 +1,9 @@
-"""The budget, shared out: what is spoken for before any work starts, what workers may use, how many there can be."""
+"""The budget, shared out: what is spoken for before any work starts, what workers may use, how many there can be.
+
+The smallest budget is one number for the same machine, pipeline and versions: it is computed from private memory of processes that
+have loaded everything, which repeats to 0.1 MB, and from constants, never from shares of library pages, which depend on what
+else runs on the machine. It is named in steps of 5 MB.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +19,19 @@ from tamis.memory import beside, meter
 from tamis.sizes import format_size
 
 USABLE = 0.88  # caps are granted up to here, below the level (90 %) at which the pressure ladder starts to kill
-GROWTH_BYTES = 16_000_000  # what the supervisor may still grow by
-LIBRARY_BYTES = 24_000_000  # library pages that come back once workers are at work (see memory/pages.py)
+STEP_BYTES = 5_000_000
+# Measured with 28 filters, fuzzy deduplication and Parquet, as if no other process used the same libraries: pages that the forking
+# server and the workers take back once they are at work (see memory/pages.py), and those that only the command line uses.
+LIBRARY_BYTES = 24_000_000
+CALLER_LIBRARY_BYTES = 10_000_000
+CALLER_BYTES = (
+    34_000_000  # private memory of the command line, whichever command it is; it may be more with very many files
+)
+GROWTH_BYTES = 4_000_000  # what it may still grow by
 # Private pages of a worker before it does anything: its own, and those of the forking server that it writes to and so copies
 # (with the collector frozen that is 3 MB of 98, measured over many partitions).
-WORKER_OWN_BYTES = 8_000_000
+WORKER_OWN_BYTES = 5_000_000
 COPIED_SHARE = 0.15
-# PSS falls when other processes share the libraries: a number named while they run must still be enough when they are gone.
-NAMED_MARGIN = 1.1
 GOOD_CAP_BYTES = 64_000_000  # with less, one worker fewer is better
 
 
@@ -31,27 +41,33 @@ class Shares:
     worker_bytes: int  # each worker, before it does anything
     pool_bytes: int  # for workers, theirs included
     n_workers: int
+    shared_bytes: int = 0  # what a worker's use may count of pages that others have too
 
 
-def share_budget(
-    budget_bytes: int,
-    server_pss: int,
-    server_anon: int,
-    server_peak: int,
-    settings: RunSettings,
-    record: Record,
-    job: Job,
-) -> Shares:
+@dataclass(frozen=True)
+class Server:
+    """The forking server (and the process it was forked from) when everything is loaded."""
+
+    own_bytes: int  # private memory
+    anon_bytes: int  # of which a worker may copy a part
+    peak_bytes: int  # resident at most while loading
+
+
+def share_budget(budget_bytes: int, server: Server, settings: RunSettings, record: Record, job: Job) -> Shares:
     """Raises BudgetError, naming the smallest budget that works, when this one does not."""
-    caller = (meter.pss() or 0) + beside.reserved_bytes() if settings.count_caller else 0
-    fixed = server_pss + LIBRARY_BYTES + caller + (GROWTH_BYTES if settings.count_caller else 0)
-    worker = int(server_anon * COPIED_SHARE) + WORKER_OWN_BYTES
-    smallest = max(smallest_budget(fixed, worker), _round_up(caller + server_peak))
+    caller = 0
+    if settings.count_caller:
+        own = max(CALLER_BYTES, meter.own_bytes() or 0)
+        caller = own + CALLER_LIBRARY_BYTES + GROWTH_BYTES + beside.reserved_bytes()
+    fixed = caller + server.own_bytes + LIBRARY_BYTES
+    worker = int(server.anon_bytes * COPIED_SHARE) + WORKER_OWN_BYTES
+    loading = caller + server.peak_bytes
+    smallest = smallest_budget(fixed, worker, loading)
     if budget_bytes < smallest:
         raise BudgetError(
             f"a memory budget of {format_size(budget_bytes)} is too small: {format_size(fixed)} go to the supervisor and the "
-            f"forking server, {format_size(worker + MIN_CAP_BYTES)} to one worker, and loading takes {format_size(caller + server_peak)} for a moment; "
-            f"the smallest that works here is {math.ceil(smallest * NAMED_MARGIN / 1e6)}MB"
+            f"forking server, {format_size(worker + MIN_CAP_BYTES)} to one worker, and loading takes {format_size(loading)} for a moment; "
+            f"the smallest that works here is {smallest // 10**6}MB"
         )
     pool = int(budget_bytes * USABLE) - fixed
     cores = len(os.sched_getaffinity(0))
@@ -65,23 +81,15 @@ def share_budget(
             f"of this budget; the smallest that works is {math.ceil((fixed + worker + asked) / USABLE / 1e6)}MB"
         )
     record.note(
-        "smallest budget",
-        _round_up(smallest * NAMED_MARGIN),
-        "machine",
-        "supervisor, forking server and one worker with the least cap",
-        {
-            "server_pss_bytes": server_pss,
-            "server_peak_bytes": server_peak,
-            "caller_bytes": caller,
-            "margin": NAMED_MARGIN,
-        },
-    )
+        "smallest budget", smallest, "machine", "supervisor, forking server and one worker with the least cap",
+        {"server_own_bytes": server.own_bytes, "server_peak_bytes": server.peak_bytes, "caller_bytes": caller},
+    )  # fmt: skip
     record.note(
         "workers", n, settings.who("workers") if settings.workers == n else "adaptation" if settings.workers else "machine",
         f"{cores} cores; each worker gets {format_size(pool // n - worker)} beyond the {format_size(worker)} it starts with",
         {"cores": cores, "asked": settings.workers, "least_cap_bytes": wanted, "pool_bytes": pool},
     )  # fmt: skip
-    return Shares(fixed, worker, pool, n)
+    return Shares(fixed, worker, pool, n, server.anon_bytes // 2 + LIBRARY_BYTES)
 
 
 def count_workers(wanted: int, pool_bytes: int, worker_bytes: int, least_cap_bytes: int) -> int:
@@ -92,9 +100,11 @@ def count_workers(wanted: int, pool_bytes: int, worker_bytes: int, least_cap_byt
     return n
 
 
-def smallest_budget(fixed_bytes: int, worker_bytes: int) -> int:
-    return _round_up((fixed_bytes + worker_bytes + MIN_CAP_BYTES) / USABLE)
+def smallest_budget(fixed_bytes: int, worker_bytes: int, loading_bytes: int = 0) -> int:
+    """The least budget in which one worker gets a cap it can work with, and loading fits: whole steps.
 
-
-def _round_up(n_bytes: float) -> int:
-    return math.ceil(n_bytes / 1e6) * 1_000_000
+    >>> smallest_budget(100_000_000, 10_000_000) // 10**6, smallest_budget(0, 0, loading_bytes=149_000_000) // 10**6
+    (150, 150)
+    """
+    needed = max((fixed_bytes + worker_bytes + MIN_CAP_BYTES) / USABLE, loading_bytes)
+    return math.ceil(needed / STEP_BYTES) * STEP_BYTES

@@ -147,7 +147,7 @@ class Driver:
             self.observe("died", {"worker": worker, **data})
             return s.died(worker, data["how"], data["signal"], now, data.get("stage", ""))
         if event.kind == "ready":
-            return s.ready(worker, now, data.get("floor_bytes", 0))
+            return s.ready(worker, now, data.get("floor_bytes", 0), data.get("file_bytes", 0))
         kind, fence = data["type"], data.get("fence", -1)
         if kind == "read":
             s.read(worker, fence, data["n_records"], data["cut"], data["decoded_bytes"], data["largest_record"])

@@ -125,7 +125,8 @@ class Grants:
             self._is_set_up[segment] = True
 
     def learn(self, worker: Worker, unit: Unit, report: Mapping[str, Any]) -> None:
-        before = worker.kept_bytes
+        before = worker.kept_bytes + worker.file_bytes
+        worker.file_bytes = min(int(report.get("file_bytes", 0)), worker.file_bytes + self.config.shared_bytes)
         if worker.base_bytes and "floor_bytes" in report:
             worker.kept_bytes = max(0, int(report["floor_bytes"]) - worker.base_bytes)
         decoded = int(report.get("decoded_bytes", 0))
@@ -135,7 +136,8 @@ class Grants:
         self._is_set_up[unit.segment] = True
         if worker.n_units == 1:
             self._kept_bytes[unit.segment] = max(self._kept_bytes[unit.segment], worker.kept_bytes)
-        peak = int(report.get("peak_bytes", 0)) - max(0, worker.kept_bytes - before)
+        # What came to stay is no part of what the next unit takes. The budget leaves room for pages of libraries by itself.
+        peak = int(report.get("peak_bytes", 0)) - max(0, worker.kept_bytes + worker.file_bytes - before)
         self.predictors[unit.segment].observe(decoded, int(report["largest_record"]), max(0, peak))
         rate = float(report.get("seconds", 0.0)) / decoded
         old = self._work_s[unit.segment]

@@ -43,7 +43,7 @@ def note_shares(
     """How the budget is divided. `server`: what the forking server was measured to hold."""
     record.note(
         "fixed memory", shares.fixed_bytes, "machine",
-        "supervisor and forking server as measured now, and a reserve for what they may still grow by",
+        "private memory of supervisor and forking server as measured now, library pages in use, and what they may still grow by",
         {**server, "library_reserve_bytes": LIBRARY_BYTES, "growth_reserve_bytes": GROWTH_BYTES if settings.count_caller else 0},
     )  # fmt: skip
     record.note(

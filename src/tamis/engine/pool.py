@@ -38,11 +38,7 @@ class Pool:
                     worker.id, worker.used_bytes, busy, now_s - worker.since_s if busy else 0.0, last, worker.dying
                 )
             )
-            if (
-                busy
-                and not worker.dying
-                and worker.used_bytes > worker.cap_bytes * 1.02 + self.config.worker_bytes + 8_000_000
-            ):
+            if busy and not worker.dying and worker.used_bytes > self.config.ceiling(worker.cap_bytes):
                 actions += self._kill(worker, "over its cap")
         before = self.pressure.level
         self.pressure = self.pressure.after(used_bytes, self.config.budget_bytes)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from tamis import secrets
 from tamis.engine import disk
-from tamis.engine.budgeting import USABLE, Shares, share_budget
+from tamis.engine.budgeting import USABLE, Server, Shares, share_budget
 from tamis.engine.commit import Committer
 from tamis.engine.compiling import compile_missing
 from tamis.engine.coverage import Coverage
@@ -54,9 +54,7 @@ Progress = Callable[[dict[str, Any]], None]
 class OpenCrew(Crew, Protocol):
     """A crew with a life of its own."""
 
-    server_pss_bytes: int
-    server_anon_bytes: int
-    server_peak_bytes: int
+    server: Server
 
     def open(self) -> None: ...
 
@@ -238,9 +236,7 @@ class Run:
             crew.open()
             shares = share_budget(
                 budget.bytes,
-                crew.server_pss_bytes,
-                crew.server_anon_bytes,
-                crew.server_peak_bytes,
+                crew.server,
                 self.settings,
                 self.record,
                 self.job,
@@ -322,8 +318,8 @@ class Run:
         """Every setting with its reason, and what is expected of this run: written down before anything is done."""
         self._outcome = expectation.outcome
         server = {
-            "server_pss_bytes": crew.server_pss_bytes, "server_anon_bytes": crew.server_anon_bytes,
-            "server_peak_bytes": crew.server_peak_bytes,
+            "server_own_bytes": crew.server.own_bytes, "server_anon_bytes": crew.server.anon_bytes,
+            "server_peak_bytes": crew.server.peak_bytes,
         }  # fmt: skip
         note_shares(self.record, self.settings, shares, config, self.job, server)
         note_sizes(self.record, self.settings, self.inputs, config, self.job, self.dir.scratch, os.environ)
@@ -358,6 +354,7 @@ class Run:
             rate_limit=self.settings.rate_limit,
             rate_floor=self.settings.rate_floor,
             usable=USABLE,
+            shared_bytes=shares.shared_bytes,
             has_setup=[self.job.sets_up(s) for s in self.job.segments],
         )
 

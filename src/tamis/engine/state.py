@@ -11,7 +11,7 @@ from tamis.engine.units import Piece, Unit
 from tamis.memory.leaks import N_IGNORED
 
 FEEDER = -1
-MIN_CAP_BYTES = 24_000_000
+MIN_CAP_BYTES = 20_000_000
 FEEDER_OWN_BYTES = 16_000_000
 
 
@@ -34,6 +34,13 @@ class Config:
     unsynced_bytes: int = 512 << 20
     usable: float = 1.0  # share of the budget that caps are granted up to
     has_setup: list[bool] | None = None  # by segment: whether a stage sets something up, which may take memory
+    shared_bytes: int = (
+        8_000_000  # pages that a worker shares with others, of which its use counts a part: no fault of its own
+    )
+
+    def ceiling(self, cap_bytes: int) -> int:
+        """The use at which a worker with this cap is over it for certain, whatever measuring gets wrong."""
+        return int(cap_bytes * 1.02) + self.worker_bytes + self.shared_bytes
 
 
 @dataclass
@@ -50,6 +57,7 @@ class Worker:
     held: bool = False  # a feeder that waits for room in the queue
     n_units: int = 0
     base_bytes: int = 0  # when it was ready: what it holds before it does anything
+    file_bytes: int = 0  # pages of files that it has mapped: of libraries, mostly
     kept_bytes: int = 0  # what it holds beyond that between units: models, libraries that a stage imported
     was_alone: bool = False  # when it was killed: nobody else used memory
     first_floor: int = 0

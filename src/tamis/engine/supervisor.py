@@ -91,11 +91,11 @@ class Supervisor(Pool):
                 actions += self._kill(worker, "timeout")
         return actions + self.remedies.due(self, now_s) + self._dispatch(now_s)
 
-    def ready(self, worker_id: int, now_s: float, floor_bytes: int = 0) -> list[Action]:
+    def ready(self, worker_id: int, now_s: float, floor_bytes: int = 0, file_bytes: int = 0) -> list[Action]:
         worker = self.workers.get(worker_id)
         if worker is None:
             return self._dispatch(now_s)
-        worker.ready, worker.base_bytes = True, floor_bytes
+        worker.ready, worker.base_bytes, worker.file_bytes = True, floor_bytes, file_bytes
         self._n_stillborn = 0
         # A kill that was asked for before the process existed has hit nobody.
         again: list[Action] = [Kill(worker.id, worker.why_killed)] if worker.dying else []

@@ -119,6 +119,17 @@ def pss(pid: Pid = "self") -> int | None:
     return None
 
 
+def own_bytes(pid: Pid = "self") -> int | None:
+    """Private memory; pages that a fork has not written to count by their share. Unlike PSS it has no pages of files, of which other
+    programs on the machine may take a share or not. None if unreadable.
+    """
+    raw = _read(f"/proc/{pid}/smaps_rollup")
+    for line in (raw or b"").splitlines():
+        if line.startswith(b"Pss_Anon:"):
+            return int(line.split()[1]) * 1024
+    return rss_anon(pid)  # before Linux 5.9
+
+
 def tree_pss(pids: Iterable[int]) -> int:
     """Sum of PSS over `pids`; those that are gone count 0, those whose PSS is hidden count their resident bytes."""
     total = 0
