@@ -10,6 +10,7 @@
 #   make bench-observe what monitoring and the dashboard cost
 #   make bench-gpu     models on a GPU, beside plain transformers (needs a CUDA device)
 #   make bench-langid  speed of language id, and agreement with the fastText library
+#   make bench-start   what installing and starting take
 #   make wheel         the release: kernels for all CPU levels, the same bytes each time (in dist/)
 #   make venv          only the environment (.venv)
 #   make clean         remove what these targets made (also .venv)
@@ -26,7 +27,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: bench-gpu venv demo test lint format bench-engine bench-text bench-dedup bench-langid bench-observe wheel torture clean
+.PHONY: bench-gpu venv demo test lint format bench-engine bench-text bench-dedup bench-langid bench-observe bench-start wheel torture clean
 
 venv: $(STAMP)
 
@@ -68,6 +69,9 @@ bench-observe: $(STAMP)
 bench-gpu: $(STAMP)
 	@$(BIN)/python -m pip install -qq -e '.[models,gpu]'
 	@$(BIN)/python benchmarks/gpu.py --write
+
+bench-start: $(STAMP)
+	@$(BIN)/python benchmarks/start.py
 
 bench-langid: $(STAMP)
 	@$(BIN)/python benchmarks/langid.py --write
