@@ -186,7 +186,8 @@ class Pipeline:
         job = make_job(self.name, self.build(), chosen.mode)
         output = self._output(job.writer, chosen.run_dir)
         inputs = find_inputs(job, initial_tasks, chosen.blocksize, os.path.join(output, "_tamis", "initial"), output)
-        run = Run(job, inputs, chosen, executor.make_crew, output, executor.progress, executor.watch)
+        is_part = getattr(executor, "nursery", None) is not None
+        run = Run(job, inputs, chosen, executor.make_crew, output, executor.progress, executor.watch, is_part)
         reported = executor.report and (chosen.run_dir is not None if job.writer is None else job.writer.is_reported)
         try:
             result = run.execute()

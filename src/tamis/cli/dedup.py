@@ -221,6 +221,7 @@ def perform(
     from tamis.cli import dedup_lines
     from tamis.cli.show import print_json
     from tamis.dedup.alarms import alarms
+    from tamis.memory import ranges
 
     try:
         result, raised = _watched(run, settings, quiet or as_json, alerts)
@@ -238,6 +239,8 @@ def perform(
         "status": result.status, "output": result.output, "duplicates": result.duplicates, **result.summary,
         "seconds": round(result.seconds, 3), "peak_bytes": result.peak_bytes, "scratch_bytes": result.scratch_bytes,
     }  # fmt: skip
+    if result.status != "already":
+        ranges.learn_command(result.seconds, result.prediction)
     by_lines = result.counted != "documents"
     about |= {"alarms": alarms(result.summary, result.counted), "alerts": raised}
     about |= dedup_lines.described(result) if by_lines else {}

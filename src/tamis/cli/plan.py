@@ -110,7 +110,7 @@ def plan(
 ) -> None:
     """Tell what a run would take: partitions, smallest budget, peak memory, scratch, output, time. Writes nothing to the output.
 
-    Ranges are where the real figure lies with 90 % probability; they narrow with every run of the pipeline on this machine.
+    Ranges are meant to hold nine times in ten: they are as wide as earlier predictions on this machine were off.
     After `dedup`, --set gives parameters of the workflow. Exit code 4 if the budget is too small.
 
     Example: tamis plan recipe.yaml --memory 2GB
@@ -189,7 +189,7 @@ def make_plan(
     from tamis.engine.job import make_job
     from tamis.engine.run import DEFAULT_BLOCK_BYTES
     from tamis.engine.settings import DEFAULT_MAX_RECORD
-    from tamis.memory import profiles, starting
+    from tamis.memory import profiles, ranges, starting
     from tamis.memory.budget import find_budget
     from tamis.memory.forecast import predict, runs_of
     from tamis.sizes import parse_size
@@ -211,9 +211,9 @@ def make_plan(
 
     here = find_budget(settings.get("memory"), os.environ).bytes
     budget = here if where.is_here or settings.get("memory") else where.budget_bytes
-    profile = profiles.load(profile_key(stages))
+    profile = profiles.load(key := profile_key(stages))
     past = runs_of(profile)
-    models, _ = models_of(profile, len(job.segments), block)
+    models, known = models_of(profile, len(job.segments), block)
     files = None if asked is not None else files_of(source, output)
     tried: Probe | None = None
     basis = basis_of(past)
@@ -227,10 +227,18 @@ def make_plan(
     data = asked or _dataset(files, tried, past)
     conditions = _conditions(job, settings, data, past, budget, where, block)
     start_s = starting.seconds_per_byte(stage_names(stages))
-    found = predict(conditions, models, past, start_s, elsewhere=not where.is_here, nodes=where.nodes)
+    kind = ranges.PROFILE if runs_of(profile) else ranges.PROBE if tried is not None else ranges.TABLE
+    known_ranges = ranges.load()
+    found = predict(
+        conditions, models, past, start_s, elsewhere=not where.is_here, nodes=where.nodes, learned=any(known), kind=kind,
+        ranges=known_ranges,
+    )  # fmt: skip
+    if kind == ranges.PROBE and where.is_here:  # the run will tell how far this was off
+        ranges.plan_of(key, {"conditions": vars(conditions).copy(), **found.to_dict()})
     fits, smallest = _judge(conditions, tried if where.is_here else None)
     gpu = starting.gpu_seconds_per_document(stage_names(stages)) * _documents(data, past)
-    seconds = found.seconds.expected
+    told = ranges.with_command(found.to_dict(), known_ranges) if where.is_here else found.to_dict()
+    seconds = float(told["seconds"]["expected"])
     if gpu and where.gpus:  # GPU and CPU work overlap: the slower one decides
         seconds = max(seconds, gpu / (where.gpus * where.nodes))
     row = starting.text_sizing(data.decoded_bytes)
@@ -241,7 +249,7 @@ def make_plan(
         free_bytes=_free(output) if where.is_here else None, scratch_free_bytes=_free_scratch(settings, output, where), seconds=round(seconds, 1), kept_share=_kept(tried),
         probe_bytes=tried.measured.conditions.decoded_bytes if tried else 0,
         probe_documents=tried.measured.n_documents if tried else 0, basis=basis, machine=str(where), nodes=where.nodes,
-        gpu_seconds=round(gpu, 1), forecast=found.to_dict(),
+        gpu_seconds=round(gpu, 1), forecast=told,
         guide={"size": row.size, "nodes": row.nodes, "gpus": row.gpus, "memory": row.memory, "notes": row.notes},
         passed_over=files.passed.to_list() if files is not None else [],
     )  # fmt: skip

@@ -48,13 +48,13 @@ def show(
     scratch: str | os.PathLike[str] | None = None,
 ) -> None:
     """What a deduplication would take, with the original's formula and guide beside. `scratch`: where its keys will lie."""
-    from tamis.cli.plan_show import sizes, times
+    from tamis.cli.plan_show import range_words, sizes, times
     from tamis.cli.show import print_json, print_lines, print_table
     from tamis.dedup.expected import conditions, forecast, profile_key
     from tamis.engine.expectation import basis_of
     from tamis.formats.passed import passed_lines
-    from tamis.memory import profiles, starting
-    from tamis.memory.forecast import CONFIDENCE, runs_of
+    from tamis.memory import profiles, ranges, starting
+    from tamis.memory.forecast import runs_of
 
     if not hasattr(workflow, "plan"):
         raise UsageError(f"{type(workflow).__name__} has no plan; run it")
@@ -65,7 +65,7 @@ def show(
     expected = forecast(
         found, conditions(found, n_workers, decoded), past, elsewhere=not where.is_here, nodes=where.nodes
     )
-    made = expected.to_dict()
+    made = ranges.with_command(expected.to_dict(), ranges.load()) if where.is_here else expected.to_dict()
     basis = basis_of(past)
     guide = starting.fuzzy_bands(found.input_bytes)
     row = starting.text_sizing(found.input_bytes)
@@ -99,7 +99,7 @@ def show(
     bands = f", bands_per_iteration {guide.bands_per_iteration}" if found.n_bands else ""
     print_lines(
         [
-            f"from {basis}; ranges hold with {CONFIDENCE:.0%} probability",
+            f"from {basis}; {range_words(made)}",
             f"the original's guide for {row.size}: nodes {row.nodes}, GPUs {row.gpus}, memory {row.memory}{bands} "
             "(a starting table, not a measurement)",
             *passed_lines(found.passed_over),

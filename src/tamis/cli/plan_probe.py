@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.cli.request import redirect
 from tamis.errors import BudgetError, TamisError
-from tamis.memory.forecast import START_S, Conditions, Measured
+from tamis.memory.forecast import Conditions, Measured
 
 if TYPE_CHECKING:
     from tamis.formats.listing import FileList
@@ -146,9 +146,10 @@ def _run(
         handover_bytes=int(result.prediction["conditions"]["handover_bytes"]),
     )  # fmt: skip
     busy_s = rate * read
+    largest = max(units, default=(0, 0, 0, 0.0))
     cpu_s = float(result.prediction["cpu_s"]["measured"])
     measured = Measured(
-        asked, result.peak_bytes, START_S + busy_s / n_workers, busy_s, cpu_s, int(result.prediction["scratch_bytes"]["measured"]),
-        result.ledger.written_bytes, result.ledger.records.n, len(units), time.time(),
+        asked, result.peak_bytes, float(result.prediction["seconds"]["measured"]), busy_s, cpu_s, int(result.prediction["scratch_bytes"]["measured"]),
+        result.ledger.written_bytes, result.ledger.records.n, len(units), time.time(), False, largest[0], largest[2],
     )  # fmt: skip
     return Probe(measured, units, smallest, fits and budget >= smallest, result.ledger.written.n, ratios)

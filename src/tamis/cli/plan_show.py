@@ -26,11 +26,25 @@ def sizes(span: Mapping[str, float]) -> str:
 def times(span: Mapping[str, float]) -> str:
     """
     >>> times({"low": 1.2, "expected": 90, "high": 86400 * 3})
-    'about 1:30 (0:01 to 72:00:00)'
+    'about 1:30 (1.2 s to 72:00:00)'
     """
-    from tamis.cli.progress import clock
+    return f"about {format_time(span['expected'])} ({format_time(span['low'])} to {format_time(span['high'])})"
 
-    return f"about {clock(span['expected'])} ({clock(span['low'])} to {clock(span['high'])})"
+
+def range_words(forecast: Mapping[str, Any]) -> str:
+    """What the ranges are, and how often they held on this machine.
+
+    >>> range_words({"confidence": 0.9, "held": {"peak_bytes": [45, 50], "command_seconds": [9, 10]}})
+    'ranges are meant to hold nine times in ten; here they held 45 of 50 peaks and 9 of 10 times'
+    >>> range_words({"confidence": 0.9, "held": {}})
+    'ranges are meant to hold nine times in ten'
+    """
+    held = forecast.get("held") or {}
+    words = "ranges are meant to hold nine times in ten"
+    if not all(name in held for name in ("peak_bytes", "command_seconds")):
+        return words
+    peaks, seconds = held["peak_bytes"], held["command_seconds"]
+    return f"{words}; here they held {peaks[0]} of {peaks[1]} peaks and {seconds[0]} of {seconds[1]} times"
 
 
 def lines(p: Plan) -> list[str]:
@@ -62,7 +76,7 @@ def lines(p: Plan) -> list[str]:
     if not p.fits:
         rows = rows[:3]
     made = [f"{name:<12} {value}" for name, value in rows]
-    made += ["", f"from {p.basis}" + _probed(p), f"ranges hold with {found['confidence']:.0%} probability"]
+    made += ["", f"from {p.basis}" + _probed(p), range_words(found)]
     made.append(
         f"the original's guide for {p.guide['size']} of text: nodes {p.guide['nodes']}, GPUs {p.guide['gpus']}, memory {p.guide['memory']} "
         "(a starting table, not a measurement)"
@@ -78,9 +92,13 @@ def lines(p: Plan) -> list[str]:
 
 
 def format_time(seconds: float) -> str:
+    """
+    >>> format_time(4.26), format_time(75)
+    ('4.3 s', '1:15')
+    """
     from tamis.cli.progress import clock
 
-    return clock(seconds)
+    return clock(seconds) if seconds >= 60 else f"{seconds:.1f} s"
 
 
 def _where(p: Plan) -> str:

@@ -131,6 +131,7 @@ def execute_pipeline(
     from tamis.cli.progress import Shown
     from tamis.cli.request import output_of
     from tamis.cli.summary import as_dict
+    from tamis.memory import ranges
 
     run_dir = os.path.join(output_of(pipeline, settings), "_tamis")
     shown, began_s = Shown(quiet), time.time()
@@ -158,6 +159,8 @@ def execute_pipeline(
         told = alert_lines(watch.summary()) if watch is not None else []
         raise explained(exc, run_dir, began_s, told) from None
     counted = {"alerts": watch.summary()} if watch is not None else {}
+    if result.status != "already":
+        ranges.learn_command(result.seconds, result.prediction)
     return {**as_dict(result), "drops": _drops(result.ledger, run_dir), **counted}
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.errors import TamisError
-from tamis.memory import profiles, starting
+from tamis.memory import profiles, ranges, starting
 from tamis.memory.forecast import MAX_RUNS, Conditions, Forecast, Interval, Measured, predict, runs_of
 
 if TYPE_CHECKING:
@@ -54,9 +54,12 @@ def conditions(plan: DedupPlan, n_workers: int, decoded_bytes: int) -> Condition
 def forecast(
     plan: DedupPlan, asked: Conditions, past: list[Measured], *, elsewhere: bool = False, nodes: int = 1
 ) -> Forecast:
-    rate = starting.DEDUP_RATES["fuzzy" if plan.n_bands else "exact"]
+    kind = "fuzzy" if plan.n_bands else "exact"
     passes = 1 + _MORE_PASSES * (plan.n_key_passes - 1)
-    found = predict(asked, [], past, passes / rate / 1e6, elsewhere=elsewhere, nodes=nodes)
+    found = predict(
+        asked, [], past, passes / starting.DEDUP_RATES[kind] / 1e6, start_s=starting.DEDUP_START_S[kind], elsewhere=elsewhere,
+        nodes=nodes, kind=ranges.PROFILE if past else ranges.TABLE, ranges=ranges.load(),
+    )  # fmt: skip
     if past:
         return found
     expected = float(plan.scratch_bytes)
@@ -111,7 +114,7 @@ class DedupExpectation:
         read = removed.ledger.read_bytes if removed is not None else self._asked.decoded_bytes
         written = removed.ledger.written_bytes if removed is not None else 0
         took = Measured(
-            replace(self._asked, decoded_bytes=read), w.peak_bytes, round(seconds, 3), round(seconds * self._asked.n_workers, 3), 0.0,
+            replace(self._asked, decoded_bytes=read), w.peak_bytes, round(seconds, 3), 0.0, 0.0,
             w.scratch_bytes, written, int(summary.get("n_documents", 0)), 0, time.time(), True,
         )  # fmt: skip
         self.prediction = compared(self.prediction, took)
@@ -120,6 +123,7 @@ class DedupExpectation:
         profiles.save(
             self._key, {"name": w.passes.name, "segments": [], "runs": [*earlier, took.to_dict()][-MAX_RUNS:]}
         )
+        ranges.learn(self.prediction)
 
     def _note(self, summary: Mapping[str, Any]) -> None:
         """Beside the settings of the last pass in settings.json: those of the deduplication itself."""

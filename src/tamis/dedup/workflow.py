@@ -96,6 +96,7 @@ class DedupResult:
     scratch_bytes: int = 0
     run: Any = None
     counted: str = "documents"
+    prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (expected.py)
 
     @property
     def n_documents(self) -> int:
@@ -162,6 +163,7 @@ class Workflow:
             scratch_bytes,
             removed,
             self.passes.counted,
+            expectation.prediction,
         )
 
     def _done(self) -> dict[str, Any] | None:

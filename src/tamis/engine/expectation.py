@@ -21,7 +21,7 @@ from tamis.engine.outcome import Outcome
 from tamis.engine.state import Config
 from tamis.engine.units import Kind
 from tamis.errors import TamisError
-from tamis.memory import profiles, starting
+from tamis.memory import profiles, ranges, starting
 from tamis.memory.forecast import MAX_RUNS, Conditions, Forecast, Measured, predict, runs_of
 from tamis.memory.predictor import Predictor
 
@@ -32,8 +32,16 @@ _MEASURED = ("peak_bytes", "scratch_bytes", "output_bytes", "seconds")
 class Expectation:
     """One run's prediction, from the machine profile at its start to what is remembered at its end."""
 
-    def __init__(self, job: Job, stages: Sequence[Mapping[str, Any]], began_s: float) -> None:
-        """`began_s`: on the monotonic clock; without the time that compiling took, which happens once."""
+    def __init__(
+        self,
+        job: Job,
+        stages: Sequence[Mapping[str, Any]],
+        began_s: float,
+        is_usual: bool = True,
+        is_part: bool = False,
+    ) -> None:
+        """`began_s`: on the monotonic clock; without the time that compiling took, which happens once (and then the run is not a
+        usual one: nothing is learned of its time and memory)."""
         self.job, self.stages, self.key = job, stages, profile_key(stages)
         self.profile = profiles.load(self.key)
         self.past = runs_of(self.profile)
@@ -43,7 +51,7 @@ class Expectation:
         self._asked: Conditions | None = None
         self._took: Measured | None = None
         self._before = (0, 0, 0)
-        self._began_s = began_s
+        self._began_s, self._is_usual, self._is_part = began_s, is_usual, is_part
 
     def models(self, max_block_bytes: int) -> list[Predictor]:
         """One per segment, as earlier runs left them, or new."""
@@ -56,7 +64,7 @@ class Expectation:
         """Everything is known now, and nothing has been done yet (but by earlier attempts: `before`)."""
         self._before = (before.read_bytes, before.written_bytes, before.records.n)
         self._asked = conditions(self.job, inputs, config, shares, self.past, passes, before.read_bytes)
-        self.prediction = prediction(self._asked, predictors, self.profile, self.stages)
+        self.prediction = prediction(self._asked, predictors, self.profile, self.stages, any(self.from_profile))
 
     def end(self, peak_bytes: int, total: Ledger) -> None:
         """All is done: what it took."""
@@ -72,8 +80,12 @@ class Expectation:
 
     def save(self, predictors: Sequence[Predictor]) -> None:
         """Keep what was learned, also by a run that failed."""
-        took = self._took if self._took is not None and self._took.conditions.decoded_bytes else None
+        took = self._took if self._took is not None and self._took.conditions.decoded_bytes and self._is_usual else None
         profiles.save(self.key, remembered(self.job, self.profile, predictors, took))
+        if took is not None and not self._is_part:
+            ranges.learn(self.prediction)
+            if (plan := ranges.planned(self.key, vars(took.conditions))) is not None:
+                ranges.learn(compared(plan, took))
 
 
 def models_of(
@@ -147,10 +159,14 @@ def prediction(
     predictors: Sequence[Predictor],
     profile: Mapping[str, Any] | None,
     stages: Sequence[Mapping[str, Any]],
+    learned: bool = True,
 ) -> dict[str, Any]:
-    """As prediction.json holds it."""
+    """As prediction.json holds it. `learned`: partitions begin with the sizes that earlier runs arrived at."""
     past = runs_of(profile)
-    found = predict(asked, predictors, past, starting.seconds_per_byte(stage_names(stages)))
+    found = predict(
+        asked, predictors, past, starting.seconds_per_byte(stage_names(stages)), learned=learned,
+        kind=ranges.PROFILE if past else ranges.TABLE, ranges=ranges.load(),
+    )  # fmt: skip
     return as_prediction(found, asked, basis_of(past))
 
 

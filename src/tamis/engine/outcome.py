@@ -27,6 +27,7 @@ class Outcome:
     largest_bytes: int = 0
     largest_record: int = 0
     largest_peak: int = 0  # of one partition, above the worker's baseline
+    peak_of_largest: int = 0  # of the largest partition
     scratch_bytes: int = 0
     highest_level: int = 0
     n_by_kind: dict[str, int] = field(default_factory=dict)  # pressure, recovery, recycle, kill, failed, ...
@@ -53,6 +54,8 @@ class Outcome:
             return
         self.n_partitions += 1
         self.first_bytes = self.first_bytes or size
+        if size >= self.largest_bytes:
+            self.peak_of_largest = int(data.get("peak_bytes") or 0)
         self.last_bytes, self.largest_bytes = size, max(self.largest_bytes, size)
         self.largest_record = max(self.largest_record, int(data.get("largest_record") or 0))
         self.largest_peak = max(self.largest_peak, int(data.get("peak_bytes") or 0))
@@ -69,7 +72,7 @@ class Outcome:
     ) -> Measured:
         return Measured(
             conditions, peak_bytes, round(seconds, 3), round(self.busy_s, 3), round(self.cpu_s, 3), self.scratch_bytes,
-            written_bytes, n_documents, self.n_partitions, at, learned,
+            written_bytes, n_documents, self.n_partitions, at, learned, self.largest_bytes, self.peak_of_largest,
         )  # fmt: skip
 
     def note(self, record: Record, predictors: list[Predictor], counters: Mapping[str, int]) -> None:

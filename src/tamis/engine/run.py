@@ -48,6 +48,7 @@ from tamis.sizes import format_size
 
 DEFAULT_BLOCK_BYTES = 32 << 20
 _SHOW_S = 0.2
+_COMPILED_S = 3.0  # making the crew takes longer only where kernels are compiled
 Progress = Callable[[dict[str, Any]], None]
 
 
@@ -107,7 +108,10 @@ class Run:
         output: str,
         progress: Progress | None = None,
         watch: Watch | None = None,
+        is_part: bool = False,
     ) -> None:
+        """`is_part`: one pass of a workflow, which is predicted and measured as a whole."""
+        self._is_part = is_part
         self.job, self.inputs, self.settings, self.make_crew = job, inputs, settings, make_crew
         secrets.learn(*job.stages, job.source, job.reader, job.writer)
         self.progress = progress or (lambda _: None)
@@ -268,7 +272,9 @@ class Run:
         self, crew: OpenCrew, budget: Budget, shares: Shares, plan: dict[str, Any], past: Past
     ) -> RunResult:
         config = self._config(budget, shares)
-        expectation = Expectation(self.job, plan["stages"], self.began_s + self._compiled_s)
+        expectation = Expectation(
+            self.job, plan["stages"], self.began_s + self._compiled_s, self._compiled_s < _COMPILED_S, self._is_part
+        )
         predictors = expectation.models(config.max_block_bytes)
         self._note_start(crew, config, shares, expectation, predictors, plan, past)
         total = past.ledger

@@ -1,10 +1,10 @@
 """What a run will take, before it starts: peak, scratch, output and time, each as an interval. Pure: no I/O, no clock.
 
 A forecast is a plain model of the run (`raw_*`) times a factor learned from earlier runs of the same pipeline on this machine.
-The logarithms of the ratios measured / raw are taken as normal with unknown mean and spread; what is given out is the interval
-in which the next run lies with 90 % probability (the posterior predictive of the normal-inverse-gamma model, a Student
-distribution). Without any earlier run its width is that of the prior, which is wide; two equal runs narrow it to some 12 %.
-Runs under other conditions (another budget, far more data) and older runs count less.
+The logarithms of the ratios measured / raw are taken as normal with unknown mean and spread (the posterior predictive of the
+normal-inverse-gamma model, a Student distribution): that gives a centre and a spread, wide without any earlier run. Runs under
+other conditions (another budget, far more data) and older runs count less. How far peak and time may lie from the centre, in
+spreads, is not the model's word but what earlier predictions on this machine showed (ranges.py).
 
 The budget is a promise and not a forecast: no predicted peak lies above it.
 """
@@ -13,20 +13,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Protocol
 
 from tamis.errors import UsageError
+from tamis.memory.fitting import Line, Point, fit
 from tamis.memory.predictor import Predictor
+from tamis.memory.spread import OUTPUT, PEAK, SCRATCH, SECONDS, Prior, spread
 
 CONFIDENCE = 0.9
 MAX_RUNS = 20  # of one pipeline, kept in its profile
 START_S = 1.4  # from the command to the first partition, kernels cached
 MIN_BLOCK_BYTES = 1 << 16
-_Z = 1.6448536269514722  # one-sided 95 %
 _AGEING = 0.9  # each later run makes an older one count this much less
 _UNLEARNED = 0.5  # a run that began with small partitions, as the first one does, tells less about the next one
 _LARGEST = 1e18
+_NEWER = ("largest_bytes", "largest_peak")  # profiles of earlier versions have none
+_USUAL = Line(6e6, 4.5)  # what a partition takes: bytes in any case, and per decoded byte
+_DECODE_S_PER_BYTE = 5e-9  # gzip and zstd, with what it takes to hand blocks on
+_FIRST_BYTES = 1 << 20  # partitions of a run that has learned nothing begin so small, and double
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,8 @@ class Measured:
     n_partitions: int
     at: float = 0.0
     learned: bool = False  # it began with what earlier runs had learned
+    largest_bytes: int = 0  # of the largest partition, decoded; 0: not known
+    largest_peak: int = 0  # what one partition took at most, above what its worker had at the start
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -89,7 +96,9 @@ class Measured:
         if not isinstance(data, dict) or not isinstance(conditions, dict):
             raise UsageError("machine profile: a run: expected its conditions and what it took")
         numbers = {
-            f.name: _number(data, f.name, f.type) for f in fields(cls) if f.name not in ("conditions", "learned")
+            f.name: _number({f.name: 0, **data} if f.name in _NEWER else data, f.name, f.type)
+            for f in fields(cls)
+            if f.name not in ("conditions", "learned")
         }
         asked = {f.name: _number(conditions, f.name, f.type) for f in fields(Conditions)}
         if asked["n_workers"] < 1 or asked["budget_bytes"] < 1:
@@ -97,25 +106,14 @@ class Measured:
         return cls(Conditions(**asked), learned=data.get("learned") is True, **numbers)
 
 
-@dataclass(frozen=True)
-class Prior:
-    """What is assumed before the first run. Spreads are of the logarithm.
-
-    `noise`: from one run to the next under the same conditions. `runs`: how many runs the starting model is worth; the wider the
-    prior has to be, the fewer. Chosen so that the first interval spans a factor of 1.9 for the peak and 6 for the time.
-    """
-
-    noise: float
-    runs: float
-    degrees: float = 4.0
-
-
-PEAK = Prior(noise=0.06, runs=0.04)
-SECONDS = Prior(noise=0.25, runs=0.1)
-SCRATCH = Prior(noise=0.25, runs=0.1)
-OUTPUT = Prior(noise=0.1, runs=0.1)
 ELSEWHERE = 0.35  # spread of the speed from one machine to another
 _FLOOR = 1_000_000.0  # bytes: less than this is as good as nothing; keeps ratios of small numbers quiet
+
+
+class Reaches(Protocol):
+    """How far figures lie from their centres (ranges.py)."""
+
+    def reach(self, figure: str, kind: str) -> tuple[float, float, float]: ...
 
 
 @dataclass(frozen=True)
@@ -128,10 +126,14 @@ class Forecast:
     n_partitions: int
     cpu_s: float
     n_runs: int
+    kind: str = "table"  # what it came from: table, probe or profile
+    centres: dict[str, list[float]] = field(
+        default_factory=dict
+    )  # figure -> [centre, spread], before ranges.py widened them
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "confidence": CONFIDENCE, "n_runs": self.n_runs, "peak_bytes": self.peak_bytes.to_dict(),
+            "confidence": CONFIDENCE, "n_runs": self.n_runs, "kind": self.kind, "centres": self.centres, "peak_bytes": self.peak_bytes.to_dict(),
             "scratch_bytes": self.scratch_bytes.to_dict(), "output_bytes": self.output_bytes.to_dict(),
             "seconds": self.seconds.to_dict(2), "cpu_s": round(self.cpu_s, 2), "block_bytes": self.block_bytes,
             "n_partitions": self.n_partitions,
@@ -144,41 +146,60 @@ def predict(
     past: Sequence[Measured],
     start_s_per_byte: float,
     *,
+    start_s: float = START_S,
     start_output_share: float = 1.0,
+    learned: bool = True,
+    kind: str = "table",
+    ranges: Reaches,
     elsewhere: bool = False,
     nodes: int = 1,
 ) -> Forecast:
     """What a run under these conditions will take.
 
-    `models`: one per segment. `past`: earlier runs, oldest first. `start_s_per_byte`: seconds of one worker per decoded byte,
-    from a table, used where there is no earlier run. `elsewhere`: the run is for another machine than the past ones. `nodes`:
+    `models`: one per segment. `past`: earlier runs, oldest first. `start_s`, `start_s_per_byte`: seconds in any case, and of one
+    worker per decoded byte, from a table, used where there is no earlier run. `learned`: it begins with what they learned. `elsewhere`: the run is for another machine than the past ones. `nodes`:
     machines that share the work; peak and scratch are those of one of them.
     """
     weights = [
         _alike(asked, m.conditions) * _AGEING**age * (1.0 if m.learned else _UNLEARNED)
         for age, m in enumerate(reversed(past))
     ][::-1]
-    work = _mean([m.busy_s / m.conditions.decoded_bytes for m in past if m.conditions.decoded_bytes], start_s_per_byte)
     share = _mean(
         [m.written_bytes / m.conditions.decoded_bytes for m in past if m.conditions.decoded_bytes], start_output_share
     )
     cpu = _mean([m.cpu_s / m.conditions.decoded_bytes for m in past if m.conditions.decoded_bytes], start_s_per_byte)
 
-    def interval(raw: float, prior: Prior, pairs: Sequence[tuple[float, float]], extra: float = 0.0) -> Interval:
+    centres: dict[str, list[float]] = {}
+
+    def interval(
+        raw: float,
+        prior: Prior,
+        pairs: Sequence[tuple[float, float]],
+        extra: float = 0.0,
+        figure: str = "",
+        most: float = math.inf,
+    ) -> Interval:
         ratios = [math.log(took / expected) for took, expected in pairs if took > 0 and expected > 0]
         used = [w for w, (took, expected) in zip(weights, pairs, strict=True) if took > 0 and expected > 0]
         centre, half = spread(ratios, used, prior, extra)
-        return Interval(*(raw * math.exp(centre + d) for d in (-half, 0.0, half)))
+        middle = min(raw * math.exp(centre), most)
+        if figure:
+            centres[figure] = [round(middle, 3), round(half, 6)]
+        return Interval(*(middle * math.exp(reach * half) for reach in ranges.reach(figure, kind)))
 
-    peak_raw, block = raw_peak(asked, models)
-    peak = interval(peak_raw, PEAK, [(m.peak_bytes, raw_peak(m.conditions, models)[0]) for m in past])
-    # What a run takes beside its work. The shortest tells best: of long ones it is mostly workers waiting for each other.
-    start_s = min((max(0.1, m.seconds - m.busy_s / m.conditions.n_workers) for m in past), default=START_S)
+    each = partition_line(past, weights, models)
+    peak_raw, block = raw_peak(asked, models, each, learned)
+    peak = interval(
+        peak_raw, PEAK, [(m.peak_bytes, raw_peak(m.conditions, models, each, m.learned)[0]) for m in past], 0.0, "peak_bytes",
+        asked.budget_bytes,
+    )  # fmt: skip
+    times = time_line(past, weights, Line(start_s, start_s_per_byte))
     seconds = interval(
-        raw_seconds(asked, work, start_s, nodes),
+        raw_seconds(asked, times, nodes),
         SECONDS,
-        [(m.seconds, raw_seconds(m.conditions, work, start_s)) for m in past],
+        [(m.seconds, raw_seconds(m.conditions, times)) for m in past],
         ELSEWHERE if elsewhere else 0.0,
+        "seconds",
     )
     return Forecast(
         peak_bytes=peak.within(0, asked.budget_bytes),
@@ -189,6 +210,8 @@ def predict(
         n_partitions=max(1, math.ceil(asked.decoded_bytes / block)),
         cpu_s=cpu * asked.decoded_bytes,
         n_runs=len(past),
+        kind=kind,
+        centres=centres,
     )
 
 
@@ -213,58 +236,66 @@ def _output(asked: Conditions, past: Sequence[Measured], share: float, interval:
     return _less(interval(share * decoded + _FLOOR, OUTPUT, pairs), _FLOOR)
 
 
-def raw_peak(asked: Conditions, models: Sequence[Predictor]) -> tuple[float, int]:
+def partition_line(past: Sequence[Measured], weights: Sequence[float], models: Sequence[Predictor]) -> Line:
+    """What one partition takes by its size. Not the models' own line, which is for reserving: it errs on the safe side."""
+    points = [Point(m.largest_bytes, m.largest_peak, w) for m, w in zip(past, weights, strict=True) if m.largest_bytes]
+    known = [m for m in models if m.n_samples]
+    if not points and known:
+        a, b, c = max((m.coefficients for m in known), key=lambda line: line[1])
+        return Line(a + c * max(m.to_dict()["largest_record_bytes"] for m in known), b)
+    return fit(points, _USUAL, 0.05, 0.3)
+
+
+def time_line(past: Sequence[Measured], weights: Sequence[float], table: Line) -> Line:
+    """Seconds in any case, and per decoded byte of one worker."""
+    rates = [(m.busy_s / m.conditions.decoded_bytes, w) for m, w in zip(past, weights, strict=True) if _tells_work(m)]
+    worth = sum(w for _, w in rates)
+    slope = sum(r * w for r, w in rates) / worth if worth else table.slope
+    points = [
+        Point(_share(m.conditions), m.seconds, w)
+        for m, w in zip(past, weights, strict=True)
+        if m.conditions.decoded_bytes
+    ]
+    return fit(points, Line(table.start, slope), 0.3, 1.0 if worth else 0.1)
+
+
+def _tells_work(m: Measured) -> bool:
+    """Whether what its workers did was counted (a deduplication knows only how long all of it took)."""
+    return 0 < m.busy_s < 0.999 * m.seconds * m.conditions.n_workers and m.conditions.decoded_bytes > 0
+
+
+def _share(asked: Conditions) -> float:
+    """Decoded bytes that each worker reads."""
+    blocks = max(1.0, asked.decoded_bytes / max(asked.max_block_bytes, MIN_BLOCK_BYTES))
+    return asked.decoded_bytes / max(1.0, min(asked.n_workers, blocks))
+
+
+def raw_peak(
+    asked: Conditions, models: Sequence[Predictor], each: Line | None = None, learned: bool = True
+) -> tuple[float, int]:
     """Everything that is there anyway, and one partition of the usual size per worker; and that size."""
-    block, above = asked.max_block_bytes, 0.0
-    share = max(asked.decoded_bytes // asked.n_workers, MIN_BLOCK_BYTES)
+    each = each or partition_line([], [], models)
+    size = asked.max_block_bytes
     for model in models:
-        a, b, c = model.coefficients
-        largest = model.to_dict()["largest_record_bytes"]
-        size = max(MIN_BLOCK_BYTES, min(model.best_size(asked.cap_bytes, largest), asked.max_block_bytes, share))
-        block = min(block, size)
-        above = max(above, min(a + b * size + c * largest, float(asked.cap_bytes)))
-    return asked.fixed_bytes + asked.n_workers * (asked.worker_bytes + above), max(block, MIN_BLOCK_BYTES)
+        size = min(size, model.best_size(asked.cap_bytes, model.to_dict()["largest_record_bytes"]) or size)
+    most = asked.decoded_bytes
+    if not learned:  # they double until all is read
+        most = (asked.decoded_bytes // asked.n_workers + _FIRST_BYTES) // 2
+    size = max(MIN_BLOCK_BYTES, min(size, most))
+    if not models:  # a deduplication: all of it is in the plan
+        return float(asked.fixed_bytes), size
+    n = min(asked.n_workers, max(1, math.ceil(asked.decoded_bytes / size)))
+    return asked.fixed_bytes + n * (asked.worker_bytes + min(each.at(size), float(asked.cap_bytes))), size
 
 
-def raw_seconds(asked: Conditions, s_per_byte: float, start_s: float = START_S, nodes: int = 1) -> float:
-    return start_s + asked.decoded_bytes * s_per_byte / (asked.n_workers * nodes)
+def raw_seconds(asked: Conditions, times: Line, nodes: int = 1) -> float:
+    """What is handed over is decoded by one process, and workers wait for it."""
+    decode_s = _DECODE_S_PER_BYTE * asked.decoded_bytes if asked.handover_bytes else 0.0
+    return times.start + max(times.slope * _share(asked), decode_s) / nodes
 
 
 def raw_scratch(asked: Conditions) -> float:
     return float(min(asked.handover_bytes, asked.decoded_bytes))
-
-
-def spread(ratios: Sequence[float], weights: Sequence[float], prior: Prior, extra: float = 0.0) -> tuple[float, float]:
-    """Centre and half width of the interval for the next logarithm of a ratio. `extra`: a spread that no run can tell.
-
-    >>> centre, half = spread([], [], PEAK)
-    >>> round(centre, 2), round(half, 2)
-    (0.0, 0.65)
-    >>> centre, half = spread([0.3, 0.3], [1, 1], PEAK)
-    >>> round(centre, 2), round(half, 2)
-    (0.29, 0.13)
-    """
-    n = sum(weights)
-    mean = sum(w * r for w, r in zip(weights, ratios, strict=True)) / n if n else 0.0
-    worth, degrees = prior.runs + n, prior.degrees + n
-    squares = sum(w * (r - mean) ** 2 for w, r in zip(weights, ratios, strict=True))
-    off = prior.runs * n / worth * mean * mean
-    variance = (prior.degrees * prior.noise**2 + squares + off) / degrees
-    scale = math.sqrt(variance * (1 + 1 / worth) + extra * extra)
-    return n * mean / worth, student(degrees) * scale
-
-
-def student(degrees: float) -> float:
-    """The one-sided 95 % point of Student's distribution with at least 4 degrees of freedom (an expansion around the normal's).
-
-    >>> [round(student(n), 2) for n in (4, 6, 10, 30, 1000)]
-    [2.13, 1.94, 1.81, 1.7, 1.65]
-    """
-    z = _Z
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / degrees + second / degrees**2 + third / degrees**3
 
 
 def runs_of(profile: Mapping[str, Any] | None) -> list[Measured]:
@@ -283,6 +314,9 @@ def _alike(a: Conditions, b: Conditions) -> float:
     """How much a run under `b` tells about one under `a`, between 0 and 1."""
     apart = abs(math.log(a.budget_bytes / b.budget_bytes)) + abs(math.log(a.n_workers / b.n_workers))
     apart += abs(math.log(max(a.decoded_bytes, 1 << 20) / max(b.decoded_bytes, 1 << 20))) / 3
+    # Compressed input and Parquet are read by other means than plain text, one process more among them.
+    packed = [max(c.decoded_bytes, 1) / max(c.input_bytes, 1) for c in (a, b)]
+    apart += abs(math.log(packed[0] / packed[1]))
     return 1 / (1 + apart)
 
 

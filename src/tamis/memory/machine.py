@@ -92,6 +92,16 @@ def parse_cpu_s(stat: bytes) -> tuple[float, float] | None:
     return own / _TICKS_PER_S, waited / _TICKS_PER_S
 
 
+def age_s() -> float | None:
+    """Seconds since this process was started; None where the system does not tell."""
+    try:
+        with open("/proc/self/stat", "rb") as stat, open("/proc/uptime", "rb") as uptime:
+            began = int(stat.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+            return max(0.0, float(uptime.read().split()[0]) - began)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def cpu_s_of(pid: int) -> tuple[float, float] | None:
     """As parse_cpu_s; None for a process that is gone."""
     try:

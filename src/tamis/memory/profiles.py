@@ -29,6 +29,7 @@ from tamis.memory.predictor import Predictor
 
 MAX_PROFILE_BYTES = 1_000_000
 MAX_EXPORT_BYTES = 100_000_000
+RANGES = "ranges"  # not of a pipeline: how far predictions on this machine were off (ranges.py)
 _FORMAT = 1
 _EXPORT = "tamis-profiles"
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -146,7 +147,7 @@ def list_profiles(environ: Mapping[str, str] | None = None) -> list[ProfileFile]
     here = machine_id()
     for entry in entries:
         match = _NAME.fullmatch(entry.name)
-        if match is None:
+        if match is None or match[2] == RANGES:
             continue
         try:
             seen = entry.stat()
