@@ -144,7 +144,6 @@ def test_every_module_with_kernels_is_compiled_with_its_group() -> None:
     }
     assert with_kernels <= set(names)
     assert len(with_kernels) > 15
-    assert tamis.kernels.compiling.level == ""
 
 
 def test_without_a_compiler_the_linker_of_a_package_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,8 +61,8 @@ def distances(limit: int, buckets: int, max_distance: int) -> Distances:
 def nearest_narrow(rows: list[int], limit: int, windows: tuple[tuple[int, int], ...]) -> int:
     """The distance from which on every window of n distances spans at most m rows, for all (n, m).
 
-    >>> nearest_narrow([0, 0, 0, 1, 2, 3, 3, 3], 4, ((2, 1),))
-    3
+    >>> nearest_narrow([0, 0, 0, 1, 2, 3, 3, 3, 3], 4, ((2, 1),))
+    2
     """
     nearest = 0
     for n, most in windows:
