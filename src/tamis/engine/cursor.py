@@ -40,6 +40,7 @@ class Cursor:
         self.done = done if done is not None else Coverage()
         self.files_per_partition = files_per_partition
         self.ratio = 4.0  # decoded bytes per compressed byte, learned as files are read
+        self.row_ratio = 1.0  # bytes of rows in memory per byte that their row group declares, likewise
         self._next_file = 0
         self._rest: deque[Piece] = deque()  # ranges of the file being cut
         self._ready: deque[Work] = deque()
@@ -72,6 +73,10 @@ class Cursor:
     def feed(self, file: int) -> None:
         """A compressed file turned out too large for one partition."""
         self._ready.append(self._feed_of(file))
+
+    def feed_rows(self, piece: Piece) -> None:
+        """Rows of a Parquet file take too much memory to be read at once."""
+        self._ready.append(Work([piece], Mode.FEED))
 
     def _feed_of(self, file: int) -> Work:
         done = self.done.get(file) or Done()
@@ -147,6 +152,13 @@ class Cursor:
     @property
     def exhausted(self) -> bool:
         return not self._ready and not self._rest and self._next_file >= len(self.files)
+
+    @property
+    def has_other_work(self) -> bool:
+        """Whether there is work (as far as one can tell) that is no feed."""
+        return (
+            bool(self._rest) or self._next_file < len(self.files) or any(w.mode is not Mode.FEED for w in self._ready)
+        )
 
     @property
     def bytes_left(self) -> int:

@@ -203,6 +203,7 @@ class UnitRunner:
             self._known = KnownRecords(reader.known)
         limits = Limits(
             self.place.max_record_bytes, unit.block_bytes, self.place.expected, self._columns(), checked, self._known,
+            float(unit.extra.get("row_ratio", 1.0)),
             lambda n, cut, size: say({**_READ, "n_records": n, "cut": cut, "largest_record": size}),
         )  # fmt: skip
         contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=bool(unit.extra.get("describe")))
