@@ -33,7 +33,7 @@ class InlineCrew:
     def start(self, worker: int, segment: int) -> None:
         self._events.append(Event("ready", worker, {}))
 
-    def assign(self, worker: int, message: dict[str, Any], cap_bytes: int) -> None:
+    def assign(self, worker: int, message: dict[str, Any], cap_bytes: int, ceiling_bytes: int) -> None:
         self._work.append((worker, message))
 
     def send(self, worker: int, message: dict[str, Any]) -> None:

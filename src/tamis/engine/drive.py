@@ -23,7 +23,8 @@ STOP_S = 10.0
 
 @dataclass(frozen=True)
 class Event:
-    """Something happened to a worker: "ready", "message" (with data) or "died" (with how and signal)."""
+    """Something happened to a worker: "ready", "message" (with data), "refused" (so many bytes, to map them), "died" (with how and
+    signal), "removed" (files that it had left in shared memory)."""
 
     kind: str
     worker: int
@@ -33,7 +34,7 @@ class Event:
 class Crew(Protocol):
     def start(self, worker: int, segment: int) -> None: ...
 
-    def assign(self, worker: int, message: dict[str, Any], cap_bytes: int) -> None: ...
+    def assign(self, worker: int, message: dict[str, Any], cap_bytes: int, ceiling_bytes: int) -> None: ...
 
     def send(self, worker: int, message: dict[str, Any]) -> None: ...
 
@@ -146,6 +147,9 @@ class Driver:
         if event.kind == "died":
             self.observe("died", {"worker": worker, **data})
             return s.died(worker, data["how"], data["signal"], now, data.get("stage", ""))
+        if event.kind in ("refused", "removed"):
+            self.observe(event.kind, {"worker": worker, **data})
+            return []
         if event.kind == "ready":
             return s.ready(worker, now, data.get("floor_bytes", 0), data.get("file_bytes", 0))
         kind, fence = data["type"], data.get("fence", -1)
@@ -180,7 +184,9 @@ class Driver:
                 case Start(worker, segment):
                     self.crew.start(worker, segment)
                 case Assign(worker, unit, fence, cap_bytes):
-                    self.crew.assign(worker, unit.to_message(fence), cap_bytes)
+                    self.crew.assign(
+                        worker, unit.to_message(fence), cap_bytes, self.supervisor.config.ceiling(cap_bytes)
+                    )
                 case More(worker, block_bytes):
                     self.crew.send(worker, {"type": "more", "block_bytes": block_bytes})
                 case Trim(worker):
