@@ -147,6 +147,7 @@ def _print(
             f"quarantine: {command('quarantine', result)}",
             f"report: {report}",
             "",
+            *([f"the run: {about['message']}"] if about["message"] else []),
             "everything that was planted was found" if same else "SOMETHING DIFFERS: see above",
         ]
     )
