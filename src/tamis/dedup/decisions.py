@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from tamis import files
 from tamis.dedup.records import Records
 from tamis.formats.names import path_text
+from tamis.formats.stored import NpyWriter
 
 _CHUNK = 1 << 18
 _ROW = np.dtype([("number", "<u4"), ("kept", "<u4"), ("similarity", "<f4"), ("size", "<u4")])
@@ -95,15 +96,13 @@ class PlaceTable:
 
     def __init__(self, folder: str, columns: dict[str, str]) -> None:
         os.makedirs(folder, exist_ok=True)
-        self._folder, self._columns = folder, columns
-        self._files = {name: open(self._path(name) + ".raw", "wb") for name in columns}  # noqa: SIM115 - closed in close()
-        self._n_rows = 0
+        self._folder = folder
+        self._files = {name: NpyWriter(self._path(name), kind) for name, kind in columns.items()}
         self._by_file = np.zeros(0, np.int64)
 
     def add(self, **columns: NDArray[Any]) -> None:
         for name, values in columns.items():
-            self._files[name].write(np.ascontiguousarray(values, self._columns[name]).tobytes())
-        self._n_rows += len(columns["file"])
+            self._files[name].append(values)
         counts = (
             np.bincount(columns["file"], minlength=len(self._by_file)) if len(columns["file"]) else self._by_file * 0
         )
@@ -111,16 +110,12 @@ class PlaceTable:
         self._by_file = counts
 
     def close(self) -> None:
-        for name, file in self._files.items():
+        for file in self._files.values():
             file.close()
-            mapped = np.memmap(self._path(name) + ".raw", self._columns[name], "r") if self._n_rows else np.empty(0)
-            np.save(self._path(name) + ".npy", np.asarray(mapped, self._columns[name]))
-            del mapped
-            os.unlink(self._path(name) + ".raw")
-        np.save(self._path("starts") + ".npy", np.concatenate([[0], np.cumsum(self._by_file)]).astype(np.int64))
+        np.save(self._path("starts"), np.concatenate([[0], np.cumsum(self._by_file)]).astype(np.int64))
 
     def _path(self, name: str) -> str:
-        return os.path.join(self._folder, name)
+        return os.path.join(self._folder, name + ".npy")
 
 
 def write_tables(found: DecisionFiles, records: Records, removal: str, duplicates: str, paths: Sequence[str]) -> None:

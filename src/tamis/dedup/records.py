@@ -8,18 +8,18 @@ rows, its base number and the places of its columns in the file (some 8 bytes ea
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from tamis.dedup.keys import NO_ROW
 from tamis.errors import FormatError, UsageError
 from tamis.formats import known
+from tamis.formats.arrow_places import batches_of, numpy_type
+from tamis.formats.stored import read_into
 
 Array = NDArray[Any]
 MAX_DOCUMENTS = NO_ROW  # numbers are uint32
@@ -57,26 +57,18 @@ class Records:
     def _runs_of(self, path: str) -> list[_Run]:
         found = []
         try:
-            with pa.memory_map(os.fsencode(path)) as source:
-                whole = source.read_buffer()
-                start = whole.address
-                reader = pa.ipc.open_file(whole)
-                for i in range(reader.num_record_batches):
-                    batch = reader.get_batch(i)
-                    if not batch.num_rows:
-                        continue
-                    offsets = {}
-                    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                        offsets[name] = column.buffers()[1].address - start
-                        kind = _dtype(column.type)
-                        if self.types.setdefault(name, kind) != kind:
-                            raise UsageError(
-                                f"{path}: {name} takes {kind.itemsize} bytes here and {self.types[name].itemsize} elsewhere; embeddings "
-                                "must be of one length in all documents"
-                            )
-                    first = (batch.column("file")[0].as_py(), batch.column("offset")[0].as_py())
-                    found.append(_Run(path, batch.num_rows, offsets, first))
-        except (pa.ArrowInvalid, KeyError, OSError) as exc:
+            for batch in batches_of(path):
+                for name, kind in batch.types.items():
+                    stored = numpy_type(kind)
+                    if self.types.setdefault(name, stored) != stored:
+                        raise UsageError(
+                            f"{path}: {name} takes {stored.itemsize} bytes here and {self.types[name].itemsize} elsewhere; embeddings "
+                            "must be of one length in all documents"
+                        )
+                offsets = {name: buffers[1][0] for name, buffers in batch.buffers.items()}
+                first = (int(batch.values("file")[0]), int(batch.values("offset")[0]))
+                found.append(_Run(path, batch.n_rows, offsets, first))
+        except (FormatError, KeyError) as exc:
             raise FormatError(f"{path}: not a record file of a deduplication: {exc}") from None
         return found
 
@@ -133,14 +125,6 @@ class Records:
             yield int(self.bases[i]), values
 
 
-def _dtype(kind: pa.DataType) -> np.dtype[Any]:
-    """Numbers as they are; a fixed number of bytes as that."""
-    if pa.types.is_fixed_size_binary(kind):
-        return np.dtype(f"V{kind.byte_width}")
-    plain: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
-    return plain
-
-
 def _slice(key: Array, row: Array, part: tuple[int, int]) -> tuple[int, int]:
     n = len(key) - int(np.count_nonzero(row == NO_ROW))  # documents without a key come last
     low, high = part
@@ -150,16 +134,7 @@ def _slice(key: Array, row: Array, part: tuple[int, int]) -> tuple[int, int]:
 
 
 def _read_into(run: _Run, name: str, out: Array) -> None:
-    view = memoryview(out.view(np.uint8))  # type: ignore[arg-type]
-    with open(run.path, "rb", buffering=0) as file:
-        done = os.preadv(file.fileno(), [view], run.offsets[name])
-        while 0 < done < len(view):
-            n = os.preadv(file.fileno(), [view[done:]], run.offsets[name] + done)
-            if n <= 0:
-                break
-            done += n
-    if done < len(view):
-        raise FormatError(f"{run.path}: ends early; remove the output and run again")
+    read_into(run.path, run.offsets[name], out)
 
 
 def parts_of(n_bytes: int, room_bytes: int) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.formats.stored import StoredArray, npy
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
@@ -70,19 +71,17 @@ def rows_of_table(
     """Which of these offsets (ascending, of one file) a table of places lists, and the wanted columns of those."""
     import numpy as np
 
-    def column(name: str) -> np.ndarray[Any, Any]:
-        mapped: np.ndarray[Any, Any] = np.load(os.path.join(folder, name + ".npy"), mmap_mode="r")
-        return mapped
+    def column(name: str) -> StoredArray:
+        return npy(os.path.join(folder, name + ".npy"))
 
     starts = column("starts")
     if file < 0 or file + 1 >= len(starts) or not len(offsets):
         return np.empty(0, np.int64), [[] for _ in wanted]
     first, last = int(starts[file]), int(starts[file + 1])
     places = column("offset")
-    # Only the range of this batch is read, and let go: mapped pages count as memory.
-    a = first + int(np.searchsorted(places[first:last], offsets.min()))
-    b = first + int(np.searchsorted(places[first:last], offsets.max(), side="right"))
-    listed = np.array(places[a:b])
+    a = places.search(offsets.min(), first, last)
+    b = places.search(offsets.max(), a, last, right=True)
+    listed = places.read(a, b)  # the range of this batch
     rows = np.flatnonzero(np.isin(offsets, listed))
     at = np.searchsorted(listed, offsets[rows])
-    return rows, [np.array(column(name)[a:b])[at].tolist() for name in wanted]
+    return rows, [column(name).read(a, b)[at].tolist() for name in wanted]

@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from tamis.errors import FormatError
 from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.stored import npy, read_into
 from tamis.tasks import DocumentBatch
 
 COLUMNS = ("record_bytes", "record_hi", "record_lo")
@@ -78,7 +80,7 @@ class KnownRecords:
     """What `write_index` told of."""
 
     def __init__(self, folder: str) -> None:
-        self._runs = np.load(os.path.join(folder, "runs.npy"), mmap_mode="r", allow_pickle=False)
+        self._runs = npy(os.path.join(folder, "runs.npy"))
         with open(os.path.join(folder, "paths.json"), encoding="utf-8") as file:
             self._paths: list[str] = json.load(file)
         self._read: dict[int, dict[str, Array]] = {}  # the record batch that was read last
@@ -102,13 +104,11 @@ class KnownRecords:
 
     def _near(self, file: int, start: int, end: int) -> dict[str, Array] | None:
         """Columns of the record batches with the records of a range, and the one before them."""
-        a, b = np.searchsorted(self._runs["file"], [file, file + 1]).tolist()
-        offsets = self._runs["offset"][a:b]
-        first = max(0, a + int(np.searchsorted(offsets, start, side="right")) - 2)
-        last = a + int(np.searchsorted(offsets, end))
         try:
+            first = max(0, self._runs.search((file, start), right=True, key=_first_place) - 2)
+            last = self._runs.search((file, end), key=_first_place)
             batches = {i: self._read[i] if i in self._read else self._columns(i) for i in range(first, last)}
-        except OSError:
+        except (OSError, FormatError):
             return None
         if not batches:
             return None
@@ -122,12 +122,10 @@ class KnownRecords:
     def _columns(self, i: int) -> dict[str, Array]:
         run = self._runs[i]
         columns = {name: np.empty(int(run["n_rows"]), _TYPES[name]) for name in _READ}
-        fd = os.open(self._paths[int(run["path"])], os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            for name, values in columns.items():
-                view: memoryview = memoryview(values)  # type: ignore[arg-type]
-                if os.preadv(fd, [view.cast("B")], int(run[f"at_{name}"])) != values.nbytes:
-                    raise OSError(f"{self._paths[int(run['path'])]} ends early")
-        finally:
-            os.close(fd)
+        for name, values in columns.items():
+            read_into(self._paths[int(run["path"])], int(run[f"at_{name}"]), values)
         return columns
+
+
+def _first_place(run: Any) -> tuple[int, int]:
+    return int(run["file"]), int(run["offset"])

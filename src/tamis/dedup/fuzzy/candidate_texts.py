@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tamis.dedup.normalization import normalized
 from tamis.errors import FormatError
+from tamis.formats.arrow_places import batches_of
 from tamis.formats.jsonl import JsonlBlock
 from tamis.tasks import DocumentBatch
 
@@ -197,17 +198,10 @@ def _runs_of(path: str) -> list[tuple[Any, ...]]:
     """(place of the first row, path, place of the texts' bytes in the file, ends of the texts) of every record batch."""
     found: list[tuple[Any, ...]] = []
     try:
-        with pa.memory_map(os.fsencode(path)) as source:
-            whole = source.read_buffer()
-            reader = pa.ipc.open_file(whole)
-            for i in range(reader.num_record_batches):
-                batch = reader.get_batch(i)
-                if batch.num_rows:
-                    column = batch.column("text")
-                    _, offsets, data = column.buffers()
-                    ends = np.frombuffer(offsets, np.int64, batch.num_rows + 1)[1:].copy()
-                    first = (batch.column("file")[0].as_py(), batch.column("offset")[0].as_py())
-                    found.append((first, path, data.address - whole.address, ends))
-    except (pa.ArrowInvalid, KeyError, OSError) as exc:
+        for batch in batches_of(path):
+            first = (int(batch.values("file")[0]), int(batch.values("offset")[0]))
+            ends = batch.ends("text").read(1, batch.n_rows + 1)
+            found.append((first, path, batch.data_at("text"), ends))
+    except (FormatError, KeyError) as exc:
         raise FormatError(f"{path}: not a file of candidate texts: {exc}") from None
     return found

@@ -19,6 +19,7 @@ from tamis.dedup.fuzzy.bands import Linked, component_facts
 from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old, similar_to_indexed, with_new
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.records import Array, Records
+from tamis.formats.stored import StoredArray, npy
 
 BYTES_PER_CANDIDATE = 200  # while a slice of the components is looked up and ordered
 Say = Any
@@ -68,7 +69,7 @@ def decide(
     folder: str, records: Records, task: dict[str, Any], room_bytes: int, say: Say
 ) -> tuple[DecisionFiles, dict[str, Any]]:
     """All duplicates: equal texts, and what resembles a document that stays."""
-    pairs = np.load(os.path.join(folder, "clusters.npy"), mmap_mode="r")
+    pairs = npy(os.path.join(folder, "clusters.npy"))
     told: dict[str, Any] = {}
     progress = say("comparing")
     joined = records if isinstance(records, JoinedRecords) else None
@@ -115,14 +116,14 @@ def decide(
     return found, {**told, "n_equal": n_equal, "n_similar": len(gone)}
 
 
-def _slices(pairs: Any, step: int) -> Iterator[tuple[NDArray[np.uint64], float]]:
+def _slices(pairs: StoredArray, step: int) -> Iterator[tuple[NDArray[np.uint64], float]]:
     """Whole components, about `step` documents at a time."""
     first = 0
     while first < len(pairs):
         last = min(first + step, len(pairs))
         while last < len(pairs) and pairs[last] >> np.uint64(32) == pairs[last - 1] >> np.uint64(32):
             last += 1
-        yield np.array(pairs[first:last]), last / len(pairs)
+        yield pairs.read(first, last), last / len(pairs)
         first = last
 
 

@@ -5,12 +5,13 @@ Kept per record batch: where its columns lie in the file. Columns are read with 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import FormatError
+from tamis.formats.arrow_places import batches_of
+from tamis.formats.stored import read_into
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,31 +80,22 @@ class UnitRecords:
 
 def _runs_of(path: str) -> list[_Run]:
     import numpy as np
-    import pyarrow as pa
 
     found = []
     try:
-        with pa.memory_map(os.fsencode(path)) as source:
-            whole = source.read_buffer()
-            reader = pa.ipc.open_file(whole)
-            for i in range(reader.num_record_batches):
-                batch = reader.get_batch(i)
-                if not batch.num_rows:
-                    continue
-                at: dict[str, tuple[int, Any]] = {}
-                for name in FACTS:
-                    column = batch.column(name)
-                    at[name] = column.buffers()[1].address - whole.address, np.dtype(column.type.to_pandas_dtype())
-                _, bounds, keys = batch.column("keys").buffers()
-                numbers = batch.column("numbers").buffers()[2]
-                n_keys = int(np.frombuffer(bounds, np.int64, batch.num_rows + 1)[-1]) // 8
-                at["bounds"] = bounds.address - whole.address, np.dtype(np.int64)
-                if n_keys:
-                    at["keys"] = keys.address - whole.address, np.dtype(np.uint64)
-                    at["numbers"] = numbers.address - whole.address, np.dtype(np.uint32)
-                first = (batch.column("file")[0].as_py(), batch.column("offset")[0].as_py())
-                found.append(_Run(path, batch.num_rows, n_keys, first, at))
-    except (pa.ArrowInvalid, KeyError, OSError) as exc:
+        for batch in batches_of(path):
+            at: dict[str, tuple[int, Any]] = {}
+            for name in FACTS:
+                at[name] = batch.values(name).at, batch.values(name).kind
+            ends = batch.ends("keys")
+            n_keys = int(ends[batch.n_rows]) // 8
+            at["bounds"] = ends.at, ends.kind
+            if n_keys:
+                at["keys"] = batch.data_at("keys"), np.dtype(np.uint64)
+                at["numbers"] = batch.data_at("numbers"), np.dtype(np.uint32)
+            first = (int(batch.values("file")[0]), int(batch.values("offset")[0]))
+            found.append(_Run(path, batch.n_rows, n_keys, first, at))
+    except (FormatError, KeyError) as exc:
         raise FormatError(f"{path}: not a record file of line deduplication: {exc}") from None
     return found
 
@@ -115,12 +107,5 @@ def _read(run: _Run, name: str, n: int, first: int = 0) -> Array:
         return np.empty(0, run.at[name][1] if name in run.at else np.uint32)
     at, kind = run.at[name]
     out = np.empty(n, kind)
-    view: memoryview = memoryview(out).cast("B")  # type: ignore[arg-type]
-    done = 0
-    with open(run.path, "rb", buffering=0) as file:
-        while done < len(view):
-            n_read = os.preadv(file.fileno(), [view[done:]], at + first * kind.itemsize + done)
-            if n_read <= 0:
-                raise FormatError(f"{run.path}: ends early; start over with fresh (--fresh)")
-            done += n_read
+    read_into(run.path, at + first * kind.itemsize, out)
     return out

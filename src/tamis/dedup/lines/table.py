@@ -11,6 +11,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.removal import rows_of_table
+from tamis.formats.stored import NpyWriter, npy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _KINDS = {"file": "<i4", "offset": "<i8", "first": "<i8", "end": "<i8", "cuts": "<u4"}
-_HEADER_BYTES = 128
 
 
 class CutTable:
@@ -30,7 +30,7 @@ class CutTable:
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         self._folder = folder
-        self._columns = {name: _Column(_path(folder, name), kind) for name, kind in _KINDS.items()}
+        self._columns = {name: NpyWriter(_path(folder, name), kind) for name, kind in _KINDS.items()}
         self._rows_of = np.zeros(n_files, np.int64)
 
     def add(self, files: Array, offsets: Array, n_cut: Array, cuts: Array) -> None:
@@ -56,28 +56,6 @@ class CutTable:
         np.save(_path(self._folder, "starts"), np.concatenate([[0], np.cumsum(self._rows_of)]))
 
 
-class _Column:
-    """One column as an .npy file; its length goes into the header at the end."""
-
-    def __init__(self, path: str, kind: str) -> None:
-        self._file = open(path, "wb")  # noqa: SIM115 - closed in close()
-        self._file.write(bytes(_HEADER_BYTES))
-        self._kind, self.n = kind, 0
-
-    def append(self, values: Array) -> None:
-        import numpy as np
-
-        self._file.write(np.ascontiguousarray(values, self._kind).tobytes())
-        self.n += len(values)
-
-    def close(self) -> None:
-        about = f"{{'descr': '{self._kind}', 'fortran_order': False, 'shape': ({self.n},), }}".encode()
-        head = b"\x93NUMPY\x01\x00" + (_HEADER_BYTES - 10).to_bytes(2, "little")
-        self._file.seek(0)
-        self._file.write((head + about).ljust(_HEADER_BYTES - 1) + b"\n")
-        self._file.close()
-
-
 def cuts_of(folder: str, files: Array, offsets: Array) -> tuple[Array, list[Array]]:
     """(rows, numbers): which of these documents (in the order of the input) are cut, and the units of each."""
     import numpy as np
@@ -88,8 +66,7 @@ def cuts_of(folder: str, files: Array, offsets: Array) -> tuple[Array, list[Arra
         mine = np.flatnonzero(files == file)
         found, (first, end) = rows_of_table(folder, file, offsets[mine], ("first", "end"))
         if len(found):
-            mapped: Array = np.load(_path(folder, "cuts"), mmap_mode="r")
-            some = np.array(mapped[first[0] : end[-1]])
+            some = npy(_path(folder, "cuts")).read(first[0], end[-1])
             rows.append(mine[found])
             numbers += [some[a - first[0] : b - first[0]] for a, b in zip(first, end, strict=True)]
     return np.concatenate(rows), numbers

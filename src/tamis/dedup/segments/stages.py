@@ -7,12 +7,13 @@ out of all of them, so that every segment of a document is in one batch, which D
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.keys import place_columns, record_batch, text_hashes
 from tamis.errors import FormatError
+from tamis.formats.arrow_places import batches_of
+from tamis.formats.stored import read_into
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.tasks import DocumentBatch, FileGroupTask
@@ -96,18 +97,15 @@ class GatherSegments(ProcessingStage[FileGroupTask, DocumentBatch]):
 def _range_of(path: str, low: int, high: int) -> list[bytes]:
     """Lines of a record file whose keys lie in [low, high)."""
     import numpy as np
-    import pyarrow as pa
 
     found = []
-    with pa.memory_map(os.fsencode(path)) as source:
-        reader = pa.ipc.open_file(source)
-        for i in range(reader.num_record_batches):
-            batch = reader.get_batch(i)
-            keys = batch.column("key").to_numpy()
-            a = int(np.searchsorted(keys, np.uint64(low))) if low else 0
-            b = int(np.searchsorted(keys, np.uint64(high))) if high < 1 << 64 else len(keys)
-            if b > a:
-                _, offsets, data = batch.column("record").buffers()
-                ends = np.frombuffer(offsets, np.int64, len(keys) + 1)
-                found.append(data.slice(int(ends[a]), int(ends[b] - ends[a])).to_pybytes())
+    for batch in batches_of(path):
+        keys, ends = batch.values("key"), batch.ends("record")
+        a = keys.search(low) if low else 0
+        b = keys.search(high, a) if high < 1 << 64 else len(keys)
+        if b > a:
+            start = int(ends[a])
+            piece = np.empty(int(ends[b]) - start, np.uint8)
+            read_into(path, batch.data_at("record") + start, piece)
+            found.append(piece.tobytes())
     return found
