@@ -14,8 +14,8 @@ from command import tamis as command
 
 from tamis import InProcessExecutor, Pipeline, ProcessingStage, Secret, secrets
 from tamis.cli.resume import find_request
-from tamis.engine.identity import describe_job, differences
 from tamis.engine.job import make_job
+from tamis.engine.run.identity import describe_job, differences
 from tamis.errors import RecipeError, RunConflict, TamisError, UsageError
 from tamis.recipe.load import load_recipe
 from tamis.stages.text.io.reader import JsonlReader

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from made_run import add_cells, add_moment, make_run, make_version_1
 
-from tamis.engine.rundb import RunDatabase
+from tamis.engine.monitor.database import RunDatabase
 from tamis.observe.report import write_report
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")

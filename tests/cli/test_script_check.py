@@ -100,7 +100,7 @@ def test_the_script_is_not_run(tmp_path: Path) -> None:
     "path",
     [
         "tamis.cli.main",
-        "tamis.engine.run",
+        "tamis.engine.run.run",
         "os.path",
         "tamis.stages.__main__",
         "tamis.stages.base.ProcessingStage.__init__",

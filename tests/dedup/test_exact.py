@@ -16,7 +16,7 @@ import pytest
 from tamis.backends.local import InProcessExecutor, LocalExecutor
 from tamis.dedup.exact.hashing import DocumentHashes
 from tamis.dedup.keys import numbers_of
-from tamis.engine import reading
+from tamis.engine.worker import read as reading
 from tamis.errors import ConservationError, Incomplete, RunConflict, UsageError
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 

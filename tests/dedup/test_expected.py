@@ -11,7 +11,7 @@ import pytest
 from tamis.cli.plan_dedup import _identity
 from tamis.dedup.expected import conditions, forecast, profile_key
 from tamis.dedup.planning import DedupPlan
-from tamis.memory import profiles
+from tamis.forecast import profiles
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
 

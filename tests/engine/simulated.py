@@ -12,13 +12,13 @@ from typing import Any
 
 from worlds import Record, World, identity
 
-from tamis.engine.actions import Action, Assign, Commit, Discard, Kill, More, Note, Start, Stop
-from tamis.engine.coverage import Coverage
-from tamis.engine.cursor import Cursor
 from tamis.engine.ledger import Ledger, StageBook
-from tamis.engine.state import Config
-from tamis.engine.supervisor import Supervisor
-from tamis.engine.units import TO_END, Kind, Mode, Piece, Unit
+from tamis.engine.supervisor.actions import Action, Assign, Commit, Discard, Kill, More, Note, Start, Stop
+from tamis.engine.supervisor.coverage import Coverage
+from tamis.engine.supervisor.cursor import Cursor
+from tamis.engine.supervisor.state import Config
+from tamis.engine.supervisor.supervisor import Supervisor
+from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
 from tamis.formats.listing import FileList
 from tamis.memory.predictor import Predictor
 
@@ -435,7 +435,7 @@ class Simulation:
 
     # -- feeding --------------------------------------------------------------------------------------------------------
     def feeder(self, worker: int, unit: Unit, fence: int) -> Any:
-        """One block after the other, as engine/feeding.py: whole records, then what was passed over."""
+        """One block after the other, as engine/worker/feed.py: whole records, then what was passed over."""
         first = unit.pieces[0]
         file, n, covered, at = self.world.files[first.file], 0, [], 0
         kind = Kind.ROW_BLOCK if file.kind is Kind.ROWS else Kind.BLOCK

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.engine.apply import StageFailure, Uses, identify, run_stage
 from tamis.engine.ledger import StageBook
+from tamis.engine.worker.apply import StageFailure, Uses, identify, run_stage
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
 from tamis.kernels import hash128

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.engine.balance import share_workers
+from tamis.engine.supervisor.balance import share_workers
 
 
 def test_shares_follow_the_measured_work() -> None:

@@ -11,8 +11,8 @@ from histogram_twin import bin_of, histogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.engine.binning import as_numbers, count, lengths
 from tamis.engine.histograms import NO_NUMBER, OVERFLOW, Histogram, edges
+from tamis.engine.worker.binning import as_numbers, count, lengths
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.tables import TableBlock
 from tamis.tasks import DocumentBatch

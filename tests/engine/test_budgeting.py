@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from tamis.engine.budgeting import STEP_BYTES, Server, Shares, share_budget, smallest_budget
 from tamis.engine.job import Job, Segment
-from tamis.engine.settings import Record, RunSettings
+from tamis.engine.run.budget_shares import STEP_BYTES, Server, Shares, share_budget, smallest_budget
+from tamis.engine.run.settings import Record, RunSettings
 from tamis.errors import BudgetError
 from tamis.stages.resources import Resources
 

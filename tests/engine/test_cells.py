@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tamis.engine.cells import Cells, Row
-from tamis.engine.coverage import Coverage
-from tamis.engine.units import TO_END, Kind, Mode, Piece, Unit
+from tamis.engine.monitor.partition_map import Cells, Row
+from tamis.engine.supervisor.coverage import Coverage
+from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
 
 
 def unit(number: int, *pieces: Piece, mode: Mode = Mode.RUN) -> Unit:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tamis.engine import commit as commit_module
-from tamis.engine.actions import Commit, Replace
-from tamis.engine.commit import Committer, commit_group, name_of, remove_orphans
 from tamis.engine.ledger import Ledger
-from tamis.engine.rundir import RunDir
-from tamis.engine.units import Kind, Piece
+from tamis.engine.run import commit as commit_module
+from tamis.engine.run.commit import Committer, commit_group, name_of, remove_orphans
+from tamis.engine.run.directory import RunDir
+from tamis.engine.supervisor.actions import Commit, Replace
+from tamis.engine.supervisor.units import Kind, Piece
 from tamis.errors import RunConflict
 from tamis.formats.compression import StreamReader, codec_of, open_writer
 

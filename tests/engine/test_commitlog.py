@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tamis.engine.commitlog import CommitLog
+from tamis.engine.run.commit_log import CommitLog
 from tamis.errors import RunConflict
 
 

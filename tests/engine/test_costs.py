@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tamis.engine.costs import StageCosts
 from tamis.engine.ledger import Ledger, StageBook
+from tamis.engine.monitor.stage_costs import StageCosts
 
 
 def book(name: str, n_in: int, n_out: int, dropped: dict[str, int], n_new: int = 0) -> StageBook:

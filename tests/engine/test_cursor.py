@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tamis.engine.coverage import Coverage
-from tamis.engine.cursor import Cursor, Work
-from tamis.engine.units import TO_END, Kind, Mode
+from tamis.engine.supervisor.coverage import Coverage
+from tamis.engine.supervisor.cursor import Cursor, Work
+from tamis.engine.supervisor.units import TO_END, Kind, Mode
 from tamis.formats.listing import FileList
 
 END = TO_END

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from tamis.engine import doing
+from tamis.engine import activity as doing
 
 
 def test_what_a_killed_process_was_doing_is_left_behind() -> None:

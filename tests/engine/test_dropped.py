@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tamis.engine.apply import identify, run_stage
-from tamis.engine.dropped import Seen
 from tamis.engine.ledger import Dropped, Example, StageBook
-from tamis.engine.rejections import Rejections
+from tamis.engine.worker.apply import identify, run_stage
+from tamis.engine.worker.dropped import Seen
+from tamis.engine.worker.rejections import Rejections
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.tables import TableBlock
 from tamis.stages.base import ProcessingStage

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tamis.backends.local import LocalExecutor
-from tamis.engine.expectation import compared, models_of, profile_key, stage_names
-from tamis.memory import profiles
-from tamis.memory.forecast import Conditions, Measured, runs_of
+from tamis.engine.run.expectation import compared, models_of, profile_key, stage_names
+from tamis.forecast import profiles
+from tamis.forecast.prediction import Conditions, Measured, runs_of
 from tamis.memory.predictor import MIB, Predictor
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import JsonlReader

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tamis.engine.feeding import feed
-from tamis.engine.intervals import Intervals
-from tamis.engine.reading import Limits, read_pieces
-from tamis.engine.units import TO_END, Kind, Mode, Piece, Unit
+from tamis.engine.supervisor.intervals import Intervals
+from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
+from tamis.engine.worker.feed import feed
+from tamis.engine.worker.read import Limits, read_pieces
 
 
 def run_feed(

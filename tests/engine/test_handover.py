@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.engine.apply import identify
-from tamis.engine.handover import load, save
-from tamis.engine.units import TO_END
+from tamis.engine.supervisor.units import TO_END
+from tamis.engine.worker.apply import identify
+from tamis.engine.worker.handover import load, save
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.tables import TableBlock

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tamis.engine.identity import describe_job, differences
 from tamis.engine.job import make_job
+from tamis.engine.run.identity import describe_job, differences
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.stages.text.io.reader import JsonlReader

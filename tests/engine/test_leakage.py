@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tamis.engine.actions import Note
-from tamis.engine.leakage import Leakage, Line
-from tamis.engine.units import Kind, Mode, Piece, Unit
+from tamis.engine.supervisor.actions import Note
+from tamis.engine.supervisor.leakage import Leakage, Line
+from tamis.engine.supervisor.units import Kind, Mode, Piece, Unit
 
 MB, KB = 1_000_000, 1_000
 CAP = 200 * MB

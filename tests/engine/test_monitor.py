@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
-from tamis.engine import monitor as module
-from tamis.engine.actions import Commit
-from tamis.engine.commit import Committed
-from tamis.engine.cursor import Cursor
 from tamis.engine.ledger import Ledger
-from tamis.engine.monitor import Monitor, Place
-from tamis.engine.rundb import RunDatabase
-from tamis.engine.state import Config
-from tamis.engine.supervisor import Supervisor
-from tamis.engine.units import Kind, Piece
+from tamis.engine.monitor import monitor as module
+from tamis.engine.monitor.database import RunDatabase
+from tamis.engine.monitor.monitor import Monitor, Place
+from tamis.engine.supervisor.actions import Commit, Committed
+from tamis.engine.supervisor.cursor import Cursor
+from tamis.engine.supervisor.state import Config
+from tamis.engine.supervisor.supervisor import Supervisor
+from tamis.engine.supervisor.units import Kind, Piece
 from tamis.formats.listing import FileList
 from tamis.memory.gpu import GpuLook
 from tamis.memory.lookout import Mark

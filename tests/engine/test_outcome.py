@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tamis.engine.outcome import Outcome
-from tamis.engine.settings import Record
-from tamis.memory.forecast import Conditions
+from tamis.engine.run.outcome import Outcome
+from tamis.engine.run.settings import Record
+from tamis.forecast.prediction import Conditions
 from tamis.memory.predictor import Predictor
 
 MB = 10**6

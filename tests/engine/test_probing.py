@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tamis.engine.doing import READING, WRITING
+from tamis.engine.activity import READING, WRITING
 from tamis.engine.job import make_job
-from tamis.engine.place import OutputSpec, Workplace
-from tamis.engine.probing import PythonProbe
-from tamis.engine.process import UnitRunner
-from tamis.engine.units import Kind, Piece, Unit
+from tamis.engine.supervisor.units import Kind, Piece, Unit
+from tamis.engine.worker.probe import PythonProbe
+from tamis.engine.worker.process import UnitRunner
+from tamis.engine.worker.workplace import OutputSpec, Workplace
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import JsonlReaderStage
 from tamis.tasks import DocumentBatch
@@ -116,7 +116,7 @@ def test_a_partition_of_which_nothing_is_left(tmp_path: Path) -> None:
 
 
 def test_a_disk_without_room_ends_the_probe_not_the_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tamis.engine import handover
+    from tamis.engine.worker import handover
 
     def full(*args: Any) -> Any:
         raise OSError(28, "No space left on device")

@@ -11,9 +11,9 @@ import pytest
 
 from tamis.engine.job import Job, make_job
 from tamis.engine.ledger import Ledger
-from tamis.engine.place import OutputSpec, Workplace
-from tamis.engine.process import UnitRunner
-from tamis.engine.units import Kind, Mode, Piece, Unit
+from tamis.engine.supervisor.units import Kind, Mode, Piece, Unit
+from tamis.engine.worker.process import UnitRunner
+from tamis.engine.worker.workplace import OutputSpec, Workplace
 from tamis.errors import FormatError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import JsonlReaderStage
@@ -214,10 +214,10 @@ def test_what_cannot_be_written_for_want_of_memory_names_writing(
     def refuse(*_: Any, **__: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("tamis.engine.output.write_documents", refuse)
+    monkeypatch.setattr("tamis.engine.worker.write.write_documents", refuse)
     report, _ = run(runner(tmp_path, Upper()), unit(tmp_path, DATA))
     assert (report["kind"], report["stage"]) == ("memory", "(writing)")
-    monkeypatch.setattr("tamis.engine.process.read_pieces", refuse)
+    monkeypatch.setattr("tamis.engine.worker.process.read_pieces", refuse)
     report, _ = run(runner(tmp_path, Upper()), unit(tmp_path, DATA))
     assert (report["kind"], report["stage"]) == ("memory", "(reading)")
 

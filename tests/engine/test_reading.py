@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.engine.reading import Contents, Limits, TooLarge, read_pieces
-from tamis.engine.units import TO_END, Kind, Piece
+from tamis.engine.supervisor.units import TO_END, Kind, Piece
+from tamis.engine.worker.read import Contents, Limits, TooLarge, read_pieces
 from tamis.stages.text.io.reader import ParquetReader
 from tamis.stages.text.io.writer import JsonlWriter
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tamis.engine.recovery import can_split, decide, halves, judge_death, without
-from tamis.engine.units import TO_END, Kind, Mode, Piece, Unit
+from tamis.engine.supervisor.recovery import can_split, decide, halves, judge_death, without
+from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
 
 
 def unit(

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tamis.engine.apply import identify, run_stage
 from tamis.engine.ledger import StageBook
-from tamis.engine.rejections import Rejections
+from tamis.engine.worker.apply import identify, run_stage
+from tamis.engine.worker.rejections import Rejections
 from tamis.formats.jsonl import JsonlBlock
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters import DocumentFilter, ScoreFilter

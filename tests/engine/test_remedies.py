@@ -10,13 +10,13 @@ import pytest
 from simulated import Simulation
 from test_simulation import FAULTS, make_config, make_world
 
-from tamis.engine.actions import Action, Assign, Commit, Kill, Note, Start, Stop
-from tamis.engine.cursor import Cursor
 from tamis.engine.ledger import Ledger
-from tamis.engine.remedies import MIN_SHRUNK_BYTES, STOP_GRACE_S, Remedies
-from tamis.engine.state import Config
-from tamis.engine.supervisor import Supervisor
-from tamis.engine.units import Kind
+from tamis.engine.supervisor.actions import Action, Assign, Commit, Kill, Note, Start, Stop
+from tamis.engine.supervisor.cursor import Cursor
+from tamis.engine.supervisor.remedies import MIN_SHRUNK_BYTES, STOP_GRACE_S, Remedies
+from tamis.engine.supervisor.state import Config
+from tamis.engine.supervisor.supervisor import Supervisor
+from tamis.engine.supervisor.units import Kind
 from tamis.formats.listing import FileList
 from tamis.memory.predictor import Predictor
 

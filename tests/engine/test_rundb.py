@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tamis.engine import rundb
 from tamis.engine.ledger import Ledger, StageBook
-from tamis.engine.rundb import COLUMNS, RunDatabase
+from tamis.engine.monitor import database as rundb
+from tamis.engine.monitor.database import COLUMNS, RunDatabase
 
 
 def test_events_units_and_samples_are_kept(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tamis.engine.actions import Commit
-from tamis.engine.commit import commit_group
 from tamis.engine.ledger import Ledger
-from tamis.engine.rundir import RunDir, changed_inputs, describe_inputs
-from tamis.engine.units import Kind, Piece
+from tamis.engine.run.commit import commit_group
+from tamis.engine.run.directory import RunDir, changed_inputs, describe_inputs
+from tamis.engine.supervisor.actions import Commit
+from tamis.engine.supervisor.units import Kind, Piece
 from tamis.errors import RunConflict
 from tamis.formats.listing import FileList
 

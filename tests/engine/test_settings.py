@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tamis.engine.settings import Record, RunSettings
+from tamis.engine.run.settings import Record, RunSettings
 from tamis.errors import UsageError
 
 

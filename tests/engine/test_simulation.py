@@ -16,8 +16,8 @@ import pytest
 from simulated import MB, TIMEOUT_S, WORKER_BYTES, Simulation
 from worlds import File, Record, World
 
-from tamis.engine.state import Config
-from tamis.engine.units import Kind
+from tamis.engine.supervisor.state import Config
+from tamis.engine.supervisor.units import Kind
 
 FAULTS = {
     "killed from outside": 0.03, "zombie report": 0.5, "pressure": 0.02, "died at start": 0.03, "server died": 0.01, "feeder died": 0.08,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tamis.engine.actions import Action, Assign, Commit, Discard, Kill, More, Note, Replace, Start, Stop
-from tamis.engine.cursor import Cursor
 from tamis.engine.ledger import Ledger
-from tamis.engine.state import FEEDER, Config
-from tamis.engine.supervisor import MAX_STILLBORN, Supervisor
-from tamis.engine.units import Kind, Mode, Piece
+from tamis.engine.supervisor.actions import Action, Assign, Commit, Discard, Kill, More, Note, Replace, Start, Stop
+from tamis.engine.supervisor.cursor import Cursor
+from tamis.engine.supervisor.state import FEEDER, Config
+from tamis.engine.supervisor.supervisor import MAX_STILLBORN, Supervisor
+from tamis.engine.supervisor.units import Kind, Mode, Piece
 from tamis.formats.listing import FileList
 from tamis.memory.predictor import Predictor
 

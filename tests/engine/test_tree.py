@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tamis.engine.tree import ProcessTree
+from tamis.engine.monitor.processes import ProcessTree
 from tamis.memory import meter
 from tamis.memory.machine import cpu_s_of
 

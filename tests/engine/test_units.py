@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tamis.engine.units import TO_END, Kind, Mode, Piece, Unit, split_pieces
+from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit, split_pieces
 
 
 def unit(*pieces: Piece, n_records: int = -1, cut: int = -1) -> Unit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tamis.engine.ledger import Ledger, Tally
-from tamis.engine.verdict import judge
+from tamis.engine.run.verdict import judge
 
 
 def verdict(

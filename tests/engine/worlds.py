@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from tamis.engine.actions import Commit
 from tamis.engine.ledger import Ledger
-from tamis.engine.units import Kind
+from tamis.engine.supervisor.actions import Commit
+from tamis.engine.supervisor.units import Kind
 
 BASE_PEAK = 1_000_000
 Record = tuple[int, int]  # file, start (bytes or row number)

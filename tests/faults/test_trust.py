@@ -16,7 +16,7 @@ from fault_harness import documents, execute, lines_of, write_lines
 
 from tamis import DocumentBatch, InProcessExecutor, Pipeline
 from tamis.dedup.workflow import Passes, Workflow
-from tamis.engine.rundir import RunDir
+from tamis.engine.run.directory import RunDir
 from tamis.errors import RunConflict, TamisError
 from tamis.observe.report import write_report
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
@@ -241,7 +241,7 @@ def test_a_block_that_was_altered_ends_the_run_and_is_named(
 
     from fault_stages import AddLength, Shout
 
-    from tamis.engine import blocks
+    from tamis.engine.worker import blocks
 
     data = b"".join(line + b"\n" for line in documents(4000))
     (tmp_path / "in").mkdir()

@@ -17,8 +17,8 @@ import pytest
 from tamis import InProcessExecutor, Pipeline
 from tamis.cli.show import count
 from tamis.cli.summary import _lines, as_dict
-from tamis.engine.apply import StageFailure, identify, run_stage
 from tamis.engine.ledger import UNTRACED, StageBook
+from tamis.engine.worker.apply import StageFailure, identify, run_stage
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.tables import TableBlock

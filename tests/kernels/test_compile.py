@@ -168,7 +168,7 @@ def test_two_processes_compile_at_once(tmp_path: Path) -> None:
 
 
 def test_a_budget_without_room_for_compiling_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tamis.engine.compiling import compile_missing
+    from tamis.engine.run.compiling import compile_missing
     from tamis.kernels import library
 
     monkeypatch.setenv("TAMIS_CACHE_DIR", str(tmp_path / "cache"))

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tamis.engine.budgeting import Server, share_budget
 from tamis.engine.job import make_job
-from tamis.engine.settings import Record, RunSettings
+from tamis.engine.run.budget_shares import Server, share_budget
+from tamis.engine.run.settings import Record, RunSettings
 from tamis.memory import beside
 from tamis.stages.text.io.reader import JsonlReader
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tamis.memory.fitting import Line, Point, fit
+from tamis.forecast.fitting import Line, Point, fit
 
 PRIOR = Line(1.0, 2.0)
 

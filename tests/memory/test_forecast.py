@@ -10,11 +10,20 @@ from typing import Any
 import pytest
 
 from tamis.errors import UsageError
-from tamis.memory import forecast
-from tamis.memory.fitting import Line
-from tamis.memory.forecast import MAX_RUNS, Conditions, Interval, Measured, raw_peak, raw_scratch, raw_seconds, runs_of
+from tamis.forecast import prediction as forecast
+from tamis.forecast.fitting import Line
+from tamis.forecast.prediction import (
+    MAX_RUNS,
+    Conditions,
+    Interval,
+    Measured,
+    raw_peak,
+    raw_scratch,
+    raw_seconds,
+    runs_of,
+)
+from tamis.forecast.spread import PEAK, spread, student
 from tamis.memory.predictor import Predictor
-from tamis.memory.spread import PEAK, spread, student
 
 MB = 10**6
 ASKED = Conditions(1000 * MB, 2, 150 * MB, 20 * MB, 300 * MB, 500 * MB, 500 * MB, 32 * MB)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tamis.errors import UsageError
-from tamis.memory import profiles
-from tamis.memory.forecast import Conditions, Measured
+from tamis.forecast import profiles
+from tamis.forecast.prediction import Conditions, Measured
 from tamis.memory.predictor import MIB, Predictor
 
 

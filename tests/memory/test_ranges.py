@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tamis.errors import UsageError
-from tamis.memory import profiles, ranges
-from tamis.memory.forecast import Conditions, Measured, predict
+from tamis.forecast import profiles, ranges
+from tamis.forecast.prediction import Conditions, Measured, predict
+from tamis.forecast.ranges import FIGURES, KEPT, PROBE, PROFILE, SHIPPED, TABLE, Ranges, percentile
 from tamis.memory.predictor import Predictor
-from tamis.memory.ranges import FIGURES, KEPT, PROBE, PROFILE, SHIPPED, TABLE, Ranges, percentile
 
 MB = 10**6
 

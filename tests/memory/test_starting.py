@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tamis.memory.starting import (
+from tamis.forecast.starting import (
     CLASSIFIERS,
     FUZZY_BANDS,
     GB,

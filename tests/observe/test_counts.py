@@ -154,7 +154,7 @@ def test_a_run_over_everything(tmp_path: Path, kind: str) -> None:
 
 def test_batch_mode_counts_documents_before_the_first_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     truth = make_input(tmp_path / "in")
-    monkeypatch.setattr("tamis.engine.run._SHOW_S", 0.0)
+    monkeypatch.setattr("tamis.engine.run.run._SHOW_S", 0.0)
     _, states = run(tmp_path, mode="batch")
     early = [s for s in states if not s["written"]]
     assert max(s["documents"] for s in early) == truth.n_records

@@ -13,7 +13,7 @@ from cli_runner import CliRunner
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
 from tamis.cli.top import lines_of
-from tamis.engine.rundb import _SCHEMA, RunDatabase
+from tamis.engine.monitor.database import _SCHEMA, RunDatabase
 from tamis.observe.live import read_live
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import JsonlReader

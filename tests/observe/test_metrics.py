@@ -8,7 +8,7 @@ import pytest
 from made_run import STAGES, make_run, make_version_1
 from strict_exposition import parse
 
-from tamis.engine.rundb import RunDatabase
+from tamis.engine.monitor.database import RunDatabase
 from tamis.observe.metrics import Metrics
 
 TOTALS = {

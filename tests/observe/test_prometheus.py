@@ -25,7 +25,7 @@ from command import SRC, tamis
 from made_run import add_moment, make_run
 from slow_run import recipe, stages
 
-from tamis.engine.rundb import RunDatabase
+from tamis.engine.monitor.database import RunDatabase
 from tamis.observe.endpoint import Endpoint
 from tamis.observe.metrics import Metrics
 

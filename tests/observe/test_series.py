@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tamis.engine.rundb import COLUMNS, RunDatabase
+from tamis.engine.monitor.database import COLUMNS, RunDatabase
 from tamis.observe import series as module
 from tamis.observe.series import (
     AlertPoint,

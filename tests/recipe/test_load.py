@@ -239,7 +239,7 @@ def test_mistakes_name_line_and_field(tmp_path: Path, text: str, line: int, fiel
         "tamis.sizes.parse_size",
         "tamis.errors.TamisError",
         "tamis.recipe.load.load_recipe",
-        "tamis.engine.worker.Worker",
+        "tamis.engine.worker.loop.Worker",
         "tamis.cli.main.main",
         "tamis.stages.__init__.os.system",
         "tamis.stages._private.Thing",

@@ -1,4 +1,4 @@
-"""Histograms, slowly: the bin of one number by the text of its rule. The specification of engine/binning.py."""
+"""Histograms, slowly: the bin of one number by the text of its rule. The specification of engine/worker/binning.py."""
 
 from __future__ import annotations
 

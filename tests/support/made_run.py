@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.engine.ledger import Ledger, StageBook
-from tamis.engine.rundb import RunDatabase
+from tamis.engine.monitor.database import RunDatabase
 
 STAGES = ("read", "language", "gopher_quality", "gopher_repetition", "fineweb_quality", "redact_pii", "write")
 BUDGET = 2_000_000_000

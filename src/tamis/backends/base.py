@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tamis.engine.drive import Crew
+from tamis.engine.crew import Crew
 from tamis.engine.job import Job
-from tamis.engine.monitor import Watch
-from tamis.engine.node import NodeInfo, WorkerMetadata
-from tamis.engine.run import OpenCrew, Progress, RunResult
+from tamis.engine.monitor.monitor import Watch
+from tamis.engine.run.run import OpenCrew, Progress, RunResult
+from tamis.engine.worker.node import NodeInfo, WorkerMetadata
 from tamis.errors import UsageError
 from tamis.tasks import Task
 
@@ -32,7 +32,7 @@ _CONFIG = {
 class BaseExecutor:
     """`config`: execution_mode ("streaming" or "batch"), memory, workers, scratch, timeout, max_record.
 
-    `progress` is called with the state of a run some times a second, `watch` with its samples (engine/monitor.py). Without
+    `progress` is called with the state of a run some times a second, `watch` with its samples (engine/monitor/monitor.py). Without
     `report` a run leaves no report.html.
     """
 

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tamis import files
-from tamis.engine import doing
+from tamis.engine import activity as doing
 from tamis.memory.release import hygiene_env
 
 _PR_SET_PDEATHSIG = 1

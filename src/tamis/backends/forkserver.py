@@ -19,7 +19,7 @@ from tamis.backends import early
 from tamis.backends.forking import Forker, Requests, die_with_parent, enter, leave, name_process, settle
 
 if TYPE_CHECKING:
-    from tamis.engine.process import UnitRunner
+    from tamis.engine.worker.process import UnitRunner
 
 
 def main(fd: int, parent: int, how: str = "") -> NoReturn:
@@ -61,6 +61,6 @@ def _work(fd: int, runner: Any) -> int:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
     from tamis.engine.channel import Channel
-    from tamis.engine.worker import work
+    from tamis.engine.worker.loop import work
 
     return work(Channel(socket.socket(fileno=fd)), runner)

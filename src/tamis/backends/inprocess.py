@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from tamis.engine.budgeting import Server
-from tamis.engine.drive import Event
+from tamis.engine.crew import Event
 from tamis.engine.job import Job
-from tamis.engine.place import Workplace
-from tamis.engine.units import Unit
+from tamis.engine.run.budget_shares import Server
+from tamis.engine.supervisor.units import Unit
+from tamis.engine.worker.workplace import Workplace
 
 
 class InlineCrew:
@@ -22,7 +22,7 @@ class InlineCrew:
 
     def open(self) -> None:
         from tamis.backends.preload import expected_inputs
-        from tamis.engine.process import UnitRunner
+        from tamis.engine.worker.process import UnitRunner
 
         self._runner = UnitRunner(
             self._job, Workplace.from_dict(self._place["workplace"], expected_inputs(self._place["plan"]))

@@ -19,10 +19,10 @@ from tamis.backends.base import BaseExecutor
 from tamis.backends.forking import launch, send_request
 from tamis.backends.inprocess import InlineCrew
 from tamis.backends.nursery import Child, Nursery
-from tamis.engine.budgeting import Server
 from tamis.engine.channel import Channel
-from tamis.engine.drive import Event
+from tamis.engine.crew import Event
 from tamis.engine.job import Job
+from tamis.engine.run.budget_shares import Server
 from tamis.errors import UsageError, WorkerError
 from tamis.memory import lookout, meter
 

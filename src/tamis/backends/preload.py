@@ -15,8 +15,8 @@ import pyarrow.compute
 import pyarrow.parquet
 
 from tamis.engine.job import Job
-from tamis.engine.place import Workplace
-from tamis.engine.process import UnitRunner
+from tamis.engine.worker.process import UnitRunner
+from tamis.engine.worker.workplace import Workplace
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
 from tamis.kernels.groups import load_all

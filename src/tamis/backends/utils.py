@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from tamis.engine.node import NodeInfo, WorkerMetadata
+from tamis.engine.worker.node import NodeInfo, WorkerMetadata
 from tamis.errors import UsageError
 from tamis.memory.gpu import count_gpus
 

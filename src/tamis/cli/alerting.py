@@ -25,7 +25,7 @@ def make_watch(
     wanted: Wanted, settings: Mapping[str, Any], run_dir: str, name: str, show: Callable[[str], None]
 ) -> Watch | None:
     """The watch of a run; None where the user wants none. Wrong rules are reported before anything starts."""
-    from tamis.engine.settings import RunSettings
+    from tamis.engine.run.settings import RunSettings
     from tamis.observe.alerts.choose import OFF, choose, find_file, read_file
     from tamis.observe.alerts.measures import Place
     from tamis.observe.alerts.watch import Watch

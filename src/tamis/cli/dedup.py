@@ -221,7 +221,7 @@ def perform(
     from tamis.cli import dedup_lines
     from tamis.cli.show import print_json
     from tamis.dedup.alarms import alarms
-    from tamis.memory import ranges
+    from tamis.forecast import ranges
 
     try:
         result, raised = _watched(run, settings, quiet or as_json, alerts)

@@ -21,8 +21,8 @@ from tamis.errors import BudgetError, UsageError
 if TYPE_CHECKING:
     from tamis.cli.plan_probe import Probe
     from tamis.engine.job import Job
+    from tamis.forecast.prediction import Conditions, Measured
     from tamis.formats.listing import FileList
-    from tamis.memory.forecast import Conditions, Measured
     from tamis.memory.predictor import Predictor
     from tamis.pipeline import Pipeline
 
@@ -158,7 +158,7 @@ def plan(
 
 
 def _imagined(dataset_bytes: str, document_bytes: str | None) -> Dataset:
-    from tamis.memory.starting import DOCUMENT_BYTES
+    from tamis.forecast.starting import DOCUMENT_BYTES
     from tamis.sizes import parse_size
 
     size = parse_size(dataset_bytes, "--dataset-bytes")
@@ -183,15 +183,15 @@ def make_plan(
     asked: Dataset | None = None,
     probe: bool | None = None,
 ) -> Plan:
-    from tamis.engine.expectation import basis_of, models_of, profile_key, stage_names
-    from tamis.engine.identity import describe_job
-    from tamis.engine.inputs import files_of
     from tamis.engine.job import make_job
-    from tamis.engine.run import DEFAULT_BLOCK_BYTES
-    from tamis.engine.settings import DEFAULT_MAX_RECORD
-    from tamis.memory import profiles, ranges, starting
+    from tamis.engine.run.expectation import basis_of, models_of, profile_key, stage_names
+    from tamis.engine.run.identity import describe_job
+    from tamis.engine.run.inputs import files_of
+    from tamis.engine.run.run import DEFAULT_BLOCK_BYTES
+    from tamis.engine.run.settings import DEFAULT_MAX_RECORD
+    from tamis.forecast import profiles, ranges, starting
+    from tamis.forecast.prediction import predict, runs_of
     from tamis.memory.budget import find_budget
-    from tamis.memory.forecast import predict, runs_of
     from tamis.sizes import parse_size
     from tamis.stages.file_partitioning import FilePartitioningStage
 
@@ -273,7 +273,7 @@ def _taught(tried: Probe, block_bytes: int) -> Predictor:
 
 def _dataset(files: FileList | None, tried: Probe | None, past: list[Measured]) -> Dataset:
     from tamis.cli.plan_probe import kind_of
-    from tamis.memory.starting import decoded_bytes
+    from tamis.forecast.starting import decoded_bytes
 
     assert files is not None
     kinds: dict[str, int] = {}
@@ -297,10 +297,10 @@ def _dataset(files: FileList | None, tried: Probe | None, past: list[Measured]) 
 def _conditions(
     job: Job, settings: dict[str, Any], data: Dataset, past: list[Measured], budget: int, where: Machine, block: int
 ) -> Conditions:
-    from tamis.engine.budgeting import GOOD_CAP_BYTES, USABLE, count_workers
-    from tamis.engine.state import MIN_CAP_BYTES
-    from tamis.memory import starting
-    from tamis.memory.forecast import Conditions
+    from tamis.engine.run.budget_shares import GOOD_CAP_BYTES, USABLE, count_workers
+    from tamis.engine.supervisor.state import MIN_CAP_BYTES
+    from tamis.forecast import starting
+    from tamis.forecast.prediction import Conditions
     from tamis.sizes import parse_size
 
     last = past[-1].conditions if past else None
@@ -323,7 +323,7 @@ def _conditions(
 
 def _judge(conditions: Conditions, tried: Probe | None) -> tuple[bool, int]:
     """Whether the budget is enough, and the smallest that is."""
-    from tamis.engine.budgeting import smallest_budget
+    from tamis.engine.run.budget_shares import smallest_budget
 
     if tried is not None:
         return tried.fits, tried.smallest_bytes
@@ -332,7 +332,7 @@ def _judge(conditions: Conditions, tried: Probe | None) -> tuple[bool, int]:
 
 
 def _documents(data: Dataset, past: list[Measured]) -> float:
-    from tamis.memory.starting import DOCUMENT_BYTES
+    from tamis.forecast.starting import DOCUMENT_BYTES
 
     if data.document_bytes:
         return data.decoded_bytes / data.document_bytes

@@ -51,10 +51,10 @@ def show(
     from tamis.cli.plan_show import range_words, sizes, times
     from tamis.cli.show import print_json, print_lines, print_table
     from tamis.dedup.expected import conditions, forecast, profile_key
-    from tamis.engine.expectation import basis_of
+    from tamis.engine.run.expectation import basis_of
+    from tamis.forecast import profiles, ranges, starting
+    from tamis.forecast.prediction import runs_of
     from tamis.formats.passed import passed_lines
-    from tamis.memory import profiles, ranges, starting
-    from tamis.memory.forecast import runs_of
 
     if not hasattr(workflow, "plan"):
         raise UsageError(f"{type(workflow).__name__} has no plan; run it")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.cli.request import redirect
 from tamis.errors import BudgetError, TamisError
-from tamis.memory.forecast import Conditions, Measured
+from tamis.forecast.prediction import Conditions, Measured
 
 if TYPE_CHECKING:
     from tamis.formats.listing import FileList

@@ -1,4 +1,4 @@
-"""`tamis profile list|show|export|import|pin|unpin`: what this machine has learned about pipelines (memory/profiles.py)."""
+"""`tamis profile list|show|export|import|pin|unpin`: what this machine has learned about pipelines (forecast/profiles.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tamis.cli.arguments import Argument, Option
 from tamis.errors import TamisError, UsageError
 
 if TYPE_CHECKING:
-    from tamis.memory.profiles import Profile
+    from tamis.forecast.profiles import Profile
 
 Key = Annotated[str, Argument(metavar="KEY", help="The key of a profile, its beginning, or the name of its pipeline.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object instead of text.")]
@@ -26,8 +26,8 @@ def list_(as_json: Json = False) -> None:
     Example: tamis profile list
     """
     from tamis.cli.show import print_json, print_lines, print_table
-    from tamis.memory import profiles
-    from tamis.memory.forecast import runs_of
+    from tamis.forecast import profiles
+    from tamis.forecast.prediction import runs_of
     from tamis.sizes import format_size
 
     found: list[dict[str, Any]] = []
@@ -77,8 +77,8 @@ def show(key: Key, as_json: Json = False) -> None:
     Example: tamis profile show 3f2a
     """
     from tamis.cli.show import print_json, print_lines, print_table
-    from tamis.memory import profiles
-    from tamis.memory.forecast import runs_of
+    from tamis.forecast import profiles
+    from tamis.forecast.prediction import runs_of
     from tamis.sizes import format_size
 
     one = profiles.find(key)
@@ -132,7 +132,7 @@ def export(
     Example: tamis profile export profiles.json
     """
     from tamis.cli.show import print_lines
-    from tamis.memory import profiles
+    from tamis.forecast import profiles
 
     data = profiles.export(tuple(key or ()))
     text = json.dumps(data, indent=1) + "\n"
@@ -158,14 +158,14 @@ def import_(
     Example: tamis profile import profiles.json --here
     """
     from tamis.cli.show import print_lines
-    from tamis.memory import profiles
+    from tamis.forecast import profiles
 
     written = profiles.import_all(_loaded(file), here=here, replace=replace)
     print_lines([f"{len(written)} profiles imported" + (f": {', '.join(written[:8])}" if written else "")])
 
 
 def _loaded(file: Path) -> Any:
-    from tamis.memory.profiles import MAX_EXPORT_BYTES
+    from tamis.forecast.profiles import MAX_EXPORT_BYTES
 
     try:
         with open(file, "rb") as handle:
@@ -198,7 +198,7 @@ def unpin(key: Key) -> None:
 
 def _pin(key: str, pinned: bool) -> None:
     from tamis.cli.show import print_lines
-    from tamis.memory import profiles
+    from tamis.forecast import profiles
 
     one = profiles.pin(key, pinned)
     print_lines([f"{one.key} ({one.name}) is {'pinned' if pinned else 'no longer pinned'}"])

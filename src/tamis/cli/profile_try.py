@@ -89,8 +89,8 @@ def try_all(
 def _sample(
     request: Request, tried: Configurations, sample: str | None, limit_bytes: str | None, folder: str
 ) -> tuple[list[str], int]:
-    from tamis.engine.inputs import files_of
-    from tamis.memory.starting import decoded_bytes
+    from tamis.engine.run.inputs import files_of
+    from tamis.forecast.starting import decoded_bytes
     from tamis.stages.file_partitioning import FilePartitioningStage
     from tamis.stages.io import Writer
 
@@ -128,8 +128,8 @@ def _check_room(folder: str, wanted: int) -> None:
 
 def _compile(request: Request) -> None:
     """Before the first run: compiling happens once, and would count as slowness of the first configuration."""
-    from tamis.engine.compiling import compile_missing
     from tamis.engine.job import make_job
+    from tamis.engine.run.compiling import compile_missing
     from tamis.memory.budget import find_budget
 
     pipeline, settings = request.build()

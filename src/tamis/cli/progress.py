@@ -49,7 +49,7 @@ class Rates:
 
 
 class Shown:
-    """Takes the states of a run (see engine/run.py) and shows them. Use as a context manager."""
+    """Takes the states of a run (see engine/run/run.py) and shows them. Use as a context manager."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet

@@ -131,7 +131,7 @@ def execute_pipeline(
     from tamis.cli.progress import Shown
     from tamis.cli.request import output_of
     from tamis.cli.summary import as_dict
-    from tamis.memory import ranges
+    from tamis.forecast import ranges
 
     run_dir = os.path.join(output_of(pipeline, settings), "_tamis")
     shown, began_s = Shown(quiet), time.time()

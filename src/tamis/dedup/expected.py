@@ -1,6 +1,6 @@
 """What a deduplication is expected to take, what it took, and the record of its settings. Imports nothing heavy.
 
-As for a run (engine/expectation.py), with the plan's own formulas instead of partition models: `fixed_bytes` of the conditions is the
+As for a run (engine/run/expectation.py), with the plan's own formulas instead of partition models: `fixed_bytes` of the conditions is the
 planned peak, `handover_bytes` the planned scratch. Kept in `<run dir>/dedup_prediction.json`; measured runs go to the machine profile
 under a key made of the parameters. Observing must never hurt: what cannot be read or written is left out.
 """
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.errors import TamisError
-from tamis.memory import profiles, ranges, starting
-from tamis.memory.forecast import MAX_RUNS, Conditions, Forecast, Interval, Measured, predict, runs_of
+from tamis.forecast import profiles, ranges, starting
+from tamis.forecast.prediction import MAX_RUNS, Conditions, Forecast, Interval, Measured, predict, runs_of
 
 if TYPE_CHECKING:
     from tamis.dedup.planning import DedupPlan
@@ -82,7 +82,7 @@ class DedupExpectation:
 
     def _predict(self) -> None:
         from tamis.dedup.planning import make_plan
-        from tamis.engine.expectation import as_prediction, basis_of
+        from tamis.engine.run.expectation import as_prediction, basis_of
 
         w = self._workflow
         sketch = w.passes.identity.get("sketch") or {}
@@ -106,7 +106,7 @@ class DedupExpectation:
             self._note(summary)
 
     def _compare(self, seconds: float, summary: Mapping[str, Any], removed: Any) -> None:
-        from tamis.engine.expectation import compared
+        from tamis.engine.run.expectation import compared
 
         if self._asked is None:
             return
@@ -128,7 +128,7 @@ class DedupExpectation:
     def _note(self, summary: Mapping[str, Any]) -> None:
         """Beside the settings of the last pass in settings.json: those of the deduplication itself."""
         from tamis.dedup.planning import SOLVER_BASE_BYTES
-        from tamis.engine.settings import Record
+        from tamis.engine.run.settings import Record
 
         w, plan = self._workflow, self._plan
         path = os.path.join(w.run_dir, "settings.json")

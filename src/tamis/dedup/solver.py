@@ -21,8 +21,8 @@ from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old
 from tamis.dedup.keys import NO_NUMBER
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.records import Records
-from tamis.engine import disk
-from tamis.engine.blocks import check_file
+from tamis.engine.run import disk
+from tamis.engine.worker.blocks import check_file
 from tamis.errors import TamisError, UsageError
 from tamis.formats.faults import is_memory_failure
 from tamis.memory import meter

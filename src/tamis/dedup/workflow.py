@@ -25,7 +25,7 @@ from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.removal import RemoveDuplicates
 from tamis.dedup.solver_process import decide
-from tamis.engine import disk
+from tamis.engine.run import disk
 from tamis.errors import (
     BudgetError,
     ConservationError,
@@ -225,7 +225,7 @@ class Workflow:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold the output. A call that ends in an error before anything was committed leaves nothing of its own behind."""
-        from tamis.engine.rundir import RunDir, own_run_dir
+        from tamis.engine.run.directory import RunDir, own_run_dir
 
         place = RunDir(self.passes.output)
         place.check_foreign("ignore")
@@ -288,7 +288,7 @@ class Workflow:
 
     def _remove_work(self) -> None:
         """Remove what lies between passes, wherever it is; what other users put in its place stays."""
-        from tamis.engine.rundir import remove_own_folder
+        from tamis.engine.run.directory import remove_own_folder
 
         with contextlib.suppress(RunConflict):
             if (told := self._told_work()) is not None:
@@ -302,7 +302,7 @@ class Workflow:
 
     def _has_commits(self) -> bool:
         """Whether anything was done that another call could go on from."""
-        from tamis.engine.rundir import RunDir
+        from tamis.engine.run.directory import RunDir
 
         if self._done() is not None or RunDir(self.passes.output).has_commits():
             return True
@@ -461,8 +461,8 @@ class Workflow:
 
     def _files(self) -> FileList:
         """The input files as they are now."""
-        from tamis.engine.inputs import find_inputs
         from tamis.engine.job import make_job
+        from tamis.engine.run.inputs import find_inputs
 
         job = make_job(self.passes.name, Pipeline(self.passes.name, stages=[self._source()]).build())
         return find_inputs(job, None, None, self.work).files
@@ -539,7 +539,7 @@ class Workflow:
 
     def _check_inputs(self) -> None:
         """Documents are removed by their place: the files must be those that were compared."""
-        from tamis.engine.rundir import changed_inputs, describe_inputs
+        from tamis.engine.run.directory import changed_inputs, describe_inputs
 
         changed = changed_inputs(self._told("inputs.json"), describe_inputs(self._files()))
         if changed:

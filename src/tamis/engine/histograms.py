@@ -12,7 +12,7 @@ bins 81-140    1/16 up to 1, each 1/64                      bin 346       no num
 bins 141-200   1 up to 16, each 1/4
 
 A bin holds its lower end, not its upper one; bin -1 - i mirrors bin i, ends included. Only plain Python here: the supervisor
-adds these up, and has no numpy. engine/binning.py counts arrays.
+adds these up, and has no numpy. engine/worker/binning.py counts arrays.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A document's identity is the content hash of its record at the source; identitie
 depend on order. At each stage: in = out (same documents) + dropped + quarantined + consumed (replaced by derived documents). Derived
 documents get identities made from their parents'. The books of all partitions are added up and must balance at the end.
 
-Dropped documents are also counted in bytes, with a few examples per reason: see engine/dropped.py for what these mean.
+Dropped documents are also counted in bytes, with a few examples per reason: see engine/worker/dropped.py for what these mean.
 Histograms of document lengths and of scores are added up beside them (engine/histograms.py); books of earlier versions have none.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tamis.engine.doing import WRITING
+from tamis.engine.activity import WRITING
 from tamis.engine.histograms import Histogram, from_texts, merge_all, to_texts
 
 MODULUS = 1 << 128

@@ -1,6 +1,6 @@
 """Compiling kernels for which there is no library: those of a checkout that were edited, or of a CPU that the package has none for.
 
-Happens in a process of its own (compile.py), under its own memory limit, one group after the other: before a run (engine/compiling.py), or where a
+Happens in a process of its own (compile.py), under its own memory limit, one group after the other: before a run (engine/run/compiling.py), or where a
 kernel is called first.
 """
 

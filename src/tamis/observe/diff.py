@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from tamis.engine.identity import differences
+from tamis.engine.run.identity import differences
 from tamis.errors import UsageError
 from tamis.formats.names import path_text
 from tamis.observe.verdicts import input_paths, run_folder, verdict_tables

@@ -1,4 +1,4 @@
-"""Reading the quarantine of a run, entry by entry, however large it is. `engine/quarantine.py` writes it."""
+"""Reading the quarantine of a run, entry by entry, however large it is. `engine/worker/quarantine.py` writes it."""
 
 from __future__ import annotations
 

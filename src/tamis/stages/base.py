@@ -235,7 +235,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         """Have scores of this call counted in a histogram of the run: an array or a list, numbers or anything.
 
         At once, by what the engine put here for this call: scores of millions of documents are not to be held until its end.
-        With `serials` (`batch.serial` of each) those of a rule's documents are kept, two bytes each (engine/kept.py).
+        With `serials` (`batch.serial` of each) those of a rule's documents are kept, two bytes each (engine/worker/kept_scores.py).
         """
         count = self.__dict__.get("_count_scores")
         if count is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tamis.engine.rundb import RunDatabase
+from tamis.engine.monitor.database import RunDatabase
 from tamis.observe.alerts.choose import Chosen
 from tamis.observe.alerts.measures import Place
 from tamis.observe.alerts.parse import SinkSpec, Where

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.engine import handover
-from tamis.engine.apply import identify, run_stage
 from tamis.engine.ledger import StageBook
-from tamis.engine.output import _stored_table
+from tamis.engine.worker import handover
+from tamis.engine.worker.apply import identify, run_stage
+from tamis.engine.worker.write import _stored_table
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
 from tamis.stages.base import ProcessingStage

@@ -52,7 +52,7 @@ class RemovalByIds(Workflow):
 
     def _note_inputs(self) -> None:
         """The input files by number: ids by file and position mean these, and no others may be read later."""
-        from tamis.engine.rundir import describe_inputs
+        from tamis.engine.run.directory import describe_inputs
 
         if self._told("inputs.json") is not None:
             return

@@ -1,6 +1,6 @@
 """The watch of a run: takes its samples, judges them, keeps and sends the alerts, and answers with remedies.
 
-The engine calls it about once a second (engine/run.py) and knows nothing of rules and sinks. It must neither block nor raise.
+The engine calls it about once a second (engine/run/run.py) and knows nothing of rules and sinks. It must neither block nor raise.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Watch:
         self._record = record
 
     def __call__(self, sample: Mapping[str, Any]) -> list[str]:
-        """What to do about this sample: remedies, as engine/remedies.py reads them."""
+        """What to do about this sample: remedies, as engine/supervisor/remedies.py reads them."""
         now_s = self._clock()
         remedies: list[str] = []
         for alert in self._book.judge(self._completed(sample, now_s), now_s, self._wall()):

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tamis.engine.apply import StageFailure, identify, run_stage
 from tamis.engine.ledger import StageBook
+from tamis.engine.worker.apply import StageFailure, identify, run_stage
 from tamis.formats.tables import TableBlock
 from tamis.stages.text.filters import DocumentFilter, Filter, Score, ScoreFilter
 from tamis.stages.text.filters.fasttext import FastTextLangId

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis import InProcessExecutor, LocalExecutor, Pipeline
-from tamis.engine.apply import identify
+from tamis.engine.worker.apply import identify
 from tamis.errors import UsageError
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock

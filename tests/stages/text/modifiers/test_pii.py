@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamis.engine.identity import _plain
+from tamis.engine.run.identity import _plain
 from tamis.errors import UsageError
 from tamis.stages.text.modifiers import Modify, PiiRedactor
 from tamis.stages.text.modifiers.pii.numbers import is_card, is_iban, luhn

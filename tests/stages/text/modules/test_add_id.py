@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis import InProcessExecutor, LocalExecutor, Pipeline
-from tamis.engine.apply import identify
+from tamis.engine.worker.apply import identify
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter

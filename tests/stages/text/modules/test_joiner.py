@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.engine.apply import identify, run_stage
 from tamis.engine.ledger import StageBook
+from tamis.engine.worker.apply import identify, run_stage
 from tamis.errors import PipelineError, UsageError
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock

@@ -1,0 +1,31 @@
+"""What an executor provides: it starts workers, passes messages to them and on what they say, measures their memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something happened to a worker: "ready", "message" (with data) or "died" (with how and signal)."""
+
+    kind: str
+    worker: int
+    data: dict[str, Any]
+
+
+class Crew(Protocol):
+    """Workers by their numbers. Messages are plain data; nothing here says on which machine a worker is."""
+
+    def start(self, worker: int, segment: int) -> None: ...
+
+    def assign(self, worker: int, message: dict[str, Any], cap_bytes: int) -> None: ...
+
+    def send(self, worker: int, message: dict[str, Any]) -> None: ...
+
+    def kill(self, worker: int) -> None: ...
+
+    def poll(self, timeout_s: float) -> list[Event]: ...
+
+    def measure(self) -> tuple[int, dict[int, int]]: ...

@@ -1,0 +1,242 @@
+"""The monitor of a run: what its processes, stages, GPUs and the machine do, into the run database and to the watch.
+
+It is called by the supervisor's loop, and writes totals once a second and
+details every two. It must never hurt: an error inside it is noted once and the run goes on; its own CPU time is counted.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from tamis.engine.crew import Crew
+from tamis.engine.ledger import Ledger
+from tamis.engine.monitor.database import RunDatabase
+from tamis.engine.monitor.partition_map import Cells
+from tamis.engine.monitor.processes import ProcessTree
+from tamis.engine.monitor.stage_costs import StageCosts
+from tamis.engine.supervisor.actions import Action, Commit, Committed
+from tamis.engine.supervisor.supervisor import Supervisor
+from tamis.engine.supervisor.units import Kind, Mode, Unit
+from tamis.memory.gpu import GpuLook, GpuSource, find_gpus
+from tamis.memory.lookout import Mark
+from tamis.memory.machine import Machine, folder_bytes, free_bytes
+
+SAMPLE_S = 1.0
+DETAIL_S = 2.0
+Remedy = str
+Watch = Callable[[Mapping[str, Any]], Sequence[Remedy]]
+"""Called about once a second with the totals (columns of `samples`) and "stages", "gpus", "leaks", "seconds", "progress_s";
+answers with remedies (remedies.py). It must not block; what it raises is noted and ignored."""
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _harmless(
+    method: Callable[Concatenate[Monitor, _P], _R],
+) -> Callable[Concatenate[Monitor, _P], _R | None]:
+    """Nothing that goes wrong here may end a run; and the time it takes is counted."""
+
+    @functools.wraps(method)
+    def guarded(self: Monitor, /, *args: _P.args, **kwargs: _P.kwargs) -> _R | None:
+        began = time.thread_time()
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as exc:
+            self._complain(f"{method.__name__}: {type(exc).__name__}: {exc}")
+            return None
+        finally:
+            self.cpu_s += time.thread_time() - began
+
+    return guarded
+
+
+@dataclass
+class Place:
+    """What the monitor must know of the run before it begins."""
+
+    labels: Sequence[str]
+    sizes: Sequence[int]
+    kinds: Sequence[Kind]
+    output: str
+    folders: Sequence[str] = ()  # scratch and staged files
+    count_caller: bool = False
+    mark: Mark = field(default_factory=Mark)  # the peaks of this run
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Monitor:
+    def __init__(
+        self,
+        db: RunDatabase,
+        place: Place,
+        past: Ledger,
+        watch: Watch | None = None,
+        machine: Machine | None = None,
+        gpus: GpuSource | None = None,
+    ) -> None:
+        self.cpu_s = 0.0  # spent in here
+        self._db, self._place, self._watch = db, place, watch
+        self._complaints: set[str] = set()
+        self._machine = machine or Machine()
+        self._gpus = gpus or find_gpus()
+        self._tree = ProcessTree(place.count_caller)
+        self._costs = StageCosts(place.labels, past, db.last_stages())
+        self._cells: Cells | None = None
+        self._bad_shares: dict[int, float] = {}  # by root, until it is committed
+        self._sampled_s = self._detailed_s = float("-inf")
+        self._progress_s = time.monotonic()
+        self._scratch_bytes = 0
+        self._seen_gpus: list[GpuLook] = []
+        db.about({"began_at": time.time(), "stages": list(place.labels), **place.about})
+        attach = getattr(watch, "attach", None)
+        if callable(attach):
+            attach(db.alert)
+
+    # -- what the loop tells --------------------------------------------------------------------------------------------
+    @_harmless
+    def begin(self, supervisor: Supervisor) -> None:
+        """A sampling step begins (or the work after the last one, which has no input of its own)."""
+        self._progress_s = time.monotonic()
+        if len(supervisor.cursor.files):
+            kinds = self._place.kinds
+            self._cells = Cells(self._place.sizes, lambda i: kinds[i] is Kind.BYTES, supervisor.cursor.done)
+            self._db.clear_cells()
+            self._bad_shares = {}
+
+    @_harmless
+    def done(self, report: Mapping[str, Any]) -> None:
+        self._costs.add(report)
+
+    @_harmless
+    def committing(self, action: Commit) -> None:
+        n, n_bad = action.ledger["records"][0] - action.ledger["not_sampled"][0], action.ledger["quarantined"][0]
+        if n_bad or action.ledger["n_bad_ranges"]:
+            self._bad_shares[action.root] = min(1.0, n_bad / n) if n else 1.0
+
+    @_harmless
+    def committed(self, result: Committed) -> None:
+        self._progress_s = time.monotonic()
+        if self._cells is not None:
+            self._cells.commit(result.covered, self._bad_shares.pop(result.root, 0.0))
+
+    @_harmless
+    def split(self, unit: Unit) -> None:
+        if self._cells is not None:
+            self._cells.split(unit)
+
+    # -- looking --------------------------------------------------------------------------------------------------------
+    @_harmless
+    def tick(self, state: Mapping[str, Any], s: Supervisor, crew: Crew, final: bool = False) -> list[Action]:
+        """Write what is due. What the watch wants done comes back as actions of the supervisor."""
+        now = time.monotonic()
+        if not final and now - self._sampled_s < SAMPLE_S:
+            return []
+        at = time.time()
+        self._sampled_s = now
+        if final or now - self._detailed_s >= DETAIL_S:
+            self._detailed_s = now
+            self._detail(at, s, crew)
+        totals = self._totals(state, s)
+        workers = {w.id: w.used_bytes for w in s.workers.values()}
+        self._db.sample(totals, workers, at)
+        if final:
+            self._db.about({"monitor_cpu_s": round(self.cpu_s, 3)})
+        return self._ask(totals, workers, state, s, now) if self._watch is not None and not final else []
+
+    def _detail(self, at: float, s: Supervisor, crew: Crew) -> None:
+        pids: dict[int, int] = getattr(crew, "pids", dict)()
+        segments: dict[int, tuple[int | None, int]] = {w.id: (w.segment, w.used_bytes) for w in s.workers.values()}
+        for process in self._tree.look(pids, segments):
+            self._db.put("processes", at=at, **process)
+        for row in self._costs.rows():
+            self._db.put("stages", at=at, **row)
+        self._scratch_bytes = max(
+            folder_bytes(self._place.folders), s.scratch.total_bytes + s.unsynced_bytes if self._place.folders else 0
+        )
+        self._look_at_gpus(at)
+        self._draw_cells(s)
+
+    def _look_at_gpus(self, at: float) -> None:
+        if self._gpus is None:
+            return
+        self._seen_gpus = self._gpus.look()
+        for gpu in self._seen_gpus:
+            self._db.put("gpus", at=at, **self._about_gpu(gpu), processes=json.dumps(dict(gpu.processes)))
+
+    def _about_gpu(self, gpu: GpuLook) -> dict[str, Any]:
+        return {
+            "gpu": gpu.gpu,
+            "name": gpu.name,
+            "used_bytes": gpu.used_bytes,
+            "total_bytes": gpu.total_bytes,
+            "busy": gpu.busy,
+            "temperature_c": gpu.temperature_c,
+            "ours_bytes": gpu.ours_bytes(self._tree.pids),
+        }
+
+    def _draw_cells(self, s: Supervisor) -> None:
+        if self._cells is None:
+            return
+        under_way = [w.unit for w in s.workers.values() if w.unit is not None]
+        for unit in under_way:
+            if unit.mode is Mode.FEED and unit.pieces:
+                on_disk = int(unit.extra.get("compressed", 0))
+                self._cells.estimate(unit.pieces[0].file, unit.pieces[0].start, on_disk)
+        self._db.cells(self._cells.changed(under_way))
+
+    def _totals(self, state: Mapping[str, Any], s: Supervisor) -> dict[str, Any]:
+        look = self._machine.look()
+        return {
+            **state,
+            "peak_bytes": max(self._place.mark.take_recent(), int(state["used_bytes"])),
+            "queue_bytes": s.scratch.total_bytes,
+            "scratch_bytes": self._scratch_bytes,
+            "disk_free_bytes": free_bytes([self._place.output, *self._place.folders]),
+            "machine_used_bytes": look.used_bytes,
+            "machine_total_bytes": look.total_bytes,
+            "cgroup_used_bytes": look.cgroup_used_bytes,
+            "cgroup_limit_bytes": look.cgroup_limit_bytes,
+            "psi_some": look.psi_some,
+            "psi_full": look.psi_full,
+            "cpu_s": self._tree.cpu_s,
+            "n_processes": self._tree.n_processes,
+            "server_bytes": self._tree.server_bytes,
+            "supervisor_bytes": self._tree.supervisor_bytes,
+            "duplicates": self._costs.n_duplicates,
+        }
+
+    def _ask(
+        self, totals: dict[str, Any], workers: dict[int, int], state: Mapping[str, Any], s: Supervisor, now: float
+    ) -> list[Action]:
+        assert self._watch is not None
+        facts = {
+            **totals,
+            "workers": workers,
+            "stages": {row["stage"]: row for row in self._costs.rows()},
+            "gpus": [self._about_gpu(gpu) for gpu in self._seen_gpus],
+            "leaks": list(s.leaks),
+            "progress_s": now - self._progress_s,
+        }
+        try:
+            remedies = list(self._watch(facts))
+        except Exception as exc:
+            self._complain(f"the watch: {type(exc).__name__}: {exc}")
+            return []
+        return [action for remedy in remedies for action in s.remedy(str(remedy), now)]
+
+    def _complain(self, text: str) -> None:
+        """Once for each kind of trouble."""
+        kind = text.partition(":")[0]
+        if kind not in self._complaints:
+            self._complaints.add(kind)
+            self._db.event("monitor", {"text": f"monitoring: {text}"[:500]})
+
+    def close(self) -> None:
+        if self._gpus is not None:
+            self._gpus.close()

@@ -1,0 +1,1 @@
+"""One run: its inputs, its directory, what is committed, its settings, its end."""

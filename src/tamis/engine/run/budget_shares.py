@@ -1,0 +1,108 @@
+"""The budget, shared out: what is spoken for before any work starts, what workers may use, how many there can be.
+
+The smallest budget is one number for the same machine, pipeline and versions: it is computed from private memory of processes that
+have loaded everything, which repeats to 0.1 MB, and from constants, never from shares of library pages, which depend on what
+else runs on the machine. It is named in steps of 5 MB.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+
+from tamis.engine.job import Job
+from tamis.engine.run.settings import Record, RunSettings
+from tamis.engine.supervisor.state import MIN_CAP_BYTES
+from tamis.errors import BudgetError
+from tamis.memory import beside, meter
+from tamis.sizes import format_size
+
+USABLE = 0.88  # caps are granted up to here, below the level (90 %) at which the pressure ladder starts to kill
+STEP_BYTES = 5_000_000
+# Measured with the Gopher rules and a copy (30 MB in all), as if no other process used the same libraries: pages that the forking
+# server and the workers take back once they are at work (see memory/pages.py), and those that only the command line uses.
+LIBRARY_BYTES = 24_000_000
+CALLER_LIBRARY_BYTES = 9_000_000
+CALLER_BYTES = 25_000_000  # private memory of the command line, whichever command; it may be more with very many files
+GROWTH_BYTES = 4_000_000  # what it may still grow by
+# Private pages of a worker before it does anything: its own, and those of the forking server that it writes to and so copies
+# (with the collector frozen that is 3 MB of 98, measured over many partitions).
+WORKER_OWN_BYTES = 5_000_000
+COPIED_SHARE = 0.15
+GOOD_CAP_BYTES = 64_000_000  # with less, one worker fewer is better
+
+
+@dataclass(frozen=True)
+class Shares:
+    fixed_bytes: int  # supervisor and forking server
+    worker_bytes: int  # each worker, before it does anything
+    pool_bytes: int  # for workers, theirs included
+    n_workers: int
+    shared_bytes: int = 0  # what a worker's use may count of pages that others have too
+
+
+@dataclass(frozen=True)
+class Server:
+    """The forking server (and the process it was forked from) when everything is loaded."""
+
+    own_bytes: int  # private memory
+    anon_bytes: int  # of which a worker may copy a part
+    peak_bytes: int  # resident at most while loading
+
+
+def share_budget(budget_bytes: int, server: Server, settings: RunSettings, record: Record, job: Job) -> Shares:
+    """Raises BudgetError, naming the smallest budget that works, when this one does not."""
+    caller = 0
+    if settings.count_caller:
+        own = max(CALLER_BYTES, meter.own_bytes() or 0)
+        caller = own + CALLER_LIBRARY_BYTES + GROWTH_BYTES + beside.reserved_bytes()
+    fixed = caller + server.own_bytes + LIBRARY_BYTES
+    worker = int(server.anon_bytes * COPIED_SHARE) + WORKER_OWN_BYTES
+    loading = caller + server.peak_bytes
+    smallest = smallest_budget(fixed, worker, loading)
+    if budget_bytes < smallest:
+        raise BudgetError(
+            f"a memory budget of {format_size(budget_bytes)} is too small: {format_size(fixed)} go to the supervisor and the "
+            f"forking server, {format_size(worker + MIN_CAP_BYTES)} to one worker, and loading takes {format_size(loading)} for a moment; "
+            f"the smallest that works here is {smallest // 10**6}MB"
+        )
+    pool = int(budget_bytes * USABLE) - fixed
+    cores = len(os.sched_getaffinity(0))
+    n = settings.workers or cores
+    asked = int(max((s.resources.memory_gb for s in job.segments), default=0.0) * 1e9)
+    wanted = max(asked, MIN_CAP_BYTES if settings.workers else GOOD_CAP_BYTES)
+    n = count_workers(n, pool, worker, wanted)
+    if asked > pool - worker:
+        raise BudgetError(
+            f"a stage asks for {format_size(asked)} of memory (Resources.memory_gb), one worker can get {format_size(pool - worker)} "
+            f"of this budget; the smallest that works is {math.ceil((fixed + worker + asked) / USABLE / 1e6)}MB"
+        )
+    record.note(
+        "smallest budget", smallest, "machine", "supervisor, forking server and one worker with the least cap",
+        {"server_own_bytes": server.own_bytes, "server_peak_bytes": server.peak_bytes, "caller_bytes": caller},
+    )  # fmt: skip
+    record.note(
+        "workers", n, settings.who("workers") if settings.workers == n else "adaptation" if settings.workers else "machine",
+        f"{cores} cores; each worker gets {format_size(pool // n - worker)} beyond the {format_size(worker)} it starts with",
+        {"cores": cores, "asked": settings.workers, "least_cap_bytes": wanted, "pool_bytes": pool},
+    )  # fmt: skip
+    return Shares(fixed, worker, pool, n, server.anon_bytes // 2 + LIBRARY_BYTES)
+
+
+def count_workers(wanted: int, pool_bytes: int, worker_bytes: int, least_cap_bytes: int) -> int:
+    """As many as wanted, as long as each gets a cap it can work with."""
+    n = wanted
+    while n > 1 and pool_bytes // n - worker_bytes < least_cap_bytes:
+        n -= 1
+    return n
+
+
+def smallest_budget(fixed_bytes: int, worker_bytes: int, loading_bytes: int = 0) -> int:
+    """The least budget in which one worker gets a cap it can work with, and loading fits: whole steps.
+
+    >>> smallest_budget(100_000_000, 10_000_000) // 10**6, smallest_budget(0, 0, loading_bytes=149_000_000) // 10**6
+    (150, 150)
+    """
+    needed = max((fixed_bytes + worker_bytes + MIN_CAP_BYTES) / USABLE, loading_bytes)
+    return math.ceil(needed / STEP_BYTES) * STEP_BYTES

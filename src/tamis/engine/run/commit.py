@@ -1,0 +1,207 @@
+"""Commits: staged files become part of the output, whole and once.
+
+fsync each staged file, link it to its final name (never replacing anything), fsync the folder, append to the commit log,
+only then unlink the staged name. A crash in between leaves a final file that is not in the log; resume recognises it because
+its staged twin (same inode) is still there, and removes both. Files that Tamis did not write are never touched.
+
+A partition that was cut while it was worked on is committed as one: where its output files can follow each other in one file
+(JSONL, also compressed), they become one.
+
+One thread does this, so that workers go on while the disk syncs. Commits that wait are taken together (one folder sync and
+one log write for all of them).
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import threading
+from collections.abc import Callable, Container, Iterator
+from typing import Any
+
+from tamis import files
+from tamis.engine.run.commit_log import CommitLog
+from tamis.engine.supervisor.actions import Commit, Committed, Replace
+
+_MAX_GROUP = 64
+_COPY_BYTES = 1 << 20
+
+
+class Committer:
+    """`submit` commits from the supervisor's loop; `results` are read there too; `wake` is called when there are any."""
+
+    def __init__(self, output: str, quarantine: str, log: CommitLog, wake: Callable[[], None]) -> None:
+        self.output, self.quarantine, self.log, self._wake = output, quarantine, log, wake
+        self._jobs: queue.SimpleQueue[Commit | Replace | None] = queue.SimpleQueue()
+        self.results: queue.SimpleQueue[Committed] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="tamis-commit", daemon=True)
+        self._thread.start()
+
+    def submit(self, action: Commit | Replace) -> None:
+        self._jobs.put(action)
+
+    def close(self) -> None:
+        """Finish what was submitted."""
+        self._jobs.put(None)
+        self._thread.join()
+        self.log.close()
+
+    def _run(self) -> None:
+        while (first := self._jobs.get()) is not None:
+            group = [first]
+            last = False
+            while len(group) < _MAX_GROUP:
+                try:
+                    job = self._jobs.get_nowait()
+                except queue.Empty:
+                    break
+                if job is None:
+                    last = True
+                    break
+                group.append(job)
+            self._commit(group)
+            self._wake()
+            if last:
+                return
+
+    def _commit(self, group: list[Commit | Replace]) -> None:
+        try:
+            commit_group(group, self.output, self.quarantine, self.log)
+        except OSError as exc:
+            why = f"cannot commit to {self.output}: {exc.strerror or exc}" + (
+                f" ({exc.filename})" if exc.filename else ""
+            )
+            for job in group:
+                self.results.put(Committed(job.root, [], _bytes(job), why))
+            return
+        for job in group:
+            covered = job.covered if isinstance(job, Commit) else []
+            self.results.put(Committed(job.root, covered, _bytes(job)))
+
+
+def commit_group(group: list[Commit | Replace], output: str, quarantine: str, log: CommitLog) -> None:
+    records, staged, old = [], [], []
+    folders: set[str] = set()
+    for job in group:
+        if isinstance(job, Commit):
+            made = [
+                _publish(f, name_of(job, f, i), output, quarantine, folders)
+                for f, i in _numbered(_joined(_in_order(job.files)))
+            ]
+            records.append({"t": "commit", "step": job.step, "cover": job.covered, "files": made, "ledger": job.ledger})
+            staged += [f["path"] for f in job.files if f["kind"] != "listed"]
+        else:
+            base = job.old.removesuffix(".parquet").removesuffix(".r")
+            file = _publish(job.file, base + ".r.parquet", output, quarantine, folders)
+            records.append({"t": "replace", "old": job.old, "file": file})
+            staged.append(job.file["path"])
+            old.append(os.path.join(output, job.old))
+    for folder in folders:
+        files.sync_folder(folder)
+    log.append(records)
+    for path in [*staged, *old]:
+        files.remove(path)
+
+
+def _publish(file: dict[str, Any], name: str, output: str, quarantine: str, folders: set[str]) -> dict[str, Any]:
+    """Make a staged file durable and give it its final name; returns what the log says about it."""
+    about: dict[str, Any] = {
+        k: file[k] for k in ("kind", "rows", "bytes", "content", "schema", "observed", "check") if k in file
+    }
+    if file["kind"] == "listed":
+        return {**about, "name": file["path"]}
+    folder = output if file["kind"] == "output" else folder_of(file["kind"], quarantine)
+    files.publish(file["path"], os.path.join(folder, name))
+    folders.add(folder)
+    return {**about, "name": name}
+
+
+def folder_of(kind: str, quarantine: str) -> str:
+    """Where files that are not output go: quarantine/, verdicts/, scores/ and rejected/ lie side by side."""
+    return quarantine if kind == "quarantine" else os.path.join(os.path.dirname(quarantine), kind)
+
+
+def _in_order(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Outputs first, in the order of the input."""
+    return sorted(files, key=lambda f: (f["kind"] != "output", f.get("place", [])))
+
+
+def _joined(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Outputs that can follow each other as one file. Staged files only: nobody sees them, and a crash leaves nothing behind."""
+    made: list[dict[str, Any]] = []
+    for file in files:
+        last = made[-1] if made else {}
+        if not (file.get("joins") and last.get("joins") and file["extension"] == last["extension"]):
+            made.append(file)
+            continue
+        _append(file["path"], last["path"])
+        content = (int(last["content"], 16) + int(file["content"], 16)) % (1 << 128)
+        made[-1] = {
+            **last, "rows": last["rows"] + file["rows"], "bytes": last["bytes"] + file["bytes"], "content": f"{content:032x}"
+        }  # fmt: skip
+    return made
+
+
+def _append(path: str, to: str) -> None:
+    """The bytes of one file behind those of another, without holding them."""
+    with open(path, "rb", buffering=0) as source, open(to, "ab", buffering=0) as target:
+        shutil.copyfileobj(source, target, _COPY_BYTES)
+
+
+def _numbered(files: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each with a number that tells it from others of its kind: a partition that goes through several segments, or was cut
+    behind the first, has verdicts, quarantined records and outputs of several units. Files that a unit made together share it.
+    """
+    seen: dict[str, list[str]] = {}
+    for file in files:
+        kind, unit = file["kind"], ".".join(os.path.basename(file["path"]).split(".")[:2])
+        known = seen.setdefault(kind, [])
+        if kind == "output" or unit not in known:
+            known.append(unit)
+        yield file, len(known) - 1 if kind == "output" else known.index(unit)
+
+
+def name_of(job: Commit, file: dict[str, Any], index: int) -> str:
+    """A name that sorts in input order and depends only on the range: file number, place, sampling step."""
+    # Other files have names of their own, as the table of committed files goes by name, and their own place in the partition.
+    if file["kind"] == "output":
+        name = f"part-{job.first.file:06d}-{job.first.start:015d}"
+    else:
+        at = file.get("place", [job.first.file, job.first.start])
+        name = f"{file['kind']}-{at[0]:06d}-{file.get('at', at[1]):015d}"
+    if job.step:
+        name += f"-s{job.step}"
+    if index:
+        name += f"-{index}"
+    return f"{name}.{file.get('extension', 'jsonl')}"
+
+
+def remove_orphans(staged: str, output: str, quarantine: str, committed: Container[str]) -> int:
+    """Remove what a crash left between linking and logging, and all staged files. Returns how many outputs went."""
+    n_removed = 0
+    inodes = {(s.st_dev, s.st_ino) for e in _scan(staged) if (s := e.stat(follow_symlinks=False)).st_nlink > 1}
+    others = [folder_of(kind, quarantine) for kind in ("quarantine", "verdicts", "scores", "rejected")]
+    for folder in [output, *others] if inodes else []:
+        for entry in _scan(folder):
+            if entry.name not in committed and entry.is_file(follow_symlinks=False):
+                info = entry.stat(follow_symlinks=False)
+                if (info.st_dev, info.st_ino) in inodes:
+                    os.unlink(entry.path)
+                    n_removed += 1
+    for entry in _scan(staged):
+        files.remove(entry.path)
+    return n_removed
+
+
+def _scan(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except FileNotFoundError:
+        return []
+
+
+def _bytes(job: Commit | Replace) -> int:
+    staged = job.files if isinstance(job, Commit) else [job.file]
+    return sum(int(f.get("bytes", 0)) for f in staged)

@@ -1,0 +1,365 @@
+"""The run directory `<output>/_tamis/`: plan, lock, commit log, quarantine, and what an earlier run left there.
+
+plan.json       what this run is: inputs and pipeline      steps.json      sampling steps
+commit.log      what is done (commit_log.py)
+lock            held while a run works here
+staged/         files being written          scratch/   blocks between processes
+scratch.json    where the blocks are, if elsewhere (--scratch)
+quarantine/     input set aside, with reasons
+run.sqlite      events, samples, attempts    settings.json  every setting with its reason
+manifest.json   at the end: all files, totals, hashes
+
+All of it belongs to the user who runs, and nobody else can write to it: a run directory of others is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis import files
+from tamis.engine.ledger import Ledger
+from tamis.engine.run.commit import remove_orphans
+from tamis.engine.run.commit_log import CommitLog
+from tamis.engine.run.file_table import FileTable
+from tamis.engine.run.retract import finish_retracting
+from tamis.engine.supervisor.coverage import Coverage
+from tamis.errors import RunConflict
+from tamis.formats.listing import FileList
+
+NAME = "_tamis"
+VERSION = 1
+_FINGERPRINTED_FILES = 256
+_FINGERPRINT_BYTES = 1 << 16
+_SCRATCH_NAME = re.compile(r"tamis-[0-9a-f]{16}")
+
+
+@dataclass
+class Past:
+    """What the commit log says was done before."""
+
+    _dir: RunDir
+    ledger: Ledger = field(default_factory=Ledger)
+    done: dict[int, Coverage] = field(default_factory=dict)  # by sampling step
+    n_commits: int = 0
+    n_files: int = 0
+
+    @property
+    def files(self) -> FileTable:
+        return self._dir.files()
+
+
+class RunDir:
+    def __init__(self, output: str, scratch: str | None = None) -> None:
+        self.output = output
+        self.path = os.path.join(output, NAME)
+        self.staged = os.path.join(self.path, "staged")
+        self.quarantine = os.path.join(self.path, "quarantine")
+        self.verdicts = os.path.join(self.path, "verdicts")
+        self.scores = os.path.join(self.path, "scores")
+        self.rejected = os.path.join(self.path, "rejected")
+        self._scratch_parent = scratch
+        self.scratch = os.path.join(self.path, "scratch")
+        self.log = CommitLog(os.path.join(self.path, "commit.log"))
+        self._lock = -1
+
+    # -- opening --------------------------------------------------------------------------------------------------------
+    def exists(self) -> bool:
+        return os.path.exists(os.path.join(self.path, "plan.json"))
+
+    def has_commits(self) -> bool:
+        """Whether anything was committed here: an output is claimed by what is in it, not by an attempt."""
+        with contextlib.suppress(OSError):
+            return os.path.getsize(self.log.path) > 0
+        return False
+
+    def check_foreign(self, mode: str) -> None:
+        """Refuse an output that holds something Tamis did not write, unless files are to be added to it."""
+        if not os.path.exists(self.output):
+            return
+        if not os.path.isdir(self.output):
+            raise RunConflict(f"{self.output} is a file; give a folder for the output")
+        names = [n for n in os.listdir(self.output) if n != NAME]
+        if mode == "error" and (names or self.exists()):
+            raise RunConflict(f"{self.output} exists and is not empty (mode='error'); give another folder")
+        if names and not self.exists() and mode != "append":
+            raise RunConflict(
+                f"{self.output} already holds data that Tamis did not write ({names[0]!r} and {len(names) - 1} more); give an "
+                "empty folder, or mode='append' to add files next to them"
+            )
+
+    def open(self) -> None:
+        """Create the folders and take the lock. Raises RunConflict when another run works here."""
+        own_run_dir(self.path)
+        self._lock = files.lock(
+            os.path.join(self.path, "lock"),
+            f"another run is writing to {self.output}; wait for it, or give another output",
+        )
+        try:
+            self._make_folders()
+            files.sweep(self.path)
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_folders(self) -> None:
+        files.own_folder(self.staged, _ADVICE.format(path=self.path))
+        for folder in (self.quarantine, self.verdicts, self.scores, self.rejected):
+            files.own_folder(folder, _ADVICE.format(path=self.path), 0o755)
+
+    def make_scratch(self) -> str:
+        """An empty folder for blocks. Scratch is never needed for recovery, so what an earlier run left is removed."""
+        self._remove_scratch()
+        if self._scratch_parent is None:
+            files.own_folder(self.scratch, _ADVICE.format(path=self.path))
+            return self.scratch
+        files.check_scratch_parent(self._scratch_parent)
+        self.scratch = files.unguessable(self._scratch_parent, "tamis-")
+        self.write_json("scratch.json", {"path": self.scratch})  # first: a folder that nobody knows of would stay
+        try:
+            os.mkdir(self.scratch, 0o700)
+        except OSError as exc:
+            raise RunConflict(f"cannot use {self._scratch_parent} for scratch: {exc.strerror or exc}") from exc
+        return self.scratch
+
+    def _remove_scratch(self) -> None:
+        """The folders for blocks of this run and of earlier ones; whatever the file says, only folders that are ours."""
+        told = str((self.read_json("scratch.json") or {}).get("path", ""))
+        found = [told] if _SCRATCH_NAME.fullmatch(os.path.basename(told)) else []
+        if self._scratch_parent is not None:  # where earlier versions had it
+            key = hashlib.blake2b(os.path.abspath(self.output).encode("utf-8", "surrogateescape"), digest_size=8)
+            found.append(os.path.join(self._scratch_parent, f"tamis-{key.hexdigest()}"))
+        for folder in [os.path.join(self.path, "scratch"), *found]:
+            remove_own_folder(folder)
+        if told:
+            files.remove(os.path.join(self.path, "scratch.json"))
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            self._remove_scratch()
+            os.close(self._lock)
+            self._lock = -1
+
+    # -- the plan -------------------------------------------------------------------------------------------------------
+    def read_plan(self) -> dict[str, Any] | None:
+        try:
+            with open(os.path.join(self.path, "plan.json"), "rb") as file:
+                plan = json.load(file)
+        except FileNotFoundError:
+            return None
+        except ValueError as exc:
+            raise RunConflict(f"{self.path}/plan.json is damaged ({exc}); start over with --fresh") from None
+        if not isinstance(plan, dict) or plan.get("version") != VERSION:
+            raise RunConflict(f"{self.path} was written by another version of Tamis; start over with --fresh")
+        return plan
+
+    def write_plan(self, plan: dict[str, Any]) -> None:
+        self.write_json("plan.json", {"version": VERSION, **plan})
+
+    def write_json(self, name: str, data: dict[str, Any]) -> None:
+        """Whole or not at all."""
+        files.write_json(os.path.join(self.path, name), data, indent=1)
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        try:
+            with open(os.path.join(self.path, name), "rb") as file:
+                data = json.load(file)
+        except (OSError, ValueError):
+            return None
+        return data if isinstance(data, dict) else None
+
+    # -- the past -------------------------------------------------------------------------------------------------------
+    def recover(self, plain_size: Callable[[int], int] = lambda _: -1, histograms: bool = True) -> Past:
+        """Read the log, check that committed files are there, remove what was never committed.
+
+        Adding up histograms takes four times as long as everything else: a run that goes on does without until its end.
+        One pass, little memory: what a run of 100,000 partitions wrote is not held, only looked at.
+        """
+        finish_retracting(self)
+        past = Past(self)
+        wrong: dict[str, str] = {}  # committed files that are not as they were
+        contents: dict[str, int] = {}  # of files that may be replaced (those with a schema)
+        replaced: set[str] = set()
+        for record in self.log.read():
+            if record["t"] == "commit":
+                past.n_commits += 1
+                past.ledger.merge(Ledger.from_dict(record["ledger"], histograms))
+                step = int(record["step"])
+                coverage = past.done.get(step) or past.done.setdefault(step, Coverage(plain_size))
+                for file, start, end, at_end in record["cover"]:
+                    coverage.add(int(file), int(start), int(end), bool(at_end))
+                committed = record["files"]
+            else:
+                replaced.add(self.own_name(record["old"]))
+                committed = [record["file"]]
+                past.ledger.content.add(0, int(committed[0]["content"], 16) - contents.pop(record["old"], 0))
+            for about in committed:
+                if about["kind"] == "output":
+                    self.own_name(about["name"])
+                    past.n_files += record["t"] == "commit"
+                    if "schema" in about:
+                        contents[about["name"]] = int(about["content"], 16)
+                    if why := self._what_is_wrong(about):
+                        wrong[about["name"]] = why
+        for name in replaced:
+            wrong.pop(name, None)
+            files.remove(os.path.join(self.output, name))
+        if wrong:
+            raise RunConflict(f"{next(iter(wrong.values()))}; restore it, or start over with --fresh")
+        remove_orphans(self.staged, self.output, self.quarantine, _CommittedNames(self))
+        return past
+
+    def own_name(self, name: str) -> str:
+        """A name in the log, which must be one of the output folder's: it may be removed."""
+        if os.path.basename(name) != name or name in ("", os.curdir, os.pardir):
+            raise RunConflict(
+                f"{self.log.path} names {name!r}, which is no file of this output; start over with --fresh"
+            )
+        return name
+
+    def tidy(self) -> None:
+        """Remove what was staged and never committed. A run that ends early leaves none of it on a disk that may be full."""
+        with contextlib.suppress(OSError, RunConflict):
+            remove_orphans(self.staged, self.output, self.quarantine, _CommittedNames(self))
+
+    def files(self) -> FileTable:
+        """Every committed file, from the log."""
+        table = FileTable()
+        for record in self.log.read():
+            if record["t"] == "replace":
+                table.pop(record["old"])
+            for about in record["files"] if record["t"] == "commit" else [record["file"]]:
+                table.add(about)
+        return table
+
+    def _what_is_wrong(self, about: dict[str, Any]) -> str:
+        path = os.path.join(self.output, about["name"])
+        try:
+            size = os.stat(path).st_size
+        except FileNotFoundError:
+            return f"{path} was committed by this run and is gone"
+        return "" if size == about["bytes"] else f"{path} was committed with {about['bytes']} bytes and has {size}"
+
+    def forget(self) -> None:
+        """--fresh: remove what the log says Tamis wrote, and the run directory; nothing else."""
+        try:
+            past_files = self._committed_names()
+        except RunConflict:
+            past_files = set()
+        remove_orphans(self.staged, self.output, self.quarantine, past_files)
+        for name in past_files:
+            path = os.path.join(self.output, name)
+            if os.path.dirname(os.path.abspath(path)) == os.path.abspath(self.output) and os.path.isfile(path):
+                os.unlink(path)
+        for entry in os.listdir(self.path):
+            full = os.path.join(self.path, entry)
+            if entry in ("lock", "dedup.lock"):
+                continue
+            if os.path.isdir(full) and not os.path.islink(full):
+                shutil.rmtree(full, ignore_errors=True)
+            else:
+                os.unlink(full)
+        self._make_folders()
+
+    def _committed_names(self) -> set[str]:
+        names: set[str] = set()
+        for record in self.log.read():
+            made = record.get("files", [record["file"]] if "file" in record else [])
+            names |= {str(f["name"]) for f in made if f.get("kind") == "output" and os.sep not in str(f["name"])}
+        return names
+
+
+class _CommittedNames:
+    """Names of committed files, read from the log only if somebody asks (that is, after a crash)."""
+
+    def __init__(self, folder: RunDir) -> None:
+        self._folder = folder
+        self._names: FileTable | None = None
+
+    def __contains__(self, name: object) -> bool:
+        if self._names is None:
+            self._names = self._folder.files()
+        return name in self._names
+
+
+def own_run_dir(path: str) -> None:
+    """Make a run directory, or see that the one there is this user's alone and that nothing in it leads elsewhere."""
+    advice = _ADVICE.format(path=path)
+    files.own_folder(path, advice, 0o755)
+    with os.scandir(path) as entries:
+        link = next((e.name for e in entries if e.is_symlink()), None)
+    if link is not None:
+        raise RunConflict(f"{path}/{link} is a link, and Tamis makes none: it would write to another place; {advice}")
+
+
+def remove_own_folder(path: str) -> None:
+    """Remove a folder with all there is in it, if it is this user's alone; any other stays."""
+    try:
+        there = files.check_own_folder(path, "")
+    except RunConflict:
+        return
+    if there:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+_ADVICE = (
+    "give another output. If it is yours and nobody else wrote to it (earlier versions of Tamis let the umask decide): "
+    "chmod -R go-w {path}, then the same command again"
+)
+
+
+def describe_inputs(files: FileList) -> dict[str, Any]:
+    """Inputs as the plan keeps them: enough to notice a change."""
+    prints = (
+        [fingerprint(p, s) for p, s in zip(files.paths, files.sizes, strict=True)]
+        if len(files) <= _FINGERPRINTED_FILES
+        else []
+    )
+    return {"paths": files.paths, "sizes": list(files.sizes), "mtimes_ns": list(files.mtimes_ns), "prints": prints}
+
+
+def fingerprint(path: str, size: int) -> str:
+    """Hash of the first and last 64 KiB."""
+    digest = hashlib.blake2b(digest_size=8)
+    try:
+        with open(path, "rb", buffering=0) as file:
+            digest.update(file.read(_FINGERPRINT_BYTES))
+            if size > _FINGERPRINT_BYTES:
+                file.seek(max(_FINGERPRINT_BYTES, size - _FINGERPRINT_BYTES))
+                digest.update(file.read(_FINGERPRINT_BYTES))
+    except OSError:
+        return "unreadable"
+    return digest.hexdigest()
+
+
+def changed_inputs(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What differs between two descriptions of inputs, as sentences."""
+    old = {p: i for i, p in enumerate(before["paths"])}
+    new = {p: i for i, p in enumerate(now["paths"])}
+    found = [f"{p} is new" for p in new if p not in old] + [f"{p} is gone" for p in old if p not in new]
+    for path, i in new.items():
+        if path not in old:
+            continue
+        j = old[path]
+        if before["sizes"][j] != now["sizes"][i]:
+            found.append(f"{path} had {before['sizes'][j]} bytes and has {now['sizes'][i]}")
+        elif before["mtimes_ns"][j] != now["mtimes_ns"][i]:
+            found.append(f"{path} was modified")
+        elif before["prints"] and now["prints"] and before["prints"][j] != now["prints"][i]:
+            found.append(f"{path} has other contents")
+    if not found and before["paths"] != now["paths"]:
+        found.append("the files come in another order")
+    return found
+
+
+def new_run_id() -> str:
+    return time.strftime("%Y%m%d-%H%M%S-") + uuid.uuid4().hex[:6]

@@ -1,0 +1,211 @@
+"""What is expected of a run when it starts, and what the machine profile remembers when it ends.
+
+The numbers come from forecast/prediction.py; here they are gathered: conditions from the settings, earlier runs from the profile, and
+the shipped table where there are none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tamis.engine.job import Job
+from tamis.engine.ledger import Ledger
+from tamis.engine.run.budget_shares import Shares
+from tamis.engine.run.inputs import Inputs
+from tamis.engine.run.outcome import Outcome
+from tamis.engine.supervisor.state import Config
+from tamis.engine.supervisor.units import Kind
+from tamis.errors import TamisError
+from tamis.forecast import profiles, ranges, starting
+from tamis.forecast.prediction import MAX_RUNS, Conditions, Forecast, Measured, predict, runs_of
+from tamis.memory.predictor import Predictor
+
+VERSION = 1
+_MEASURED = ("peak_bytes", "scratch_bytes", "output_bytes", "seconds")
+
+
+class Expectation:
+    """One run's prediction, from the machine profile at its start to what is remembered at its end."""
+
+    def __init__(
+        self,
+        job: Job,
+        stages: Sequence[Mapping[str, Any]],
+        began_s: float,
+        is_usual: bool = True,
+        is_part: bool = False,
+    ) -> None:
+        """`began_s`: on the monotonic clock; without the time that compiling took, which happens once (and then the run is not a
+        usual one: nothing is learned of its time and memory)."""
+        self.job, self.stages, self.key = job, stages, profile_key(stages)
+        self.profile = profiles.load(self.key)
+        self.past = runs_of(self.profile)
+        self.outcome = Outcome()
+        self.from_profile: list[bool] = []
+        self.prediction: dict[str, Any] = {}
+        self._asked: Conditions | None = None
+        self._took: Measured | None = None
+        self._before = (0, 0, 0)
+        self._began_s, self._is_usual, self._is_part = began_s, is_usual, is_part
+
+    def models(self, max_block_bytes: int) -> list[Predictor]:
+        """One per segment, as earlier runs left them, or new."""
+        made, self.from_profile = models_of(self.profile, len(self.job.segments), max_block_bytes)
+        return made
+
+    def begin(
+        self, inputs: Inputs, config: Config, shares: Shares, predictors: list[Predictor], passes: int, before: Ledger
+    ) -> None:
+        """Everything is known now, and nothing has been done yet (but by earlier attempts: `before`)."""
+        self._before = (before.read_bytes, before.written_bytes, before.records.n)
+        self._asked = conditions(self.job, inputs, config, shares, self.past, passes, before.read_bytes)
+        self.prediction = prediction(self._asked, predictors, self.profile, self.stages, any(self.from_profile))
+
+    def end(self, peak_bytes: int, total: Ledger) -> None:
+        """All is done: what it took."""
+        assert self._asked is not None
+        read, written, n = (
+            a - b for a, b in zip((total.read_bytes, total.written_bytes, total.records.n), self._before, strict=True)
+        )
+        self._took = self.outcome.measured(
+            replace(self._asked, decoded_bytes=max(read, 0)), peak_bytes, time.monotonic() - self._began_s, max(written, 0), max(n, 0),
+            time.time(), any(self.from_profile),
+        )  # fmt: skip
+        self.prediction = compared(self.prediction, self._took)
+
+    def save(self, predictors: Sequence[Predictor]) -> None:
+        """Keep what was learned, also by a run that failed."""
+        took = self._took if self._took is not None and self._took.conditions.decoded_bytes and self._is_usual else None
+        profiles.save(self.key, remembered(self.job, self.profile, predictors, took))
+        if took is not None and not self._is_part:
+            ranges.learn(self.prediction)
+            if (plan := ranges.planned(self.key, vars(took.conditions))) is not None:
+                ranges.learn(compared(plan, took))
+
+
+def models_of(
+    profile: Mapping[str, Any] | None, n_segments: int, max_block_bytes: int
+) -> tuple[list[Predictor], list[bool]]:
+    """Partition models as a profile keeps them, or new ones; and which come from the profile."""
+    kept = (profile or {}).get("segments")
+    made, known = [], []
+    for i in range(n_segments):
+        data = kept[i] if isinstance(kept, list) and i < len(kept) else None
+        try:
+            model = Predictor.from_dict(data, max_block_bytes) if isinstance(data, dict) else None
+        except TamisError:
+            model = None
+        made.append(model or Predictor(max_block_bytes))
+        known.append(model is not None)
+    return made, known
+
+
+def profile_key(stages: Sequence[Mapping[str, Any]]) -> str:
+    """By which a machine profile is kept: the stages with their parameters, whatever they work on."""
+    return hashlib.blake2b(json.dumps(stages, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def stage_names(stages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Full names of classes, for the shipped table; of the filter or modifier inside where a stage only carries one."""
+    names = []
+    for entry in stages:
+        if entry.get("stage") == "settings":
+            continue
+        inside = [v for k, v in (entry.get("params") or {}).items() if k in ("filter_obj", "modifier_fn", "filters")]
+        flat = [f for v in inside for f in (v if isinstance(v, list) else [v])]
+        carried = [str(f["class"]).partition(":")[0] for f in flat if isinstance(f, dict) and "class" in f]
+        names += carried or [str(entry.get("stage", ""))]
+    return names
+
+
+def conditions(
+    job: Job,
+    inputs: Inputs,
+    config: Config,
+    shares: Shares,
+    past: Sequence[Measured],
+    passes: int = 1,
+    done_bytes: int = 0,
+) -> Conditions:
+    """`passes`: how often the input is read (once per sampling step). `done_bytes`: decoded, by an earlier attempt."""
+    streams = any(kind is not Kind.BYTES for kind in inputs.kinds)
+    stored = max(0, inputs.files.total_bytes) * passes
+    decoded = starting.decoded_bytes(inputs.files.paths, inputs.files.sizes) * passes
+    ratios = [m.conditions.decoded_bytes / m.conditions.input_bytes for m in past if m.conditions.input_bytes]
+    if ratios and streams:
+        decoded = int(stored * ratios[-1])
+    left = max(0, decoded - done_bytes)
+    handed = streams or len(job.segments) > 1
+    return Conditions(
+        budget_bytes=config.budget_bytes,
+        n_workers=shares.n_workers,
+        fixed_bytes=shares.fixed_bytes,
+        worker_bytes=shares.worker_bytes,
+        cap_bytes=max(0, shares.pool_bytes // shares.n_workers - shares.worker_bytes),
+        input_bytes=int(stored * left / decoded) if decoded else 0,
+        decoded_bytes=left,
+        max_block_bytes=config.max_block_bytes,
+        handover_bytes=0 if not handed else decoded if config.mode == "batch" else config.queue_bytes,
+    )
+
+
+def prediction(
+    asked: Conditions,
+    predictors: Sequence[Predictor],
+    profile: Mapping[str, Any] | None,
+    stages: Sequence[Mapping[str, Any]],
+    learned: bool = True,
+) -> dict[str, Any]:
+    """As prediction.json holds it. `learned`: partitions begin with the sizes that earlier runs arrived at."""
+    past = runs_of(profile)
+    found = predict(
+        asked, predictors, past, starting.seconds_per_byte(stage_names(stages)), learned=learned,
+        kind=ranges.PROFILE if past else ranges.TABLE, ranges=ranges.load(),
+    )  # fmt: skip
+    return as_prediction(found, asked, basis_of(past))
+
+
+def as_prediction(found: Forecast, asked: Conditions, basis: str) -> dict[str, Any]:
+    return {"version": VERSION, "basis": basis, "conditions": vars(asked).copy(), **found.to_dict()}
+
+
+def basis_of(past: Sequence[Measured]) -> str:
+    if not past:
+        return "starting table: this pipeline has not run on this machine yet"
+    return f"machine profile: {len(past)} earlier run{'s' if len(past) > 1 else ''} of this pipeline on this machine"
+
+
+def compared(predicted: Mapping[str, Any], took: Measured) -> dict[str, Any]:
+    """The prediction with what was measured beside each interval, and whether it lies inside."""
+    values = {
+        "peak_bytes": took.peak_bytes, "scratch_bytes": took.scratch_bytes, "output_bytes": took.written_bytes,
+        "seconds": round(took.seconds, 2),
+    }  # fmt: skip
+    made = dict(predicted)
+    for name in _MEASURED:
+        if isinstance(span := made.get(name), dict):
+            value = values[name]
+            made[name] = {**span, "measured": value, "inside": bool(span["low"] <= value <= span["high"])}
+    made["cpu_s"] = {"expected": made.get("cpu_s"), "measured": round(took.cpu_s, 2)}
+    return made
+
+
+def remembered(
+    job: Job, profile: Mapping[str, Any] | None, predictors: Sequence[Predictor], took: Measured | None
+) -> dict[str, Any]:
+    """What the profile keeps: the partition models, and the last runs."""
+    runs = [m.to_dict() for m in runs_of(profile)]
+    if took is not None:
+        runs.append(took.to_dict())
+    stages = [s.name for s in (job.reader, *job.stages, job.writer) if s is not None]
+    return {
+        "name": job.name[:1000],
+        "stages": [name[:200] for name in stages[:1000]],
+        "segments": [p.to_dict() for p in predictors],
+        "runs": runs[-MAX_RUNS:],
+    }

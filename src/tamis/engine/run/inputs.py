@@ -1,0 +1,131 @@
+"""What a job reads, before it is cut into partitions."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tamis import files as own_files
+from tamis.engine.job import Job
+from tamis.engine.run import disk
+from tamis.engine.run.directory import own_run_dir
+from tamis.engine.supervisor.units import Kind
+from tamis.errors import PipelineError, UsageError
+from tamis.formats.compression import codec_of
+from tamis.formats.listing import FileList, check_named, list_files
+from tamis.formats.names import is_parquet
+from tamis.sizes import parse_size
+from tamis.stages.file_partitioning import FilePartitioningStage
+from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
+
+
+@dataclass
+class Inputs:
+    files: FileList
+    kinds: list[Kind]
+    block_bytes: int | None = None
+    files_per_partition: int | None = None
+
+
+def find_inputs(
+    job: Job,
+    initial_tasks: Sequence[Task[Any]] | None,
+    blocksize: str | int | None,
+    keep: str,
+    output: str | None = None,
+) -> Inputs:
+    """Files of the job's source, or of its initial tasks; documents given in memory are kept as files under `keep`.
+
+    `output`: the folder that the run writes to, which is no input even where it lies in the folder that is read.
+    """
+    block = parse_size(blocksize, "blocksize") if blocksize is not None else None
+    source = job.partitioning
+    if initial_tasks is not None and source is not None:
+        raise PipelineError(f"the pipeline has a source ({source.name}) and was given initial_tasks; drop one of them")
+    if source is not None:
+        files = files_of(source, output)
+        return Inputs(files, kinds_of(files, job), block or source.block_bytes, source.files_per_partition)
+    if job.source is not None or initial_tasks is None:
+        if job.source is None:
+            raise PipelineError(
+                "the pipeline has no source: begin it with a reader (JsonlReader, ParquetReader), or pass initial_tasks"
+            )
+        return Inputs(_nothing(), [Kind.START], block)
+    return _from_tasks(job, list(initial_tasks), block, keep)
+
+
+def files_of(source: FilePartitioningStage, output: str | None) -> FileList:
+    """The files that a source means. What this run writes, or the run that it is a pass of, is never among them."""
+    leave_out = [*source.leave_out, *([output] if output is not None else [])]
+    return list_files(source.file_paths, source.suffixes(), source.limit, leave_out)
+
+
+def kinds_of(files: FileList, job: Job) -> list[Kind]:
+    if job.reader is None:
+        return [Kind.FILES] * len(files)
+    return [Kind.ROWS if is_parquet(p) else Kind.STREAM if codec_of(p) is not None else Kind.BYTES for p in files.paths]
+
+
+def _nothing() -> FileList:
+    files = FileList()
+    files.append("", 1, 0)
+    return files
+
+
+def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) -> Inputs:
+    if not tasks:
+        raise UsageError("initial_tasks is empty: there is nothing to do")
+    if all(isinstance(t, EmptyTask) for t in tasks):
+        return Inputs(_nothing(), [Kind.START], block)
+    files = FileList()
+    for task in tasks:
+        if isinstance(task, FileGroupTask):
+            for path in task.data:
+                info = check_named(path)
+                files.append(os.path.abspath(path), info.st_size, info.st_mtime_ns)
+        elif isinstance(task, DocumentBatch):
+            files.append(*_keep_batch(task, keep))
+        else:
+            raise UsageError(
+                f"initial_tasks: expected DocumentBatch, FileGroupTask or EmptyTask, got {type(task).__name__}"
+            )
+    if isinstance(tasks[0], DocumentBatch):
+        return Inputs(files, [Kind.ROWS if is_parquet(p) else Kind.BYTES for p in files.paths], block)
+    return Inputs(files, kinds_of(files, job), block)
+
+
+def _keep_batch(batch: DocumentBatch, keep: str) -> tuple[str, int, int]:
+    """A batch as a file named by its contents, so that the same cell run again finds the same input.
+
+    Parquet, unless values would not stay what they are in it: documents from JSONL, and columns of several kinds, are JSONL.
+    """
+    from tamis.formats import parquet
+    from tamis.formats.encode import json_lines_of
+    from tamis.tasks import ROW_ID
+
+    own_run_dir(os.path.dirname(keep))
+    own_files.own_folder(keep, "remove it")
+    lines = json_lines_of(batch)
+    path = own_files.fresh(own_files.unguessable(keep, ".new-"))
+    try:
+        if lines is not None:
+            with open(path, "wb") as new:
+                new.write(lines)
+        else:
+            table = batch.to_pyarrow()
+            parquet.write_table(table.drop_columns([ROW_ID]) if ROW_ID in table.column_names else table, path)
+        with open(path, "rb") as file:
+            name = hashlib.file_digest(file, "blake2b").hexdigest()[:24]
+        final = os.path.join(keep, f"{name}.{'parquet' if lines is None else 'jsonl'}")
+        with contextlib.suppress(FileExistsError):  # the same documents, from an earlier call
+            own_files.move(path, final)
+    except OSError as exc:
+        raise disk.explained(exc, [keep]) from exc
+    finally:
+        own_files.remove(path)
+    info = os.stat(final)
+    return final, info.st_size, info.st_mtime_ns

@@ -1,0 +1,70 @@
+"""What a run gives back to its caller: written files as tasks, or documents loaded when they are looked at."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tamis.engine.run.run import RunResult
+from tamis.tasks import DocumentBatch, FileGroupTask, Task
+
+
+class StoredBatch(DocumentBatch):
+    """Documents in a file of the run directory. Loaded when first used, and only then."""
+
+    def __init__(self, path: str, n_rows: int, dataset_name: str) -> None:
+        super().__init__(dataset_name)
+        self.path, self._n_stored = path, n_rows
+        self._loaded = False
+
+    @property
+    def num_items(self) -> int:
+        return super().num_items if self._loaded else self._n_stored
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _NEED_DATA and not object.__getattribute__(self, "__dict__").get("_loaded", True):
+            object.__getattribute__(self, "_load")()
+        return object.__getattribute__(self, name)
+
+    def _load(self) -> None:
+        from tamis.formats.whole import read_whole_file
+
+        self._loaded = True
+        loaded = read_whole_file(self.path)
+        self._origin, self._rows = loaded._origin, loaded._rows
+
+    def __repr__(self) -> str:
+        return f"StoredBatch({self.path!r}, {self.num_items} documents)"
+
+
+_NEED_DATA = {
+    "data",
+    "get_columns",
+    "column",
+    "exact_column",
+    "texts",
+    "values",
+    "kinds",
+    "with_texts",
+    "to_pyarrow",
+    "to_pandas",
+    "with_column",
+    "drop_columns",
+    "select",
+    "take",
+    "filter",
+}
+
+
+def load_results(result: RunResult, name: str) -> list[Task[Any]]:
+    tasks: list[Task[Any]] = []
+    for file in result.files:
+        if file["kind"] == "listed":
+            tasks.append(FileGroupTask(name, [file["name"]]))
+            continue
+        path = os.path.join(result.output, file["name"])
+        if result.has_writer:
+            tasks.append(FileGroupTask(name, [path]))
+        else:
+            tasks.append(StoredBatch(path, file["rows"], name))
+    return tasks

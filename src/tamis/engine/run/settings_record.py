@@ -1,0 +1,152 @@
+"""The record of settings when a run starts: every choice that has to do with memory, who made it, why, and the figures behind it.
+
+What the run changes by itself later is added at its end (outcome.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tamis.engine.job import Job
+from tamis.engine.run.budget_shares import COPIED_SHARE, GROWTH_BYTES, LIBRARY_BYTES, USABLE, WORKER_OWN_BYTES, Shares
+from tamis.engine.run.inputs import Inputs
+from tamis.engine.run.settings import Record, RunSettings
+from tamis.engine.supervisor.state import MIN_CAP_BYTES, Config
+from tamis.memory.budget import Budget, describe_limits
+from tamis.memory.predictor import Predictor
+from tamis.memory.release import hygiene_env
+from tamis.sizes import format_size
+
+_BUDGET_BY = {"environment": "environment", "cgroup": "machine", "available": "machine"}
+_ALLOCATOR = ("ARROW_DEFAULT_MEMORY_POOL", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+
+
+def note_budget(record: Record, budget: Budget, settings: RunSettings) -> None:
+    by = _BUDGET_BY.get(budget.source) or settings.who("memory")
+    limits = describe_limits()
+    kept = ("mem_total_bytes", "mem_available_bytes", "cgroup_limits", "swap_total_bytes", "n_cores", "enforcement")
+    record.note("memory", budget.bytes, by, budget.why, {"source": budget.source, **{k: limits[k] for k in kept}})
+    counted = "the whole process tree" if settings.count_caller else "the processes that the run starts"
+    record.note(
+        "counted in the budget",
+        counted,
+        settings.who("count_caller") if not settings.count_caller else "default",
+        "from the command line this process is part of the run; in a program of yours its own memory is reported but not counted",
+    )
+
+
+def note_shares(
+    record: Record, settings: RunSettings, shares: Shares, config: Config, job: Job, server: Mapping[str, int]
+) -> None:
+    """How the budget is divided. `server`: what the forking server was measured to hold."""
+    record.note(
+        "fixed memory", shares.fixed_bytes, "machine",
+        "private memory of supervisor and forking server as measured now, library pages in use, and what they may still grow by",
+        {**server, "library_reserve_bytes": LIBRARY_BYTES, "growth_reserve_bytes": GROWTH_BYTES if settings.count_caller else 0},
+    )  # fmt: skip
+    record.note(
+        "worker memory at start", shares.worker_bytes, "machine",
+        "pages of its own, and those of the forking server that it copies by writing to them",
+        {"own_bytes": WORKER_OWN_BYTES, "copied_share": COPIED_SHARE},
+    )  # fmt: skip
+    record.note(
+        "pool", shares.pool_bytes, "default",
+        f"for all workers: {USABLE:.0%} of the budget, which is below the level at which workers are ended, less the fixed memory",
+        {"usable_share": USABLE, "budget_bytes": config.budget_bytes},
+    )  # fmt: skip
+    cap = shares.pool_bytes // shares.n_workers - shares.worker_bytes
+    asked = max((s.resources.memory_gb for s in job.segments), default=0.0)
+    record.note(
+        "worker cap", cap, "machine",
+        "an equal share of the pool; enforced in the worker (RLIMIT_DATA), and granted only together with a partition",
+        {"n_workers": shares.n_workers, "least_cap_bytes": MIN_CAP_BYTES},
+    )  # fmt: skip
+    if asked:
+        record.note(
+            "memory asked by stages", int(asked * 1e9), settings.chosen_by.get("stages", "user"),
+            "the largest Resources.memory_gb: workers are few enough that each gets it",
+            {s: j.resources.memory_gb for j in job.segments for s in job.labels[j.first : j.last]},
+        )  # fmt: skip
+
+
+def note_sizes(
+    record: Record,
+    settings: RunSettings,
+    inputs: Inputs,
+    config: Config,
+    job: Job,
+    scratch: str,
+    environ: Mapping[str, str],
+) -> None:
+    """Sizes of what is held or handed over."""
+    if settings.blocksize is not None:
+        by = settings.who("blocksize")
+    else:
+        by = settings.chosen_by.get("stages", "user") if inputs.block_bytes else "default"
+    why = "upper bound of a partition's decoded bytes; the measured peak may demand less"
+    if inputs.files_per_partition:
+        n = inputs.files_per_partition
+        files = f"{n} whole files each" if n > 1 else "one whole file each"
+        why = f"partitions begin as {files}, as asked for, whatever their size; those that do not fit their memory are cut"
+    record.note(
+        "blocksize", config.max_block_bytes, by, why, {"files_per_partition": inputs.files_per_partition}
+    )  # fmt: skip
+    record.note(
+        "queue", config.queue_bytes, settings.who("queue"),
+        "bound of the blocks between processes: a feeder waits, and upstream work does not start, while they take more",
+        {"segments": len(job.segments), "mode": config.mode},
+    )  # fmt: skip
+    record.note(
+        "unsynced output", config.unsynced_bytes, "default",
+        "written and not yet on the disk: beyond this no partition starts, so that dirty pages do not fill the machine",
+    )  # fmt: skip
+    record.note(
+        "max_record", settings.max_record_bytes, settings.who("max_record"),
+        "larger records are quarantined without being held; never derived from the budget, so the output does not depend on it",
+    )  # fmt: skip
+    record.note(
+        "mode", config.mode, settings.who("mode"), "streaming: stages of equal needs are fused in one worker; batch: one after the other"
+    )  # fmt: skip
+    record.note(
+        "scratch", scratch, settings.who("scratch"), "where blocks between processes lie; memory, if this is a tmpfs", _disk(scratch)
+    )  # fmt: skip
+    env = hygiene_env(environ)
+    by = (
+        "environment"
+        if any(environ.get(n) not in (None, env.get(n)) or n in environ for n in _ALLOCATOR)
+        else "default"
+    )
+    record.note(
+        "allocator", {n: env[n] for n in _ALLOCATOR if n in env}, by,
+        "set before workers start: Arrow's own pools reserve address space and defeat the cap, many arenas keep freed pages",
+    )  # fmt: skip
+
+
+def note_models(record: Record, predictors: Sequence[Predictor], known: Sequence[bool], n_runs: int) -> None:
+    for i, (model, from_profile) in enumerate(zip(predictors, known, strict=True)):
+        a, b, c = model.coefficients
+        record.note(
+            f"partition model {i}", [a, b, c], "machine profile" if from_profile else "default",
+            "fitted by earlier runs of this pipeline here" if from_profile
+            else "a line through what text pipelines usually take; the first partitions are small and correct it",
+            {"n_samples": model.n_samples, "factor": round(model.factor, 4), "runs": n_runs},
+        )  # fmt: skip
+
+
+def note_prediction(record: Record, prediction: Mapping[str, Any]) -> None:
+    peak = prediction["peak_bytes"]
+    record.note(
+        "predicted peak", peak["expected"], "machine profile" if prediction["n_runs"] else "default",
+        f"between {format_size(peak['low'])} and {format_size(peak['high'])} ({prediction['basis']})",
+        {"low": peak["low"], "high": peak["high"], "confidence": prediction["confidence"], "n_runs": prediction["n_runs"]},
+    )  # fmt: skip
+
+
+def _disk(folder: str) -> dict[str, Any]:
+    try:
+        stat = os.statvfs(folder)
+    except OSError:
+        return {}
+    return {"free_bytes": stat.f_bavail * stat.f_frsize}

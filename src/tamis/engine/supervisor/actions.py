@@ -1,0 +1,96 @@
+"""What the supervisor wants done. Plain data; backends carry it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.engine.supervisor.units import Piece, Unit
+
+
+@dataclass(frozen=True)
+class Start:
+    worker: int
+    segment: int
+
+
+@dataclass(frozen=True)
+class Assign:
+    worker: int
+    unit: Unit
+    fence: int
+    cap_bytes: int
+
+
+@dataclass(frozen=True)
+class More:
+    """A feeder may produce its next block, of this size."""
+
+    worker: int
+    block_bytes: int
+
+
+@dataclass(frozen=True)
+class Trim:
+    worker: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Let the worker end by itself (it is idle)."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Kill:
+    worker: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Commit:
+    root: int
+    first: Piece
+    step: int
+    covered: list[tuple[int, int, int, bool]]
+    files: list[dict[str, Any]]
+    ledger: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Replace:
+    """Put a rewritten output file in the place of an older one."""
+
+    root: int
+    old: str
+    file: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The answer to a Commit or Replace: what is in the log now, or why it is not."""
+
+    root: int
+    covered: list[tuple[int, int, int, bool]]
+    n_bytes: int
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Discard:
+    """Remove scratch or staged files that nobody needs any more."""
+
+    paths: list[str]
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something worth recording: kind, one sentence, figures."""
+
+    kind: str
+    text: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+Action = Start | Assign | More | Trim | Stop | Kill | Commit | Replace | Discard | Note

@@ -1,0 +1,154 @@
+"""Which part of the input comes next. Pure: it knows sizes and what is done, and reads nothing.
+
+Files are handed out in order. Large plain files are cut into ranges, small files of one kind are grouped, compressed files
+that are too large for one partition become a feed, Parquet files are handed out whole until a worker has told their row
+groups. What an earlier run committed is never handed out again (the complement of `done`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tamis.engine.supervisor.coverage import Coverage, Done
+from tamis.engine.supervisor.intervals import Intervals
+from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece
+from tamis.formats.listing import FileList
+
+MAX_FILES_PER_UNIT = 1024
+
+
+@dataclass
+class Work:
+    """The next piece of work: what to do with which pieces."""
+
+    pieces: list[Piece]
+    mode: Mode = Mode.RUN
+    describe: bool = False  # only tell the row groups: part of the file is done already
+
+
+class Cursor:
+    def __init__(
+        self,
+        files: FileList,
+        kinds: list[Kind],
+        done: Coverage | None = None,
+        files_per_partition: int | None = None,
+    ) -> None:
+        self.files, self.kinds = files, kinds
+        self.done = done if done is not None else Coverage()
+        self.files_per_partition = files_per_partition
+        self.ratio = 4.0  # decoded bytes per compressed byte, learned as files are read
+        self._next_file = 0
+        self._rest: deque[Piece] = deque()  # ranges of the file being cut
+        self._ready: deque[Work] = deque()
+        self._ahead_bytes = sum(max(s, 0) for s in files.sizes)
+
+    def expand_rows(
+        self, file: int, groups: Iterable[tuple[int, int, int]], n_rows: int, block_bytes: int, first_row: int = 0
+    ) -> None:
+        """A Parquet file (from `first_row`) turned out too large for one partition; its row groups are (first row, rows, decoded bytes)."""
+        done = Intervals()
+        for s, e in [*(self.done.get(file) or Done()).ranges.pairs(), (0, first_row)]:
+            done.add(s, e)
+        path, start, end, size = self.files.paths[file], 0, 0, 0
+        for first, rows, n_bytes in groups:
+            if n_bytes > block_bytes * 3 // 2 and rows > 1:
+                self._put_rows(file, path, start, end, done)
+                for s, e in done.missing(first, first + rows):
+                    self._ready.append(Work([Piece(file, Kind.ROWS, path, s, e)], Mode.FEED))
+                start, end, size = first + rows, first + rows, 0
+                continue
+            if size and size + n_bytes > block_bytes:
+                self._put_rows(file, path, start, end, done)
+                start, size = end, 0
+            end, size = first + rows, size + n_bytes
+        self._put_rows(file, path, start, n_rows, done)
+
+    def _put_rows(self, file: int, path: str, start: int, end: int, done: Intervals) -> None:
+        self._ready.extend(Work([Piece(file, Kind.ROWS, path, s, e)]) for s, e in done.missing(start, end))
+
+    def feed(self, file: int) -> None:
+        """A compressed file turned out too large for one partition."""
+        self._ready.append(self._feed_of(file))
+
+    def _feed_of(self, file: int) -> Work:
+        done = self.done.get(file) or Done()
+        path = self.files.paths[file]
+        end = (
+            done.size if done.size >= 0 else TO_END
+        )  # a known end is not read again: what is wrong there has been said
+        pieces = [Piece(file, Kind.STREAM, path, s, e) for s, e in done.ranges.missing(0, end)]
+        return Work(pieces, Mode.FEED)
+
+    def next(self, block_bytes: int, may_feed: bool = True) -> Work | None:
+        """Work of at most `block_bytes` decoded (as far as sizes tell); None when there is no more, or only feeds."""
+        for i, work in enumerate(self._ready):
+            if may_feed or work.mode is not Mode.FEED:
+                del self._ready[i]
+                return work
+        if self._rest:
+            return self._cut(block_bytes)
+        return self._from_files(block_bytes, may_feed)
+
+    def _cut(self, block_bytes: int) -> Work:
+        """A range of the file being cut, so that what is left is cut evenly."""
+        piece = self._rest.popleft()
+        size = piece.end - piece.start
+        n_parts = -(-size // block_bytes)
+        if n_parts > 1:
+            cut = piece.start + -(-size // n_parts)
+            self._rest.appendleft(Piece(piece.file, piece.kind, piece.path, cut, piece.end))
+            piece = Piece(piece.file, piece.kind, piece.path, piece.start, cut)
+        return Work([piece])
+
+    def _from_files(self, block_bytes: int, may_feed: bool) -> Work | None:
+        group: list[Piece] = []
+        total = 0
+        limit = self.files_per_partition or MAX_FILES_PER_UNIT
+        while self._next_file < len(self.files):
+            i = self._next_file
+            kind, size, path = self.kinds[i], self.files.sizes[i], self.files.paths[i]
+            done = self.done.get(i)
+            if size == 0 or (done is not None and done.complete):
+                self._advance()
+                continue
+            decoded = max(size, 0) if kind is Kind.BYTES else int(max(size, 0) * self.ratio)
+            fits = decoded <= block_bytes
+            alone = not fits or done is not None  # handed out by itself, so the group so far goes first
+            if group and (alone or total + decoded > block_bytes or len(group) >= limit or group[0].kind is not kind):
+                break
+            if kind is Kind.BYTES and (not fits or done is not None):
+                self._advance()
+                left = done.ranges.missing(0, size) if done is not None else [(0, size)]
+                self._rest.extend(Piece(i, kind, path, s, e) for s, e in left)
+                if not self._rest:
+                    continue
+                return self._cut(block_bytes)
+            if kind is Kind.STREAM and (decoded > block_bytes * 2 or done is not None):
+                if not may_feed:
+                    return None
+                self._advance()
+                return self._feed_of(i)
+            if kind is Kind.ROWS and done is not None:
+                # Only a worker can tell the rows of the file: it answers with its row groups (see expand_rows).
+                self._advance()
+                return Work([Piece(i, kind, path, 0, TO_END)], describe=True)
+            self._advance()
+            group.append(Piece(i, kind, path, 0, size if kind is Kind.BYTES else TO_END))
+            total += decoded
+        return Work(group) if group else None
+
+    def _advance(self) -> None:
+        self._ahead_bytes -= max(self.files.sizes[self._next_file], 0)
+        self._next_file += 1
+
+    @property
+    def exhausted(self) -> bool:
+        return not self._ready and not self._rest and self._next_file >= len(self.files)
+
+    @property
+    def bytes_left(self) -> int:
+        """Input bytes not handed out yet (compressed size for compressed files)."""
+        return self._ahead_bytes + sum(p.end - p.start for p in self._rest)

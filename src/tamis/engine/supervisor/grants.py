@@ -1,0 +1,157 @@
+"""Who gets how much memory, how large partitions are, how many workers there may be. Pure.
+
+The caps of busy workers never add up to more than the pool, less what every living worker holds anyway. A cap is an equal
+share of that, so that a worker that starts later finds one too. There are as many workers as get the least cap that their
+stages can work with: what a worker keeps (models, libraries), what a partition costs whatever its size, and a little data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tamis.engine.supervisor.balance import share_workers
+from tamis.engine.supervisor.state import FEEDER, FEEDER_OWN_BYTES, MIN_CAP_BYTES, Config, Worker
+from tamis.engine.supervisor.units import Mode, Unit
+from tamis.memory.predictor import Predictor
+
+MIN_BLOCK_BYTES = 1 << 16
+_UNKNOWN_NEED = 1.5  # what a unit is taken to need, in caps that it did not fit, where what it asked for is not known
+_KNOWN_NEED = 1.1  # ... in what it had and asked for when it failed: the next allocation may follow
+_LESS_BY = 0.8  # the least cap falls when it has fallen by this much: the number of workers should not follow its noise
+
+
+class Grants:
+    """Reads the supervisor's workers; keeps the partition models and the measured work per byte of each segment."""
+
+    def __init__(self, config: Config, predictors: list[Predictor], workers: Mapping[int, Worker]) -> None:
+        self.config, self.predictors, self._workers = config, predictors, workers
+        n = len(config.fixed_workers)
+        self._work_s = [0.0] * n
+        self._kept_bytes = [0] * n  # what a worker keeps after its first unit
+        self._setup_bytes = [0] * n  # what setting up took at most
+        self._is_set_up = [not has for has in config.has_setup or [False] * n]
+        self._least_bytes = MIN_CAP_BYTES
+        self.n_done = [0] * n  # units that fitted
+
+    # -- memory ---------------------------------------------------------------------------------------------------------
+    def pool(self, n_workers: int) -> int:
+        """What caps may add up to when n workers live."""
+        return self.config.pool_bytes - n_workers * self.config.worker_bytes
+
+    @property
+    def granted(self) -> int:
+        return sum(w.cap_bytes for w in self._workers.values() if w.unit is not None)
+
+    def next_cap(self, feeding: bool, segment: int = FEEDER) -> int:
+        """An equal share of the pool, and never more than what busy workers leave; 0 when that is too little to work with."""
+        n = max(self.n_seats(feeding), len(self._workers))
+        cap = min(self.pool(n) // n, self.pool(len(self._workers)) - self.granted)
+        least = MIN_CAP_BYTES if segment == FEEDER else self._least_bytes
+        return cap if cap >= min(least, self.pool(1)) else 0
+
+    def is_whole(self, cap_bytes: int) -> bool:
+        """Whether a worker with this cap had everything there is."""
+        return cap_bytes >= self.pool(1)
+
+    def _least_of(self, segment: int) -> int:
+        need = self._kept_bytes[segment] + self.predictors[segment].least_cap()
+        return max(MIN_CAP_BYTES, self._setup_bytes[segment], need)
+
+    def _agree(self) -> None:
+        """The least cap that every segment can work with."""
+        least = max(self._least_of(segment) for segment in range(len(self.predictors)))
+        if least > self._least_bytes or least < self._least_bytes * _LESS_BY:
+            self._least_bytes = least
+
+    # -- workers --------------------------------------------------------------------------------------------------------
+    def wanted_workers(self) -> list[int]:
+        """By segment, from measured rates; one where nobody knows yet what setting up takes."""
+        wanted = share_workers(self.config.n_slots, self._work_s, self.config.fixed_workers, self.config.cpus)
+        return [n if known else 1 for n, known in zip(wanted, self._is_set_up, strict=True)]
+
+    def n_seats(self, feeding: bool) -> int:
+        """How many workers may live at once: those wanted, as far as each gets a cap it can work with."""
+        self._agree()
+        wanted = sum(self.wanted_workers()) + (feeding or any(w.segment == FEEDER for w in self._workers.values()))
+        return max(1, min(wanted, self.config.pool_bytes // (self.config.worker_bytes + self._least_bytes)))
+
+    def has_seat(self, feeding: bool) -> bool:
+        n = len(self._workers) + 1
+        return n <= self.n_seats(feeding) and self.granted <= self.pool(n)
+
+    # -- sizes ----------------------------------------------------------------------------------------------------------
+    def block_size(self, segment: int, cap_bytes: int, may_grow: bool, worker: Worker | None = None) -> int:
+        free = cap_bytes - self._kept_by(worker, segment)
+        size = self.predictors[segment].next_size(free, may_grow=may_grow)
+        return max(MIN_BLOCK_BYTES, min(size, self.config.max_block_bytes))
+
+    def feed_size(self, cap_bytes: int, may_grow: bool) -> int:
+        """Blocks as large as partitions are now, as far as the feeder can hold one, a copy of it and the decoder's window."""
+        size = min(
+            self.block_size(0, cap_bytes, may_grow), (cap_bytes - FEEDER_OWN_BYTES) // 4, self.config.queue_bytes // 4
+        )
+        return max(MIN_BLOCK_BYTES, size)
+
+    def _kept_by(self, worker: Worker | None, segment: int) -> int:
+        """What a worker holds between units: as it last was, or as others were after their first unit."""
+        return worker.kept_bytes if worker is not None and worker.n_units else self._kept_bytes[segment]
+
+    # -- what would be enough -------------------------------------------------------------------------------------------
+    def need_of(self, worker: Worker, unit: Unit, report: Mapping[str, Any]) -> int:
+        """The cap that a unit which failed for want of memory is taken to need."""
+        asked = int(report.get("asked_bytes", 0))
+        had = worker.kept_bytes + int(report.get("peak_bytes", 0))
+        seen = (had + asked) * _KNOWN_NEED if asked else max(worker.cap_bytes, had) * _UNKNOWN_NEED
+        if report.get("in_setup"):
+            return int(seen)
+        # A large record may have failed before anything was made of it: what as much text usually takes.
+        fixed, by_byte, _ = self.predictors[unit.segment].coefficients
+        usual = fixed + by_byte * unit.largest_record if self.n_done[unit.segment] else 3.0 * unit.largest_record
+        return int(max(seen, self._kept_by(worker, unit.segment) + usual))
+
+    def budget_for(self, cap_bytes: int) -> int:
+        """The budget in which one worker could get this cap."""
+        return self.config.budget_bytes + int(max(0, cap_bytes - self.pool(1)) / self.config.usable)
+
+    # -- learning -------------------------------------------------------------------------------------------------------
+    def learn_setup(self, worker: Worker, kept_bytes: int, peak_bytes: int) -> None:
+        """The stages of a worker are set up: what that took, and what they keep."""
+        segment = worker.segment
+        if segment != FEEDER:
+            before = self._setup_bytes[segment] if self._is_set_up[segment] else 0  # a guess, where it failed before
+            self._setup_bytes[segment] = max(before, kept_bytes, peak_bytes)
+            self._kept_bytes[segment] = max(self._kept_bytes[segment], kept_bytes)
+            self._is_set_up[segment] = True
+
+    def learn(self, worker: Worker, unit: Unit, report: Mapping[str, Any]) -> None:
+        before = worker.kept_bytes + worker.file_bytes
+        worker.file_bytes = min(int(report.get("file_bytes", 0)), worker.file_bytes + self.config.shared_bytes)
+        if worker.base_bytes and "floor_bytes" in report:
+            worker.kept_bytes = max(0, int(report["floor_bytes"]) - worker.base_bytes)
+        decoded = int(report.get("decoded_bytes", 0))
+        if unit.mode is not Mode.RUN or not decoded:
+            return
+        self.n_done[unit.segment] += 1
+        self._is_set_up[unit.segment] = True
+        if worker.n_units == 1:
+            self._kept_bytes[unit.segment] = max(self._kept_bytes[unit.segment], worker.kept_bytes)
+        # What came to stay is no part of what the next unit takes. The budget leaves room for pages of libraries by itself.
+        peak = int(report.get("peak_bytes", 0)) - max(0, worker.kept_bytes + worker.file_bytes - before)
+        self.predictors[unit.segment].observe(decoded, int(report["largest_record"]), max(0, peak))
+        rate = float(report.get("seconds", 0.0)) / decoded
+        old = self._work_s[unit.segment]
+        self._work_s[unit.segment] = rate if old == 0 else 0.8 * old + 0.2 * rate
+
+    def learn_failure(self, worker: Worker, unit: Unit, report: Mapping[str, Any]) -> None:
+        if unit.mode is not Mode.RUN:
+            return
+        need = self.need_of(worker, unit, report)
+        if report.get("in_setup"):
+            self._setup_bytes[unit.segment] = max(self._setup_bytes[unit.segment], need)
+            return
+        kept = self._kept_by(worker, unit.segment)
+        asked = int(report.get("asked_bytes", 0))
+        known = max(0, worker.kept_bytes + int(report.get("peak_bytes", 0)) + asked - kept) if asked else 0
+        cap = max(worker.cap_bytes - kept, 1)
+        self.predictors[unit.segment].observe_failure(max(unit.size_bytes, 1), cap, known, unit.largest_record)

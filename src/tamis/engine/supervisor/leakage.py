@@ -1,0 +1,189 @@
+"""Workers that keep memory: who is under suspicion, which stage it is, when a worker is replaced for it. Pure.
+
+Every worker belongs to a line: itself, and those that took its place because it had gathered too much. The floors of a line
+are one series (memory/leaks.py), so that a leak which fills a cap in twenty partitions is found too. Once a check says leak,
+the next partitions are probed (worker/probe.py: what each stage keeps); once the checks agree, the leak is noted, with the stage,
+what the memory is made of and how long the cap will last. From then on workers of that segment are replaced when their floor
+has risen by a tenth of their cap: after N* = 0.1 cap / slope partitions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from tamis.engine.supervisor.actions import Action, Note
+from tamis.engine.supervisor.units import Mode, Unit
+from tamis.memory.attribution import PYTHON, UNEXPLAINED, Shares, attribute
+from tamis.memory.leaks import MAX_POINTS, N_IGNORED, FloorTrend, Verdict, allowance, partitions_until
+from tamis.sizes import format_size
+
+PROBES, MAX_ASKED, MAX_WAITED = 4, 8, 12
+_COUNTERS = ("python_blocks", "arrow_bytes", "malloc_bytes")
+_NAMED_SHARE = 0.3  # a stage is named when it keeps at least this much of what the floor rises by
+
+
+@dataclass
+class Line:
+    """A worker and its predecessors."""
+
+    trend: FloorTrend = field(default_factory=FloorTrend)
+    probes: list[dict[str, Any]] = field(default_factory=list)
+    n_asked: int = 0
+    n_waited: int = 0  # partitions since the checks agreed: some workers (feeders) cannot be probed
+    _counters: dict[str, int] = field(default_factory=dict)
+    _grown: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
+    _n_units: int = 0
+
+    def add(self, report: Mapping[str, Any]) -> None:
+        """Note what is left after a partition."""
+        self.trend.add(float(report.get("floor_bytes", 0)))
+        now = {name: int(report[name]) for name in _COUNTERS if name in report}
+        self._n_units += 1
+        if self._n_units > N_IGNORED and self._counters:
+            self._grown.append({name: n - self._counters.get(name, n) for name, n in now.items()})
+        self._counters = now
+        if "held" in report:
+            self.probes.append(report["held"])
+        self.n_waited += self.trend.verdict.sure
+
+    def succeed(self) -> None:
+        """The next worker of the line begins."""
+        self.trend.succeed()
+        self._counters, self._n_units = {}, 0
+
+    @property
+    def wants_probe(self) -> bool:
+        return self.trend.suspected and len(self.probes) < PROBES and self.n_asked < MAX_ASKED
+
+    @property
+    def is_explained(self) -> bool:
+        return len(self.probes) >= PROBES or self.n_asked >= MAX_ASKED or self.n_waited > MAX_WAITED
+
+    def shares(self, slope_bytes: float) -> tuple[Shares, str]:
+        """What the growth per partition is made of, and the type of Python objects that grew most (or "")."""
+        mean = {name: sum(g.get(name, 0) for g in self._grown) / len(self._grown) for name in _COUNTERS if self._grown}
+        weighed = [p for p in self.probes if "python_bytes" in p]
+        python = median(p["python_bytes"] for p in weighed) if weighed else None
+        shares = attribute(
+            slope_bytes,
+            blocks=mean.get("python_blocks", 0.0),
+            arrow_bytes=mean.get("arrow_bytes", 0.0),
+            malloc_bytes=mean.get("malloc_bytes") if "malloc_bytes" in self._counters else None,
+            python_bytes=python,
+        )
+        types = [str(p["python_type"]) for p in weighed]
+        return shares, max(set(types), key=types.count) if types and shares.main == PYTHON else ""
+
+    def stage(self, slope_bytes: float) -> str:
+        """The stage that keeps memory, by the probes; "" if none stands out."""
+        kept: dict[str, list[Mapping[str, int]]] = {}
+        for probe in self.probes:
+            for label, held in probe.get("stages", ()):
+                kept.setdefault(str(label), []).append(held)
+        # Allocators count exactly; resident memory moves by whole arenas, so it is asked only where they know nothing.
+        for weigh in (_counted, _resident):
+            by_stage = {label: median(weigh(h) for h in held) for label, held in kept.items()}
+            best = max(by_stage, key=lambda label: by_stage[label], default="")
+            if best and by_stage[best] >= _NAMED_SHARE * slope_bytes:
+                return best
+        return ""
+
+
+def _counted(held: Mapping[str, int]) -> float:
+    return held.get("malloc_bytes", held.get("arrow_bytes", 0)) + 64 * held.get("python_blocks", 0)
+
+
+def _resident(held: Mapping[str, int]) -> float:
+    return held.get("rss_bytes", 0)
+
+
+class Leakage:
+    """What is known of leaks in this run."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, Line] = {}  # by worker
+        self._orphans: dict[int, list[Line]] = {}  # by segment: lines whose worker was replaced
+        self._found: dict[int, dict[str, Any]] = {}  # by segment
+
+    @property
+    def leaks(self) -> list[dict[str, Any]]:
+        """What was found, one entry per segment of stages: stage, kind, bytes_per_partition, partitions_left and more."""
+        return list(self._found.values())
+
+    def line(self, worker_id: int, segment: int) -> Line:
+        if worker_id not in self._lines:
+            orphans = self._orphans.get(segment)
+            self._lines[worker_id] = orphans.pop() if orphans else Line()
+        return self._lines[worker_id]
+
+    def probe(self, worker_id: int, unit: Unit) -> None:
+        """Have this unit measured stage by stage, if its worker is under suspicion."""
+        unit.extra.pop("probe", None)
+        line = self._lines.get(worker_id)
+        if line is not None and unit.mode is Mode.RUN and line.wants_probe:
+            line.n_asked += 1
+            unit.extra = {**unit.extra, "probe": True}
+
+    def gone(self, worker_id: int, segment: int, heir: bool) -> None:
+        """A worker ends; `heir`: for what it had gathered, so that its series goes on in the next one."""
+        line = self._lines.pop(worker_id, None)
+        if line is not None and heir:
+            line.succeed()
+            self._orphans.setdefault(segment, []).append(line)
+
+    def after_unit(
+        self, worker_id: int, segment: int, report: Mapping[str, Any], cap_bytes: int, risen_bytes: int
+    ) -> list[Action]:
+        """Note the floor after a unit. A leak is noted once per segment; later ones only correct its figures."""
+        if not report.get("floor_bytes"):  # the in-process executor has no floor of its own
+            return []
+        line = self.line(worker_id, segment)
+        line.add(report)
+        verdict = line.trend.verdict
+        if not verdict.sure or not line.is_explained:
+            return []
+        known = self._found.get(segment)
+        self._found[segment] = found = _describe(worker_id, segment, line, verdict, cap_bytes, risen_bytes)
+        if known is not None:
+            found["stage"], found["workers"] = found["stage"] or known["stage"], known["workers"]
+        if worker_id not in found["workers"]:
+            found["workers"] = [*found["workers"], worker_id][-100:]
+        return [] if known is not None else [Note("leak", found["text"], found)]
+
+    def is_due(self, segment: int, cap_bytes: int, risen_bytes: int) -> bool:
+        """Whether a worker has gathered so much of a known leak that it should be replaced."""
+        return segment in self._found and risen_bytes >= allowance(cap_bytes)
+
+
+def _describe(
+    worker_id: int, segment: int, line: Line, verdict: Verdict, cap_bytes: int, risen_bytes: int
+) -> dict[str, Any]:
+    slope = verdict.slope_bytes
+    shares, python_type = line.shares(slope)
+    stage = line.stage(slope)
+    left = partitions_until(cap_bytes - risen_bytes, slope)
+    every = max(1, partitions_until(allowance(cap_bytes), slope))
+    who = (
+        f"stage {stage!r}"
+        if stage and not stage.startswith("(")
+        else f"a worker{f' while {stage[1:-1]}' if stage else ''}"
+    )
+    what = f"{shares.main}, mostly {python_type}" if python_type else shares.main
+    if shares.main == UNEXPLAINED:
+        what = "neither Python's, Arrow's nor malloc's: fragments, or mapped by a library"
+    text = (
+        f"{who} keeps {format_size(slope)} of every partition ({what}): {format_size(verdict.growth_bytes)} over "
+        f"{verdict.n_points} partitions of worker {worker_id}, whose {format_size(cap_bytes)} would be used up after "
+        f"{left} more; its workers are replaced after about {every}"
+    )
+    return {
+        "text": text, "stage": stage, "kind": shares.main, "python_type": python_type, "worker": worker_id, "workers": [worker_id],
+        "segment": segment, "bytes_per_partition": round(slope), "low_bytes": round(verdict.low_bytes), "p": verdict.p,
+        "n_partitions": verdict.n_points, "growth_bytes": round(verdict.growth_bytes), "partitions_left": left,
+        "replaced_every": every, "cap_bytes": cap_bytes, "python_bytes": round(shares.python),
+        "arrow_bytes": round(shares.arrow), "native_bytes": round(shares.native), "unexplained_bytes": round(shares.unexplained),
+    }  # fmt: skip

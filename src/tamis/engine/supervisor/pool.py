@@ -1,0 +1,123 @@
+"""The workers of a run: who lives, what each is doing, who is ended when memory runs short. Pure.
+
+The supervisor (supervisor.py) decides which work comes next; this is the part of its state that is about workers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tamis.engine.supervisor.actions import Action, Assign, Kill, Note, Start, Stop, Trim
+from tamis.engine.supervisor.leakage import Leakage
+from tamis.engine.supervisor.state import Config, Worker
+from tamis.engine.supervisor.units import Unit
+from tamis.memory.pressure import Decision, Pressure, WorkerUse, decide
+from tamis.sizes import format_size
+
+
+class Pool:
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.workers: dict[int, Worker] = {}
+        self.pressure, self.decision = Pressure(), Decision()
+        self.leakage = Leakage()
+        names = ("splits", "retries", "kills", "crashes", "memory_failures", "recycled", "committed", "late")
+        self.counters = dict.fromkeys(names, 0)
+        self._next_worker = self._next_fence = 1
+
+    def measured(self, used_bytes: int, per_worker: dict[int, int], now_s: float) -> list[Action]:
+        """What the meter saw: the pressure ladder answers to this, not to reservations."""
+        uses = []
+        actions: list[Action] = []
+        for worker in self.workers.values():
+            worker.used_bytes = per_worker.get(worker.id, worker.used_bytes)
+            busy = worker.unit is not None
+            last = worker.segment == len(self.config.fixed_workers) - 1
+            uses.append(
+                WorkerUse(
+                    worker.id, worker.used_bytes, busy, now_s - worker.since_s if busy else 0.0, last, worker.dying
+                )
+            )
+            if busy and not worker.dying and worker.used_bytes > self.config.ceiling(worker.cap_bytes):
+                actions += self._kill(worker, "over its cap")
+        before = self.pressure.level
+        self.pressure = self.pressure.after(used_bytes, self.config.budget_bytes)
+        self.decision = decide(self.pressure.level, uses, self.config.budget_bytes, used_bytes)
+        if self.pressure.level is not before:
+            percent = 100 * used_bytes / self.config.budget_bytes
+            actions.append(
+                Note(
+                    "pressure",
+                    f"memory {self.pressure.level.name.lower()}: {percent:.0f} % of the budget, {format_size(used_bytes)} of "
+                    f"{format_size(self.config.budget_bytes)}",
+                    {"level": int(self.pressure.level), "used": used_bytes},
+                )
+            )
+            actions += [Trim(i) for i in self.decision.trim if self.workers[i].ready and self.workers[i].unit is None]
+        for i in self.decision.kill:
+            if not self.workers[i].dying:
+                actions += self._kill(self.workers[i], "memory pressure")
+        return actions
+
+    @property
+    def leaks(self) -> list[dict[str, Any]]:
+        """Leaks found so far (leakage.py)."""
+        return self.leakage.leaks
+
+    @property
+    def busy(self) -> bool:
+        return any(w.unit is not None for w in self.workers.values())
+
+    @property
+    def progressing(self) -> bool:
+        """Somebody works and will report; a feeder that waits for room will not."""
+        return any(w.unit is not None and not w.held for w in self.workers.values())
+
+    def _make_room(self, segment: int) -> list[Action]:
+        """End a worker that cannot go on: an idle one of another segment, or a feeder that waits for room in the queue."""
+        if any(w.dying for w in self.workers.values()):
+            return []
+        spare = [w for w in self.workers.values() if w.segment != segment and ((w.unit is None and w.ready) or w.held)]
+        return self._retire(spare[0]) if spare else []
+
+    def _start(self, segment: int) -> Start:
+        worker = Worker(self._next_worker, segment)
+        self._next_worker += 1
+        self.workers[worker.id] = worker
+        return Start(worker.id, segment)
+
+    def _assign(self, worker: Worker, unit: Unit, cap_bytes: int, now_s: float) -> Assign:
+        worker.unit, worker.fence, worker.cap_bytes, worker.since_s = unit, self._next_fence, cap_bytes, now_s
+        worker.held = False
+        self.leakage.probe(worker.id, unit)
+        self._next_fence += 1
+        return Assign(worker.id, unit, worker.fence, cap_bytes)
+
+    def _recycle(self, worker: Worker, report: dict[str, Any]) -> list[Action]:
+        """Replace a worker whose floor rises, or whose address space has grown far beyond what it uses."""
+        floor = int(report.get("floor_bytes", 0))
+        risen = worker.note_floor(floor)
+        notes = self.leakage.after_unit(worker.id, worker.segment, report, worker.cap_bytes, risen)
+        leaks = self.leakage.is_due(worker.segment, worker.cap_bytes, risen)
+        if not leaks and not worker.is_worn(floor, int(report.get("data_bytes", 0)) - self.config.worker_bytes):
+            return notes
+        self.counters["recycled"] += 1
+        self.leakage.gone(worker.id, worker.segment, heir=True)
+        why = ", which is as far as a leak may go" if leaks else ""
+        return [
+            *notes,
+            Note("recycle", f"worker {worker.id} is replaced: its memory floor rose to {format_size(floor)}{why}"),
+            *self._retire(worker),
+        ]
+
+    def _retire(self, worker: Worker) -> list[Action]:
+        worker.why_killed = "replaced"
+        return [Stop(worker.id)]
+
+    def _kill(self, worker: Worker, why: str) -> list[Action]:
+        if worker.dying:
+            return []
+        worker.why_killed = why
+        worker.was_alone = not any(w.unit is not None for w in self.workers.values() if w is not worker)
+        self.counters["kills"] += 1
+        return [Kill(worker.id, why)]

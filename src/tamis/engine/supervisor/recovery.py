@@ -1,0 +1,196 @@
+"""What to do with a unit that failed. Pure: every answer changes something, so nothing is retried for ever.
+
+memory failure   split in two (the next attempt may have a larger cap: grants.py); one record: alone with the whole budget; still too
+                 much: infeasible, the run ends incomplete
+in setup()       alone with the whole budget, then the run ends; any other error there ends the run: no document is to blame
+stage error,     once more on a fresh worker; then split until one record is left; that record goes to quarantine
+crash, timeout
+killed for       again, unchanged: it was not its fault (five times, then as a crash)
+others' sake
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tamis.engine.activity import in_words
+from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit, split_pieces
+from tamis.sizes import format_size
+
+MAX_INNOCENT_KILLS = 5
+_SIGKILL = 9
+
+
+@dataclass(frozen=True)
+class Verdict:
+    what: str  # retry, split, alone, quarantine, feed, describe, infeasible (this record), unfit (this stage), fail
+    note: str = ""
+    n_failures: int = 0
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """A document, or the setup of a stage, that needs more memory than there is: `budget_bytes` would do, as far as one can tell."""
+
+    stage: str
+    size_bytes: int  # of the document
+    asked_bytes: int  # by the allocation that failed; 0: not known
+    had_bytes: int
+    budget_bytes: int
+
+    def advice(self, is_large: bool = False) -> str:
+        """What it had and what to do. `is_large`: it is a document that could be quarantined for its size."""
+        had = f"it asked for {format_size(self.asked_bytes)} at once" if self.asked_bytes else "it took all"
+        aside = "set max_record below its size to quarantine it, or " if is_large else ""
+        return f"{had}, one worker can get {format_size(self.had_bytes)}; {aside}run again with --memory {-(-self.budget_bytes // 10**6)}MB or more"
+
+
+@dataclass(frozen=True)
+class Half:
+    pieces: list[Piece]
+    rows: tuple[int, int]
+
+
+def judge_death(
+    why_killed: str, how: str, signal: int, used_bytes: int, cap_bytes: int, was_alone: bool = False
+) -> dict[str, Any]:
+    """What the end of a worker says about the unit it was working on. `was_alone`: nobody else was at work when it was killed."""
+    if why_killed == "timeout":
+        return {"kind": "timeout", "error": "took longer than the timeout"}
+    if why_killed == "over its cap":
+        return {"kind": "memory", "error": "went over its memory cap"}
+    if why_killed == "memory pressure" and was_alone and used_bytes > cap_bytes * 8 // 10:
+        return {"kind": "memory", "error": "took more memory than the budget leaves"}
+    if why_killed == "replaced":
+        return {"kind": "replaced", "error": "made room for other work"}
+    if why_killed or signal == _SIGKILL:
+        return {"kind": "killed", "error": why_killed or "killed from outside"}
+    if cap_bytes and used_bytes > cap_bytes * 8 // 10:
+        return {"kind": "memory", "error": f"the worker died ({how}) close to its memory cap"}
+    return {"kind": "crash", "error": f"the worker process died: {how}"}
+
+
+def decide(unit: Unit, report: dict[str, Any], had_all: bool = False) -> Verdict:
+    """Decide, and note on the unit what has been tried. `had_all`: its cap was the whole pool, so that no larger one can be tried."""
+    kind, error = report["kind"], str(report.get("error", ""))
+    if kind == "replaced":  # a feeder that had to wait: what it handed out stands, so this cannot go on for ever
+        return Verdict("retry")
+    if kind == "killed":
+        kills = unit.extra["kills"] = unit.extra.get("kills", 0) + 1
+        if kills <= MAX_INNOCENT_KILLS:
+            return Verdict("retry")
+        kind = "crash"
+    unit.last_error = error
+    if unit.mode is Mode.RECAST:
+        unit.n_failures += 1
+        return Verdict("retry") if unit.n_failures < 3 else Verdict("fail")
+    if unit.mode is Mode.FEED:
+        return _decide_feed(unit, kind, error)
+    if kind == "setup":
+        return Verdict("fail")
+    if kind == "memory":
+        return _decide_memory(unit, report, had_all or unit.alone)
+    unit.n_failures += 1
+    own = unit.extra["own_failures"] = (
+        unit.extra.get("own_failures", 0) + 1
+    )  # n_failures counts those of the whole it was cut from too
+    stage = report.get("stage", "")
+    where = f"{in_words(stage)} " if stage else ""
+    if unit.mode is Mode.QUARANTINE:
+        return Verdict("retry") if unit.n_failures < 5 else Verdict("fail")
+    if unit.n_failures == 1:
+        return Verdict("retry", f"{where}failed, trying once more on a fresh worker: {error}")
+    if can_split(unit):
+        return Verdict("split", n_failures=1)
+    if (other := _cut_otherwise(unit)) is not None:
+        return other
+    if kind == "crash" and not unit.alone:  # libraries crash when an allocation fails: see whether more memory helps
+        unit.alone = True
+        return Verdict("alone", f"a worker crashed on one record, trying it alone with the whole budget: {error}")
+    if own < 2:
+        return Verdict("retry")
+    unit.mode, unit.alone = Mode.QUARANTINE, False
+    unit.reason, unit.stage = f"{kind}: {error}", stage
+    return Verdict("quarantine", f"{where}failed twice on one record, which goes to quarantine: {error}")
+
+
+def _decide_memory(unit: Unit, report: dict[str, Any], had_all: bool) -> Verdict:
+    where = f", in {in_words(report['stage'])}" if report.get("stage") else ""
+    if report.get("in_setup"):  # smaller partitions would not help
+        if had_all:
+            return Verdict("unfit", f"stage {report['stage']!r} cannot be set up in the memory that the budget leaves")
+        unit.alone = True
+        return Verdict("alone", "a stage could not be set up inside its cap, trying again with the whole budget")
+    if can_split(unit):
+        unit.alone = False
+        return Verdict("split", n_failures=unit.n_failures)
+    if (other := _cut_otherwise(unit)) is not None:
+        return other
+    if not had_all:
+        unit.alone = True
+        return Verdict("alone")
+    return Verdict("infeasible", f"{_describe(unit)} does not fit the memory budget even alone{where}")
+
+
+def _describe(unit: Unit) -> str:
+    """The one record of a unit: where it lies, and its size where that is known."""
+    piece = unit.pieces[0]
+    if unit.segment > 0:  # which of the piece's records it was is not known any more
+        return f"one document of {piece.input_path}"
+    size = f", {unit.largest_record} bytes" if unit.largest_record and unit.n_records == 1 else ""
+    return f"one record of {piece.input_path} (at {piece.start}{size})"
+
+
+def _cut_otherwise(unit: Unit) -> Verdict | None:
+    """How to cut a file that is not known to be one record, and that cannot be cut by place."""
+    piece = unit.pieces[0]
+    if unit.segment > 0 or unit.n_records == 1:
+        return None
+    if piece.kind is Kind.STREAM:
+        return Verdict("feed")
+    if piece.kind is Kind.ROWS and piece.end == TO_END and not unit.extra.get("describe"):  # how many rows is not known
+        unit.extra["describe"] = True
+        unit.block_bytes //= 4
+        return Verdict("describe")
+    return None
+
+
+def _decide_feed(unit: Unit, kind: str, error: str) -> Verdict:
+    unit.n_failures += 1
+    if unit.n_failures >= 6:
+        return Verdict("fail")
+    if kind == "memory":
+        unit.block_bytes = max(1 << 16, unit.block_bytes // 2)
+    return Verdict(
+        "retry", f"the feeder of {unit.pieces[0].path if unit.pieces else 'a file'} failed and starts again: {error}"
+    )
+
+
+def can_split(unit: Unit) -> bool:
+    if unit.segment > 0:
+        start, end = unit.handover_rows
+        return end - start > 1
+    return split_pieces(unit) is not None
+
+
+def halves(unit: Unit) -> list[Half]:
+    """The unit in two, by rows of its handover file or by its pieces."""
+    if unit.segment > 0:
+        start, end = unit.handover_rows
+        middle = unit.cut if start < unit.cut < end else (start + end) // 2
+        return [Half(unit.pieces, (middle, end)), Half(unit.pieces, (start, middle))]
+    cut = split_pieces(unit)
+    assert cut is not None
+    return [Half(cut[1], unit.handover_rows), Half(cut[0], unit.handover_rows)]
+
+
+def without(pieces: list[Piece], done: Piece) -> list[Piece]:
+    """What a feeder still has to hand out after the block `done`."""
+    rest = []
+    for piece in pieces:
+        if done.start > piece.start:
+            rest.append(replace(piece, end=min(piece.end, done.start)))
+        if done.end < piece.end:
+            rest.append(replace(piece, start=max(piece.start, done.end)))
+    return [p for p in rest if p.start < p.end]

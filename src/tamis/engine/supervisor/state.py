@@ -1,0 +1,117 @@
+"""What the supervisor keeps in mind: its configuration, its workers, and the roots of work under way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.engine.supervisor.units import Piece, Unit
+from tamis.memory.leaks import N_IGNORED
+
+FEEDER = -1
+MIN_CAP_BYTES = 20_000_000
+FEEDER_OWN_BYTES = 16_000_000
+
+
+@dataclass
+class Config:
+    """What the supervisor may use. `pool_bytes` is the budget without everything that is not a worker."""
+
+    budget_bytes: int
+    pool_bytes: int
+    worker_bytes: int  # what a worker holds before it does anything
+    n_slots: int
+    fixed_workers: list[int | None] = field(default_factory=lambda: [None])
+    cpus: list[float] | None = None  # what one worker of each segment asks for
+    mode: str = "streaming"
+    max_block_bytes: int = 32 << 20
+    queue_bytes: int = 256 << 20
+    timeout_s: float = 1800.0
+    rate_limit: float = 0.001
+    rate_floor: int = 100
+    unsynced_bytes: int = 512 << 20
+    usable: float = 1.0  # share of the budget that caps are granted up to
+    has_setup: list[bool] | None = None  # by segment: whether a stage sets something up, which may take memory
+    shared_bytes: int = (
+        8_000_000  # pages that a worker shares with others, of which its use counts a part: no fault of its own
+    )
+
+    def ceiling(self, cap_bytes: int) -> int:
+        """The use at which a worker with this cap is over it for certain, whatever measuring gets wrong."""
+        return int(cap_bytes * 1.02) + self.worker_bytes + self.shared_bytes
+
+
+@dataclass
+class Worker:
+    id: int
+    segment: int
+    ready: bool = False
+    unit: Unit | None = None
+    fence: int = 0
+    cap_bytes: int = 0
+    since_s: float = 0.0
+    used_bytes: int = 0
+    why_killed: str = ""
+    held: bool = False  # a feeder that waits for room in the queue
+    n_units: int = 0
+    base_bytes: int = 0  # when it was ready: what it holds before it does anything
+    file_bytes: int = 0  # pages of files that it has mapped: of libraries, mostly
+    kept_bytes: int = 0  # what it holds beyond that between units: models, libraries that a stage imported
+    was_alone: bool = False  # when it was killed: nobody else used memory
+    first_floor: int = 0
+    base_floor: int = 0  # when the first partitions, which warm it up, were over
+
+    @property
+    def dying(self) -> bool:
+        return bool(self.why_killed)
+
+    def note_floor(self, floor_bytes: int) -> int:
+        """Note what is left after a unit's release; returns how far that has risen since the worker was warm."""
+        self.first_floor = self.first_floor or floor_bytes
+        if self.n_units <= N_IGNORED + 1:
+            self.base_floor = floor_bytes
+        return floor_bytes - self.base_floor
+
+    def is_worn(self, floor_bytes: int, data_bytes: int) -> bool:
+        """Whether the worker should be replaced, leak or not: its floor has risen by a quarter of its cap, or its address space
+        has grown so far beyond what it uses that it would meet its limit (which counts address space) for nothing.
+        """
+        risen = floor_bytes - self.first_floor
+        slack = data_bytes - floor_bytes
+        return risen > max(self.cap_bytes // 4, 16_000_000) or slack > self.cap_bytes // 2 + 200_000_000
+
+
+@dataclass
+class Root:
+    """Everything that comes from one unit of the first segment; committed as one."""
+
+    first: Piece
+    step: int
+    open_units: int = 1
+    n_done: int = 0
+    covered: list[tuple[int, int, int, bool]] = field(default_factory=list)
+    files: list[dict[str, Any]] = field(default_factory=list)
+    parts: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # (segment, ledger)
+    scratch: list[str] = field(default_factory=list)
+
+    def add(self, unit: Unit, files: list[dict[str, Any]]) -> None:
+        """What a unit made. Each file gets the place of its first document, by which those of one root are put in order."""
+        first = unit.pieces[0] if unit.pieces else self.first  # a feeder has handed out all of its own
+        if unit.segment == 0 and (not self.n_done or (first.file, first.start) < (self.first.file, self.first.start)):
+            self.first = first
+        place = [first.file, first.start, unit.handover_rows[0]]
+        self.files += [{**f, "place": place} for f in files]
+
+    def counted(self) -> Counter[str]:
+        """What its finished units read and dropped so far."""
+        return sum((counts_of(ledger) for _, ledger in self.parts), Counter())
+
+
+def counts_of(ledger: Mapping[str, Any]) -> Counter[str]:
+    """The counts of some books (as plain JSON) that a progress line shows before they are committed."""
+    made = Counter({name: int(ledger[name][0]) for name in ("records", "quarantined")})
+    made["read_bytes"] = int(ledger["read_bytes"])
+    made["dropped"] = sum(int(t[0]) for book in ledger["stages"] for t in book["dropped"].values())
+    return made

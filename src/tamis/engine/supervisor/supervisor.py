@@ -1,0 +1,609 @@
+"""The supervisor: plans, grants memory, recovers, decides what to commit. A pure state machine.
+
+Events come in as method calls with the time; decisions go out as actions (actions.py). It never reads a clock, a file or
+/proc, so tests drive it with lists of events and simulate faults by the thousand.
+
+One rule for memory: the caps of busy workers never add up to more than the pool, and a worker gets a cap only together with
+a unit. One rule for failures: every retry changes something (recovery.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Any
+
+from tamis.engine.activity import in_words
+from tamis.engine.ledger import Ledger
+from tamis.engine.supervisor import recovery
+from tamis.engine.supervisor.actions import (
+    Action,
+    Commit,
+    Discard,
+    Kill,
+    More,
+    Note,
+    Replace,
+    Stop,
+)  # fmt: skip
+from tamis.engine.supervisor.cursor import Cursor
+from tamis.engine.supervisor.grants import Grants
+from tamis.engine.supervisor.pool import Pool
+from tamis.engine.supervisor.remedies import Remedies
+from tamis.engine.supervisor.scratch import Scratch
+from tamis.engine.supervisor.state import FEEDER, Config, Root, Worker, counts_of
+from tamis.engine.supervisor.units import Kind, Mode, Piece, Unit
+from tamis.memory.predictor import Predictor
+
+MAX_STILLBORN = 20
+# So many documents in a row that do not fit even alone, and the stage is to blame, not they: where nothing has ever fitted and
+# they are small, and in any case.
+FEW_UNFIT, MANY_UNFIT = 3, 20
+SMALL_RECORD_BYTES = 1 << 20
+
+
+class Supervisor(Pool):
+    def __init__(
+        self,
+        config: Config,
+        cursor: Cursor,
+        predictors: list[Predictor],
+        step: int = 0,
+        remedies: Remedies | None = None,
+    ) -> None:
+        super().__init__(config)
+        self.cursor, self.step = cursor, step
+        self.queues: list[deque[Unit]] = [deque() for _ in config.fixed_workers]
+        self.feeds: deque[Unit] = deque()
+        self.roots: dict[int, Root] = {}
+        self.ledger = Ledger()
+        self.under_way: Counter[str] = Counter()  # counted by units whose partition is not through all segments yet
+        self._n_roots = 0
+        self.schemas: dict[str, str] = {}  # output file -> schema, as committed
+        self.stopping: str = ""
+        self.fatal: str = ""
+        self.fatal_kind: str = ""
+        self.infeasible: list[str] = []
+        self.n_stage_failures = 0
+        self.last_failure = "a stage"  # that set a document aside
+        self.n_seen = 0  # records of units that are done, committed or not
+        self._unfit: list[
+            recovery.Unfit
+        ] = []  # the last documents that did not fit, with nothing that fitted in between
+        self.n_committing = 0
+        self.unsynced_bytes = 0
+        self.scratch = Scratch()  # blocks waiting or being worked on
+        self.grants = Grants(config, predictors, self.workers)
+        self.remedies = remedies or Remedies()  # those of an earlier sampling step stay in force
+        self._next_unit = 1
+        self._n_stillborn = 0  # workers in a row that died before they were ready
+
+    # -- events ---------------------------------------------------------------------------------------------------------
+    def tick(self, now_s: float) -> list[Action]:
+        """Time passes: deadlines, then whatever can be started."""
+        actions: list[Action] = []
+        for worker in self.workers.values():
+            if (
+                worker.unit is not None
+                and not worker.dying
+                and not worker.held
+                and now_s - worker.since_s > self.config.timeout_s
+            ):
+                actions += self._kill(worker, "timeout")
+        return actions + self.remedies.due(self, now_s) + self._dispatch(now_s)
+
+    def ready(self, worker_id: int, now_s: float, floor_bytes: int = 0, file_bytes: int = 0) -> list[Action]:
+        worker = self.workers.get(worker_id)
+        if worker is None:
+            return self._dispatch(now_s)
+        worker.ready, worker.base_bytes, worker.file_bytes = True, floor_bytes, file_bytes
+        self._n_stillborn = 0
+        # A kill that was asked for before the process existed has hit nobody.
+        again: list[Action] = [Kill(worker.id, worker.why_killed)] if worker.dying else []
+        return again + self._dispatch(now_s)
+
+    def set_up(self, worker_id: int, fence: int, kept_bytes: int, peak_bytes: int, now_s: float) -> list[Action]:
+        """A worker's stages are set up: what they keep, and what it took at most. Others may follow, if there is room for them."""
+        worker = self.workers.get(worker_id)
+        if worker is None or worker.fence != fence:
+            return []
+        self.grants.learn_setup(worker, kept_bytes, peak_bytes)
+        return self._dispatch(now_s)
+
+    def read(
+        self, worker_id: int, fence: int, n_records: int, cut: int, decoded_bytes: int = -1, largest_record: int = 0
+    ) -> None:
+        """A worker tells what its unit holds, before stages run: how to cut it, should it fail."""
+        worker = self.workers.get(worker_id)
+        if worker is not None and worker.unit is not None and worker.fence == fence:
+            unit = worker.unit
+            unit.n_records, unit.cut = n_records, cut
+            unit.decoded_bytes, unit.largest_record = decoded_bytes, largest_record
+
+    def block(
+        self, worker_id: int, fence: int, piece: Piece, n_bytes: int, compressed: int, now_s: float
+    ) -> list[Action]:
+        """A feeder has written a block, having read `compressed` bytes of its file so far."""
+        worker = self.workers.get(worker_id)
+        if worker is None or worker.unit is None or worker.fence != fence:
+            return [Discard([piece.path])]
+        worker.since_s = now_s
+        worker.unit.extra["compressed"] = compressed
+        worker.unit.pieces = recovery.without(worker.unit.pieces, piece)
+        self.scratch.add(piece.path, n_bytes)
+        self.queues[0].append(self._unit([piece]))
+        worker.held = True
+        return self._dispatch(now_s)
+
+    def done(self, worker_id: int, fence: int, report: dict[str, Any], now_s: float) -> list[Action]:
+        worker = self.workers.get(worker_id)
+        if worker is None or worker.unit is None or worker.fence != fence:
+            self.counters["late"] += 1
+            return self._discard_report(report)
+        unit, worker.unit = worker.unit, None
+        worker.n_units += 1
+        self.grants.learn(worker, unit, report)
+        if unit.mode is Mode.RUN:
+            self._unfit.clear()
+        actions: list[Action] = self._recycle(worker, report) + self.remedies.after_unit(self, worker.id)
+        if unit.mode is Mode.RECAST:
+            return actions + self._recast_done(unit, report, now_s)
+        root = self.roots.get(unit.root)
+        if root is None:  # given up because of another of its units
+            return actions + self._discard_report(report) + self._free_scratch(_held_by(unit)) + self._dispatch(now_s)
+        if unit.segment == 0:
+            self.n_seen += int(report["ledger"]["records"][0]) - int(report["ledger"]["not_sampled"][0])
+        root.add(unit, report["files"])
+        root.covered += [tuple(c) for c in report["covered"]]
+        root.parts.append((unit.segment, report["ledger"]))
+        self.under_way.update(counts_of(report["ledger"]))
+        if "handover" in report and not report["handover"]["rows"]:
+            actions.append(Discard([report["handover"]["path"]]))
+        elif "handover" in report:
+            made = report["handover"]
+            self.scratch.add(made["path"], made["bytes"])
+            root.open_units += 1
+            nxt = self._unit(unit.pieces, segment=unit.segment + 1, root=unit.root)
+            nxt.handover, nxt.handover_rows, nxt.n_records = made["path"], (0, made["rows"]), made["rows"]
+            nxt.handover_check = str(made.get("check", ""))
+            self.queues[nxt.segment].append(nxt)
+        actions += self._close_unit(unit) + self._check_rate()
+        return actions + self._dispatch(now_s)
+
+    def too_large(self, worker_id: int, fence: int, info: dict[str, Any], now_s: float) -> list[Action]:
+        """A unit decodes to more than was thought: cut it with what the worker found out."""
+        worker = self.workers.get(worker_id)
+        if worker is None or worker.unit is None or worker.fence != fence:
+            return []
+        unit, worker.unit = worker.unit, None
+        actions: list[Action] = []
+        file = info.get("feed", info.get("rows", -1))
+        rest = [p for p in unit.pieces if p.file != file]
+        if rest:
+            self.queues[0].appendleft(self._unit(rest))
+        if "feed" in info:
+            if info.get("compressed"):
+                self.cursor.ratio = max(self.cursor.ratio, min(info["decoded"] / info["compressed"], 1000.0))
+            self.cursor.feed(file)
+        else:
+            groups = [(int(a), int(b), int(c)) for a, b, c in info["groups"]]
+            first = next(p.start for p in unit.pieces if p.file == file)
+            n_rows = int(info["n_rows"])
+            self.cursor.expand_rows(file, groups, n_rows, max(unit.block_bytes, 1 << 20), first)
+            actions.append(self._commit_size(file, n_rows))
+        return actions + self._leave_root(unit) + self._dispatch(now_s)
+
+    def _commit_size(self, file: int, n_rows: int) -> Commit:
+        """Let the log know where the file ends, so that the end of the run can tell whether all of it was done."""
+        self.n_committing += 1
+        piece = Piece(file, Kind.ROWS, self.cursor.files.paths[file], n_rows, n_rows)
+        return Commit(-1, piece, self.step, [(file, n_rows, n_rows, True)], [], Ledger().to_dict())
+
+    def failed(self, worker_id: int, fence: int, report: dict[str, Any], now_s: float) -> list[Action]:
+        worker = self.workers.get(worker_id)
+        if worker is None or worker.unit is None or worker.fence != fence:
+            return []
+        unit, worker.unit = worker.unit, None
+        actions: list[Action] = []
+        if report["kind"] != "memory":  # after a memory failure the worker exits by itself
+            actions += [Stop(worker.id)]
+        worker.why_killed = worker.why_killed or "replaced"
+        return actions + self._recover(unit, worker, report, now_s) + self._dispatch(now_s)
+
+    def died(self, worker_id: int, how: str, signal: int, now_s: float, stage: str = "") -> list[Action]:
+        """A worker is gone, from within `stage`. `how` says with which status; what that means depends on who killed it and how
+        full it was."""
+        worker = self.workers.pop(worker_id, None)
+        if worker is not None:
+            self.leakage.gone(worker.id, worker.segment, heir=False)
+        if worker is None or worker.unit is None:
+            if worker is not None and not worker.ready and not worker.dying:
+                self._n_stillborn += 1
+                if self._n_stillborn >= MAX_STILLBORN:
+                    return self._stop_fatal(
+                        "worker", f"{self._n_stillborn} workers in a row died while starting, the last one with {how}"
+                    )
+            return self._dispatch(now_s)
+        unit = worker.unit
+        self.counters["crashes"] += 0 if worker.why_killed else 1
+        grown = worker.used_bytes - self.config.worker_bytes  # the cap counts from what a worker holds anyway
+        report = recovery.judge_death(worker.why_killed, how, signal, grown, worker.cap_bytes, worker.was_alone)
+        report["stage"] = stage
+        return self._recover(unit, worker, report, now_s) + self._dispatch(now_s)
+
+    def committed(
+        self, root_id: int, covered: list[tuple[int, int, int, bool]], n_bytes: int, now_s: float
+    ) -> list[Action]:
+        self.n_committing -= 1
+        self.unsynced_bytes -= n_bytes
+        self.counters["committed"] += 1
+        return self._dispatch(now_s)
+
+    def commit_failed(self, why: str) -> list[Action]:
+        self.n_committing -= 1
+        return self._stop_fatal("disk", why)
+
+    def stop(self, why: str) -> list[Action]:
+        """Finish what is committed, start nothing new."""
+        self.stopping = self.stopping or why
+        actions = [a for w in self.workers.values() if not w.dying for a in self._kill(w, "stopping")]
+        # What is done of partitions that were cut is not done again. Where documents went on to a later segment, it is not whole.
+        if len(self.queues) == 1 and self.fatal_kind != "disk":
+            actions += [a for root, about in list(self.roots.items()) if about.n_done for a in self._commit_root(root)]
+        return [Note("stop", why), *actions]
+
+    def remedy(self, remedy: str, now_s: float) -> list[Action]:
+        """What an alert asks for (remedies.py)."""
+        return self.remedies.apply(self, remedy, now_s)
+
+    # -- state ----------------------------------------------------------------------------------------------------------
+    @property
+    def finished(self) -> bool:
+        """Nothing left that could still be done (in this step)."""
+        if self.n_committing or (self.busy and not self.stopping):
+            return False
+        if self.stopping:
+            return not self.workers
+        return self.cursor.exhausted and not any(self.queues) and not self.feeds
+
+    @property
+    def bytes_left(self) -> int:
+        """Input bytes that are not done yet (compressed bytes where the input is compressed)."""
+        feeds = [w.unit for w in self.workers.values() if w.unit is not None and w.unit.mode is Mode.FEED] + list(
+            self.feeds
+        )
+        left = self.cursor.bytes_left
+        for unit in feeds:
+            if unit.pieces:
+                left += max(0, self.cursor.files.sizes[unit.pieces[0].file] - int(unit.extra.get("compressed", 0)))
+        busy = [w.unit for w in self.workers.values() if w.unit is not None] + list(self.queues[0])
+        n = len(self.queues)  # what waits for the last of two segments is half done
+        left += sum((p.end - p.start) * (n - u.segment) // n for u in busy for p in u.pieces if p.kind is Kind.BYTES)
+        each = (self.cursor.files.total_bytes - self.cursor.bytes_left) // max(1, self._n_roots)
+        return left + sum(len(queue) * each * (n - i) // n for i, queue in enumerate(self.queues) if i)
+
+    def recast(self, schema: str, names: list[str], folder: str) -> None:
+        """Rewrite these output files with the schema of the whole run."""
+        for name in names:
+            extra = {"schema": schema, "path": f"{folder}/{name}", "old": name}
+            self.queues[0].append(self._recast_unit(extra))
+
+    def join_schemas(self, schemas: list[str]) -> None:
+        self.queues[0].append(self._recast_unit({"join": schemas}))
+
+    def _recast_unit(self, extra: dict[str, Any]) -> Unit:
+        unit = self._unit([Piece(0, Kind.START, "", 0, 1)])
+        self.roots.pop(unit.root)
+        unit.mode, unit.extra = Mode.RECAST, extra
+        return unit
+
+    # -- starting work --------------------------------------------------------------------------------------------------
+    def _dispatch(self, now_s: float) -> list[Action]:
+        if self.stopping or self.fatal or self.remedies.holds_back(now_s):
+            return []
+        actions: list[Action] = []
+        alone = next((u for q in self.queues for u in q if u.alone), None)
+        if alone is not None:
+            return self._dispatch_alone(alone, now_s)
+        for worker in list(self.workers.values()):
+            if worker.held and not worker.dying and self._queue_has_room():
+                worker.held, worker.since_s = False, now_s
+                actions.append(More(worker.id, self.grants.feed_size(worker.cap_bytes, self.decision.allow_growth)))
+        for segment in reversed(range(len(self.queues))):
+            if self._may_start(segment):
+                actions += self._give_work(segment, now_s)
+        return actions + self._give_feeds(now_s) + self._start_workers()
+
+    def _dispatch_alone(self, unit: Unit, now_s: float) -> list[Action]:
+        """A unit that needs the whole pool: wait until nobody else lives (a feeder that waits can end), then give it everything."""
+        if self.progressing:
+            return []
+        idle = [w for w in self.workers.values() if w.segment == unit.segment and w.unit is None and not w.dying]
+        others = [w for w in self.workers.values() if w not in idle[:1] and not w.dying]
+        if others:
+            return [a for w in others for a in self._retire(w)]
+        if not self.workers:
+            return [self._start(unit.segment)]
+        if len(self.workers) > 1 or not idle or not idle[0].ready:
+            return []
+        self.queues[unit.segment].remove(unit)
+        return [self._assign(idle[0], unit, self.grants.pool(1), now_s)]
+
+    def _may_start(self, segment: int) -> bool:
+        last = len(self.queues) - 1
+        if self.decision.downstream_only and segment != last and self.progressing:
+            return False
+        if self.unsynced_bytes > self.config.unsynced_bytes:
+            return False
+        if self.config.mode == "batch":
+            return (
+                not any(self.queues[:segment])
+                and not any(w.unit is not None and w.segment < segment for w in self.workers.values())
+                and (segment == 0 or self.cursor.exhausted)
+            )
+        waiting = sum(self.scratch.bytes_of(u.handover) for q in self.queues[segment + 1 :] for u in q)
+        return segment == last or waiting < self.config.queue_bytes
+
+    def _give_work(self, segment: int, now_s: float) -> list[Action]:
+        actions: list[Action] = []
+        for worker in list(self.workers.values()):
+            if worker.segment != segment or not worker.ready or worker.unit is not None or worker.dying:
+                continue
+            if self.decision.serial and self.progressing:
+                break
+            cap = self.grants.next_cap(bool(self.feeds), segment)
+            unit = self._next_unit_of(segment, cap, worker) if cap else None
+            if unit is None:
+                break
+            actions.append(self._assign(worker, unit, cap, now_s))
+        return actions
+
+    def _next_unit_of(self, segment: int, cap_bytes: int, worker: Worker) -> Unit | None:
+        if self.queues[segment]:
+            unit = self.queues[segment].popleft()
+            unit.block_bytes = unit.block_bytes or self.grants.block_size(
+                segment, cap_bytes, self.decision.allow_growth, worker
+            )
+            return unit
+        if segment > 0:
+            return None
+        size = self.grants.block_size(0, cap_bytes, self.decision.allow_growth, worker)
+        while (work := self.cursor.next(size)) is not None:
+            unit = self._unit(work.pieces)
+            unit.block_bytes = size
+            if work.mode is Mode.FEED:
+                unit.mode = Mode.FEED
+                unit.block_bytes = self.grants.feed_size(cap_bytes, self.decision.allow_growth)
+                self.feeds.append(unit)
+                if len(self.feeds) > 1:
+                    return None
+                continue
+            if work.describe:
+                unit.extra = {"describe": True}
+            return unit
+        return None
+
+    def _queue_has_room(self) -> bool:
+        # In batch mode a block stays until all stages are through, which is after all feeding: nothing to wait for.
+        return self.config.mode == "batch" or self.scratch.total_bytes < self.config.queue_bytes
+
+    def _give_feeds(self, now_s: float) -> list[Action]:
+        actions: list[Action] = []
+        for worker in self.workers.values() if self._queue_has_room() else ():
+            if self.feeds and worker.segment == FEEDER and worker.ready and worker.unit is None and not worker.dying:
+                cap = self.grants.next_cap(feeding=True)
+                if cap:
+                    actions.append(self._assign(worker, self.feeds.popleft(), cap, now_s))
+        return actions
+
+    def _start_workers(self) -> list[Action]:
+        """Workers for segments that have work, as far as there are seats; where none is left, one that idles makes room."""
+        actions = self._end_surplus()
+        grow = self.decision.allow_new_workers or not self.progressing
+        for segment, n in [*reversed(list(enumerate(self.grants.wanted_workers()))), (FEEDER, 1)]:
+            living = [w for w in self.workers.values() if w.segment == segment and not w.dying]
+            idle = [w for w in living if w.unit is None]
+            if segment == FEEDER:
+                more = bool(self.feeds) and self._queue_has_room()
+            else:
+                more = bool(self.queues[segment]) or (segment == 0 and not self.cursor.exhausted)
+            if more and not idle and len(living) < n and grow and self._may_start(segment):
+                if self.grants.has_seat(bool(self.feeds)):
+                    actions.append(self._start(segment))
+                elif not living:
+                    actions += self._make_room(segment)
+            elif len(living) > n and idle and idle[0].ready:
+                actions += self._retire(idle[0])
+        return actions
+
+    def _end_surplus(self) -> list[Action]:
+        """Where workers turn out to need larger caps, some have to go: one that idles, of the segment that has most."""
+        living = [w for w in self.workers.values() if not w.dying]
+        if len(living) <= self.grants.n_seats(bool(self.feeds)):
+            return []
+        idle = [w for w in living if w.ready and w.unit is None]
+        if idle:
+            return self._retire(max(idle, key=lambda w: sum(v.segment == w.segment for v in living)))
+        held = [w for w in living if w.held]
+        return self._retire(held[0]) if held and not self.progressing else []
+
+    # -- workers come and go --------------------------------------------------------------------------------------------
+    def _discard_report(self, report: dict[str, Any]) -> list[Action]:
+        """Remove what a report that nobody wants any more has made."""
+        paths = [f["path"] for f in report.get("files", []) if f.get("kind") != "listed"]
+        return [Discard(paths + ([report["handover"]["path"]] if "handover" in report else []))]
+
+    # -- ending and recovering units ------------------------------------------------------------------------------------
+    def _unit(self, pieces: list[Piece], segment: int = 0, root: int = -1) -> Unit:
+        unit = Unit(self._next_unit, pieces, segment=segment, root=root, step=self.step)
+        self._next_unit += 1
+        if root < 0:
+            self.roots[unit.root] = Root(pieces[0], self.step)
+            self._n_roots += 1
+        return unit
+
+    def _close_unit(self, unit: Unit) -> list[Action]:
+        """One unit of a root is over; commit the root when it was the last."""
+        root = self.roots[unit.root]
+        root.open_units -= 1
+        root.n_done += 1
+        root.scratch += _held_by(unit)
+        return self._commit_root(unit.root) if not root.open_units else []
+
+    def _leave_root(self, unit: Unit) -> list[Action]:
+        """What a unit was to do is done under another root, or not in this run; its root goes on without it."""
+        root = self.roots.get(unit.root)
+        if root is None:
+            return []
+        root.open_units -= 1
+        if root.open_units:
+            return []
+        if root.n_done:
+            return self._commit_root(unit.root)
+        del self.roots[unit.root]
+        return []
+
+    def _commit_root(self, root_id: int) -> list[Action]:
+        root = self.roots.pop(root_id)
+        self.under_way.subtract(root.counted())
+        ledger = Ledger()
+        for _, part in sorted(root.parts, key=lambda p: p[0]):
+            ledger.merge(Ledger.from_dict(part))
+        self.n_committing += 1
+        self.unsynced_bytes += sum(f.get("bytes", 0) for f in root.files)
+        self.ledger.merge(ledger)
+        actions: list[Action] = [Commit(root_id, root.first, root.step, root.covered, root.files, ledger.to_dict())]
+        return actions + self._free_scratch(root.scratch)
+
+    def _free_scratch(self, paths: list[str]) -> list[Action]:
+        gone = self.scratch.free(paths)
+        return [Discard(gone)] if gone else []
+
+    def _check_rate(self) -> list[Action]:
+        """A stage that fails on (nearly) everything is a mistake in the stage, not in the data: stop early."""
+        n = self.n_stage_failures
+        seen = max(self.ledger.records.n - self.ledger.not_sampled.n, self.n_seen, n)
+        if n >= 20 and n > max(self.config.rate_limit * 10, 0.01) * seen and not self.stopping:
+            return self.stop(f"{self.last_failure} fails on {n} of {seen} documents so far: see `tamis quarantine`")
+        return []
+
+    def _recover(self, unit: Unit, worker: Worker, report: dict[str, Any], now_s: float) -> list[Action]:
+        kind = report["kind"]
+        if kind == "disk":
+            return self._stop_fatal("disk", report["error"])
+        if (
+            unit.mode in (Mode.RUN, Mode.QUARANTINE) and unit.root not in self.roots
+        ):  # given up because of another of its units
+            return self._free_scratch(_held_by(unit))
+        if kind == "memory":
+            self.counters["memory_failures"] += 1
+            self.grants.learn_failure(worker, unit, report)
+        verdict = recovery.decide(unit, report, self.grants.is_whole(worker.cap_bytes))
+        actions: list[Action] = []
+        if verdict.note:
+            actions.append(
+                Note(
+                    "recovery",
+                    verdict.note,
+                    {"unit": unit.id, "kind": kind, "stage": report.get("stage", ""), "error": report.get("error", "")},
+                )
+            )
+        if verdict.what == "fail":
+            stage = f"{in_words(report['stage'])}: " if report.get("stage") else ""
+            return actions + self._stop_fatal("worker", stage + report.get("error", "a worker failed"))
+        if verdict.what in ("infeasible", "unfit"):
+            return actions + self._does_not_fit(unit, worker, report, verdict)
+        if verdict.what == "feed":
+            self.cursor.feed(unit.pieces[0].file)
+            return actions + self._leave_root(unit)
+        self.counters["splits" if verdict.what == "split" else "retries"] += 1
+        if verdict.what == "quarantine":
+            self.n_stage_failures += 1
+            self.last_failure = in_words(unit.stage) or "a stage"
+        return actions + self._requeue(unit, verdict)
+
+    def _does_not_fit(
+        self, unit: Unit, worker: Worker, report: dict[str, Any], verdict: recovery.Verdict
+    ) -> list[Action]:
+        """One document, or setting up a stage, needs more than the whole pool: name the budget that would do. The rest of the run
+        goes on, unless it is the stage that needs so much, whatever the documents.
+        """
+        found = recovery.Unfit(
+            report.get("stage", ""), unit.largest_record, int(report.get("asked_bytes", 0)), worker.cap_bytes,
+            self.grants.budget_for(self.grants.need_of(worker, unit, report)),
+        )  # fmt: skip
+        if verdict.what == "unfit":
+            return self._stop_fatal("budget", f"{verdict.note}: {found.advice()}")
+        self._unfit.append(found)
+        n, worst = len(self._unfit), max(self._unfit, key=lambda u: (u.asked_bytes, u.budget_bytes))
+        small = all(u.size_bytes <= SMALL_RECORD_BYTES for u in self._unfit)
+        if n >= MANY_UNFIT or (n >= FEW_UNFIT and small and not self.grants.n_done[unit.segment]):
+            who = next((in_words(u.stage) for u in self._unfit if u.stage), "every partition")
+            return self._stop_fatal(
+                "budget",
+                f"{who} needs more memory than the budget leaves, whatever the documents: {n} in a row failed, each of them alone: "
+                + worst.advice(),
+            )
+        self.infeasible.append(f"{verdict.note}: {found.advice(found.size_bytes > SMALL_RECORD_BYTES)}")
+        return self._give_up(unit)
+
+    def _give_up(self, unit: Unit) -> list[Action]:
+        """A unit cannot be done in this run. Of the first segment that is its range of the input; of a later one, which cannot be
+        told from its neighbours any more, everything of its root: forget its other units too, and free what they hold.
+        """
+        if unit.segment == 0:
+            return self._free_scratch(_held_by(unit)) + self._leave_root(unit)
+        root = self.roots.pop(unit.root, None)
+        self.under_way.subtract(root.counted() if root is not None else ())
+        gone = [unit]
+        for queue in self.queues:
+            for other in [u for u in queue if u.root == unit.root and u is not unit]:
+                queue.remove(other)
+                gone.append(other)
+        paths = [path for u in gone for path in _held_by(u)]
+        made = [f["path"] for f in root.files if f.get("kind") != "listed"] if root is not None else []
+        return [
+            *self._free_scratch(paths + (root.scratch if root is not None else [])),
+            *([Discard(made)] if made else []),
+        ]
+
+    def _requeue(self, unit: Unit, verdict: recovery.Verdict) -> list[Action]:
+        if verdict.what != "split":
+            if unit.mode is Mode.FEED:
+                if unit.pieces:
+                    self.feeds.appendleft(unit)
+                else:  # every block was handed out already
+                    self.roots.pop(unit.root, None)
+            else:
+                self.queues[unit.segment].appendleft(unit)
+            return []
+        halves = recovery.halves(unit)
+        for path in [unit.handover] if unit.segment else {p.path for p in unit.pieces}:
+            self.scratch.share(path)
+        for half in halves:
+            child = self._unit(half.pieces, segment=unit.segment, root=unit.root)
+            child.step, child.n_failures, child.last_error = unit.step, verdict.n_failures, unit.last_error
+            child.handover, child.handover_rows = unit.handover, half.rows
+            child.handover_check = unit.handover_check
+            child.block_bytes = unit.block_bytes
+            self.queues[unit.segment].appendleft(child)
+        self.roots[unit.root].open_units += 1
+        return []
+
+    def _recast_done(self, unit: Unit, report: dict[str, Any], now_s: float) -> list[Action]:
+        if "join" in unit.extra:
+            self.schemas["*"] = report["schema"]
+            return self._dispatch(now_s)
+        self.n_committing += 1
+        return [Replace(unit.id, unit.extra["old"], report["files"][0]), *self._dispatch(now_s)]
+
+    def _stop_fatal(self, kind: str, why: str) -> list[Action]:
+        if not self.fatal:
+            self.fatal, self.fatal_kind = why, kind
+        return self.stop(why)
+
+
+def _held_by(unit: Unit) -> list[str]:
+    """The scratch files that a unit reads."""
+    if unit.segment > 0:
+        return [unit.handover]
+    return [p.path for p in unit.pieces if p.kind in (Kind.BLOCK, Kind.ROW_BLOCK)]

@@ -1,0 +1,1 @@
+"""What a worker does with a partition: read, apply the stages, write."""

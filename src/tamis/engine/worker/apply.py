@@ -1,0 +1,258 @@
+"""Running stages over batches, with the books kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tamis.engine.histograms import Histogram
+from tamis.engine.ledger import UNTRACED, StageBook
+from tamis.engine.worker.binning import as_numbers, count, is_whole
+from tamis.engine.worker.dropped import Seen, record_bytes
+from tamis.engine.worker.kept_scores import Kept
+from tamis.engine.worker.rejections import Rejections
+from tamis.errors import PipelineError
+from tamis.formats.adopting import adopt
+from tamis.formats.tables import TableBlock
+from tamis.kernels import hash128, spare
+from tamis.memory import meter
+from tamis.memory.release import PeakWatch
+from tamis.stages.base import DropNote, ProcessingStage
+from tamis.tasks import DocumentBatch, Task
+
+Identity = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
+
+
+class StageFailure(Exception):
+    """A stage raised; carries which."""
+
+    def __init__(self, stage: str, cause: BaseException) -> None:
+        super().__init__(f"stage {stage!r} raised {type(cause).__name__}: {cause}")
+        self.stage, self.cause = stage, cause
+
+
+class SetupFailure(StageFailure):
+    """A stage's setup() raised: no document is to blame."""
+
+
+def identify(batch: DocumentBatch) -> None:
+    """Give a fresh batch its identities: the content hash of each record."""
+    if batch._rows is None:
+        _root(batch)
+    origin: Any = batch._origin
+    hi, lo = origin.identity()
+    batch._identity = (hi[batch._rows], lo[batch._rows])
+
+
+class Uses:
+    """What each stage of a unit took, beside the books: [label, bytes of the records that came in, CPU seconds, peak].
+
+    The peak is the highest resident memory in the stage, above where the unit began. The kernel's counter is reset for each
+    stage, so that it is exact; that and reading it back takes 60 us.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[list[Any]] = []
+        seen = meter.statm()
+        self._floor_bytes = 0 if seen is None else seen.resident_bytes - spare.held_bytes()
+        self._in_bytes: int | None = None
+
+    def begin(self, tasks: Sequence[Task[Any]]) -> None:
+        if self._in_bytes is None:
+            batches = [t for t in tasks if isinstance(t, DocumentBatch)]
+            self._in_bytes = sum(int(record_bytes(b).sum()) for b in batches)
+        self._cpu_s = time.process_time()
+        self._watch = PeakWatch().start()
+
+    def end(self, label: str, book: StageBook) -> None:
+        peak_bytes = max(0, self._watch.stop() - self._floor_bytes)
+        self.rows.append([label, self._in_bytes, round(time.process_time() - self._cpu_s, 6), peak_bytes])
+        if book.derived.n or book.consumed.n or self._in_bytes is None:
+            self._in_bytes = None  # other documents than before: counted anew
+        else:  # counting again for every stage would cost more than a cheap stage does
+            self._in_bytes -= sum(tally.n_bytes for tally in book.dropped.values())
+
+
+def run_stage(
+    stage: ProcessingStage[Any, Any],
+    label: str,
+    tasks: list[Task[Any]],
+    book: StageBook,
+    rejections: Rejections | None = None,
+    uses: Uses | None = None,
+    kept: Kept | None = None,
+) -> list[Task[Any]]:
+    """One stage over all tasks of a unit, `batch_size` tasks at a time. Dropped documents are named in `rejections`; `kept` gets
+    the scores of the others."""
+    began = time.perf_counter()
+    results: list[Task[Any]] = []
+    size = max(1, stage.batch_size)
+    if uses is not None:
+        uses.begin(tasks)
+    try:
+        for i in range(0, len(tasks), size):
+            results += _run_chunk(stage, label, tasks[i : i + size], book, rejections, kept)
+    except BaseException:
+        stage._consume_custom_metrics()  # of an attempt that does not count
+        raise
+    finally:
+        if uses is not None:
+            uses.end(label, book)
+    book.seconds += time.perf_counter() - began
+    book.count(stage._consume_custom_metrics())
+    return results
+
+
+def _run_chunk(
+    stage: ProcessingStage[Any, Any],
+    label: str,
+    tasks: list[Task[Any]],
+    book: StageBook,
+    rejections: Rejections | None,
+    kept: Kept | None,
+) -> list[Task[Any]]:
+    parents = [t for t in tasks if isinstance(t, DocumentBatch)]
+    _number(parents, stage.input_columns())
+    before, seen = _identities(parents), Seen(parents)
+    book.into.add(len(before[0]), hash128.sum128(*before))
+    stage._consume_drops()  # what a failed attempt left behind
+    stage.__dict__["_count_scores"] = _counter(book, label, len(before[0]), kept)
+    try:
+        results = stage.process_batch(tasks)
+    except Exception as exc:
+        raise StageFailure(label, exc) from exc
+    finally:
+        stage.__dict__.pop("_count_scores", None)
+    if isinstance(results, Task):
+        results = [results]
+    for result in results or ():
+        if not isinstance(result, Task):
+            raise StageFailure(
+                label,
+                PipelineError(f"process() must return a task, a list of tasks or None, got {type(result).__name__}"),
+            )
+        if isinstance(result, DocumentBatch) and result._rows is None:
+            try:
+                _take_in(result, parents)
+            except Exception as exc:  # a table or frame that cannot be documents
+                raise StageFailure(label, exc) from exc
+    notes = [n if n.reason != stage.name else n._replace(reason=label) for n in stage._consume_drops()]
+    documents = [r for r in results or () if isinstance(r, DocumentBatch)]
+    if n_new := sum(int((d.serial < 0).sum()) for d in documents if d._is_adopted):
+        book.count({UNTRACED: n_new})
+    if kept is not None and documents:
+        serials = np.concatenate([d.serial for d in documents])
+        kept.leave(label, serials[serials >= 0], before[0])
+    for batch in (*parents, *documents):
+        batch.forget_frames()
+    for serials, note in _account(book, label, before, documents, notes):
+        identity = hash128.sum128(*before, serials)
+        book.drop(note.reason, len(serials), identity, seen.n_bytes(serials), seen.examples(serials))
+        if rejections is not None:
+            rejections.add(seen.batches, serials, label, note.reason, note.values, note.threshold)
+    return list(results or ())
+
+
+def _counter(book: StageBook, label: str, n: int, kept: Kept | None) -> Callable[[str, Any, Any], None]:
+    """What a stage calls with scores: they are counted, and those of a rule's documents kept."""
+    if kept is not None:
+        kept.begin(n)
+
+    def counter(name: str, scores: Any, serials: Any = None) -> None:
+        numbers = as_numbers(scores)
+        count(numbers, book.scores.setdefault(name, Histogram()))
+        if kept is not None and serials is not None:
+            kept.note(label, name, serials, numbers, is_whole(scores))
+
+    return counter
+
+
+def _take_in(result: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
+    """A batch that the stage built of a table or frame gets its lineage."""
+    if not parents:
+        _root(result)
+        result._serial = np.full(result.num_items, -1, dtype=np.int64)
+    else:
+        adopt(result, parents)
+
+
+def _root(batch: DocumentBatch) -> None:
+    """A batch that no record stands behind becomes its own origin."""
+    block = TableBlock(batch.to_pyarrow().replace_schema_metadata(None))
+    batch._table, batch._origin, batch._rows = None, block, np.arange(block.n_rows)
+
+
+def _number(batches: Sequence[DocumentBatch], expected: Sequence[str]) -> None:
+    """Fresh row ids, unique among the batches that a stage sees together; and the columns that it asks for by name."""
+    at = 0
+    for batch in batches:
+        batch.number(at)
+        batch._expected = tuple(expected)
+        at += batch.num_items
+
+
+def _identities(batches: Sequence[DocumentBatch]) -> Identity:
+    pairs = [b._identity for b in batches if b._identity is not None]
+    if not pairs:
+        return np.empty(0, np.uint64), np.empty(0, np.uint64)
+    return np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
+
+
+def _account(
+    book: StageBook, label: str, before: Identity, results: list[DocumentBatch], notes: Sequence[DropNote] = ()
+) -> list[tuple[np.ndarray[Any, Any], DropNote]]:
+    """Where did each document go? By serial: kept once, copied, or gone; rows without one are new.
+
+    Returns the dropped documents with why they went, which the caller enters into the book.
+    """
+    n = len(before[0])
+    serials = np.concatenate([b.serial for b in results]) if results else np.empty(0, np.int64)
+    times = np.bincount(serials[serials >= 0], minlength=n) if n else np.zeros(0, np.int64)
+    kept = times == 1
+    n_new = int((serials < 0).sum())
+    copied, gone = times > 1, times == 0
+    book.out.add(int(kept.sum()), hash128.sum128(*before, np.flatnonzero(kept)))
+    replaced = copied | gone if n_new else copied
+    book.consumed.add(int(replaced.sum()), hash128.sum128(*before, np.flatnonzero(replaced)))
+    dropped: list[tuple[np.ndarray[Any, Any], DropNote]] = []
+    if not n_new:
+        for note in notes:  # a document goes once, for the first reason given, and only if it is really gone
+            serials = np.asarray(note.serials, np.int64)
+            chosen = np.flatnonzero(gone[serials])
+            values = None if note.values is None else [note.values[i] for i in chosen.tolist()]
+            dropped.append((serials[chosen], note._replace(values=values)))
+            gone[serials] = False
+        dropped.append((np.flatnonzero(gone), DropNote((), label, None, "")))
+    ordinal = 0
+    for batch in results:
+        ordinal = _identify_results(batch, kept, before, book, ordinal)
+    return [(serials, note) for serials, note in dropped if len(serials)]
+
+
+def _identify_results(
+    batch: DocumentBatch, kept: np.ndarray[Any, Any], before: Identity, book: StageBook, ordinal: int
+) -> int:
+    """Survivors keep their identity; copies and new rows get one made from their parents and a running number."""
+    serial = batch.serial
+    n = len(serial)
+    hi, lo = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
+    parent = np.maximum(serial, 0)
+    if len(before[0]):
+        hi, lo = before[0][parent], before[1][parent]
+        new = (serial < 0) | ~kept[parent]
+    else:
+        new = np.ones(n, bool)
+    at = np.flatnonzero(new)
+    if len(at):
+        if (serial[at] < 0).any():
+            fresh = at[serial[at] < 0]
+            total = hash128.sum128(*before)
+            hi[fresh], lo[fresh] = np.uint64(total >> 64), np.uint64(total & (2**64 - 1))
+        mixed = hash128.mix_rows(hi[at], lo[at], np.arange(ordinal + 1, ordinal + 1 + len(at), dtype=np.int64))
+        hi[at], lo[at] = mixed
+        book.derived.add(len(at), hash128.sum128(*mixed))
+    batch._identity = (hi, lo)
+    return ordinal + len(at)

@@ -1,0 +1,119 @@
+"""Scores of the documents that stayed: what a stricter limit would cost can be told afterwards, without reading texts again.
+
+Collected while stages run, two bytes per document and rule (formats/score_codes.py), and written beside the output of the unit
+(formats/score_file.py), so that they are committed, resumed and done over with it. Documents are found again at the end by the
+identity that stages leave them; one that a stage made anew has no scores of the stages before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from tamis import files
+from tamis.engine.worker.dropped import record_bytes
+from tamis.formats.score_codes import MISSING, codes_of
+from tamis.formats.score_file import ScoreKey, ScoreTable, encode_scores
+from tamis.tasks import DocumentBatch
+
+Array = np.ndarray[Any, Any]
+Key = tuple[str, str]
+_MAX_WAITING = 1 << 20  # bytes
+
+
+class Kept:
+    """`wanted`: (stage, score) of the rules that compare a score with a limit; nothing is kept of others."""
+
+    def __init__(self, wanted: Collection[Key]) -> None:
+        self._wanted = frozenset(wanted)
+        self._noted: list[tuple[Key, Array, Array]] = []  # numbers that wait to be made codes, many at once
+        self._waiting = 0
+        self._chunk: dict[Key, Array] = {}  # codes of the documents that a stage sees together, by serial
+        self._n = 0
+        self._whole: dict[Key, bool] = {}
+        self._done: dict[
+            str, list[tuple[Array, dict[Key, Array]]]
+        ] = {}  # stage -> identities and codes of what it let pass
+
+    @property
+    def n_bytes(self) -> int:
+        """What is held of the documents so far."""
+        done = [part for parts in self._done.values() for part in parts]
+        return sum(ids.nbytes + sum(c.nbytes for c in codes.values()) for ids, codes in done)
+
+    def begin(self, n: int) -> None:
+        """A stage is about to see `n` documents together; what an attempt that failed noted does not count."""
+        self._noted, self._waiting, self._chunk, self._n = [], 0, {}, n
+
+    def note(self, stage: str, score: str, serials: Array, numbers: Array, is_whole: bool) -> None:
+        """Scores (64-bit floats) of the documents with these serials."""
+        key = (stage, score)
+        if key in self._wanted:
+            self._whole[key] = self._whole.get(key, True) and is_whole
+            self._noted.append((key, serials, numbers.copy()))  # whose they are may use the room again
+            self._waiting += numbers.nbytes + serials.nbytes
+            if self._waiting > _MAX_WAITING:
+                self._encode()
+
+    def leave(self, stage: str, serials: Array, identity: Array) -> None:
+        """These documents left the stage; `identity`: of all that came in, by serial."""
+        if len(serials):
+            self._encode()
+            codes = {key: all_codes[serials] for key, all_codes in self._chunk.items()}
+            if codes:
+                self._done.setdefault(stage, []).append((identity[serials], codes))
+        self.begin(0)
+
+    def _encode(self) -> None:
+        if not self._noted:
+            return
+        codes = codes_of(np.concatenate([numbers for _, _, numbers in self._noted]))
+        at = 0
+        for key, serials, numbers in self._noted:
+            if key not in self._chunk:
+                self._chunk[key] = np.full(self._n, MISSING, np.int16)
+            self._chunk[key][serials] = codes[at : at + len(numbers)]
+            at += len(numbers)
+        self._noted, self._waiting = [], 0
+
+    def write(self, documents: Sequence[DocumentBatch], base: str, is_last: bool) -> list[dict[str, Any]]:
+        """The staged file on these documents, in their order; nothing where no rule was asked."""
+        documents = [b for b in documents if b.num_items]
+        if not self._done or not documents:
+            return []
+        identity = np.concatenate([b._identity[0] for b in documents if b._identity is not None])
+        places = [b.places() for b in documents]
+        table = ScoreTable(
+            np.concatenate([p[0] for p in places]), np.concatenate([p[1] for p in places]),
+            np.concatenate([record_bytes(b) for b in documents]), is_last=is_last,
+        )  # fmt: skip
+        for parts in self._done.values():
+            keys = list(parts[0][1])
+            parts = [p for p in parts if list(p[1]) == keys]
+            found = _places_of(identity, _joined([ids for ids, _ in parts]))
+            for key in keys:
+                codes = _joined([codes[key] for _, codes in parts])
+                if found is not None:
+                    codes = codes[found[0]]
+                    codes[found[1]] = MISSING
+                table.codes[ScoreKey(*key, self._whole[key])] = codes
+        path = base + ".scores"
+        with files.create(path) as out:
+            out.write(encode_scores(table))
+        return [{"path": path, "kind": "scores", "rows": len(table), "extension": "bin"}]
+
+
+def _places_of(wanted: Array, known: Array) -> tuple[Array, Array] | None:
+    """Where each wanted identity stands among the known ones, and which of the wanted do not; None: they are the same ones."""
+    if len(wanted) == len(known) and bool((wanted == known).all()):
+        return None
+    order = np.argsort(known)
+    ordered = known[order]
+    at = np.minimum(np.searchsorted(ordered, wanted), len(known) - 1)
+    return order[at], np.flatnonzero(ordered[at] != wanted)
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

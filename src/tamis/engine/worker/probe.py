@@ -1,0 +1,166 @@
+"""Which stage keeps memory: what allocators hold before and after each, with nothing of the partition in memory.
+
+A stage's result is larger than any leak, so counters around the call say nothing. A worker under suspicion therefore puts the
+documents aside between stages, in a file (as between two segments), gives everything back, counts, and takes them up again:
+what a stage added then is what it keeps. Exact to a few kilobytes; done for a handful of partitions only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tamis import files
+from tamis.engine.worker import handover
+from tamis.engine.worker.rejections import Rejections
+from tamis.memory import meter
+from tamis.memory.attribution import Census, census, counts
+from tamis.memory.release import release
+from tamis.tasks import DocumentBatch, Task
+
+
+class StageProbe:
+    """One partition, measured between stages. `held`: label -> what was kept since the one before."""
+
+    def __init__(self, path: str) -> None:
+        self.held: list[list[Any]] = []
+        self._path = path
+        self._rejected: list[str] = []  # files with what was rejected so far
+        self._works = True
+        self._check = ""  # of what was put aside last
+        self._before = _level()
+
+    def after(self, label: str, tasks: list[Task[Any]], rejections: Rejections, ours: int = 0) -> list[Task[Any]]:
+        """Put everything aside, count, take the tasks up again. Once that is not possible, no more is measured.
+
+        `ours`: bytes that the engine itself holds of this partition.
+        """
+        put = self._put(tasks, rejections) if self._works else None
+        if put is None:
+            self._works = False
+            return tasks
+        tasks.clear()  # the caller still has the list
+        self.mark(label, ours)
+        return self._take(put)
+
+    def mark(self, label: str, ours: int = 0) -> None:
+        """Count now: what was kept since the last mark is `label`'s."""
+        if self._works:
+            release()
+            now = _level()
+            now |= {name: now[name] - ours for name in ("malloc_bytes", "rss_bytes") if name in now}
+            self.held.append([label, {name: now[name] - self._before.get(name, 0) for name in now}])
+            self._before = now
+
+    def restore(self, rejections: Rejections) -> None:
+        """Take up again what was rejected, in order."""
+        for path in reversed(self._rejected):
+            rejections.take_up(path)
+        self._rejected.clear()
+
+    def _put(self, tasks: list[Task[Any]], rejections: Rejections) -> list[Task[Any] | dict[str, Any]] | None:
+        """By task: what is not in the file (a batch without documents is left as it is). None if it cannot be done."""
+        batches = [t for t in tasks if isinstance(t, DocumentBatch) and t.num_items]
+        if any(not isinstance(t, DocumentBatch) or t._identity is None for t in tasks):
+            return None
+        try:
+            self._check = handover.save(batches, self._path)["check"]
+            with files.create(self._path + ".shared", 0o600) as file:
+                for batch in batches:
+                    _save_shared(batch._shared, file)
+            path = f"{self._path}.rejected{len(self._rejected)}"
+            if rejections.put_aside(path):
+                self._rejected.append(path)
+        except Exception:  # no room, or values that no file can hold: the partition matters, the measurement does not
+            for name in (self._path, self._path + ".shared", f"{self._path}.rejected{len(self._rejected)}"):
+                files.remove(name)
+            return None
+        return [
+            {"_metadata": t._metadata, "_stage_perf": t._stage_perf, "task_id": t.task_id} if t.num_items else t
+            for t in tasks
+        ]
+
+    def _take(self, put: list[Task[Any] | dict[str, Any]]) -> list[Task[Any]]:
+        loaded, _ = handover.load(self._path, (0, sys.maxsize), self._check)
+        with open(self._path + ".shared", "rb") as file:
+            shared = [_load_shared(file) for _ in loaded]
+        for path in (self._path, self._path + ".shared"):
+            os.unlink(path)
+        found = iter(zip(loaded, shared, strict=True))
+        tasks: list[Task[Any]] = []
+        for facts in put:
+            if isinstance(facts, Task):
+                tasks.append(facts)
+                continue
+            task, known = next(found)
+            vars(task).update(facts, _shared=known)
+            tasks.append(task)
+        return tasks
+
+
+def _save_shared(shared: Mapping[tuple[str, str], np.ndarray[Any, Any]], file: BinaryIO) -> None:
+    """Arrays by name, one behind the other; never pickled. TypeError for values that would come back as others."""
+    names = [(*name, values.dtype.hasobject) for name, values in shared.items()]
+    file.write(json.dumps(names).encode() + b"\n")
+    for values in shared.values():
+        if not values.dtype.hasobject:
+            np.save(file, values, allow_pickle=False)
+        elif _is_json(plain := values.tolist()):
+            file.write(json.dumps(plain).encode() + b"\n")
+        else:
+            raise TypeError("values that JSON does not know")
+
+
+def _load_shared(file: BinaryIO) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
+    shared = {}
+    for column, name, is_json in json.loads(file.readline()):
+        if is_json:
+            told = json.loads(file.readline())
+            values = np.empty(len(told), object)
+            for i, value in enumerate(told):  # not values[:] = told, which takes lists for rows
+                values[i] = value
+        else:
+            values = np.load(file, allow_pickle=False)
+        shared[column, name] = values
+    return shared
+
+
+def _is_json(value: Any) -> bool:
+    """Whether a value comes back from JSON as it is."""
+    if type(value) is list:
+        return all(map(_is_json, value))
+    if type(value) is dict:
+        return all(type(k) is str and _is_json(v) for k, v in value.items())
+    return value is None or type(value) in (str, int, float, bool)
+
+
+def _level() -> dict[str, int]:
+    return {**counts().to_dict(), "rss_bytes": meter.rss_anon() or 0}
+
+
+class PythonProbe:
+    """How much the Python objects of a worker gain over one partition, and which type most of it is."""
+
+    def __init__(self, stages: Sequence[Any]) -> None:
+        self._stages = stages
+        self._before = self._census()
+
+    def end(self) -> dict[str, Any]:
+        now = self._census()
+        if self._before is None or now is None:
+            return {}
+        return {"python_bytes": now.n_bytes - self._before.n_bytes, "python_type": now.largest_growth(self._before)}
+
+    def _census(self) -> Census | None:
+        # Stages and the globals of their modules are older than gc.freeze(): the collector does not list them.
+        modules = {type(s).__module__ for s in self._stages}
+        found = [vars(sys.modules[name]) for name in modules if name in sys.modules]
+        try:
+            return census([*self._stages, *found])
+        except MemoryError:  # the cap is tight: then it is not known
+            return None

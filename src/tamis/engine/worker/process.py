@@ -1,0 +1,414 @@
+"""What a worker does with one unit: read, run the segment's stages, write staged files, report.
+
+The same code runs in worker processes and in the in-process executor. It knows nothing of sockets, caps or commits:
+`say` passes a message to the supervisor, `wait` (feeding only) blocks until the supervisor wants the next block.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tamis import secrets
+from tamis.engine import activity as doing
+from tamis.engine.activity import READING, WRITING
+from tamis.engine.histograms import Histogram
+from tamis.engine.job import Job
+from tamis.engine.ledger import Ledger, StageBook
+from tamis.engine.supervisor.units import Kind, Mode, Unit
+from tamis.engine.worker import binning, handover
+from tamis.engine.worker import write as output
+from tamis.engine.worker.apply import SetupFailure, StageFailure, Uses, identify, run_stage
+from tamis.engine.worker.blocks import BlockFault
+from tamis.engine.worker.feed import feed
+from tamis.engine.worker.kept_scores import Kept
+from tamis.engine.worker.probe import StageProbe
+from tamis.engine.worker.quarantine import Bad, account_bad, write_quarantine
+from tamis.engine.worker.read import Contents, Limits, TooLarge, read_pieces
+from tamis.engine.worker.rejections import Rejections
+from tamis.engine.worker.workplace import Workplace
+from tamis.errors import PipelineError
+from tamis.formats.faults import asked_bytes, is_memory_failure
+from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.known import KnownRecords
+from tamis.kernels import hash128
+from tamis.memory import meter
+from tamis.memory.release import PeakWatch
+from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
+
+_DECLARED = "declared schema"  # the book of documents that do not fit the schema that the writer was given
+_READ = {"type": "read", "decoded_bytes": -1}
+Say = Callable[[dict[str, Any]], None]
+
+
+class UnitRunner:
+    """Stages of a job, set up once per worker and segment."""
+
+    def __init__(self, job: Job, place: Workplace) -> None:
+        self.job, self.place = job, place
+        secrets.learn(*job.stages, job.source, job.reader, job.writer)  # what stages raise may tell them
+        self._ready: set[int] = set()
+        self._bounded = {(r["stage"], r["score"]) for r in job.rules() if r.get("at_least") or r.get("at_most")}
+        self._known: KnownRecords | None = None
+
+    def run(self, unit: Unit, fence: int, say: Say, wait: Callable[[], int]) -> dict[str, Any]:
+        """The report on a unit: type "done", "too_large" or "failed"."""
+        base = os.path.join(self.place.staged, f"u{unit.id}.{fence}")
+        began = time.perf_counter()
+        doing.note(WRITING if unit.mode is Mode.RECAST else READING)
+        try:
+            if unit.mode is Mode.FEED:
+                report = feed(
+                    unit,
+                    fence,
+                    self.place.scratch,
+                    self.place.max_record_bytes,
+                    base,
+                    self.place.expected,
+                    say,
+                    wait,
+                    self._columns(),
+                )
+            elif unit.mode is Mode.QUARANTINE:
+                report = self._quarantine(unit, base)
+            elif unit.mode is Mode.RECAST:
+                report = self._recast(unit, base)
+            else:
+                report = self._process(unit, base, say)
+        except TooLarge as exc:
+            report = {"type": "too_large", "info": exc.info}
+        except SetupFailure as exc:
+            report = _failure("memory" if is_memory_failure(exc.cause) else "setup", exc.cause, exc.stage)
+            report["in_setup"] = True
+        except StageFailure as exc:
+            report = _failure("memory" if is_memory_failure(exc.cause) else "error", exc.cause, exc.stage)
+        except BlockFault as exc:
+            report = _failure("disk", exc)
+        except OSError as exc:
+            report = _failure("memory" if is_memory_failure(exc) else "disk", exc, doing.now())
+        except Exception as exc:
+            report = _failure("memory" if is_memory_failure(exc) else "error", exc, doing.now())
+        doing.note("")
+        report.setdefault("seconds", round(time.perf_counter() - began, 6))
+        return report
+
+    def setup(self, segment: int) -> None:
+        """Run setup() of the segment's stages, once."""
+        if segment in self._ready:
+            return
+        part = self.job.segments[segment]
+        for label, stage in zip(
+            self.job.labels[part.first : part.last], self.job.stages[part.first : part.last], strict=True
+        ):
+            os.environ.update((stage.runtime_env or {}).get("env_vars", {}))
+            doing.note(f"{label} (its setup)")
+            try:
+                stage.setup(None)
+            except Exception as exc:
+                raise SetupFailure(f"{label} (its setup)", exc) from exc
+        self._ready.add(segment)
+
+    def _set_up(self, segment: int, say: Say) -> None:
+        """`setup`, once, and tell what it took: how many workers there can be depends on it."""
+        if segment in self._ready:
+            return
+        if not self.job.sets_up(self.job.segments[segment]):
+            self.setup(segment)
+            return
+        before = meter.rss_anon() or 0
+        watch = PeakWatch().start()
+        floor = watch.peak_bytes
+        try:
+            self.setup(segment)
+        finally:
+            peak = watch.stop()
+        kept = (meter.rss_anon() or 0) - before
+        say({"type": "set_up", "kept_bytes": max(0, kept), "peak_bytes": max(0, peak - floor)})
+
+    def teardown(self) -> None:
+        for segment in self._ready:
+            part = self.job.segments[segment]
+            for stage in self.job.stages[part.first : part.last]:
+                stage.teardown()
+        self._ready.clear()
+
+    # -- the four modes -------------------------------------------------------------------------------------------------
+    def _process(self, unit: Unit, base: str, say: Say) -> dict[str, Any]:
+        part = self.job.segments[unit.segment]
+        self._set_up(unit.segment, say)
+        doing.note(READING)
+        ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first : part.last]])
+        quarantine: list[Bad] = []
+        rejections, kept, uses = Rejections(self.place.keep_rejected), Kept(self._bounded), Uses()
+        probe = StageProbe(base + ".probe") if unit.extra.get("probe") else None
+        if unit.segment == 0:
+            tasks, contents = self._source(unit, ledger, quarantine, say)
+        else:
+            tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
+        say(
+            {
+                "type": "read", "n_records": contents.n_records, "cut": contents.cut,
+                "decoded_bytes": contents.decoded_bytes, "largest_record": contents.largest_record,
+            }
+        )  # fmt: skip
+        n_records = contents.n_records
+        if probe is not None:
+            contents.batches = []
+            tasks = probe.after(READING, tasks, rejections)
+        for i, book in enumerate(ledger.stages):
+            index = part.first + i
+            doing.note(book.name)
+            tasks = run_stage(self.job.stages[index], self.job.labels[index], tasks, book, rejections, uses, kept)
+            if probe is not None:
+                tasks = probe.after(self.job.labels[index], tasks, rejections, kept.n_bytes)
+        doing.note(WRITING)
+        report: dict[str, Any] = {
+            "type": "done",
+            "n_records": n_records,
+            "decoded_bytes": contents.decoded_bytes,
+            "largest_record": contents.largest_record,
+            "covered": contents.covered,
+            "stages": uses.rows,
+        }
+        if unit.segment + 1 < len(self.job.segments):
+            passed = _documents(tasks, self.job)
+            report["handover"] = handover.save(passed, base + ".arrow")
+            report["files"] = kept.write(passed, base, is_last=False)
+            passed.clear()
+        else:
+            report["files"] = self._write(tasks, base, ledger, kept)
+        if probe is not None:
+            tasks.clear()
+            probe.mark(WRITING)
+            probe.restore(rejections)
+            report["held"] = {"stages": probe.held}
+        report["files"] += write_quarantine(quarantine, base) + rejections.write(base)
+        report["ledger"] = ledger.to_dict()
+        return report
+
+    def _source(self, unit: Unit, ledger: Ledger, quarantine: list[Bad], say: Say) -> tuple[list[Task[Any]], Contents]:
+        kind = unit.pieces[0].kind
+        if kind is Kind.START:
+            return [EmptyTask()], Contents(covered=[(0, 0, 1, True)])
+        if kind is Kind.FILES:
+            covered = [(p.file, 0, p.end, True) for p in unit.pieces]
+            return [FileGroupTask(self.job.name, [p.path for p in unit.pieces])], Contents(covered=covered)
+        reader = self.job.reader
+        checked = reader is not None and reader.checked
+        if checked and self._known is None and reader is not None and reader.known is not None:
+            self._known = KnownRecords(reader.known)
+        limits = Limits(
+            self.place.max_record_bytes, unit.block_bytes, self.place.expected, self._columns(), checked, self._known,
+            lambda n, cut, size: say({**_READ, "n_records": n, "cut": cut, "largest_record": size}),
+        )  # fmt: skip
+        contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=bool(unit.extra.get("describe")))
+        ledger.read_bytes = contents.decoded_bytes
+        ledger.n_blank_lines = contents.n_blank if unit.step == 0 else 0
+        for batch in contents.batches:
+            batch.dataset_name = self.job.name
+            identify(batch)
+        contents.batches = [self._enter(b, unit.step, ledger) for b in contents.batches]
+        for batch in contents.batches:
+            binning.count(binning.lengths(batch), ledger.lengths.setdefault("in", Histogram()))
+        self._account_bad(contents.bad, unit.step, ledger, quarantine)
+        if reader is not None and reader.fields is not None:
+            contents.batches = [b.select(list(reader.fields)) for b in contents.batches]
+        return list(contents.batches), contents
+
+    def _columns(self) -> tuple[str, ...] | None:
+        """Columns of Parquet files that are worth reading; everything, unless the reader names fields."""
+        reader = self.job.reader
+        return tuple(reader.fields) if reader is not None and reader.fields is not None else None
+
+    def _enter(self, batch: DocumentBatch, step: int, ledger: Ledger) -> DocumentBatch:
+        """Only the documents of this sampling step, chosen by their content hash.
+
+        Every step reads all of the input, and every record is counted once: the first step counts them all, and those that it
+        does not choose as not sampled; a later step takes the ones it chooses from these.
+        """
+        low, high = self.place.windows[step]
+        assert batch._identity is not None
+        if step == 0:
+            ledger.records.add(batch.num_items, hash128.sum128(*batch._identity))
+        if (low, high) == (0.0, 1.0):
+            return batch
+        chosen = _in_window(batch._identity[0], low, high)
+        at = np.flatnonzero(chosen if step else ~chosen)
+        sign = -1 if step else 1
+        ledger.not_sampled.add(sign * len(at), sign * hash128.sum128(*batch._identity, at))
+        return batch.filter(chosen)
+
+    def _account_bad(self, bad: list[Bad], step: int, ledger: Ledger, quarantine: list[Bad]) -> None:
+        """Bad input belongs to the first sampling step; later ones meet it again and say nothing."""
+        if step == 0:
+            quarantine += bad
+            account_bad(bad, ledger)
+
+    def _write(self, tasks: list[Task[Any]], base: str, ledger: Ledger, kept: Kept) -> list[dict[str, Any]]:
+        spec = self.place.output
+        files = [
+            {"path": p, "kind": "listed", "rows": 0} for t in tasks if isinstance(t, FileGroupTask) for p in t.data
+        ]
+        documents = _documents([t for t in tasks if not isinstance(t, FileGroupTask)], self.job)
+        if self._is_declared:
+            documents = self._fit_schema(documents, base, ledger, files)
+        return files + output.write_documents(documents, base, spec, ledger) + kept.write(documents, base, is_last=True)
+
+    def _fit_schema(
+        self, documents: list[DocumentBatch], base: str, ledger: Ledger, files: list[dict[str, Any]]
+    ) -> list[DocumentBatch]:
+        """Documents that do not fit the declared schema are dropped with the reason named, as one more stage of the books."""
+        book = StageBook(_DECLARED)
+        assert self.place.output.schema is not None
+        fitting = []
+        for batch in documents:
+            assert batch._identity is not None
+            book.into.add(batch.num_items, hash128.sum128(*batch._identity))
+            fits, bad = output.check_declared(batch, self.place.output.schema)
+            assert fits._identity is not None
+            book.out.add(fits.num_items, hash128.sum128(*fits._identity))
+            for row, reason in bad:
+                at = np.array([row])
+                book.drop(reason, 1, hash128.sum128(batch._identity[0][at], batch._identity[1][at]))
+            fitting.append(fits)
+        ledger.stages.append(book)
+        return fitting
+
+    def _quarantine(self, unit: Unit, base: str) -> dict[str, Any]:
+        """Set all documents of the unit aside, unprocessed, with their raw bytes."""
+        if unit.segment > 0:
+            return self._quarantine_later(unit, base)
+        limits = Limits(self.place.max_record_bytes, 0, self.place.expected, self._columns())
+        contents = read_pieces(unit.pieces, [], limits)
+        ledger = Ledger(stages=[StageBook(label) for label in self._books_from(0)])
+        ledger.read_bytes, ledger.n_blank_lines = contents.decoded_bytes, contents.n_blank if unit.step == 0 else 0
+        quarantine: list[Bad] = []
+        self._account_bad(contents.bad, unit.step, ledger, quarantine)
+        for batch in contents.batches:
+            identify(batch)
+            chosen = self._enter(batch, unit.step, ledger)
+            assert chosen._identity is not None
+            ledger.set_aside(unit.stage, chosen.num_items, hash128.sum128(*chosen._identity), self._where_aside(0))
+            quarantine += _raw_entries(chosen, unit)
+        return {
+            "type": "done", "n_records": contents.n_records, "decoded_bytes": contents.decoded_bytes,
+            "largest_record": contents.largest_record, "covered": contents.covered,
+            "files": write_quarantine(quarantine, base), "ledger": ledger.to_dict(),
+        }  # fmt: skip
+
+    def _quarantine_later(self, unit: Unit, base: str) -> dict[str, Any]:
+        """The same in a later segment, where documents have been through stages."""
+        tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
+        ledger = Ledger(stages=[StageBook(label) for label in self._books_from(unit.segment)])
+        where = self._where_aside(unit.segment)
+        quarantine: list[Bad] = []
+        for batch in _documents(tasks, self.job):
+            assert batch._identity is not None
+            n, identity = batch.num_items, hash128.sum128(*batch._identity)
+            ledger.set_aside(unit.stage if unit.stage in where else where[0], n, identity, where)
+            quarantine += _raw_entries(batch, unit)
+        return {
+            "type": "done", "n_records": contents.n_records, "decoded_bytes": contents.decoded_bytes,
+            "largest_record": contents.largest_record, "covered": [],
+            "files": write_quarantine(quarantine, base), "ledger": ledger.to_dict(),
+        }  # fmt: skip
+
+    def _books_from(self, segment: int) -> list[str]:
+        """The books of this segment and those behind it."""
+        labels = self.job.labels[self.job.segments[segment].first :]
+        return [*labels, _DECLARED] if self._is_declared else labels
+
+    def _where_aside(self, segment: int) -> list[str]:
+        """The stages in which a document of this segment may be set aside; and writing, where what it writes is the output."""
+        part = self.job.segments[segment]
+        labels = self.job.labels[part.first : part.last]
+        if segment + 1 < len(self.job.segments):
+            return labels
+        return [*labels, _DECLARED, WRITING] if self._is_declared else [*labels, WRITING]
+
+    @property
+    def _is_declared(self) -> bool:
+        return self.place.output.schema is not None and self.place.output.format == "parquet"
+
+    def _recast(self, unit: Unit, base: str) -> dict[str, Any]:
+        if "join" in unit.extra:
+            union = output.join_files(unit.extra["join"], list(self.place.output.fields or ()))
+            return {
+                "type": "done",
+                "schema": union,
+                "files": [],
+                "n_records": 0,
+                "decoded_bytes": 0,
+                "largest_record": 0,
+                "covered": [],
+            }
+        made = output.recast_parquet(
+            unit.extra["path"], base + ".out", unit.extra["schema"], self.place.output.compression
+        )
+        return {
+            "type": "done",
+            "files": [made],
+            "n_records": made["rows"],
+            "decoded_bytes": made["bytes"],
+            "largest_record": 0,
+            "covered": [],
+        }
+
+
+def _documents(tasks: list[Task[Any]], job: Job) -> list[DocumentBatch]:
+    documents = []
+    for task in tasks:
+        if not isinstance(task, DocumentBatch):
+            raise PipelineError(
+                f"pipeline {job.name!r}: its last stage returned {type(task).__name__}; documents (DocumentBatch) or files "
+                "(FileGroupTask) can be written or returned"
+            )
+        documents.append(task)
+    return documents
+
+
+def _raw_entries(batch: DocumentBatch, unit: Unit) -> list[Bad]:
+    """Quarantine entries for whole documents: their place and their bytes."""
+    origin, by_file = batch._origin, {p.file: p for p in unit.pieces}
+    assert batch._rows is not None
+    entries = []
+    for i, (row, file, offset) in enumerate(
+        zip(batch._rows.tolist(), *(p.tolist() for p in batch.places()), strict=True)
+    ):
+        piece = by_file.get(file, unit.pieces[0])
+        if isinstance(origin, JsonlBlock) and row >= 0:
+            raw = origin.buf[origin.start[row] : origin.end[row]].tobytes()
+            length, counted = len(raw), "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
+        else:
+            document = batch.take(np.array([i])).to_pyarrow().drop_columns([ROW_ID]).to_pylist()[0]
+            raw = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
+            length, counted = 1, "rows"
+        entries.append(Bad(piece.file, piece.input_path, offset, length, unit.reason, unit.stage, counted, raw=raw))
+    return entries
+
+
+def _in_window(hi: np.ndarray[Any, Any], low: float, high: float) -> np.ndarray[Any, Any]:
+    below = np.ones(len(hi), bool) if high >= 1.0 else hi < np.uint64(int(high * 2**64))
+    return below & (hi >= np.uint64(int(low * 2**64)))
+
+
+def _failure(kind: str, exc: BaseException, stage: str = "") -> dict[str, Any]:
+    lines = traceback.format_exception(exc)
+    report: dict[str, Any] = {
+        "type": "failed",
+        "kind": kind,
+        "stage": stage,
+        "error": secrets.hide(f"{type(exc).__name__}: {exc}")[:2000],
+        "trace": secrets.hide("".join(lines))[-4000:],
+    }
+    if kind == "memory" and (asked := asked_bytes(exc)):
+        report["asked_bytes"] = asked
+    if isinstance(exc, OSError):
+        report["errno"], report["path"] = exc.errno, exc.filename
+    return report

@@ -1,0 +1,435 @@
+"""One unit's pieces as documents, with everything that could not become a document named.
+
+Covers: opening the right range of the right file, in the right format, inside a bound. Does not cover: which ranges (cursor)
+and what happens to them (process).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from tamis.engine.supervisor.units import TO_END, Kind, Piece
+from tamis.engine.worker.blocks import check_bytes, check_file
+from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad
+from tamis.errors import FormatError
+from tamis.formats import parquet
+from tamis.formats.compression import StreamFault, StreamReader, codec_of
+from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.known import Found, KnownRecords
+from tamis.formats.ranges import read_range
+from tamis.formats.row_bytes import row_bytes
+from tamis.formats.stretches import Stretch, Stretches
+from tamis.formats.tables import TableBlock
+from tamis.formats.utf8 import bad_text_rows
+from tamis.tasks import DocumentBatch
+
+_READ_BYTES = 1 << 20
+
+
+@dataclass
+class Contents:
+    """What a unit holds."""
+
+    batches: list[DocumentBatch] = field(default_factory=list)
+    bad: list[Bad] = field(default_factory=list)
+    n_blank: int = 0
+    decoded_bytes: int = 0
+    largest_record: int = 0
+    covered: list[tuple[int, int, int, bool]] = field(
+        default_factory=list
+    )  # file, start, end, whether end is the file's
+    cut: int = -1  # where to cut a unit of one piece in two: the place of its middle record
+
+    @property
+    def n_records(self) -> int:
+        return sum(b.num_items for b in self.batches) + sum(b.n for b in self.bad)
+
+
+class TooLarge(Exception):
+    """The unit decodes to more than its bound; `info` tells the supervisor how to cut it."""
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        super().__init__("partition too large")
+        self.info = info
+
+
+@dataclass(frozen=True)
+class Limits:
+    max_record_bytes: int
+    block_bytes: int  # bound for pieces whose size nobody knows beforehand; 0: none
+    expected: dict[str, tuple[int, int]] = field(default_factory=dict)  # path -> (size, mtime_ns) when planned
+    columns: tuple[str, ...] | None = None  # of Parquet files: only these are read
+    checked: bool = False  # an earlier pass over these files found every record of JSONL to be valid
+    known: KnownRecords | None = None  # ... and told where they lie
+    # Told of a large record before it is read, which may fail: how many records there are (-1: not known), where to cut, its size.
+    on_large: Callable[[int, int, int], None] | None = None
+
+
+def read_pieces(pieces: list[Piece], keys: list[str], limits: Limits, describe: bool = False) -> Contents:
+    contents = Contents()
+    if pieces[0].kind in (Kind.ROWS, Kind.ROW_BLOCK):
+        _read_tables(pieces, limits, contents, describe)
+    elif not _take_known(pieces, limits, contents):
+        _read_jsonl(pieces, keys, limits, contents)
+    return contents
+
+
+def open_input(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | None:
+    """The file, unless it cannot be read or is not the one that was planned; then its place is named as bad."""
+    try:
+        # Without waiting: what was a file when it was listed may be a pipe by now, which would never answer.
+        file = open(os.open(piece.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0)  # noqa: SIM115
+        info = os.fstat(file.fileno())
+    except OSError as exc:
+        why = f"cannot be read: {exc.strerror or exc}"
+    else:
+        planned = limits.expected.get(piece.path)
+        is_file = stat.S_ISREG(info.st_mode)
+        if is_file and (planned is None or planned == (info.st_size, info.st_mtime_ns)):
+            return file
+        file.close()
+        if not is_file or planned is None:
+            why = "cannot be read: it is no regular file"
+        else:
+            why = f"changed during the run: it had {planned[0]} bytes when the run began and has {info.st_size} now"
+    end = piece.end if piece.end != TO_END else piece.start
+    size = limits.expected.get(piece.path, (0, 0))[0]
+    lost = min(end, size) - piece.start if piece.kind is Kind.BYTES else size
+    contents.bad.append(
+        Bad(
+            piece.file,
+            piece.input_path,
+            piece.start,
+            end - piece.start,
+            why,
+            n=0,
+            whole_file=True,
+            lost_bytes=max(0, lost),
+        )
+    )
+    contents.covered.append((piece.file, piece.start, end, piece.end == TO_END))
+    return None
+
+
+# -- JSONL --------------------------------------------------------------------------------------------------------------
+def _take_known(pieces: list[Piece], limits: Limits, contents: Contents) -> bool:
+    """The records as an earlier pass found them, unread. False, and nothing done, where it cannot tell all of them."""
+    if limits.known is None or any(p.kind is not Kind.BYTES or p.path not in limits.expected for p in pieces):
+        return False
+    found: list[Found] = []
+    parts: list[Stretch] = []
+    shift, total = [], 0
+    for piece in pieces:
+        planned = limits.expected[piece.path]
+        file = open_input(piece, limits, Contents())
+        if file is None:
+            return False
+        file.close()
+        records = limits.known.find(piece.file, piece.start, piece.end, planned[0])
+        if records is None:
+            return False
+        part = Stretch(piece.path, int(records.start[0]), int(records.end[-1]) + 1, planned)
+        shift.append(total - part.start)
+        total += part.end - part.start
+        found.append(records)
+        parts.append(part)
+    start = np.concatenate([f.start + s for f, s in zip(found, shift, strict=True)])
+    end = np.concatenate([f.end + s for f, s in zip(found, shift, strict=True)])
+    largest = int((end - start).max())
+    if largest > limits.max_record_bytes:
+        return False
+    contents.largest_record, contents.decoded_bytes = largest, total
+    hi, lo = (np.concatenate([f.identity[i] for f in found]) for i in (0, 1))
+    block = JsonlBlock.known(Stretches(parts), start, end, (hi, lo))
+    files = np.concatenate([np.full(len(f.start), p.file, np.int32) for p, f in zip(pieces, found, strict=True)])
+    block.places = (files, np.concatenate([f.start for f in found]))
+    contents.covered += [(p.file, p.start, p.end, False) for p in pieces]
+    contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
+    if len(pieces) == 1 and block.n_rows > 1:
+        contents.cut = int(block.places[1][block.n_rows // 2])
+    return True
+
+
+def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: Contents) -> None:
+    parts: list[tuple[Piece, np.ndarray[Any, Any], int]] = []  # piece, bytes, place of the first byte
+    for piece in pieces:
+        file = open_input(piece, limits, contents)
+        if file is None:
+            continue
+        with file:
+            if piece.kind is Kind.STREAM:
+                room = limits.block_bytes * 2 - sum(len(d) for _, d, _ in parts) if limits.block_bytes else TO_END
+                parts.append((piece, *_decode_stream(file, piece, room, contents)))
+            else:
+                shift = piece.base if piece.kind is Kind.BLOCK else 0
+                found = read_range(
+                    file, piece.start - shift, min(piece.end, TO_END) - shift, limits.max_record_bytes, shift == 0,
+                    _teller(limits, len(pieces), shift),
+                )  # fmt: skip
+                if piece.kind is Kind.BLOCK:
+                    _check_block(piece, found.data)
+                unit = "decoded bytes" if piece.kind is Kind.BLOCK else "bytes"
+                contents.bad += [
+                    Bad(piece.file, piece.input_path, o.offset + shift, o.length, "larger than max_record", unit=unit,
+                        copy_from=(piece.path, o.offset, o.length))
+                    for o in found.oversize
+                ]  # fmt: skip
+                parts.append((piece, found.data, found.offset + shift))
+                contents.covered.append((piece.file, piece.start, piece.end, False))
+    if not parts:
+        return
+    buf, at = _joined([d for _, d, _ in parts])
+    places = [place for _, _, place in parts]
+    block = (
+        JsonlBlock.checked(buf, limits.max_record_bytes)
+        if limits.checked
+        else JsonlBlock.parse(buf, keys, limits.max_record_bytes)
+    )
+    contents.decoded_bytes = len(buf)
+    contents.n_blank = block.n_blank
+    for start, end, reason in block.bad:
+        i = int(np.searchsorted(at, start, side="right")) - 1
+        piece = parts[i][0]
+        unit = "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
+        place = places[i] + start - int(at[i])
+        bad = Bad(piece.file, piece.input_path, place, end - start, reason, unit=unit)
+        if end - start > MAX_RAW_BYTES and piece.kind in (Kind.BYTES, Kind.BLOCK):
+            bad.copy_from = (piece.path, place - (piece.base if piece.kind is Kind.BLOCK else 0), end - start)
+        else:
+            bad.raw = buf[start:end].tobytes()
+        contents.bad.append(bad)
+    starts = block.start
+    if block.n_rows:
+        contents.largest_record = int((block.end - starts).max())
+        part = np.searchsorted(at, starts, side="right") - 1
+        shift = np.array(places, np.int64) - at
+        block.places = (np.array([p.file for p, _, _ in parts], np.int32)[part], starts + shift[part])
+        block.is_open = all(p.kind is Kind.BYTES for p, _, _ in parts)
+        contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
+    everything = np.sort(np.concatenate([starts, [s for s, _, _ in block.bad]])) if block.bad else starts
+    if len(parts) == 1 and len(everything) > 1:
+        contents.cut = places[0] + int(everything[len(everything) // 2])
+
+
+def _check_block(piece: Piece, data: np.ndarray[Any, Any]) -> None:
+    """A half of a block, or one with a record that is not held, is read once more for its checksum."""
+    if len(data) == os.path.getsize(piece.path):
+        check_bytes(piece.path, data, piece.check)
+    else:
+        check_file(piece.path, piece.check)
+
+
+def _teller(limits: Limits, n_pieces: int, shift: int) -> Callable[[int, int, bool], None] | None:
+    """What `read_range` tells of a large record, as the supervisor understands it."""
+    tell = limits.on_large
+    if tell is None:
+        return None
+
+    def told(offset: int, length: int, is_only: bool) -> None:
+        alone = is_only and n_pieces == 1
+        tell(1 if alone else -1, -1 if alone or n_pieces > 1 else offset + shift, length)
+
+    return told
+
+
+def _decode_stream(file: BinaryIO, piece: Piece, room: int, contents: Contents) -> tuple[np.ndarray[Any, Any], int]:
+    """A whole compressed file in memory, if it is small enough; what follows a fault is named as bad."""
+    reader = StreamReader(file, codec_of(piece.path))
+    parts, total, fault = [], 0, None
+    while True:
+        try:
+            data = reader.read(_READ_BYTES)
+        except StreamFault as exc:
+            fault = exc
+            break
+        if not data:
+            break
+        parts.append(data)
+        total += len(data)
+        if total > room:
+            raise TooLarge({"feed": piece.file, "decoded": total, "compressed": reader.compressed_offset})
+    joined = b"".join(parts)
+    end = len(joined)
+    if fault is not None:
+        end = joined.rfind(b"\n") + 1
+        contents.bad.append(broken_tail(piece, fault, end, joined[end:], os.fstat(file.fileno()).st_size))
+    contents.covered.append((piece.file, 0, len(joined), True))
+    first = 3 if joined.startswith(b"\xef\xbb\xbf") else 0
+    return np.frombuffer(joined, np.uint8)[first:end], first
+
+
+def broken_tail(piece: Piece, fault: StreamFault, start: int, raw: bytes, file_bytes: int) -> Bad:
+    """What follows the last whole record before a fault, in a file of this size as it is stored."""
+    return Bad(
+        piece.file, piece.path, start, fault.decoded_offset - start, fault.told(file_bytes), unit="decoded bytes",
+        raw=raw[: 1 << 20], n=0, lost_bytes=fault.lost_bytes(file_bytes),
+    )  # fmt: skip
+
+
+def _joined(parts: list[np.ndarray[Any, Any]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """One buffer, each part ending in a newline, and where each part begins."""
+    if len(parts) == 1:
+        return parts[0], np.zeros(1, np.int64)
+    newline = np.frombuffer(b"\n", np.uint8)
+    padded, at, total = [], [], 0
+    for part in parts:
+        at.append(total)
+        padded.append(part)
+        total += len(part)
+        if len(part) and part[-1] != 10:
+            padded.append(newline)
+            total += 1
+    return np.concatenate(padded), np.array(at, np.int64)
+
+
+# -- Parquet ------------------------------------------------------------------------------------------------------------
+@dataclass
+class _Rows:
+    """Rows of a Parquet file, with their numbers in it."""
+
+    file: int
+    numbers: np.ndarray[Any, Any]
+    table: pa.Table
+
+
+def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, describe: bool) -> None:
+    tables: list[_Rows] = []
+    for piece in pieces:
+        file = open_input(piece, limits, contents)
+        if file is None:
+            continue
+        file.close()
+        try:
+            tables += _rows_of_piece(piece, limits, contents, describe)
+        except FormatError as exc:
+            contents.bad.append(
+                Bad(
+                    piece.file,
+                    piece.path,
+                    0,
+                    0,
+                    str(exc),
+                    unit="rows",
+                    n=0,
+                    whole_file=True,
+                    lost_bytes=os.path.getsize(piece.path),
+                )
+            )
+            contents.covered.append((piece.file, 0, 0, True))
+    for group in _same_schema(tables):
+        table = pa.concat_tables([t.table for t in group]).combine_chunks()
+        contents.decoded_bytes += table.nbytes
+        if len(table):
+            largest = int(row_bytes(table)[0]) if len(table) == 1 else table.nbytes // len(table)
+            contents.largest_record = max(contents.largest_record, largest)
+            block = TableBlock(table)
+            files = np.concatenate([np.full(len(t.table), t.file, np.int32) for t in group])
+            block.places = (files, np.concatenate([t.numbers for t in group]))
+            contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
+    if len(pieces) == 1 and contents.n_records > 1:
+        start = contents.covered[-1][1]
+        contents.cut = start + (contents.covered[-1][2] - start) // 2
+
+
+def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: bool) -> list[_Rows]:
+    if piece.kind is Kind.ROW_BLOCK:
+        check_file(piece.path, piece.check)
+        with pa.OSFile(os.fsencode(piece.path)) as source:
+            table = pa.ipc.open_file(source).read_all()
+        contents.covered.append((piece.file, piece.start, piece.end, False))
+        if limits.columns is not None:
+            table = table.select([c for c in limits.columns if c in table.column_names])
+        return [
+            _good_rows(
+                table.slice(piece.start - piece.base, piece.end - piece.start), piece, piece.start, limits, contents
+            )
+        ]
+    info = parquet.describe(piece.path)
+    whole = piece.end == TO_END
+    size = sum(g.decoded_bytes for g in info.row_groups)
+    if whole and (describe or (limits.block_bytes and size > limits.block_bytes * 2 and info.n_rows > 1)):
+        groups = [(g.first_row, g.n_rows, g.decoded_bytes) for g in info.row_groups]
+        raise TooLarge({"rows": piece.file, "groups": groups, "n_rows": info.n_rows, "decoded": size})
+    end = info.n_rows if whole else piece.end
+    tables, at = [], piece.start
+    while at < end:
+        try:
+            for first, table in parquet.iter_rows(piece.path, at, end, limits.columns):
+                tables.append(_good_rows(table, piece, first, limits, contents))
+            break
+        except parquet.ParquetFault as fault:
+            stop = min(fault.next_row, end)
+            contents.bad.append(
+                Bad(
+                    piece.file,
+                    piece.path,
+                    fault.row,
+                    stop - fault.row,
+                    f"damaged Parquet page: {fault.reason}",
+                    unit="rows",
+                    n=stop - fault.row,
+                )
+            )
+            at = stop
+    contents.covered.append((piece.file, piece.start, end, whole))
+    return tables
+
+
+def _good_rows(table: pa.Table, piece: Piece, first_row: int, limits: Limits, contents: Contents) -> _Rows:
+    """The rows whose text is UTF-8 and that are not larger than max_record; the others are set aside."""
+    table = table.replace_schema_metadata(None)
+    numbers = np.arange(first_row, first_row + len(table), dtype=np.int64)
+    if table.nbytes > limits.max_record_bytes:
+        large = row_bytes(table) > limits.max_record_bytes
+        for row in numbers[large].tolist():
+            contents.bad.append(Bad(piece.file, piece.input_path, row, 1, "larger than max_record", unit="rows"))
+        if large.any():
+            table, numbers = table.filter(pa.array(~large)), numbers[~large]
+    rows, reasons = bad_text_rows(table)
+    if not len(rows):
+        return _Rows(piece.file, numbers, table)
+    for row, reason in zip(rows.tolist(), reasons, strict=True):
+        raw = json.dumps(_readable(table.slice(row, 1)), ensure_ascii=False, default=str).encode(
+            "utf-8", "surrogatepass"
+        )
+        contents.bad.append(Bad(piece.file, piece.input_path, int(numbers[row]), 1, reason, unit="rows", raw=raw))
+    keep = np.ones(len(table), bool)
+    keep[rows] = False
+    return _Rows(piece.file, numbers[keep], table.filter(pa.array(keep)))
+
+
+def _readable(row: pa.Table) -> dict[str, Any]:
+    """A row for people to look at: bytes that are no text as \\x.."""
+    shown: dict[str, Any] = {}
+    for name in row.column_names:
+        cell = row.column(name).combine_chunks()
+        try:
+            shown[name] = cell.to_pylist()[0]
+        except UnicodeDecodeError:
+            is_plain = pa.types.is_large_string(cell.type)
+            shown[name] = (
+                cell.cast(pa.large_binary()).to_pylist()[0].decode("utf-8", "backslashreplace")
+                if is_plain
+                else f"{cell.type}"
+            )
+    return shown
+
+
+def _same_schema(tables: list[_Rows]) -> Iterator[list[_Rows]]:
+    """Neighbouring tables of one schema together (as a user who groups files expects); others apart."""
+    group: list[_Rows] = []
+    for rows in tables:
+        if group and not rows.table.schema.equals(group[0].table.schema):
+            yield group
+            group = []
+        group.append(rows)
+    if group:
+        yield group

@@ -1,0 +1,162 @@
+"""Why documents went: one row per dropped document, and the documents themselves if the user wants them kept.
+
+Verdicts are always stored (place, id, stage, rule, value, threshold; some ten bytes per document once compressed), so that
+`tamis why` can answer without reading texts. With keep_rejected the documents are written too, the verdict spliced in as the
+field `_tamis_rejected`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tamis import files as own_files
+from tamis.engine.job import ID_FIELD
+from tamis.engine.worker.dropped import record_bytes
+from tamis.formats import parquet
+from tamis.formats.casting import widen
+from tamis.formats.encode import encode_jsonl
+from tamis.tasks import SCORES, DocumentBatch
+
+FIELD = "_tamis_rejected"
+_COLUMNS = ("file", "offset", "id", "stage", "rule", "value", "threshold", "bytes")
+_TYPES = (
+    pa.int32(),
+    pa.int64(),
+    pa.large_string(),
+    pa.large_string(),
+    pa.large_string(),
+    pa.large_string(),
+    pa.large_string(),
+    pa.int64(),
+)
+
+
+class Rejections:
+    """Collects the drops of one unit."""
+
+    def __init__(self, keep_documents: bool, id_field: str = ID_FIELD) -> None:
+        self.keep_documents, self.id_field = keep_documents, id_field
+        self._tables: list[pa.Table] = []
+        self._documents: list[bytes] = []
+        self._known: tuple[DocumentBatch, Any, Any, Any] | None = None
+
+    def add(
+        self,
+        parents: Sequence[DocumentBatch],
+        gone: np.ndarray[Any, Any],
+        stage: str,
+        rule: str,
+        values: Any,
+        threshold: Mapping[str, Any] | str,
+    ) -> None:
+        """`gone`: serials of the dropped documents; `values`: what was measured for each of them, or None."""
+        order = np.argsort(gone)
+        gone = np.asarray(gone)[order]
+        texts = [None] * len(gone) if values is None else [_text(values[i]) for i in order.tolist()]
+        limit = threshold if isinstance(threshold, str) else json.dumps(dict(threshold), default=str)
+        for batch in parents:
+            inside = (
+                (gone >= batch.serial[0]) & (gone <= batch.serial[-1]) if batch.num_items else np.zeros(len(gone), bool)
+            )
+            if inside.any():
+                at = gone[inside] - batch.serial[0]
+                mine = [t for t, yes in zip(texts, inside.tolist(), strict=True) if yes]
+                self._add(batch, at, stage, rule, mine, limit)
+
+    def _add(
+        self,
+        batch: DocumentBatch,
+        at: np.ndarray[Any, Any],
+        stage: str,
+        rule: str,
+        values: list[str | None],
+        threshold: str,
+    ) -> None:
+        n = len(at)
+        file, offset, sizes = self._facts(batch)
+        columns = [
+            pa.array(file[at]), pa.array(offset[at]), self._ids(batch, at), pa.array([stage] * n, _TYPES[3]),
+            pa.array([rule] * n, _TYPES[4]), pa.array(values, _TYPES[5]), pa.array([threshold] * n, _TYPES[6]),
+            pa.array(sizes[at]),
+        ]  # fmt: skip
+        self._tables.append(pa.table(columns, names=list(_COLUMNS)))
+        if self.keep_documents:
+            verdicts = [{"stage": stage, "rule": rule, "value": v, "threshold": threshold} for v in values]
+            rejected = batch.take(at)
+            for (what, name), scores in batch._shared.items():
+                if what == SCORES:
+                    rejected = rejected.with_column(name, scores[at])
+            rejected = rejected.with_column(FIELD, pa.array(verdicts))
+            self._documents.append(encode_jsonl(rejected).data.tobytes())
+
+    def _facts(self, batch: DocumentBatch) -> tuple[Any, Any, Any]:
+        """Places and sizes of a batch, found once for all the rules of a stage (a chain may have thirty)."""
+        if self._known is None or self._known[0] is not batch:
+            self._known = (batch, *batch.places(), record_bytes(batch))
+        return self._known[1:]
+
+    def _ids(self, batch: DocumentBatch, at: np.ndarray[Any, Any]) -> pa.Array:
+        """The documents' own ids as text; null where there is none."""
+        return widen(batch.column_of(self.id_field, at), _TYPES[2])
+
+    def put_aside(self, path: str) -> bool:
+        """Move what was collected so far into a new file; False, and no file, if there is nothing."""
+        self._known = None
+        if not self._tables and not self._documents:
+            return False
+        documents = pa.table({"document": pa.array(self._documents, pa.large_binary())})
+        with own_files.create(path, 0o600) as out:
+            for table in [documents, *self._tables]:
+                with pa.ipc.new_stream(out, table.schema) as stream:
+                    stream.write_table(table)
+        self._tables, self._documents = [], []
+        return True
+
+    def take_up(self, path: str) -> None:
+        """Put what such a file holds before what was collected since, and remove it."""
+        size, tables = os.path.getsize(path), []
+        with pa.OSFile(os.fsencode(path), "rb") as source:
+            while source.tell() < size:
+                tables.append(pa.ipc.open_stream(source).read_all())
+        self._tables = [*tables[1:], *self._tables]
+        self._documents = [*tables[0]["document"].to_pylist(), *self._documents]
+        os.unlink(path)
+
+    def write(self, base: str) -> list[dict[str, Any]]:
+        """Staged files: the verdicts as Parquet, the documents as JSONL."""
+        files = []
+        if self._tables:
+            table = pa.concat_tables(self._tables)
+            parquet.write_table(table, own_files.fresh(base + ".verdicts"), compression="zstd")
+            files.append({"path": base + ".verdicts", "kind": "verdicts", "rows": len(table), "extension": "parquet"})
+        if self._documents:
+            with own_files.create(base + ".rejected") as out:
+                for data in self._documents:
+                    out.write(data)
+            files.append(
+                {
+                    "path": base + ".rejected",
+                    "kind": "rejected",
+                    "rows": sum(len(t) for t in self._tables),
+                    "extension": "jsonl",
+                }
+            )
+        return files
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    if hasattr(value, "as_py"):
+        value = value.as_py()
+    elif isinstance(value, np.generic):
+        value = value.item()
+    if type(value) is float or type(value) is int:
+        return repr(value) if value - value == 0 else json.dumps(value)  # as JSON writes numbers, ten times as fast
+    return value if isinstance(value, str) else json.dumps(value, default=str)

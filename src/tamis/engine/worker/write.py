@@ -1,0 +1,177 @@
+"""Writing the documents that a unit made, as staged files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tamis import files
+from tamis.engine.histograms import Histogram
+from tamis.engine.ledger import Ledger
+from tamis.engine.worker import binning
+from tamis.engine.worker.blocks import BlockWriter
+from tamis.engine.worker.workplace import OutputSpec
+from tamis.formats import parquet, run_schema, schema
+from tamis.formats.compression import open_writer
+from tamis.formats.encode import written_lines
+from tamis.formats.exact import stored
+from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.row_bytes import row_bytes
+from tamis.formats.row_hashes import row_hashes
+from tamis.formats.run_schema import NO_FIELDS
+from tamis.kernels import hash128
+from tamis.tasks import ROW_ID, DocumentBatch
+
+
+def write_documents(
+    batches: Sequence[DocumentBatch], base: str, spec: OutputSpec, ledger: Ledger
+) -> list[dict[str, Any]]:
+    """Write all batches to one file `base`.out; returns its description (nothing when there are no documents)."""
+    batches = [b for b in batches if b.num_items]
+    if not batches:
+        return []
+    if spec.fields is not None:
+        batches = [b.select(list(spec.fields)) for b in batches]
+    for batch in batches:
+        assert batch._identity is not None
+        ledger.written.add(batch.num_items, hash128.sum128(*batch._identity))
+    as_jsonl = spec.format == "jsonl" or (
+        spec.format == "keep" and all(isinstance(b._origin, JsonlBlock) for b in batches)
+    )
+    path = base + ".out"
+    before = ledger.content.n, ledger.content.identity
+    if as_jsonl:
+        description = _write_jsonl(batches, path, spec, ledger)
+    elif spec.format == "arrow":
+        description = _write_arrow(batches, path, ledger)
+    else:
+        description = _write_parquet(batches, path, spec, ledger)
+    n_bytes = os.path.getsize(path)
+    ledger.written_bytes += n_bytes
+    n_rows = ledger.content.n - before[0]
+    content = (ledger.content.identity - before[1]) % (1 << 128)
+    return [
+        {"path": path, "kind": "output", "rows": n_rows, "bytes": n_bytes, "content": f"{content:032x}", **description}
+    ]
+
+
+def _write_jsonl(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> dict[str, Any]:
+    with open_writer(files.fresh(path), spec.codec) as out:
+        for batch in batches:
+            written = written_lines(batch)
+            ledger.content.add(batch.num_items, hash128.sum128(*written.hashes))
+            _count_lengths(ledger, written.lengths)
+            for piece in written.pieces:
+                out.write(piece)
+    extension = spec.extension if spec.format == "jsonl" else "jsonl"
+    return {"extension": extension, "joins": True}
+
+
+def _write_arrow(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) -> dict[str, Any]:
+    """Columns as they lie in memory, one record batch per batch, for passes that read them again by position.
+
+    Between passes of one workflow only: the stage gives all batches the same columns, and what identifies a row's content
+    here is the document it was made from.
+    """
+    tables = [b.to_pyarrow(b._only).drop_columns([ROW_ID]) for b in batches]
+    with BlockWriter(path, 0o666) as out, pa.ipc.new_file(out, tables[0].schema) as writer:
+        for batch, table in zip(batches, tables, strict=True):
+            assert batch._identity is not None
+            ledger.content.add(batch.num_items, hash128.sum128(*batch._identity))
+            _count_lengths(ledger, row_bytes(table))
+            writer.write_table(table.combine_chunks())
+    return {"extension": "arrow", "check": out.check}
+
+
+def _write_parquet(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> dict[str, Any]:
+    facts: run_schema.Facts = {}
+    if spec.schema is not None:
+        target = schema.parse_schema(spec.schema).remove_metadata()
+        fitting = (_fit_declared(b, target)[0] for b in batches)
+    else:
+        tables = [_stored_table(b) for b in batches]
+        seen = [
+            run_schema.facts_of(t) if isinstance(b._origin, JsonlBlock) else {}
+            for b, t in zip(batches, tables, strict=True)
+        ]
+        facts = run_schema.join_facts(seen)
+        parts = [(t.schema, s) for t, s in zip(tables, seen, strict=True)]
+        target = run_schema.run_schema(parts, list(spec.fields or ()))
+        fitting = (run_schema.to_run_schema(t, target) for t in tables)
+    with parquet.TableWriter(files.fresh(path), target, compression=spec.compression) as writer:
+        for table in fitting:
+            ledger.content.add(len(table), hash128.sum128(*row_hashes(table)))
+            _count_lengths(ledger, row_bytes(table))
+            writer.write(table)
+    description: dict[str, Any] = {"extension": "parquet", "schema": json.dumps(schema.to_json(target))}
+    if facts:
+        description["observed"] = json.dumps(run_schema.facts_to_json(facts), sort_keys=True)
+    return description
+
+
+def _stored_table(batch: DocumentBatch) -> pa.Table:
+    """The documents as a table whose types follow their own values, not those of documents that were dropped beside them."""
+    names = batch.get_columns()
+    columns = [stored(batch.exact_column(name)) for name in names]
+    return pa.table([*columns, pa.array(batch.serial)], names=[*names, ROW_ID]).drop_columns(
+        [ROW_ID]
+    )  # keeps the number of rows
+
+
+def _count_lengths(ledger: Ledger, lengths: np.ndarray[Any, Any]) -> None:
+    binning.count(lengths, ledger.lengths.setdefault("out", Histogram()))
+
+
+def _fit_declared(batch: DocumentBatch, target: pa.Schema) -> tuple[pa.Table, dict[int, str]]:
+    """The documents that fit, as that schema, and the reason of each that does not, by row.
+
+    Columns that the schema does not name are left out, as with fields=.
+    """
+    # What each record says decides, whatever its neighbours are.
+    columns = {name: batch.exact_column(name) for name in batch.get_columns() if name in target.names}
+    table = pa.table(columns) if columns else pa.table({NO_FIELDS: pa.nulls(batch.num_items)}).select([])
+    fitting, rows, reasons = schema.cast_declared(table, target)
+    return fitting, dict(zip(rows.tolist(), reasons, strict=True))
+
+
+def join_files(parts: Sequence[str], fields: Sequence[str]) -> str:
+    """The schema and the facts of a whole run, as JSON, from those of its files: JSON of [schema, facts] each, these as JSON too."""
+    read = []
+    for part in parts:
+        plain, observed = json.loads(part)
+        read.append((schema.from_json(json.loads(plain)), run_schema.facts_from_json(json.loads(observed))))
+    joined = run_schema.run_schema(read, fields)
+    facts = run_schema.join_facts(seen for _, seen in read)
+    return json.dumps([json.dumps(schema.to_json(joined)), json.dumps(run_schema.facts_to_json(facts), sort_keys=True)])
+
+
+def check_declared(batch: DocumentBatch, declared: Mapping[str, str]) -> tuple[DocumentBatch, list[tuple[int, str]]]:
+    """Documents that fit a declared schema, and (row, reason) of those that do not."""
+    _, bad = _fit_declared(batch, schema.parse_schema(declared))
+    if not bad:
+        return batch, []
+    keep = np.ones(batch.num_items, bool)
+    keep[list(bad)] = False
+    return batch.filter(keep), sorted(bad.items())
+
+
+def recast_parquet(path: str, out: str, union: str, compression: str) -> dict[str, Any]:
+    """The same rows under the schema of the whole run, which `join_files` made."""
+    plain, observed = json.loads(union)
+    target = schema.from_json(json.loads(plain))
+    info = parquet.describe(path)
+    content = 0
+    with parquet.TableWriter(files.fresh(out), target, compression=compression) as writer:
+        for _, table in parquet.iter_rows(path, 0, info.n_rows):
+            cast = run_schema.to_run_schema(table.replace_schema_metadata(None), target)
+            content += hash128.sum128(*row_hashes(cast))
+            writer.write(cast)
+    return {
+        "path": out, "kind": "output", "rows": info.n_rows, "bytes": os.path.getsize(out), "extension": "parquet",
+        "content": f"{content % (1 << 128):032x}", "schema": plain, "observed": observed,
+    }  # fmt: skip

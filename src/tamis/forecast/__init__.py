@@ -1,0 +1,1 @@
+"""What a run will take: models of earlier runs, profiles of machines, ranges."""

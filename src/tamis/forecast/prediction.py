@@ -1,0 +1,335 @@
+"""What a run will take, before it starts: peak, scratch, output and time, each as an interval. Pure: no I/O, no clock.
+
+A forecast is a plain model of the run (`raw_*`) times a factor learned from earlier runs of the same pipeline on this machine.
+The logarithms of the ratios measured / raw are taken as normal with unknown mean and spread (the posterior predictive of the
+normal-inverse-gamma model, a Student distribution): that gives a centre and a spread, wide without any earlier run. Runs under
+other conditions (another budget, far more data) and older runs count less. How far peak and time may lie from the centre, in
+spreads, is not the model's word but what earlier predictions on this machine showed (ranges.py).
+
+The budget is a promise and not a forecast: no predicted peak lies above it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Protocol
+
+from tamis.errors import UsageError
+from tamis.forecast.fitting import Line, Point, fit
+from tamis.forecast.spread import OUTPUT, PEAK, SCRATCH, SECONDS, Prior, spread
+from tamis.memory.predictor import Predictor
+
+CONFIDENCE = 0.9
+MAX_RUNS = 20  # of one pipeline, kept in its profile
+START_S = 1.4  # from the command to the first partition, kernels cached
+MIN_BLOCK_BYTES = 1 << 16
+_AGEING = 0.9  # each later run makes an older one count this much less
+_UNLEARNED = 0.5  # a run that began with small partitions, as the first one does, tells less about the next one
+_LARGEST = 1e18
+_NEWER = ("largest_bytes", "largest_peak")  # profiles of earlier versions have none
+_USUAL = Line(6e6, 4.5)  # what a partition takes: bytes in any case, and per decoded byte
+_DECODE_S_PER_BYTE = 5e-9  # gzip and zstd, with what it takes to hand blocks on
+_FIRST_BYTES = 1 << 20  # partitions of a run that has learned nothing begin so small, and double
+
+
+@dataclass(frozen=True)
+class Interval:
+    """`expected`, and the bounds between which the measured value lies with the probability CONFIDENCE."""
+
+    low: float
+    expected: float
+    high: float
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def within(self, least: float, most: float) -> Interval:
+        return Interval(*(min(max(v, least), most) for v in (self.low, self.expected, self.high)))
+
+    def to_dict(self, digits: int = 0) -> dict[str, float]:
+        found = {k: round(v, digits) for k, v in asdict(self).items()}
+        return found if digits else {k: int(v) for k, v in found.items()}
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """A run as it is asked for. Sizes in bytes."""
+
+    budget_bytes: int
+    n_workers: int
+    fixed_bytes: int  # supervisor and forking server
+    worker_bytes: int  # each worker, before it does anything
+    cap_bytes: int  # what a worker may use beyond that
+    input_bytes: int  # as stored
+    decoded_bytes: int
+    max_block_bytes: int
+    handover_bytes: int = 0  # what blocks between processes may take; 0: there are none
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run that ended, and what it took. `busy_s`: seconds of all workers together."""
+
+    conditions: Conditions
+    peak_bytes: int
+    seconds: float
+    busy_s: float
+    cpu_s: float
+    scratch_bytes: int
+    written_bytes: int
+    n_documents: int
+    n_partitions: int
+    at: float = 0.0
+    learned: bool = False  # it began with what earlier runs had learned
+    largest_bytes: int = 0  # of the largest partition, decoded; 0: not known
+    largest_peak: int = 0  # what one partition took at most, above what its worker had at the start
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Measured:
+        """UsageError when `data` is not what to_dict() makes: profiles are files, and may hold anything."""
+        conditions = data.get("conditions") if isinstance(data, dict) else None
+        if not isinstance(data, dict) or not isinstance(conditions, dict):
+            raise UsageError("machine profile: a run: expected its conditions and what it took")
+        numbers = {
+            f.name: _number({f.name: 0, **data} if f.name in _NEWER else data, f.name, f.type)
+            for f in fields(cls)
+            if f.name not in ("conditions", "learned")
+        }
+        asked = {f.name: _number(conditions, f.name, f.type) for f in fields(Conditions)}
+        if asked["n_workers"] < 1 or asked["budget_bytes"] < 1:
+            raise UsageError("machine profile: a run: expected a budget and at least one worker")
+        return cls(Conditions(**asked), learned=data.get("learned") is True, **numbers)
+
+
+ELSEWHERE = 0.35  # spread of the speed from one machine to another
+_FLOOR = 1_000_000.0  # bytes: less than this is as good as nothing; keeps ratios of small numbers quiet
+
+
+class Reaches(Protocol):
+    """How far figures lie from their centres (ranges.py)."""
+
+    def reach(self, figure: str, kind: str) -> tuple[float, float, float]: ...
+
+
+@dataclass(frozen=True)
+class Forecast:
+    peak_bytes: Interval
+    scratch_bytes: Interval
+    output_bytes: Interval
+    seconds: Interval
+    block_bytes: int
+    n_partitions: int
+    cpu_s: float
+    n_runs: int
+    kind: str = "table"  # what it came from: table, probe or profile
+    centres: dict[str, list[float]] = field(
+        default_factory=dict
+    )  # figure -> [centre, spread], before ranges.py widened them
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "confidence": CONFIDENCE, "n_runs": self.n_runs, "kind": self.kind, "centres": self.centres, "peak_bytes": self.peak_bytes.to_dict(),
+            "scratch_bytes": self.scratch_bytes.to_dict(), "output_bytes": self.output_bytes.to_dict(),
+            "seconds": self.seconds.to_dict(2), "cpu_s": round(self.cpu_s, 2), "block_bytes": self.block_bytes,
+            "n_partitions": self.n_partitions,
+        }  # fmt: skip
+
+
+def predict(
+    asked: Conditions,
+    models: Sequence[Predictor],
+    past: Sequence[Measured],
+    start_s_per_byte: float,
+    *,
+    start_s: float = START_S,
+    start_output_share: float = 1.0,
+    learned: bool = True,
+    kind: str = "table",
+    ranges: Reaches,
+    elsewhere: bool = False,
+    nodes: int = 1,
+) -> Forecast:
+    """What a run under these conditions will take.
+
+    `models`: one per segment. `past`: earlier runs, oldest first. `start_s`, `start_s_per_byte`: seconds in any case, and of one
+    worker per decoded byte, from a table, used where there is no earlier run. `learned`: it begins with what they learned. `elsewhere`: the run is for another machine than the past ones. `nodes`:
+    machines that share the work; peak and scratch are those of one of them.
+    """
+    weights = [
+        _alike(asked, m.conditions) * _AGEING**age * (1.0 if m.learned else _UNLEARNED)
+        for age, m in enumerate(reversed(past))
+    ][::-1]
+    share = _mean(
+        [m.written_bytes / m.conditions.decoded_bytes for m in past if m.conditions.decoded_bytes], start_output_share
+    )
+    cpu = _mean([m.cpu_s / m.conditions.decoded_bytes for m in past if m.conditions.decoded_bytes], start_s_per_byte)
+
+    centres: dict[str, list[float]] = {}
+
+    def interval(
+        raw: float,
+        prior: Prior,
+        pairs: Sequence[tuple[float, float]],
+        extra: float = 0.0,
+        figure: str = "",
+        most: float = math.inf,
+    ) -> Interval:
+        ratios = [math.log(took / expected) for took, expected in pairs if took > 0 and expected > 0]
+        used = [w for w, (took, expected) in zip(weights, pairs, strict=True) if took > 0 and expected > 0]
+        centre, half = spread(ratios, used, prior, extra)
+        middle = min(raw * math.exp(centre), most)
+        if figure:
+            centres[figure] = [round(middle, 3), round(half, 6)]
+        return Interval(*(middle * math.exp(reach * half) for reach in ranges.reach(figure, kind)))
+
+    each = partition_line(past, weights, models)
+    peak_raw, block = raw_peak(asked, models, each, learned)
+    peak = interval(
+        peak_raw, PEAK, [(m.peak_bytes, raw_peak(m.conditions, models, each, m.learned)[0]) for m in past], 0.0, "peak_bytes",
+        asked.budget_bytes,
+    )  # fmt: skip
+    times = time_line(past, weights, Line(start_s, start_s_per_byte))
+    seconds = interval(
+        raw_seconds(asked, times, nodes),
+        SECONDS,
+        [(m.seconds, raw_seconds(m.conditions, times)) for m in past],
+        ELSEWHERE if elsewhere else 0.0,
+        "seconds",
+    )
+    return Forecast(
+        peak_bytes=peak.within(0, asked.budget_bytes),
+        scratch_bytes=_scratch(asked, past, interval),
+        output_bytes=_output(asked, past, share, interval),
+        seconds=seconds.within(0, math.inf),
+        block_bytes=block,
+        n_partitions=max(1, math.ceil(asked.decoded_bytes / block)),
+        cpu_s=cpu * asked.decoded_bytes,
+        n_runs=len(past),
+        kind=kind,
+        centres=centres,
+    )
+
+
+def _scratch(asked: Conditions, past: Sequence[Measured], interval: Any) -> Interval:
+    """Nothing where nothing is handed over. Otherwise between nothing and the bound: who waits for whom is known only by trying."""
+    if not asked.handover_bytes:
+        return Interval(0.0, 0.0, 0.0)
+    most = raw_scratch(asked)
+    if not past:
+        return Interval(0.0, most / 2, most)
+    pairs = [(m.scratch_bytes + _FLOOR, raw_scratch(m.conditions) + _FLOOR) for m in past]
+    # A block that is being written when the bound is reached still comes on top of it.
+    return _less(interval(most + _FLOOR, SCRATCH, pairs), _FLOOR).within(0, most + asked.cap_bytes)
+
+
+def _output(asked: Conditions, past: Sequence[Measured], share: float, interval: Any) -> Interval:
+    """Anything from nothing to a little more than the input, until a run has shown how much stays."""
+    decoded = asked.decoded_bytes
+    if not past:
+        return Interval(0.0, share * decoded, 1.2 * decoded)
+    pairs = [(m.written_bytes + _FLOOR, share * m.conditions.decoded_bytes + _FLOOR) for m in past]
+    return _less(interval(share * decoded + _FLOOR, OUTPUT, pairs), _FLOOR)
+
+
+def partition_line(past: Sequence[Measured], weights: Sequence[float], models: Sequence[Predictor]) -> Line:
+    """What one partition takes by its size. Not the models' own line, which is for reserving: it errs on the safe side."""
+    points = [Point(m.largest_bytes, m.largest_peak, w) for m, w in zip(past, weights, strict=True) if m.largest_bytes]
+    known = [m for m in models if m.n_samples]
+    if not points and known:
+        a, b, c = max((m.coefficients for m in known), key=lambda line: line[1])
+        return Line(a + c * max(m.to_dict()["largest_record_bytes"] for m in known), b)
+    return fit(points, _USUAL, 0.05, 0.3)
+
+
+def time_line(past: Sequence[Measured], weights: Sequence[float], table: Line) -> Line:
+    """Seconds in any case, and per decoded byte of one worker."""
+    rates = [(m.busy_s / m.conditions.decoded_bytes, w) for m, w in zip(past, weights, strict=True) if _tells_work(m)]
+    worth = sum(w for _, w in rates)
+    slope = sum(r * w for r, w in rates) / worth if worth else table.slope
+    points = [
+        Point(_share(m.conditions), m.seconds, w)
+        for m, w in zip(past, weights, strict=True)
+        if m.conditions.decoded_bytes
+    ]
+    return fit(points, Line(table.start, slope), 0.3, 1.0 if worth else 0.1)
+
+
+def _tells_work(m: Measured) -> bool:
+    """Whether what its workers did was counted (a deduplication knows only how long all of it took)."""
+    return 0 < m.busy_s < 0.999 * m.seconds * m.conditions.n_workers and m.conditions.decoded_bytes > 0
+
+
+def _share(asked: Conditions) -> float:
+    """Decoded bytes that each worker reads."""
+    blocks = max(1.0, asked.decoded_bytes / max(asked.max_block_bytes, MIN_BLOCK_BYTES))
+    return asked.decoded_bytes / max(1.0, min(asked.n_workers, blocks))
+
+
+def raw_peak(
+    asked: Conditions, models: Sequence[Predictor], each: Line | None = None, learned: bool = True
+) -> tuple[float, int]:
+    """Everything that is there anyway, and one partition of the usual size per worker; and that size."""
+    each = each or partition_line([], [], models)
+    size = asked.max_block_bytes
+    for model in models:
+        size = min(size, model.best_size(asked.cap_bytes, model.to_dict()["largest_record_bytes"]) or size)
+    most = asked.decoded_bytes
+    if not learned:  # they double until all is read
+        most = (asked.decoded_bytes // asked.n_workers + _FIRST_BYTES) // 2
+    size = max(MIN_BLOCK_BYTES, min(size, most))
+    if not models:  # a deduplication: all of it is in the plan
+        return float(asked.fixed_bytes), size
+    n = min(asked.n_workers, max(1, math.ceil(asked.decoded_bytes / size)))
+    return asked.fixed_bytes + n * (asked.worker_bytes + min(each.at(size), float(asked.cap_bytes))), size
+
+
+def raw_seconds(asked: Conditions, times: Line, nodes: int = 1) -> float:
+    """What is handed over is decoded by one process, and workers wait for it."""
+    decode_s = _DECODE_S_PER_BYTE * asked.decoded_bytes if asked.handover_bytes else 0.0
+    return times.start + max(times.slope * _share(asked), decode_s) / nodes
+
+
+def raw_scratch(asked: Conditions) -> float:
+    return float(min(asked.handover_bytes, asked.decoded_bytes))
+
+
+def runs_of(profile: Mapping[str, Any] | None) -> list[Measured]:
+    """The runs in a profile, oldest first; damaged ones are left out."""
+    kept = (profile or {}).get("runs")
+    found = []
+    for data in kept[-MAX_RUNS:] if isinstance(kept, list) else ():
+        try:
+            found.append(Measured.from_dict(data))
+        except UsageError:
+            continue
+    return found
+
+
+def _alike(a: Conditions, b: Conditions) -> float:
+    """How much a run under `b` tells about one under `a`, between 0 and 1."""
+    apart = abs(math.log(a.budget_bytes / b.budget_bytes)) + abs(math.log(a.n_workers / b.n_workers))
+    apart += abs(math.log(max(a.decoded_bytes, 1 << 20) / max(b.decoded_bytes, 1 << 20))) / 3
+    # Compressed input and Parquet are read by other means than plain text, one process more among them.
+    packed = [max(c.decoded_bytes, 1) / max(c.input_bytes, 1) for c in (a, b)]
+    apart += abs(math.log(packed[0] / packed[1]))
+    return 1 / (1 + apart)
+
+
+def _mean(values: Sequence[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise
+
+
+def _less(interval: Interval, by: float) -> Interval:
+    return Interval(*(max(0.0, v - by) for v in (interval.low, interval.expected, interval.high)))
+
+
+def _number(data: Mapping[str, Any], name: str, kind: Any) -> Any:
+    value = data.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LARGEST:
+        raise UsageError(f"machine profile: a run: {name}: expected a number from 0 to {_LARGEST:g}, got {value!r:.80}")
+    return int(value) if kind == "int" else float(value)

@@ -1,0 +1,227 @@
+"""How wide ranges must be to hold as often as they say: learned from how far earlier predictions on this machine were off.
+
+A forecast (prediction.py) gives for each figure a centre and a spread, by a model that may be wrong about both. What is kept of every run is
+where its figure lay, in spreads from the centre, whatever pipeline it was. The next range reaches from the 5th to the 95th percentile
+of these, and its middle is their median: nothing is assumed about how they are distributed (conformal prediction), so a machine that
+is busy with other things, or a model that errs to one side, widens and moves the ranges until nine in ten hold again. Where more than
+one in ten of the last ranges failed they reach further than that, and less far where fewer did: a machine changes (adaptive conformal
+inference). Shipped values, measured by benchmarks/plan.py, stand in until there are enough of this machine's own.
+
+Figures: the peak, the seconds of a run, and those of the command around it (Python, imports, the report).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.forecast import profiles
+from tamis.forecast.prediction import CONFIDENCE
+from tamis.memory.machine import age_s
+
+KEY = profiles.RANGES
+PEAK, SECONDS, COMMAND = FIGURES = ("peak_bytes", "seconds", "command_seconds")
+TABLE, PROBE, PROFILE = "table", "probe", "profile"  # what a forecast came from
+KEPT = 80  # of each figure and kind
+_ENOUGH = 30  # own ones: then the shipped ones are not needed
+_MAX_OFF = 30.0
+_MAX_COMMANDS = _MAX_PLANNED = 20
+COMMAND_S = 0.45  # what a command takes beside its run: Python, imports, the report
+_LEAST, _MOST = 0.8, 0.98  # how many in ten ranges may reach for
+_STEP = 0.03  # that a range which failed moves this by
+_LOOKED_AT = 40  # of the last ranges
+
+# Where figures lay on the machine of benchmarks/plan.py, in spreads: percentiles 2.5, 7.5, ... of held-out jobs.
+SHIPPED: dict[str, dict[str, tuple[float, ...]]] = {
+    PEAK: {
+        TABLE: (-1.4, -1.2, -1.0, -0.9, -0.8, -0.7, -0.6, -0.6, -0.5, -0.4, -0.2, 0.1, 0.5),
+        PROBE: (-1.1, -0.6, -0.4, -0.3, -0.2, -0.1, -0.1, 0.0, 0.0, 0.1, 0.3, 0.5, 0.8),
+        PROFILE: (-1.4, -0.7, -0.5, -0.4, -0.2, -0.1, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.7),
+    },
+    SECONDS: {
+        TABLE: (-1.0, -0.6, -0.3, -0.1, 0.0, 0.1, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9),
+        PROBE: (-0.8, -0.4, -0.2, -0.1, 0.0, 0.0, 0.1, 0.2, 0.2, 0.3, 0.3, 0.5, 0.9),
+        PROFILE: (-1.2, -0.9, -0.7, -0.5, -0.4, -0.2, -0.1, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2),
+    },
+}
+SHIPPED[COMMAND] = SHIPPED[SECONDS]
+
+
+@dataclass
+class Ranges:
+    """What this machine's runs showed. `off`: figure -> kind of forecast -> spreads from the centre, oldest first; `held`: the same, whether
+    the range that was given held."""
+
+    off: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    held: dict[str, list[bool]] = field(default_factory=dict)
+    command_s: list[float] = field(default_factory=list)
+    planned: dict[str, dict[str, Any]] = field(default_factory=dict)  # by pipeline: what a plan said of its first run
+
+    def reach(self, figure: str, kind: str) -> tuple[float, float, float]:
+        """Lower end, middle and upper end of a range, in spreads from its centre."""
+        if figure not in FIGURES:
+            return -1.0, 0.0, 1.0
+        own = self.off.get(figure, {}).get(kind, [])[-KEPT:]
+        shipped = SHIPPED[figure][kind] if len(own) < _ENOUGH else ()
+        known, level = sorted([*own, *shipped]), self.level(figure)
+        low, high = percentile(known, (1 - level) / 2), percentile(known, (1 + level) / 2)
+        return low, min(max(percentile(known, 0.5), low), high), high
+
+    def level(self, figure: str) -> float:
+        """Which share ranges reach for, so that nine in ten hold."""
+        last = self.held.get(figure, [])[-_LOOKED_AT:]
+        off = sum(CONFIDENCE - 1 if held else CONFIDENCE for held in last)
+        return min(max(CONFIDENCE + _STEP * off, _LEAST), _MOST)
+
+    def note(self, figure: str, kind: str, off: float, held: bool) -> None:
+        some = self.off.setdefault(figure, {}).setdefault(kind, [])
+        some.append(round(min(max(off, -_MAX_OFF), _MAX_OFF), 4))
+        self.off[figure][kind] = some[-KEPT:]
+        self.held[figure] = [*self.held.get(figure, []), held][-KEPT:]
+
+    def told(self) -> dict[str, list[int]]:
+        """How often ranges held here: figure -> [held, of so many]."""
+        return {figure: [sum(held), len(held)] for figure, held in self.held.items()}
+
+    @property
+    def start_of_command_s(self) -> float:
+        some = sorted(self.command_s)
+        return percentile(some, 0.5) if some else COMMAND_S
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"off": self.off, "held": self.held, "command_s": self.command_s, "planned": self.planned}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Ranges:
+        """UsageError for anything but what to_dict() makes."""
+        if (
+            not isinstance(data, dict)
+            or not isinstance(data.get("off"), dict)
+            or not isinstance(data.get("held"), dict)
+        ):
+            raise UsageError("ranges: expected what runs on this machine showed")
+        off: dict[str, dict[str, list[float]]] = {}
+        for figure, kinds in data["off"].items():
+            if figure not in FIGURES or not isinstance(kinds, dict) or not set(kinds) <= {TABLE, PROBE, PROFILE}:
+                raise UsageError(f"ranges: {figure!r:.40}: expected one of {', '.join(FIGURES)}")
+            off[figure] = {kind: _numbers(values, _MAX_OFF) for kind, values in kinds.items()}
+        held = {}
+        for figure, values in data["held"].items():
+            if figure not in FIGURES or not isinstance(values, list) or not all(isinstance(v, bool) for v in values):
+                raise UsageError("ranges: held: expected true or false for each run")
+            held[figure] = values[-KEPT:]
+        planned = data.get("planned", {})
+        if not isinstance(planned, dict) or not all(isinstance(p, dict) for p in planned.values()):
+            raise UsageError("ranges: planned: expected predictions by pipeline")
+        return cls(off, held, _numbers(data.get("command_s", []), 1e6)[-_MAX_COMMANDS:], planned)
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Of a sorted list: so that a further value lies below with at least this probability (above: for shares below a half).
+
+    >>> percentile([1, 2, 3, 4, 5, 6, 7, 8, 9], 0.9), percentile([1, 2, 3, 4, 5, 6, 7, 8, 9], 0.1), percentile([1, 2, 3], 0.5)
+    (9, 1, 2)
+    """
+    n = len(ordered)
+    if share == 0.5:
+        return ordered[(n - 1) // 2]
+    rank = math.ceil((n + 1) * share) if share > 0.5 else math.floor((n + 1) * share)
+    return ordered[min(max(rank, 1), n) - 1]
+
+
+def load() -> Ranges:
+    """What this machine has shown; nothing where there is none, or it is damaged."""
+    try:
+        return Ranges.from_dict((profiles.load(KEY) or {}).get(KEY))
+    except UsageError:
+        return Ranges()
+
+
+def save(ranges: Ranges) -> bool:
+    return profiles.save(KEY, {"name": "how far predictions were off", KEY: ranges.to_dict()})
+
+
+def with_command(prediction: Mapping[str, Any], known: Ranges) -> dict[str, Any]:
+    """A forecast as `tamis plan` gives it: the time is that of the whole command."""
+    command_s = known.start_of_command_s
+    middle, half = prediction["centres"][SECONDS]
+    centre = [round(middle + command_s, 3), half]
+    low, expected, high = (
+        round(centre[0] * math.exp(r * half), 2) for r in known.reach(COMMAND, str(prediction["kind"]))
+    )
+    return {
+        **prediction, "seconds": {"low": low, "expected": expected, "high": high}, "command_s": round(command_s, 2),
+        "centres": {**prediction["centres"], COMMAND: centre}, "held": known.told(),
+    }  # fmt: skip
+
+
+def learn(prediction: Mapping[str, Any]) -> None:
+    """Add a run whose prediction (expectation.py) was compared with what it took."""
+    centres, kind = prediction.get("centres"), prediction.get("kind")
+    if not isinstance(centres, dict) or kind not in (TABLE, PROBE, PROFILE):
+        return
+    known = load()
+    for figure in (PEAK, SECONDS):
+        span, centre = prediction.get(figure), _two_numbers(centres.get(figure))
+        if isinstance(span, dict) and span.get("measured") and centre is not None:
+            middle, half = centre
+            off = math.log(float(span["measured"]) / middle) / half
+            known.note(figure, kind, off, bool(span.get("inside")))
+    save(known)
+
+
+def plan_of(key: str, prediction: Mapping[str, Any]) -> None:
+    """A plan said this of a pipeline that has not run here: its run will tell how far that was off."""
+    known = load()
+    known.planned = dict([*known.planned.items(), (key, dict(prediction))][-_MAX_PLANNED:])
+    save(known)
+
+
+def planned(key: str, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a plan said of a run under these very conditions; told once."""
+    known = load()
+    plan = known.planned.pop(key, None)
+    if plan is None:
+        return None
+    save(known)
+    then = plan.get("conditions")
+    same = ("budget_bytes", "n_workers", "input_bytes")
+    return plan if isinstance(then, dict) and all(then.get(n) == asked.get(n) for n in same) else None
+
+
+def learn_command(run_s: float, prediction: Mapping[str, Any]) -> None:
+    """Called at the end of a command whose run took so long and was predicted so: the rest of its time is Python, imports, the report."""
+    whole_s, centres = age_s(), prediction.get("centres")
+    kind, centre = prediction.get("kind"), _two_numbers(centres.get(SECONDS)) if isinstance(centres, dict) else None
+    if whole_s is None or not 0 < run_s < whole_s:
+        return
+    known = load()
+    if centre is not None and kind in (TABLE, PROBE, PROFILE):
+        middle, half = centre[0] + known.start_of_command_s, centre[1]
+        off = math.log(whole_s / middle) / half
+        low, _, high = known.reach(COMMAND, str(kind))
+        known.note(COMMAND, str(kind), off, low <= off <= high)
+    known.command_s = [*known.command_s, round(whole_s - run_s, 3)][-_MAX_COMMANDS:]
+    save(known)
+
+
+def _two_numbers(pair: Any) -> tuple[float, float] | None:
+    """Profiles are files, and may hold anything."""
+    if (
+        not isinstance(pair, list)
+        or len(pair) != 2
+        or not all(type(v) in (int, float) and 0 < v < math.inf for v in pair)
+    ):
+        return None
+    return float(pair[0]), float(pair[1])
+
+
+def _numbers(values: Any, most: float) -> list[float]:
+    if not isinstance(values, list) or len(values) > 10 * KEPT:
+        raise UsageError("ranges: expected a list of numbers")
+    if any(isinstance(v, bool) or not isinstance(v, (int, float)) or not abs(v) <= most for v in values):
+        raise UsageError(f"ranges: expected numbers up to {most:g}")
+    return [float(v) for v in values[-KEPT:]]

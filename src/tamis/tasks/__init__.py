@@ -1,0 +1,22 @@
+"""What flows between stages: tasks, among them batches of documents."""
+
+from __future__ import annotations
+
+from tamis.tasks.document import MISSING, NULL, OTHER, ROW_ID, SCORES, TEXT, DocumentBatch, Origin
+from tamis.tasks.file_group import FileGroupTask
+from tamis.tasks.sentinels import EmptyTask
+from tamis.tasks.tasks import Task
+
+__all__ = [
+    "MISSING",
+    "NULL",
+    "OTHER",
+    "ROW_ID",
+    "SCORES",
+    "TEXT",
+    "DocumentBatch",
+    "EmptyTask",
+    "FileGroupTask",
+    "Origin",
+    "Task",
+]

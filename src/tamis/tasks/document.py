@@ -1,0 +1,476 @@
+"""Documents, and the lineage of their rows.
+
+A `DocumentBatch` looks like an Arrow table and is one only on demand: fields are decoded when somebody asks for them, and
+every row remembers the record it came from (`_rows` into `_origin`), so that what nobody touched can be written back byte
+for byte. Tables and frames handed to users carry that memory as a hidden row id (`_tamis_row`: a column in Arrow, the index
+in pandas); `formats/adopting.py` finds it again in what the user's stage returned.
+
+Every value is what its record says, whatever its neighbours are: `values` gives Python values, `texts` the texts, and only
+these, `exact_column` an Arrow column that bends none of them, `column` the one that users compute with (formats/exact.py).
+
+Does not cover: how records are decoded (formats/) or counted (engine/ledger).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tamis.errors import MissingExtra, UsageError
+from tamis.tasks.tasks import Task
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    import pyarrow as pa
+
+ROW_ID = "_tamis_row"
+_FEW = 4  # a part below this share of a column (one in four) is copied at once
+SCORES = "\0scores"  # in DocumentBatch._shared, instead of the name of a column: scores that come out as columns
+_NUMBERINGS = itertools.count(1)
+MISSING, NULL, TEXT, OTHER = range(4)  # what DocumentBatch.kinds() says of a value
+
+
+class Origin(Protocol):
+    """Decoded-on-demand records that rows of a batch point into."""
+
+    n_rows: int
+    places: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None
+
+    def field_names(self) -> list[str]: ...
+
+    def column(self, name: str) -> pa.Array: ...
+
+
+class DocumentBatch(Task["pa.Table"]):
+    """Documents in memory. Build one from an Arrow table or a pandas DataFrame; stages receive lazy ones."""
+
+    def __init__(
+        self,
+        dataset_name: str = "",
+        data: pa.Table | pd.DataFrame | None = None,
+        _stage_perf: list[Any] | None = None,
+        _metadata: dict[str, Any] | None = None,
+        task_id: str = "",
+    ) -> None:
+        self.dataset_name = dataset_name
+        self.task_id = task_id
+        self._stage_perf = _stage_perf if _stage_perf is not None else []
+        self._metadata = _metadata if _metadata is not None else {}
+        self._table: Any = data  # what the user gave; None for lazy batches
+        self._origin: Origin | None = None
+        self._rows: np.ndarray[Any, Any] | None = None
+        self._columns: dict[str, pa.Array] = {}
+        self._hidden: frozenset[str] = frozenset()
+        self._only: tuple[str, ...] | None = None
+        self._serial: np.ndarray[Any, Any] | None = None
+        self._cache: dict[str, pa.Array] = {}
+        # Decoded columns of the batch this one was taken from, and which rows: copied only if somebody asks.
+        self._pending: dict[str, tuple[pa.Array, np.ndarray[Any, Any]]] = {}
+        # What stages measured of a column, (column, what) -> one value per row: later stages need not measure again.
+        self._shared: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
+        # Columns that the stage asks for by name: there in every table and frame, though no document of this batch has them.
+        self._expected: tuple[str, ...] = ()
+        # The very objects that frames of this batch were given, by column, and with the row ids for all batches made from one:
+        # they trace rows whose index is gone (formats/frames.py).
+        self._handed: dict[str, np.ndarray[Any, Any]] = {}
+        self._given: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
+        self._numbering = 0
+        self._is_adopted = False  # built of a table or frame that a stage returned
+        # The 128-bit identity of each row belongs to the engine; see engine/ledger.py.
+        self._identity: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
+        if data is not None and not _is_table(data) and not _is_frame(data):
+            raise UsageError(
+                f"DocumentBatch(data=...): expected a pyarrow.Table or a pandas.DataFrame, got {type(data).__name__}"
+            )
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+    @property
+    def num_items(self) -> int:
+        return len(self._rows) if self._rows is not None else len(self._table) if self._table is not None else 0
+
+    @property
+    def serial(self) -> np.ndarray[Any, Any]:
+        """The hidden row ids: what each row is called among the documents a stage receives (-1: made by the stage)."""
+        import numpy as np
+
+        if self._serial is None:
+            self._serial = np.arange(self.num_items, dtype=np.int64)
+        return self._serial
+
+    @property
+    def numbering(self) -> int:
+        """Tells row ids of one call of a stage from those of another; 0 where no run gave any."""
+        return self._numbering
+
+    def number(self, first: int) -> None:
+        """Fresh row ids from `first` on; nothing is left of frames that were given out before."""
+        import numpy as np
+
+        self._serial = np.arange(first, first + self.num_items, dtype=np.int64)
+        self._numbering, self._is_adopted = next(_NUMBERINGS), False
+        self.forget_frames()
+
+    def forget_frames(self) -> None:
+        """Objects that frames were given are held until the stage has returned, and no longer."""
+        self._handed, self._given, self._expected = {}, [], ()
+
+    @property
+    def data(self) -> pa.Table:
+        return self.to_pyarrow()
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        """Assigning a table or frame replaces the documents; rows keep their origin through the hidden row id."""
+        fresh = DocumentBatch(self.dataset_name, value, self._stage_perf, self._metadata)
+        if self._rows is not None:
+            from tamis.formats.adopting import adopt
+
+            adopt(fresh, [self])
+        self.__dict__.update(fresh.__dict__)
+
+    def __repr__(self) -> str:
+        return f"DocumentBatch({self.dataset_name!r}, {self.num_items} documents, columns={self.get_columns()})"
+
+    def get_columns(self) -> list[str]:
+        if self._rows is None:
+            return [c for c in _names(self._table) if c != ROW_ID]
+        assert self._origin is not None
+        names = [n for n in self._origin.field_names() if n not in self._hidden]
+        names += [n for n in self._columns if n not in names]
+        return [n for n in names if n in self._only] if self._only is not None else names
+
+    def column(self, name: str) -> pa.Array:
+        """One column, decoded now if it was not before. A field that no document has is all null.
+
+        Values of several kinds (a text among numbers) are a column of JSON values: `to_pylist()` gives them as they are.
+        """
+        import pyarrow as pa
+
+        if self._rows is None or name in self._columns:
+            from tamis.formats.exact import shown
+
+            return shown(self._own(name))
+        if name in self._hidden:
+            return pa.nulls(len(self._rows))
+        if name not in self._cache:
+            assert self._origin is not None
+            if name in self._pending:
+                self._cache[name] = _take(*self._pending.pop(name))
+            else:
+                self._cache[name] = _take(self._origin.column(name), self._rows)
+        return self._cache[name]
+
+    def exact_column(self, name: str) -> pa.Array:
+        """One column in which every value is as it is: a type of Arrow where that holds them all, else JSON values."""
+        import pyarrow as pa
+
+        if self._rows is None or name in self._columns:
+            return self._own(name)
+        known = self._cache.get(name)
+        own = getattr(self._origin, "exact", None)
+        if own is None or name in self._hidden or (known is not None and _is_exact(known.type)):
+            return self.column(name)
+        if not self._is_read(name):
+            return pa.nulls(len(self._rows))
+        return own(name, self._rows)
+
+    def texts(self, field: str) -> pa.Array:
+        """The texts of a field; null where the value is absent or is no text. What a text is, is decided here and nowhere else."""
+        import pyarrow as pa
+
+        # Not get_columns(): naming every field of JSON records takes a scan of them all.
+        if not self._is_read(field) or (self._rows is None and field not in self.get_columns()):
+            return pa.nulls(self.num_items, pa.large_string())
+        from tamis.formats.exact import texts_of_column
+
+        is_own = self._rows is None or field in self._columns
+        return texts_of_column(self._own(field) if is_own else self.column(field))
+
+    def values(self, field: str, at: np.ndarray[Any, Any] | None = None) -> list[Any]:
+        """A field as Python values, each as JSON said it, of all documents or of those at these positions."""
+        from tamis.formats.exact import values_of
+
+        if at is None or len(at) == self.num_items:
+            return values_of(self.exact_column(field))
+        if self._rows is None or field in self._columns or field in self._cache:
+            return values_of(_take(self.exact_column(field), at))
+        return self.take(at).values(field)
+
+    def is_declared(self, name: str) -> bool:
+        """Whether the column's type is that of the input (Parquet) or of a table, whatever values there are."""
+        return self._rows is None or (getattr(self._origin, "is_typed", True) and name not in self._columns)
+
+    def _own(self, name: str) -> pa.Array:
+        """A column that no record stands behind: of a table that somebody gave, or one that a stage made."""
+        if self._rows is not None:
+            return self._columns[name]
+        array = _to_table(self._table).column(name)
+        return array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+
+    def _is_read(self, name: str) -> bool:
+        return self._only is None or name in self._only or name in self._columns
+
+    def column_of(self, name: str, at: np.ndarray[Any, Any]) -> pa.Array:
+        """The values of a column in these rows; where no field was looked at yet, only these records are."""
+        if self._rows is not None and not getattr(self._origin, "is_parsed", True) and self._is_plain(name):
+            own: Any = self._origin
+            return own.column_of(name, self._rows[at])
+        return _take(self.column(name), at)
+
+    def _is_plain(self, name: str) -> bool:
+        """Whether a column is what the records say, and nobody decoded or changed it."""
+        changed = (self._columns, self._cache, self._hidden, self._pending)
+        return self._rows is not None and not any(name in c for c in changed) and bool((self._rows >= 0).all())
+
+    def kinds(self, name: str) -> np.ndarray[Any, Any]:
+        """What each value of a field is: MISSING, NULL, TEXT or OTHER (a number, a list, ...)."""
+        import numpy as np
+
+        own = getattr(self._origin, "kinds", None)
+        if own is not None and self._rows is not None and name not in self._columns and name not in self._hidden:
+            return np.where(self._rows >= 0, own(name)[self._rows], MISSING).astype(np.uint8)
+        if name not in self.get_columns():
+            return np.full(self.num_items, MISSING, np.uint8)
+        from tamis.formats.exact import kinds_of
+
+        return kinds_of(self.exact_column(name))
+
+    def places(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Where each document lies in the input: number of the file and offset (or row number) in it; -1 where unknown."""
+        import numpy as np
+
+        n = self.num_items
+        known = self._origin.places if self._origin is not None else None
+        if known is None or self._rows is None:
+            return np.full(n, -1, np.int32), np.full(n, -1, np.int64)
+        at, new = np.maximum(self._rows, 0), self._rows < 0
+        return np.where(new, -1, known[0][at]).astype(np.int32), np.where(new, -1, known[1][at])
+
+    def to_pyarrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All columns (or those named) as a table, plus the hidden row id."""
+        import pyarrow as pa
+
+        if self._rows is None:
+            table = _to_table(self._table)
+            return (
+                table
+                if columns is None
+                else table.select([*columns, *([ROW_ID] if ROW_ID in table.column_names else [])])
+            )
+        names = self._named(columns)
+        return pa.table([*(self.column(n) for n in names), pa.array(self.serial)], names=[*names, ROW_ID])
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> Any:  # pandas is optional, and its types with it
+        """All columns (or those named) as a frame; the hidden row id is its index.
+
+        Fields of JSON records are columns of Python objects, each value as JSON said it, null as None.
+        """
+        _import_pandas()
+        if self._rows is None and _is_frame(self._table):
+            return self._table if columns is None else self._table[list(columns)]
+        from tamis.formats.frames import frame_of
+
+        return frame_of(self, self._named(columns))
+
+    def _named(self, columns: Sequence[str] | None) -> list[str]:
+        """The columns of a table or frame: those asked for, or all, with those that the stage said it needs."""
+        if columns is not None:
+            return list(columns)
+        names = self.get_columns()
+        return [*names, *(n for n in self._expected if n not in names)]
+
+    # -- changing (each returns a new batch; the lineage of rows is kept) ---------------------------------------------
+    def with_column(self, name: str, values: pa.Array | Sequence[Any]) -> DocumentBatch:
+        import pyarrow as pa
+
+        array = values if isinstance(values, pa.Array) else _combined(values)  # of Python values, each as it is
+        if len(array) != self.num_items:
+            raise UsageError(f"with_column({name!r}): {len(array)} values for {self.num_items} documents")
+        child = self._child()
+        child._forget([name])
+        if child._rows is None:
+            table = _to_table(self._table)
+            at = table.schema.get_field_index(name)
+            child._table = table.append_column(name, array) if at < 0 else table.set_column(at, name, array)
+        else:
+            child._columns = {**self._columns, name: array}
+            if child._only is not None and name not in child._only:  # what a stage adds comes out, whatever was read
+                child._only = (*child._only, name)
+        return child
+
+    def with_values(self, field: str, mask: np.ndarray[Any, Any], values: pa.Array | Sequence[Any]) -> DocumentBatch:
+        """Other values in a field where `mask` is true (as many as there are such documents); the others stay as they are."""
+        import pyarrow as pa
+
+        from tamis.formats.exact import fitted, replaced
+
+        column, array = self.exact_column(field), values if isinstance(values, pa.Array) else _combined(values)
+        if self.is_declared(field):
+            array = fitted(array, column.type)
+        return self.with_column(field, replaced(column, mask, array))
+
+    def with_texts(self, field: str, texts: pa.Array, at: np.ndarray[Any, Any] | None = None) -> DocumentBatch:
+        """Other texts in a field, of all documents or of those at these positions. Values that are no text stay as they are."""
+        import numpy as np
+
+        mask = self.kinds(field) == TEXT
+        if not mask.any():
+            return self
+        if at is not None:
+            chosen = np.zeros(self.num_items, bool)
+            chosen[at] = True
+            texts, mask = texts.filter(_indices(mask[at])), mask & chosen
+        elif mask.all():
+            return self.with_column(field, texts)
+        else:
+            texts = texts.filter(_indices(mask))
+        return self.with_values(field, mask, texts)
+
+    def drop_columns(self, names: Iterable[str]) -> DocumentBatch:
+        child = self._child()
+        gone = set(names)
+        child._forget(gone)
+        if child._rows is None:
+            table = _to_table(self._table)
+            child._table = table.drop_columns([n for n in table.column_names if n in gone])
+        else:
+            child._columns = {k: v for k, v in self._columns.items() if k not in gone}
+            child._hidden = self._hidden | gone
+            for name in gone:
+                child._cache.pop(name, None)
+                child._pending.pop(name, None)
+        return child
+
+    def select(self, names: Sequence[str]) -> DocumentBatch:
+        """Only these columns come out."""
+        child = self._child()
+        if child._rows is None:
+            table = _to_table(self._table)
+            child._table = table.select([n for n in names if n in table.column_names])
+        else:
+            child._only = tuple(n for n in names if self._only is None or n in self._only)
+        return child
+
+    def take(self, indices: np.ndarray[Any, Any]) -> DocumentBatch:
+        """The documents at these positions, in this order. A position may repeat (the copies are derived documents)."""
+        child = self._child()
+        child._shared = {k: v[indices] for k, v in self._shared.items()}
+        if child._rows is None:
+            child._table = _to_table(self._table).take(_indices(indices))
+            return child
+        assert self._rows is not None
+        child._rows, child._serial = self._rows[indices], self.serial[indices]
+        child._columns = {k: _take(v, indices) for k, v in self._columns.items()}
+        child._cache, child._pending = {}, {k: (v, at[indices]) for k, (v, at) in self._pending.items()}
+        for name, array in self._cache.items():
+            if len(indices) * _FEW < len(array):  # a small part is cheap to copy, and holding all for it is not
+                child._cache[name] = _take(array, indices)
+            else:
+                child._pending[name] = array, indices
+        if self._identity is not None:
+            child._identity = (self._identity[0][indices], self._identity[1][indices])
+        return child
+
+    def filter(self, mask: np.ndarray[Any, Any]) -> DocumentBatch:
+        """The documents where `mask` is true."""
+        import numpy as np
+
+        mask = np.asarray(mask, dtype=bool)
+        return self if mask.all() else self.take(np.flatnonzero(mask))
+
+    def _child(self) -> DocumentBatch:
+        child = DocumentBatch(self.dataset_name, None, self._stage_perf, self._metadata)
+        child.__dict__.update(self.__dict__)
+        child._columns, child._cache, child._shared = dict(self._columns), dict(self._cache), dict(self._shared)
+        child._pending, child._handed = dict(self._pending), {}
+        return child
+
+    def _forget(self, names: Iterable[str]) -> None:
+        """What was measured of columns that change now, and scores that were to become these columns, are no longer true."""
+        gone = set(names)
+        self._shared = {
+            (of, what): v
+            for (of, what), v in self._shared.items()
+            if of not in gone and not (of == SCORES and what in gone)
+        }
+
+    @classmethod
+    def over(cls, origin: Origin, rows: np.ndarray[Any, Any], dataset_name: str = "") -> DocumentBatch:
+        """A lazy batch over the given rows of an origin."""
+        batch = cls(dataset_name)
+        batch._origin, batch._rows = origin, rows
+        return batch
+
+
+# -- small helpers ----------------------------------------------------------------------------------------------------
+def _is_table(data: Any) -> bool:
+    return type(data).__module__.startswith("pyarrow") and hasattr(data, "column_names")
+
+
+def _is_frame(data: Any) -> bool:
+    return type(data).__module__.startswith("pandas") and hasattr(data, "columns")
+
+
+def _names(data: Any) -> list[str]:
+    return [] if data is None else list(data.column_names if _is_table(data) else map(str, data.columns))
+
+
+def _to_table(data: Any) -> pa.Table:
+    if _is_frame(data):
+        from tamis.formats.frames import table_of
+
+        return table_of(data)
+    return data
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    """Types of a decoded JSON field in which every value is as it is (a float64 may stand for integers, too)."""
+    import pyarrow as pa
+
+    tests = (pa.types.is_large_string, pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_null)
+    return any(test(kind) for test in tests)
+
+
+def _take(array: pa.Array, indices: np.ndarray[Any, Any]) -> pa.Array:
+    import numpy as np
+    import pyarrow as pa
+
+    n = len(indices)
+    if n == len(array) and n and indices[0] == 0 and indices[-1] == n - 1 and bool((np.diff(indices) == 1).all()):
+        return array
+    if n and indices.min() < 0:
+        return array.take(pa.array(np.maximum(indices, 0), mask=indices < 0))
+    return array.take(pa.array(indices))
+
+
+def _indices(indices: np.ndarray[Any, Any]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(indices)
+
+
+def _combined(values: Any) -> pa.Array:
+    import numpy as np
+    import pyarrow as pa
+
+    if isinstance(values, pa.ChunkedArray):
+        return values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return pa.array(values)
+    if type(values).__module__.startswith("pandas") and hasattr(values, "dtype"):
+        from tamis.formats.frames import array_of
+
+        return array_of(values, ())
+    from tamis.formats.exact import exact_array
+
+    return exact_array(list(values))
+
+
+def _import_pandas() -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtra("to_pandas()", "pandas") from None
+    return pandas

@@ -1,0 +1,32 @@
+"""A task: what a stage takes and returns, whatever kind of data it carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass
+class Task(Generic[T]):
+    """A unit of data that a stage takes and returns."""
+
+    dataset_name: str = ""
+    data: T = None  # type: ignore[assignment]
+    _stage_perf: list[Any] = field(default_factory=list, repr=False)
+    _metadata: dict[str, Any] = field(default_factory=dict, repr=False)
+    task_id: str = field(init=False, default="")
+
+    @property
+    def num_items(self) -> int:
+        return 1 if self.data is not None else 0
+
+    def validate(self) -> bool:
+        return True
+
+    def add_stage_perf(self, perf: Any) -> None:
+        self._stage_perf.append(perf)
+
+    def get_columns(self) -> list[str]:
+        return []
