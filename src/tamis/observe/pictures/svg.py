@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ def ticks(top: float, n: int = 4) -> list[float]:
     >>> ticks(512e6), ticks(0)
     ([200000000.0, 400000000.0], [])
     """
-    if not top > 0 or not math.isfinite(top):
+    if top < sys.float_info.min * n or not math.isfinite(top):  # nothing, or too little to be divided
         return []
     step = 10.0 ** math.floor(math.log10(top / n))
     step *= next((m for m in (1, 2, 5, 10) if top / (step * m) <= n), 10)
