@@ -23,8 +23,9 @@ SUPERVISOR_SIDE = [
     "tamis.engine.channel", "tamis.engine.job", "tamis.engine.ledger", "tamis.engine.monitor.database", "tamis.engine.worker.workplace",
     "tamis.backends.local", "tamis.pipeline", "tamis.tasks", *(m for m in MODULES if m.startswith("tamis.stages")),
     *(f"tamis.dedup.{m}" for m in (
-        "alarms", "ids.removal", "index.index", "planning", "progress_files", "segments.passes", "solver_process", "workflow",
+        "alarms", "remembered.stages", "ids.removal", "index.index", "planning", "progress_files", "segments.passes", "solver_process", "workflow",
     )),
+    *(m for m in MODULES if m.startswith("tamis.curation")),
 ]  # fmt: skip
 STAGES_FOR_THE_ENGINE = {
     "tamis.stages.base",
@@ -54,6 +55,7 @@ ROOMS = {
     "engine": {"errors", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages"},
     "backends": {"errors", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
     "dedup": {"errors", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages", "pipeline", "engine", "backends"},
+    "curation": {"errors", "files", "sizes", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends", "dedup"},
 }  # fmt: skip
 
 
@@ -250,12 +252,13 @@ def test_stages_and_deduplication_do_not_import_each_other_but_for_the_public_pa
     assert wrong == []
 
 
-def test_the_engine_and_what_it_runs_on_know_no_deduplication() -> None:
+def test_the_engine_and_what_it_runs_on_know_no_deduplication_and_nobody_below_a_curation() -> None:
     wrong = []
     for module in MODULES:
-        if room(module) in ("engine", "backends", "memory", "pipeline"):
+        if room(module) in ("engine", "backends", "memory", "pipeline", "stages", "dedup"):
             found = imports_of(module)
-            wrong += [f"{module} imports {n}" for n in own(found.top | found.inside) if room(n) == "dedup"]
+            rooms = ("curation",) if room(module) in ("stages", "dedup") else ("dedup", "curation")
+            wrong += [f"{module} imports {n}" for n in own(found.top | found.inside) if room(n) in rooms]
     assert wrong == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tamis import secrets
@@ -291,8 +291,8 @@ def _watched(
 
 
 @contextlib.contextmanager
-def shown_passes(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Each pass with a progress display of its own, under its name."""
+def shown_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Each pass with a progress display of its own, under its name. `more`: names of passes beside those of deduplications."""
     from tamis.cli.progress import Shown
 
     with contextlib.ExitStack() as stack:
@@ -304,7 +304,8 @@ def shown_passes(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
                 stack.close()
                 now[:] = [label, stack.enter_context(Shown(quiet))]
                 if not quiet:
-                    echo(f"pass: {PASSES.get(label.partition('-')[0], label)}", err=True)
+                    names = {**PASSES, **(more or {})}
+                    echo(f"pass: {names.get(label.partition('-')[0], label)}", err=True)
             if "share" in state and "documents" not in state:
                 state = {"phase": f"{state['phase']}: {state['share']:.0%}"}
             now[1].show(state)

@@ -48,10 +48,12 @@ class _Tamis(Commands):
 app = _Tamis("tamis", help="Curate text corpora of any size inside the memory you give it.")
 
 # One line per command, in the order of `tamis --help`.
+app.add("curate", "tamis.cli.curate:curate")
 app.add("run", "tamis.cli.run:run")
 app.add("filter", "tamis.cli.filter:filter_")
 app.add("dedup", "tamis.cli.dedup:app")
 app.add("plan", "tamis.cli.plan:plan")
+app.add("recipe", "tamis.cli.recipe:app")
 app.add("profile", "tamis.cli.profile:app")
 app.add("resume", "tamis.cli.resume:resume")
 app.add("quarantine", "tamis.cli.quarantine:quarantine")

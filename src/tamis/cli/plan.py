@@ -140,7 +140,12 @@ def plan(
     if asked is not None:
         overrides = {**_placeholders(recipe), **overrides}
     request = Request(recipe, overrides, tuple(allow_module or ()), settings)
-    if (found := request.workflow()) is not None:
+    if (found := request.workflow()) is not None and hasattr(found[0], "steps"):
+        from tamis.cli.curate import show_plan
+
+        show_plan(found[0], as_json)
+        return
+    if found is not None:
         from tamis.cli.plan_dedup import show
 
         asked_for = found[1]

@@ -158,7 +158,7 @@ def load_saved(output: str) -> Saved:
     except FileNotFoundError:
         if any(os.path.exists(os.path.join(output, "_tamis", name)) for name in _DEDUP):
             raise UsageError(
-                f"{output} is the output of a deduplication (or joining); run the same command again (tamis dedup ..., or "
+                f"{output} is the output of a deduplication, a curation from Python or joining; run the same command again (tamis dedup ..., or "
                 "its recipe or script): it goes on where it stopped"
             ) from None
         if os.path.exists(os.path.join(output, "_tamis", "plan.json")):

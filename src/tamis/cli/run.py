@@ -73,6 +73,10 @@ def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int
     from tamis.cli.show import print_json
 
     if (found := request.workflow()) is not None:
+        if hasattr(found[0], "steps"):
+            from tamis.cli import curate
+
+            return curate.perform(request, as_json, quiet)
         from tamis.cli import dedup
 
         return dedup.perform(found[0].run, found[1], as_json, quiet, alerts=request.wanted_alerts())
@@ -161,10 +165,10 @@ def execute_pipeline(
     counted = {"alerts": watch.summary()} if watch is not None else {}
     if result.status != "already":
         ranges.learn_command(result.seconds, result.prediction)
-    return {**as_dict(result), "drops": _drops(result.ledger, run_dir), **counted}
+    return {**as_dict(result), "drops": drops_of_run(result.ledger, run_dir), **counted}
 
 
-def _drops(ledger: Ledger, run_dir: str) -> list[dict[str, Any]]:
+def drops_of_run(ledger: Ledger, run_dir: str) -> list[dict[str, Any]]:
     """Documents, bytes and examples by stage and rule, as plain values."""
     from dataclasses import asdict
     from pathlib import Path

@@ -92,7 +92,8 @@ class Records:
 
     def gather(self, names: Sequence[str], numbers: Array) -> dict[str, Array]:
         """Values of some columns for some documents, given by ascending numbers."""
-        out = {name: np.empty(len(numbers), self.types[name]) for name in names}
+        # Where there is no document at all, nobody has said of what type a column is.
+        out = {name: np.empty(len(numbers), self.types.get(name, np.dtype(np.uint64))) for name in names}
         cuts = np.searchsorted(numbers, self.bases)
         for i in np.flatnonzero(np.diff(cuts)).tolist():
             run, a, b = self._runs[i], int(cuts[i]), int(cuts[i + 1])

@@ -27,6 +27,7 @@ from tamis.errors import TamisError, UsageError
 from tamis.formats.faults import is_memory_failure
 from tamis.memory import meter
 
+EQUAL = "equal_removal"  # the table of equal documents, where they are decided apart
 _DRIVER_BYTES = 40_000_000  # the process that waits for this one
 
 
@@ -59,7 +60,17 @@ def solve(folder: str) -> None:
 
             records = open_records(task)
             found, facts = decide(folder, records, task, room, _say)
+            if task.get("equal_apart"):
+                _write_equal(folder, task, records, room)
             _conclude(folder, task, records, found, {**read_json(os.path.join(folder, "candidates.json")), **facts})
+        elif step == "remember":
+            from tamis.dedup.remembered.tables import write_remembered
+
+            first = os.path.join(folder, "keys-0", "_tamis")
+            counts = write_remembered(
+                first, task["remember"], os.path.join(folder, "remembered"), read_json(task["paths"])
+            )
+            write_json(os.path.join(folder, "remembered.json"), counts)
         elif step == "index":
             from tamis.dedup.index.entries import append
 
@@ -100,6 +111,15 @@ def _conclude(folder: str, task: dict[str, Any], records: Records, found: Decisi
         facts["n_without_number"] = sum(int(np.count_nonzero(rank == NO_NUMBER)) for _, rank in new.iter_column("rank"))
     new.write_known(os.path.join(folder, "known"))
     write_json(os.path.join(folder, "summary.json"), summarize(records, found, len(paths)) | facts)
+
+
+def _write_equal(folder: str, task: dict[str, Any], records: Records, room: int) -> None:
+    """Equal documents by themselves: an exact deduplication just before this one, decided from the same keys."""
+    from tamis.dedup.fuzzy.solver import equal_decisions
+
+    equal, paths = equal_decisions(folder, records, room), read_json(task["paths"])
+    write_tables(equal, records, os.path.join(folder, EQUAL), task["equal_apart"], paths)
+    write_json(os.path.join(folder, f"{EQUAL}.json"), summarize(records, equal, len(paths)))
 
 
 def summarize(records: Records, found: DecisionFiles, n_files: int) -> dict[str, Any]:

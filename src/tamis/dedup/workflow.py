@@ -80,6 +80,22 @@ class Passes:
     index: str | None = None  # the index that gets what stays
     index_kind: str = ""
     index_parameters: dict[str, Any] = field(default_factory=dict)
+    step: StepOf | None = None  # where it is one step of a curation (tamis/curation)
+
+
+@dataclass
+class StepOf:
+    """What a deduplication must know that is one step of a curation: its tables are used by a later pass, which removes.
+
+    `output`: where that pass writes. `before`: stages between the reader and the one that makes keys, by the name of the pass
+    (keys-0 runs the steps before it; later passes remember what these did). `first_decisions`: steps of the deciding process after
+    the first pass. `is_as_read`: whether the texts compared are those of the input, so that they can be read from there.
+    """
+
+    output: str
+    before: Callable[[str], list[ProcessingStage[Any, Any]]]
+    first_decisions: list[str] = field(default_factory=list)
+    is_as_read: bool = True
 
 
 @dataclass
@@ -132,7 +148,8 @@ class Workflow:
             done = self._done()
             if done is not None:
                 self._same(done["identity"])
-                self._remove_work()
+                if self.passes.step is None:
+                    self._remove_work()
                 return DedupResult(
                     "already", self.passes.output, self.duplicates, done["summary"], counted=self.passes.counted
                 )
@@ -151,7 +168,8 @@ class Workflow:
             self._add_to_index()
             about = {k: v for k, v in summary.items() if not k.endswith("_by_file")}
             write_json(os.path.join(self.run_dir, "dedup.json"), {"identity": self._identity(), "summary": about})
-            self._remove_work()
+            if self.passes.step is None:
+                self._remove_work()
         seconds = time.monotonic() - began_s
         return DedupResult(
             "finished",
@@ -414,6 +432,8 @@ class Workflow:
             first = first or files
             if self._told(f"linked-{i}.json") is None:
                 steps = ["link"] if bands else [self.passes.decide]
+                if self.passes.step is not None and not i:
+                    steps = [*self.passes.step.first_decisions, *steps]
                 if i == last and bands:
                     steps += ["candidates"] if self._needs_texts() else ["candidates", "decide"]
                 self.scratch_bytes = max(self.scratch_bytes, _size_of(self.work))
@@ -427,11 +447,13 @@ class Workflow:
         """Whether texts must be collected to be compared: not where each can be read from the input by its place."""
         p = self.passes
         plain = all(ends_in(path, JSONL_SUFFIXES) for path in self._told("paths.json") or [""])
-        return p.texts is not None and not (plain and p.against is None)
+        as_read = p.step is None or p.step.is_as_read
+        return p.texts is not None and not (plain and as_read and p.against is None)
 
     def _pass(self, folder: str, stage: ProcessingStage[Any, Any]) -> list[str]:
         """One pass over the documents into work/folder; its files."""
-        stages = [self._source(), stage, RecordWriter(os.path.join(self.work, folder))]
+        before = self.passes.step.before(folder) if self.passes.step is not None else []
+        stages = [self._source(), *before, stage, RecordWriter(os.path.join(self.work, folder))]
         pipeline = Pipeline(f"{self.passes.name}: {folder}", stages=stages)
         if os.path.exists(os.path.join(self.work, "inputs.json")):
             self._check_inputs()
@@ -456,7 +478,7 @@ class Workflow:
     def _source(self) -> ProcessingStage[Any, Any]:
         """A fresh reader of the input, to which the output of this deduplication never belongs."""
         source: Any = self.passes.source()
-        source.leave_out = (self.passes.output,)
+        source.leave_out = (self.passes.step.output if self.passes.step is not None else self.passes.output,)
         return cast("ProcessingStage[Any, Any]", source)
 
     def _files(self) -> FileList:
@@ -503,7 +525,7 @@ class Workflow:
     def _check_loss(self, summary: dict[str, Any]) -> None:
         """Stop before anything is removed when a whole source is about to go."""
         limit = self.passes.max_source_loss
-        if self.passes.writer is None or limit >= 1.0:
+        if (self.passes.writer is None and self.passes.step is None) or limit >= 1.0:
             return
         paths = self._told("paths.json") or []
         totals: dict[str, list[int]] = {}

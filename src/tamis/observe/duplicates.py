@@ -143,11 +143,13 @@ def _pair(output: str, gone: tuple[str, int], kept: tuple[str, int], similarity:
 
 def _settings(output: str) -> dict[str, Any]:
     """What the deduplication was asked for; nothing for a pipeline of one's own."""
-    try:
-        identity = json.loads((Path(output) / "_tamis" / "dedup.json").read_bytes())["identity"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return identity if isinstance(identity, dict) else {}
+    for name in ("dedup.json", "curation.json"):
+        try:
+            identity = json.loads((Path(output) / "_tamis" / name).read_bytes())["identity"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        return identity if isinstance(identity, dict) else {}
+    return {}
 
 
 def _changed(output: str) -> dict[str, tuple[int, int]]:

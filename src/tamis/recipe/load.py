@@ -39,6 +39,8 @@ TOP_LEVEL = (
     "description",
     "stages",
     "workflow",
+    "steps",
+    "write",
     "settings",
     "alerts",
     "ray_client",
@@ -75,6 +77,10 @@ def load_recipe(
     root = parse(read_text(file), file)
     if not isinstance(root.value, dict):
         raise RecipeError("expected a mapping with 'name:' and 'stages:' or 'workflow:'", file=file, line=root.line)
+    if "steps" in root.value:
+        from tamis.recipe.step_names import expand
+
+        expand(root, file)  # before --set, which may change a parameter of any step by its place
     for key, text in (overrides or {}).items():
         override(root, key, text, file)
     return _Loader(file, root, environ, [check_allowed_name(module) for module in allow]).load()
@@ -95,10 +101,12 @@ class _Loader:
         for key in unknown:
             if isinstance(self.top[key].value, (list, dict)):
                 raise self.fail(f"unknown top-level field {key!r}{suggest(key, list(TOP_LEVEL))}", self.top[key], key)
-        if ("stages" in self.top) == ("workflow" in self.top):
-            got = "both" if "stages" in self.top else "neither"
-            raise self.fail(f"expected either 'stages:' or 'workflow:', got {got}", self.root)
-        built_parts = [key for key in ("stages", "workflow", "ray_client") if key in self.top]
+        if sum(key in self.top for key in ("stages", "workflow", "steps")) != 1:
+            got = "both" if sum(key in self.top for key in ("stages", "workflow", "steps")) > 1 else "neither"
+            raise self.fail(f"expected either 'stages:', 'workflow:' or 'steps:', got {got}", self.root)
+        if "write" in self.top and "steps" not in self.top:
+            raise self.fail("'write:' goes with 'steps:'; elsewhere the last stage writes", self.top["write"], "write")
+        built_parts = [key for key in ("stages", "workflow", "steps", "ray_client") if key in self.top]
         for key in built_parts:
             self.targets.check(self.top[key], key)
         settings = self.settings()
@@ -114,8 +122,9 @@ class _Loader:
         args: dict[str, str] = {key: self.text(key) for key in ("name", "description") if key in self.top}
         args.setdefault("name", Path(self.file).stem)
         self.resolve_all()
+        ends = ("input", "output") if "steps" in self.top else ()
         for key in unknown:
-            if key not in self.references.used:
+            if key not in self.references.used and key not in ends:
                 raise self.fail(
                     f"unknown top-level field {key!r}, and nothing refers to ${{{key}}}{suggest(key, list(TOP_LEVEL))}",
                     self.top[key],
@@ -126,7 +135,7 @@ class _Loader:
             pipeline_args=args,
             stages=self.stages() if "stages" in self.top else [],
             settings=settings,
-            workflow=self.one("workflow", "run"),
+            workflow=self.curation(args["name"]) if "steps" in self.top else self.one("workflow", "run"),
             backend=backend,
             ray_client=self.one("ray_client", "start"),
             alerts=alerts,
@@ -170,6 +179,36 @@ class _Loader:
         return [
             self.built(item, f"stages.{i}", ("process", "decompose"), "a stage") for i, item in enumerate(node.value)
         ]
+
+    def curation(self, name: str) -> object:
+        """The steps as a Curation, from `input:` to `output:`, written as `write:` says."""
+        from tamis.curation import Curation
+
+        node = self.top["steps"]
+        assert isinstance(node.value, list)
+        methods = ("process", "decompose", "removal")
+        steps = [self.built(item, f"steps.{i}", methods, "a step") for i, item in enumerate(node.value)]
+        ends = {f"{key}_path": self.targets.build(self.top[key], key) for key in ("input", "output") if key in self.top}
+        writing = self.writing()
+        try:
+            return Curation(steps, name=name, **ends, **writing)  # type: ignore[arg-type]
+        except UsageError as exc:
+            raise self.fail(str(exc), node, "steps") from None
+
+    def writing(self) -> dict[str, object]:
+        node = self.top.get("write")
+        if node is None or node.value is None:
+            return {}
+        if not isinstance(node.value, dict):
+            raise self.fail("expected a mapping, e.g. {format: jsonl.zst}", node, "write")
+        found: dict[str, object] = {}
+        for key, item in node.value.items():
+            if key not in _WRITING:
+                raise self.fail(f"unknown field {key!r}{suggest(key, list(_WRITING))}", item, f"write.{key}")
+            value = self.targets.build(item, f"write.{key}")
+            if value is not None:
+                found[_WRITING[key]] = value
+        return found
 
     def one(self, key: str, method: str) -> object | None:
         return self.built(self.top[key], key, (method,), f"a {key}") if key in self.top else None
@@ -271,6 +310,9 @@ def _one_of(*known: str) -> Callable[[object, str], None]:
 
     return check
 
+
+# Fields of `write:`, and the parameters of a Curation that they are.
+_WRITING = {"format": "file_type"}
 
 # Each check raises; the value itself is kept as written (sizes stay text, so that a message can show what the user wrote).
 _SETTINGS: dict[str, Callable[[object, str], None]] = {

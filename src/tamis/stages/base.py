@@ -86,6 +86,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     is_sink_stage: bool = False
     is_resumable: bool = True
     kernel_groups: ClassVar[tuple[str, ...]] = ()  # folders of tamis.kernels that it uses, loaded before any memory cap
+    only_drops: ClassVar[bool] = False  # it drops documents and changes nothing: a later pass may go by what it did
 
     @abstractmethod
     def process(self, task: X) -> Y | list[Y] | None:

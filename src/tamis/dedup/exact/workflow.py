@@ -15,7 +15,7 @@ from tamis.sizes import parse_fraction
 
 if TYPE_CHECKING:
     from tamis.dedup.planning import DedupPlan
-    from tamis.dedup.workflow import DedupResult
+    from tamis.dedup.workflow import DedupResult, Passes
 
 
 @dataclass
@@ -80,7 +80,12 @@ class ExactDeduplicationWorkflow:
 
     def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
-        from tamis.dedup.workflow import Passes, Workflow
+        from tamis.dedup.workflow import Workflow
+
+        return Workflow(self.passes(), settings, progress, executor).run()
+
+    def passes(self) -> Passes:
+        from tamis.dedup.workflow import Passes
 
         source = self._input().reader
         writer = self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None
@@ -92,11 +97,10 @@ class ExactDeduplicationWorkflow:
         index = self._index()
         identity |= {k: v for k, v in index.items() if v is not None}
         how = {"normalize_text": identity["normalize_text"], "normalization_version": NORMALIZATION_VERSION}
-        passes = Passes(
+        return Passes(
             "exact deduplication", source, [(self._keys(), [])], self.output_path, {"keep_by": self.keep_by}, writer,
             max_source_loss=float(self.max_source_loss), identity=identity, index_kind="exact", index_parameters=how, **index,
         )  # fmt: skip
-        return Workflow(passes, settings, progress, executor).run()
 
     def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
         """What a run would take, from a small sample; `work`: its scratch folder. Nothing is written."""

@@ -112,8 +112,19 @@ def decide(
     gone, kept, similarity = gone[new], kept[new], similarity[new]
     equal = _equal(folder, records, room_bytes)
     n_equal = len(equal)
+    if task.get("equal_apart"):
+        return _alone(folder, records, gone, kept, similarity, room_bytes), {
+            **told,
+            "n_equal": 0,
+            "n_similar": len(gone),
+        }
     found = _joined(folder, records, equal, gone, kept, similarity, room_bytes)
     return found, {**told, "n_equal": n_equal, "n_similar": len(gone)}
+
+
+def equal_decisions(folder: str, records: Records, room_bytes: int) -> DecisionFiles:
+    """Equal documents as `link_pass` found them: which go, and the one of them that stays, whatever becomes of that one."""
+    return _equal(folder, records, room_bytes)
 
 
 def _slices(pairs: StoredArray, step: int) -> Iterator[tuple[NDArray[np.uint64], float]]:
@@ -147,6 +158,17 @@ def _all_but_the_first(number: Array, root: Array, length: Array) -> tuple[Array
     sizes = np.diff(np.append(head, len(number)))
     kept = np.repeat(number[head], sizes)
     return number[~first], kept[~first], np.full(int((~first).sum()), np.nan, np.float32)
+
+
+def _alone(
+    folder: str, records: Records, gone: Array, kept: Array, similarity: Array, room_bytes: int
+) -> DecisionFiles:
+    """Similar documents alone: as if equal ones had gone in a deduplication before."""
+    sizes = np.ones(len(records), np.uint32)
+    np.add.at(sizes, kept, np.uint32(1))
+    found = decision_files(os.path.join(folder, "found"), records, room_bytes)
+    found.add(gone, kept, similarity, sizes[kept])
+    return found
 
 
 def _joined(

@@ -14,7 +14,7 @@ from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
 
 if TYPE_CHECKING:
-    from tamis.dedup.workflow import DedupResult
+    from tamis.dedup.workflow import DedupResult, Passes
 
 
 @dataclass
@@ -76,7 +76,12 @@ class LineDeduplicationWorkflow:
 
     def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
-        from tamis.dedup.workflow import Passes, Workflow
+        from tamis.dedup.workflow import Workflow
+
+        return Workflow(self.passes(), settings, progress, executor).run()
+
+    def passes(self) -> Passes:
+        from tamis.dedup.workflow import Passes
 
         source = self._input().reader
         writer = self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None
@@ -86,11 +91,10 @@ class LineDeduplicationWorkflow:
             "keys_version": KEYS_VERSION, "min_chars": self.min_chars, **rule, "min_left_chars": self.min_left_chars,
             "cut_field": self.cut_field, "perform_removal": self.perform_removal,
         }  # fmt: skip
-        passes = Passes(
+        return Passes(
             "line deduplication", source, [(self._keys(), [])], self.output_path, rule, writer, identity=identity,
             max_source_loss=float(self.max_source_loss), decide="lines", counted=f"{self.unit}s", remove=self._cut,
         )  # fmt: skip
-        return Workflow(passes, settings, progress, executor).run()
 
     def _cut(self, table: str) -> CutUnits:
         return CutUnits(table, self.text_field, self.unit, self.min_left_chars, self.cut_field)

@@ -20,7 +20,6 @@ from tamis.sizes import format_size
 
 MAX_GPUS = 16
 MAX_HISTOGRAMS = 24
-DUPLICATES = ("remove_duplicates", "cut_units")  # stages that drop what is there twice
 
 
 def memory_of(run: Snapshot) -> str:
@@ -97,18 +96,27 @@ def funnel_of(run: Snapshot) -> str:
     if run.drops:
         drops = sorted(run.drops, key=lambda d: (order.get(d.stage, 1 << 30), -d.documents))
         steps += [
-            Step(d.reason, d.documents, "duplicates" if d.stage in DUPLICATES else "dropped", f"stage {d.stage}")
+            Step(d.reason, d.documents, "duplicates" if _removes_duplicates(d.stage) else "dropped", f"stage {d.stage}")
             for d in drops
             if d.documents
         ]
     else:
         steps += [
-            Step(p.stage, p.n_dropped, "duplicates" if p.stage in DUPLICATES else "dropped")
+            Step(p.stage, p.n_dropped, "duplicates" if _removes_duplicates(p.stage) else "dropped")
             for p in run.stages
             if p.n_dropped
         ]
     steps.append(Step("kept", counts.get("written", last.written), "kept"))
     return funnel_picture([s for s in steps if s.n or s.kind in ("in", "kept")])
+
+
+def _removes_duplicates(stage: str) -> bool:
+    """Stages that drop what is there twice, by their names.
+
+    >>> [_removes_duplicates(n) for n in ("remove_duplicates", "remove_exact_duplicates", "cut_duplicate_lines#2", "word_count")]
+    [True, True, True, False]
+    """
+    return stage == "cut_units" or (stage.startswith(("remove_", "cut_")) and "duplicate" in stage)
 
 
 def _counts(ledger: Mapping[str, Any]) -> dict[str, float]:

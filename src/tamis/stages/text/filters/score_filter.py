@@ -134,6 +134,7 @@ class Filter(_Filters):
     invert: bool | list[bool] = False
     name: str = "filter_fn"
     verbose: bool = False
+    only_drops: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.filter_fn = _as_list(self.filter_fn, "filter_fn", "Filter")

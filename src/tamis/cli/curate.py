@@ -1,0 +1,239 @@
+"""`tamis curate IN OUT`: a whole curation in one command: filters, duplicates, changes, by a preset or a recipe with steps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tamis import secrets
+from tamis.cli import options
+from tamis.cli.arguments import Argument, Exit, Option, echo
+from tamis.cli.request import Request
+from tamis.errors import TamisError, UsageError
+
+if TYPE_CHECKING:
+    from tamis.curation import Curation, CurationResult
+    from tamis.curation.planner import CurationPlan
+
+PASSES = {"write": "reading documents again, writing those that stay"}
+
+
+def curate(
+    source: Annotated[str, Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")],
+    target: Annotated[str, Argument(metavar="OUT", help="The folder for the documents that stay.")],
+    preset: Annotated[
+        str,
+        Option(
+            metavar="NAME", help="web-english, web-multilingual, books, code, minimal, or a recipe file with steps."
+        ),
+    ] = "web-english",
+    text_field: Annotated[str | None, Option(help="The field that holds the text; default: text.")] = None,
+    format_: Annotated[
+        str | None, Option("--format", metavar="NAME", help="jsonl, jsonl.zst, jsonl.gz or parquet; default: as IN.")
+    ] = None,
+    plan: Annotated[
+        bool, Option("--plan", help="Show the passes, what each reads, writes and holds, and stop.")
+    ] = False,
+    memory: options.Memory = None,
+    workers: options.Workers = None,
+    scratch: options.Scratch = None,
+    blocksize: options.Blocksize = None,
+    max_record: options.MaxRecord = None,
+    timeout: options.Timeout = None,
+    quarantine_limit: options.QuarantineLimit = None,
+    fresh: options.Fresh = False,
+    keep_rejected: options.KeepRejected = False,
+    set_: options.Sets = None,
+    allow_module: options.AllowModules = None,
+    alerts: options.Alerts = None,
+    allow_alert_sinks: options.AllowAlertSinks = False,
+    dashboard: options.Dashboard = False,
+    dashboard_port: options.DashboardPort = None,
+    metrics_port: options.MetricsPort = None,
+    metrics_host: options.MetricsHost = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Curate a corpus: filters, duplicates and changes in one command, with one report and as few passes as can be.
+
+    The steps are those of a preset (tamis recipe show web-english) or of a recipe with `steps:`. The same command again goes on
+    where it stopped. tamis why OUT DOCUMENT tells which step dropped a document.
+
+    Example: tamis curate data/ clean/ --preset web-english --memory 4GB
+    """
+    settings = options.given(
+        memory=memory, workers=workers, scratch=scratch, blocksize=blocksize, max_record=max_record, timeout=timeout,
+        quarantine_limit=quarantine_limit, fresh=fresh, keep_rejected=keep_rejected, dashboard=dashboard, dashboard_port=dashboard_port,
+        metrics_port=metrics_port, metrics_host=metrics_host,
+    )  # fmt: skip
+    ends = {"input": _absolute(source), "output": _absolute(target)}
+    changes = {**options.parse_sets(set_), **ends, **({"text_field": text_field} if text_field else {})}
+    if format_ is not None:
+        changes["write"] = "{format: " + format_ + "}"
+    request = Request(preset, changes, tuple(allow_module or ()), settings, alerts, allow_alert_sinks)
+    found = request.workflow()
+    if found is None or not hasattr(found[0], "steps"):
+        raise UsageError(f"{preset} has no 'steps:'; tamis run runs it. For a curation: {', '.join(_presets())}")
+    if plan:
+        show_plan(found[0], as_json)
+        return
+    raise Exit(perform(request, as_json, quiet))
+
+
+def _presets() -> list[str]:
+    from tamis.recipe.step_names import with_steps
+
+    return with_steps()
+
+
+def _absolute(path: str) -> str:
+    if "${" in path:
+        raise UsageError(f"{path}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
+
+
+# -- running --------------------------------------------------------------------------------------------------------------
+def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int:
+    """Run the curation of a request with progress shown, print what happened, and return the exit code."""
+    from tamis.cli.show import print_json
+
+    found = request.workflow()
+    assert found is not None
+    curation, settings = found
+    try:
+        about = execute(curation, dict(settings), request.save, quiet or as_json, request)
+    except KeyboardInterrupt:
+        echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
+        raise Exit(130) from None
+    except TamisError as exc:
+        if not as_json:
+            raise
+        message = secrets.hide(str(exc))
+        echo(f"error: {message}", err=True)
+        print_json({"status": "failed", "exit_code": exc.exit_code, "message": message})
+        return exc.exit_code
+    if as_json:
+        print_json(about)
+    else:
+        print_result(about)
+    return 0
+
+
+def execute(
+    curation: Curation,
+    settings: dict[str, Any],
+    on_start: Callable[[str], None],
+    quiet: bool,
+    request: Request | None = None,
+) -> dict[str, Any]:
+    """Run it and return what happened as plain values. `on_start` gets the run directory once it is this curation's."""
+    from tamis.cli import dashboard, metrics
+    from tamis.cli.ahead import import_ahead
+    from tamis.cli.alerting import Wanted, make_watch
+    from tamis.cli.dedup import shown_passes
+    from tamis.cli.run import sigterm_interrupts
+
+    run_dir = os.path.join(curation.output_path, "_tamis")
+    wanted = request.wanted_alerts() if request is not None else Wanted()
+    import_ahead("tamis.observe.report")
+    with (
+        metrics.beside(run_dir, settings),
+        dashboard.beside(run_dir, settings),
+        shown_passes(quiet, PASSES) as show,
+        sigterm_interrupts(),
+    ):
+        watch = make_watch(wanted, settings, run_dir, curation.name, lambda text: echo(text, err=True))
+        try:
+            result = curation.run(progress=_Once(show, on_start, run_dir), watch=watch, count_caller=True, **settings)
+        finally:
+            if watch is not None:
+                watch.close()
+    return {**described(result), "alerts": watch.summary() if watch is not None else {}}
+
+
+@dataclass
+class _Once:
+    """Shows states; the first one says that the output is ours, and that --fresh has removed what it removes."""
+
+    show: Callable[[dict[str, Any]], None]
+    on_start: Callable[[str], None] | None
+    run_dir: str
+
+    def __call__(self, state: dict[str, Any]) -> None:
+        if self.on_start is not None:
+            self.on_start(self.run_dir)
+            self.on_start = None
+        if state.get("phase") != "opened":
+            self.show(state)
+
+
+def described(result: CurationResult) -> dict[str, Any]:
+    """A result as plain values: those of the last pass, which tells of all steps, and those of the whole."""
+    from tamis.cli.run import drops_of_run
+    from tamis.cli.summary import as_dict
+
+    whole = {
+        "status": result.status, "output": result.output, "deduplications": result.deduplications, "passes": result.passes,
+        "scratch_bytes": result.scratch_bytes,
+    }  # fmt: skip
+    if result.run is None:
+        return {"exit_code": 0, "message": "", **result.about, **whole}
+    about = as_dict(result.run)
+    about |= {**whole, "peak_bytes": max(result.peak_bytes, result.run.peak_bytes), "seconds": round(result.seconds, 3)}
+    about["mb_per_s"] = round(about["read_bytes"] / 1e6 / result.seconds, 1) if result.seconds else 0.0
+    about["prediction"] = {}  # of the last pass alone
+    return {**about, "drops": drops_of_run(result.run.ledger, os.path.join(result.output, "_tamis"))}
+
+
+def print_result(about: dict[str, Any]) -> None:
+    from tamis.cli.alerting import alert_lines
+    from tamis.cli.drops import print_drops
+    from tamis.cli.show import print_lines
+    from tamis.cli.summary import print_summary
+    from tamis.sizes import format_size
+
+    if about["status"] == "already":
+        n = f"{about['n_written']:,} documents" if "n_written" in about else "everything"
+        print_lines([f"finished earlier, nothing to do: {about['output']} holds {n} (--fresh starts over)"])
+        return
+    print_summary(about)
+    print_drops(about["drops"], about["output"])
+    for made in about["passes"]:
+        read, written = format_size(made["read_bytes"]), format_size(made["written_bytes"])
+        print_lines([f"pass {made['name']}: {made['seconds']:.1f} s, read {read}, wrote {written}"])
+    print_lines([f"scratch: {format_size(about['scratch_bytes'])}", *alert_lines(about.get("alerts"))])
+
+
+# -- planning -------------------------------------------------------------------------------------------------------------
+def show_plan(curation: Curation, as_json: bool) -> None:
+    """The passes of a curation. Reads the names of the input files, and nothing else."""
+    from tamis.cli.show import print_json, print_lines, print_table
+
+    made = curation.plan()
+    found = curation.files()
+    if as_json:
+        print_json(
+            {**made.to_dict(), "n_files": len(found), "input_bytes": sum(found.sizes), "output": curation.output_path}
+        )
+        return
+    print_table(f"{curation.name}: {made.n_reads} passes over the input", ["pass", "", ""], plan_rows(made))
+    print_lines([*(f"look: {remark}" for remark in made.remarks), f"output: {curation.output_path}"])
+
+
+def plan_rows(made: CurationPlan) -> list[tuple[str, str, str]]:
+    rows: list[tuple[str, str, str]] = []
+    for i, one in enumerate(made.passes, 1):
+        facts = [
+            ("runs", ", ".join(one.runs)),
+            ("goes by what it remembers of", ", ".join(one.remembers)),
+            ("does again", ", ".join(one.redoes)),
+            ("reads", one.reads),
+            ("writes", one.writes),
+            ("holds", one.holds),
+            ("why", one.why),
+        ]
+        told = [(what, text) for what, text in facts if text]
+        rows += [(f"{i}. {one.name}" if not k else "", what, text) for k, (what, text) in enumerate(told)]
+    return rows

@@ -1,0 +1,9 @@
+"""Curation: filters, changes and deduplications in order, over one input, with as few passes over it as the order allows.
+
+Curation([GopherQuality(), ExactDuplicates(), FuzzyDuplicates()], "data/", "clean/").run(memory="1GB")
+"""
+
+from tamis.curation.curation import Curation, CurationResult
+from tamis.curation.steps import DuplicateLines, ExactDuplicates, FuzzyDuplicates
+
+__all__ = ["Curation", "CurationResult", "DuplicateLines", "ExactDuplicates", "FuzzyDuplicates"]

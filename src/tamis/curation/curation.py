@@ -1,0 +1,170 @@
+"""Curation: steps in order, from an input to an output. Covers what it is; runner.py is how it is run."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tamis.curation.facts import facts_of
+from tamis.curation.planner import CurationPlan, make_plan
+from tamis.curation.steps import Deduplication, Step
+from tamis.dedup.options import Input, absolute
+from tamis.errors import PipelineError, UsageError
+from tamis.formats.names import ends_in
+from tamis.pipeline import Pipeline
+from tamis.stages.base import CompositeStage, ProcessingStage
+from tamis.stages.file_partitioning import JSONL_SUFFIXES, FilePartitioningStage
+from tamis.stages.io import Writer
+
+if TYPE_CHECKING:
+    from tamis.formats.listing import FileList
+
+_WHO = "Curation"
+
+
+@dataclass
+class CurationResult:
+    """What a curation did. `run`: the result of the last pass, whose ledger tells of all steps; `deduplications`: the counts of
+    each, by the name of its step; `status`: finished, or already (an earlier call had done it)."""
+
+    status: str
+    output: str
+    run: Any = None
+    deduplications: dict[str, dict[str, Any]] = field(default_factory=dict)
+    seconds: float = 0.0
+    peak_bytes: int = 0
+    scratch_bytes: int = 0
+    passes: list[dict[str, Any]] = field(default_factory=list)  # name, seconds, read_bytes, written_bytes
+    about: dict[str, Any] = field(default_factory=dict)  # what an earlier call noted, where it did everything
+
+
+class Curation:
+    """Steps in order: filters, rule sets, modifiers and any other stage, and deduplications (ExactDuplicates, FuzzyDuplicates,
+    DuplicateLines).
+
+    `input_path`: a folder, a glob, a file or several; or the first step is a reader. `output_path`: a folder, written in the
+    format of the input or in `file_type`; or the last step is a writer. `run()` does all passes, and goes on where it was stopped.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        input_path: str | Sequence[str] | None = None,
+        output_path: str | None = None,
+        name: str = "curation",
+        file_type: str | None = None,
+    ) -> None:
+        self.name = name
+        given = list(steps)
+        self._reader = self._take_reader(given, input_path)
+        self._writer = self._take_writer(given, output_path, file_type)
+        self.output_path: str = self._writer.path
+        self.steps: list[Step] = []
+        for step in given:
+            self.steps += self._flat(step)
+        names = [s.name for s in self.steps if isinstance(s, Deduplication)]
+        if len(set(names)) < len(names):
+            raise UsageError(f"{_WHO}: two deduplications are called {max(names, key=names.count)!r}; give each a name")
+        self._check()
+
+    # -- parts ----------------------------------------------------------------------------------------------------------
+    def _take_reader(self, given: list[Step], input_path: Any) -> ProcessingStage[Any, Any]:
+        first = given[0] if given else None
+        flat = first.decompose() if isinstance(first, CompositeStage) else [first]
+        is_reader = bool(flat) and isinstance(flat[0], FilePartitioningStage)
+        if is_reader == (input_path is not None):
+            got = "both" if is_reader else "neither"
+            raise UsageError(f"{_WHO}: give input_path, or a reader as the first step; got {got}")
+        if is_reader:
+            assert isinstance(first, ProcessingStage)
+            if not isinstance(first, CompositeStage):
+                raise UsageError(f"{_WHO}: the first step lists files; give a reader (DocumentReader) instead")
+            return given.pop(0)  # type: ignore[return-value]
+        return Input(_WHO, absolute(input_path)).reader()
+
+    def _take_writer(self, given: list[Step], output_path: str | None, file_type: str | None) -> Writer:
+        last = given[-1] if given else None
+        if isinstance(last, Writer) == (output_path is not None):
+            got = "both" if output_path is not None else "neither"
+            raise UsageError(f"{_WHO}: give output_path, or a writer as the last step; got {got}")
+        if isinstance(last, Writer):
+            if file_type is not None:
+                raise UsageError(f"{_WHO}: file_type goes with output_path; the last step is a writer already")
+            if last.mode not in ("ignore", "error"):
+                raise UsageError(
+                    f"{_WHO}: the writer's mode must be 'ignore', got {last.mode!r}; start over with fresh"
+                )
+            given.pop()
+            return last
+        return _writer_for(self.file_list_paths(), self._suffixes(), str(absolute(str(output_path))), file_type)
+
+    def _flat(self, step: Step) -> list[Step]:
+        if isinstance(step, Deduplication):
+            return [step]
+        if not isinstance(step, ProcessingStage):
+            raise TypeError(f"{_WHO}: a step is a stage or a deduplication, got {type(step).__name__} ({step!r})")
+        if step.is_source_stage or isinstance(step, Writer):
+            raise PipelineError(f"{_WHO}: {step.name!r} can only be the first or the last step")
+        return list(step.decompose_and_apply_with()) if isinstance(step, CompositeStage) else [step]
+
+    def _check(self) -> None:
+        """As a pipeline is checked: order, columns, needs. Deduplications ask for their columns."""
+        plain = [s for s in self.steps if isinstance(s, ProcessingStage)]
+        Pipeline(self.name, stages=[self.source(), *plain, self.writer()]).build()
+        facts_of(self.steps)
+
+    def source(self) -> ProcessingStage[Any, Any]:
+        """A fresh reader; every pass has its own. The output never belongs to the input."""
+        made: Any = copy.deepcopy(self._reader)
+        made.leave_out = (self.output_path,) if hasattr(self, "output_path") else ()
+        return made  # type: ignore[no-any-return]
+
+    def writer(self) -> Writer:
+        return copy.deepcopy(self._writer)
+
+    def _partitioning(self) -> FilePartitioningStage:
+        parts: Any = self._reader
+        found: FilePartitioningStage = parts.decompose()[0]
+        return found
+
+    def _suffixes(self) -> tuple[str, ...]:
+        return self._partitioning().suffixes()
+
+    def file_list_paths(self) -> Any:
+        return self._partitioning().file_paths
+
+    def files(self) -> FileList:
+        """The input files as they are now."""
+        from tamis.formats.listing import list_files
+
+        return list_files(self.file_list_paths(), self._suffixes(), leave_out=[self.output_path])
+
+    # -- what it will do --------------------------------------------------------------------------------------------------
+    def plan(self) -> CurationPlan:
+        """Passes, and why there are so many. Nothing is read but the names of the input files."""
+        plain = all(ends_in(os.fsdecode(path), JSONL_SUFFIXES) for path in self.files().paths)
+        return make_plan(facts_of(self.steps), plain)
+
+    def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> CurationResult:
+        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes."""
+        from tamis.curation.runner import CurationRun
+
+        return CurationRun(self, settings, progress, executor).run()
+
+    def __repr__(self) -> str:
+        return f"Curation({self.name!r}, steps=[{', '.join(s.name for s in self.steps)}])"
+
+
+def _writer_for(paths: Any, suffixes: Sequence[str], output: str, file_type: str | None) -> Writer:
+    """`file_type`: jsonl, parquet, or jsonl with a compression; None: as the input."""
+    from tamis.stages.text.io.formats import output_format
+    from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
+
+    if file_type is None:
+        is_parquet, extension = output_format(paths, suffixes, output)
+    else:
+        is_parquet, extension = file_type == "parquet", file_type
+    return (ParquetWriter if is_parquet else JsonlWriter)(output, file_extension=extension)

@@ -1,0 +1,57 @@
+"""What the planner must know of a step, found from the step itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tamis.curation.planner import CHANGES, COLUMNS, DROPS, FUZZY, StepFacts
+from tamis.curation.steps import Deduplication, ExactDuplicates, FuzzyDuplicates, Step
+from tamis.errors import PipelineError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.text.filters.score_filter import Score, ScoreFilter
+from tamis.stages.text.modules.add_id import AddId
+from tamis.stages.text.modules.joiner import DocumentJoiner
+from tamis.stages.text.modules.splitter import DocumentSplitter
+
+
+def facts_of(steps: Sequence[Step]) -> list[StepFacts]:
+    """One entry per step. PipelineError for a step that cannot stand where it is."""
+    found: list[StepFacts] = []
+    last = max((i for i, s in enumerate(steps) if isinstance(s, Deduplication)), default=-1)
+    for i, step in enumerate(steps):
+        if isinstance(step, Deduplication):
+            before = steps[i - 1] if i else None
+            joins = isinstance(step, FuzzyDuplicates) and isinstance(before, ExactDuplicates) and step.follows(before)
+            texts = step.kind == FUZZY and getattr(step, "threshold", None) is not None
+            found.append(StepFacts(step.name, step.kind, joins, texts))
+            continue
+        if i < last and makes_documents(step):
+            raise PipelineError(
+                f"curation: {step.name!r} makes new documents, which have no place in the input by which a deduplication could find "
+                "them again; put it behind the last deduplication, or run it first with an output of its own"
+            )
+        found.append(StepFacts(step.name, kind_of(step), is_dear=is_dear(step)))
+    return found
+
+
+def kind_of(stage: ProcessingStage[Any, Any]) -> str:
+    """What a later pass can do without the stage: a stage that does not say so is done again."""
+    if stage.only_drops:
+        return DROPS
+    if isinstance(stage, ScoreFilter):
+        return DROPS if not stage.output_columns() else _columns(stage)
+    return _columns(stage) if isinstance(stage, (Score, AddId)) else CHANGES
+
+
+def _columns(stage: ProcessingStage[Any, Any]) -> str:
+    """A score that is written over a field that was read changes it."""
+    return CHANGES if set(stage.output_columns()) & set(stage.input_columns()) else COLUMNS
+
+
+def makes_documents(stage: ProcessingStage[Any, Any]) -> bool:
+    return isinstance(stage, (DocumentSplitter, DocumentJoiner)) or stage.is_fanout_stage()
+
+
+def is_dear(stage: ProcessingStage[Any, Any]) -> bool:
+    return stage.resources.gpus > 0 or stage.resources.requires_gpu

@@ -1,0 +1,179 @@
+"""Deduplications of a curation that are decided together, as a workflow that keeps its tables for the passes behind it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tamis.curation.steps import Deduplication
+from tamis.dedup.workflow import Passes, StepOf, Workflow
+from tamis.errors import TamisError
+from tamis.pipeline import Pipeline
+from tamis.stages.base import ProcessingStage
+
+if TYPE_CHECKING:
+    from tamis.curation.runner import CurationRun
+
+_EQUAL = "duplicates_equal"
+
+
+class GroupWorkflow(Workflow):
+    """`steps`: the deduplications, one, or an exact one and the fuzzy one behind it; `labels`: of the steps before them, whose verdicts are
+    remembered."""
+
+    def __init__(
+        self, run: CurationRun, number: int, passes: Passes, steps: Sequence[Deduplication], labels: list[str]
+    ) -> None:
+        settings = {k: v for k, v in run.settings.items() if k != "keep_rejected"}
+        super().__init__(passes, {**settings, "watch": run.watch}, self._relay(run, number), run.executor)
+        self.number, self.steps, self.labels = number, list(steps), labels
+        self.took: list[dict[str, Any]] = []
+
+    def _relay(self, run: CurationRun, number: int) -> Any:
+        def show(state: dict[str, Any]) -> None:
+            run.progress({**state, "step": number})
+
+        return show
+
+    @property
+    def name(self) -> str:
+        return "+".join(self.step_names)
+
+    @property
+    def step_names(self) -> list[str]:
+        return [step.name for step in self.steps]
+
+    @property
+    def kind(self) -> str:
+        return self.steps[-1].kind
+
+    # -- for the passes behind it ---------------------------------------------------------------------------------------------
+    def find_work(self) -> None:
+        """Where its tables are, also when an earlier call made them: perhaps in the scratch folder."""
+        self.work = self._told_work() or self.work
+
+    def remembered(self, label: str) -> str:
+        """The table of what the step with this label dropped."""
+        return os.path.join(self.work, "remembered", str(self.labels.index(label)))
+
+    def aside(self) -> str | None:
+        """The table of documents on which a step failed, if there are any."""
+        return (
+            os.path.join(self.work, "remembered", "aside")
+            if (self._told("remembered.json") or {}).get("aside")
+            else None
+        )
+
+    def removals(self) -> list[ProcessingStage[Any, Any]]:
+        paths = os.path.join(self.work, "paths.json")
+        tables = ["removal"] if len(self.steps) == 1 else ["equal_removal", "removal"]
+        pairs = zip(self.steps, tables, strict=True)
+        return [step.removal(os.path.join(self.work, table), paths) for step, table in pairs]
+
+    def tables_of_duplicates(self) -> dict[str, str]:
+        folders = [self.duplicates] if len(self.steps) == 1 else [os.path.join(self.run_dir, _EQUAL), self.duplicates]
+        return dict(zip(self.step_names, folders, strict=True))
+
+    def summary_of_equal(self) -> dict[str, Any]:
+        return {k: v for k, v in (self._told("equal_removal.json") or {}).items() if not k.endswith("_by_file")}
+
+    def is_clean(self) -> bool:
+        return bool(self._told("checked.json"))
+
+    def check_inputs(self) -> None:
+        self._check_inputs()
+
+    def has_begun(self) -> bool:
+        self.find_work()
+        return self._has_commits()
+
+    def discard(self) -> None:
+        self._remove_work()
+
+    # -- running ----------------------------------------------------------------------------------------------------------------
+    def run(self) -> Any:
+        result = super().run()
+        self.find_work()
+        return result
+
+    def _execute(self, pipeline: Pipeline, label: str) -> Any:
+        from tamis.curation.runner import pass_facts
+
+        began_s = time.monotonic()
+        result = super()._execute(pipeline, label)
+        self.took.append(pass_facts(f"{label} of {self.name}", result, time.monotonic() - began_s))
+        return result
+
+    def _check_loss(self, summary: dict[str, Any]) -> None:
+        if len(self.steps) == 2:
+            equal = self._told("equal_removal.json")
+            both = {
+                "documents_by_file": summary["documents_by_file"],
+                "duplicates_by_file": [a + b for a, b in zip(equal["duplicates_by_file"], summary["duplicates_by_file"], strict=True)],
+            }  # fmt: skip
+            super()._check_loss(both)
+        else:
+            super()._check_loss(summary)
+
+
+def make_group(run: CurationRun, number: int) -> GroupWorkflow:
+    group = run.plan.groups[number]
+    steps: list[Any] = [run.curation.steps[i] for i in group.decides]
+    folder = os.path.join(run.work, str(number))
+    workflow = steps[-1].workflow(folder)
+    passes: Passes = workflow.passes()
+    labels = run.replay.remembered_labels(group.before)
+
+    def before(name: str) -> list[ProcessingStage[Any, Any]]:
+        own: list[Any] = [run.curation.steps[i] for i in group.before]
+        if name == "keys-0":
+            return [*run.replay.stages(), *own]
+        if name == "texts":
+            return run.replay.text_stages(os.path.join(made.work, "candidates"), group.before)
+        return run.replay.stages(made)
+
+    task = {**passes.task, "remember": labels}
+    identity = {k: v for k, v in passes.identity.items() if k not in ("input", "input_filetype", "perform_removal")}
+    if len(steps) == 2:
+        task["equal_apart"] = os.path.join(folder, "_tamis", _EQUAL)
+        identity["exact"] = steps[0].parameters()
+    passes = replace(
+        passes, source=run.curation.source, task=task, writer=None, identity={"steps": [s.name for s in steps], **identity},
+        step=StepOf(run.output, before, ["remember"], group.is_as_read),
+        choose=_choose(run, workflow) if passes.choose is not None else None,
+    )  # fmt: skip
+    made = GroupWorkflow(run, number, passes, steps, labels)
+    return made
+
+
+def _choose(run: CurationRun, workflow: Any) -> Any:
+    """Bands per pass: all, or as many as the disk of the folder has room for."""
+    from tamis.dedup import planning
+    from tamis.memory.budget import find_budget
+
+    def choose(work: str) -> int:
+        found = run.curation.files()
+        paths, budget = [os.fsdecode(p) for p in found.paths], find_budget(run.settings.get("memory"), os.environ).bytes
+        per_pass = workflow.bands_per_iteration
+        return planning.make_plan(
+            paths, list(found.sizes), workflow.num_bands, workflow.minhashes_per_band, per_pass, budget, work
+        ).bands_per_pass
+
+    return choose
+
+
+def decided(group: GroupWorkflow, summary: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Counts of each deduplication of the group, by the name of its step."""
+    if len(group.steps) == 1:
+        return {group.step_names[0]: summary}
+    equal = group.summary_of_equal()
+    if not equal:
+        raise TamisError(f"{group.name}: the decision on equal documents is gone; start over with fresh (--fresh)")
+    n_equal = int(equal["n_duplicates"])
+    return {
+        group.step_names[0]: equal,
+        group.step_names[1]: {**summary, "n_documents": int(summary["n_documents"]) - n_equal},
+    }

@@ -1,0 +1,86 @@
+"""What later passes do instead of the steps that earlier passes ran: tables of what was dropped, changes made again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tamis.curation.facts import kind_of
+from tamis.curation.planner import CHANGES, DROPS
+from tamis.curation.steps import Deduplication, Step
+from tamis.dedup.remembered.stages import OnlyListed, Remembered, SetAside
+from tamis.stages.base import ProcessingStage
+
+if TYPE_CHECKING:
+    from tamis.curation.group import GroupWorkflow
+
+Stages = list[ProcessingStage[Any, Any]]
+
+
+class Replay:
+    """Groups are added as they are decided; `stages` is then what leads from the input to what is left behind them."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = list(steps)
+        self._labels = _labels(self._steps)
+        self._groups: list[GroupWorkflow] = []
+
+    def add(self, group: GroupWorkflow) -> None:
+        self._groups.append(group)
+
+    def remembered_labels(self, before: Sequence[int]) -> list[str]:
+        """Of all steps before a group: what any of them set aside is remembered, too."""
+        return [self._labels[i] for i in before]
+
+    def stages(self, deciding: GroupWorkflow | None = None) -> Stages:
+        """`deciding`: a group whose first pass is done, for its further passes: its own steps before it are remembered, too."""
+        made: Stages = []
+        at = 0
+        for group in [*self._groups, *([deciding] if deciding is not None else [])]:
+            group.find_work()
+            if (aside := group.aside()) is not None:
+                made.append(SetAside(aside, name=f"set_aside_{group.number}"))
+            for _ in group.labels:
+                made += self._again(at, group)
+                at += 1
+            if group is not deciding:
+                made += group.removals()
+                at += len(group.steps)
+        return made
+
+    def _again(self, i: int, group: GroupWorkflow) -> Stages:
+        step = self._steps[i]
+        assert isinstance(step, ProcessingStage)
+        if kind_of(step) != DROPS:
+            return [step]
+        return [Remembered(group.remembered(self._labels[i]), name=step.name, told=step.rules())]
+
+    def text_stages(self, candidates: str, before: Sequence[int]) -> Stages:
+        """For the pass that collects texts of candidates: these documents alone, with all that changes texts."""
+        made: Stages = [OnlyListed(candidates)]
+        at = 0
+        for group in self._groups:
+            n = len(group.labels)
+            made += [s for s in self._steps[at : at + n] if isinstance(s, ProcessingStage) and kind_of(s) == CHANGES]
+            made += [stage for step, stage in zip(group.steps, group.removals(), strict=True) if step.changes_text]
+            at += n + len(group.steps)
+        own = [self._steps[i] for i in before]
+        return made + [s for s in own if isinstance(s, ProcessingStage) and kind_of(s) == CHANGES]
+
+
+def _labels(steps: Sequence[Step]) -> list[str]:
+    """What the engine calls each step in a pass that begins with all of those before it."""
+    from tamis.engine.job import make_job
+
+    labels = make_job("", [s if isinstance(s, ProcessingStage) else _Named(s) for s in steps]).labels
+    return list(labels)
+
+
+class _Named(ProcessingStage[Any, Any]):
+    """Stands for the stage by which a deduplication removes."""
+
+    def __init__(self, step: Deduplication) -> None:
+        self.name = step.name
+
+    def process(self, task: Any) -> Any:
+        raise NotImplementedError

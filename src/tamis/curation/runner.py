@@ -1,0 +1,247 @@
+"""Running a curation: its deduplications are decided one after the other, then one pass writes.
+
+Each group of deduplications is a workflow of its own (tamis.dedup.workflow), kept in `<output>/_tamis/curation/N`; the last pass is
+an ordinary run into the output, whose ledger, verdicts and report tell of every step. Finished parts are not done
+again. `<output>/_tamis/curation.json` is written last, and what lies between passes is removed then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tamis import files
+from tamis.curation.curation import CurationResult
+from tamis.curation.group import GroupWorkflow, decided, make_group
+from tamis.curation.replay import Replay
+from tamis.curation.steps import Deduplication
+from tamis.dedup.progress_files import read_json, write_json
+from tamis.engine.run import disk
+from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError, UsageError
+from tamis.memory.lookout import watching
+from tamis.pipeline import Pipeline
+from tamis.stages.base import ProcessingStage
+
+if TYPE_CHECKING:
+    from tamis.curation.curation import Curation
+
+FILE = "curation.json"
+_FOLDER = "curation"
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+class CurationRun:
+    """Call `run` once."""
+
+    def __init__(
+        self, curation: Curation, settings: Mapping[str, Any], progress: Progress | None, executor: Any
+    ) -> None:
+        self.curation, self.executor = curation, executor
+        self.settings = dict(settings)
+        self.fresh = bool(self.settings.pop("fresh", False))
+        self.watch = self.settings.pop("watch", None)
+        for name in ("sample", "progressive", "on_infeasible", "mode"):
+            if self.settings.get(name) not in (None, False):
+                raise UsageError(f"{name} is for runs of one pass; in a curation use a step that samples")
+        self.progress = progress or (lambda _: None)
+        self.output = curation.output_path
+        self.run_dir = os.path.join(self.output, "_tamis")
+        self.work = os.path.join(self.run_dir, _FOLDER)
+        self.plan = curation.plan()
+        self.replay = Replay(curation.steps)
+        self.groups = [make_group(self, k) for k in range(len(self.plan.groups))]
+        self.took: list[dict[str, Any]] = []
+
+    def run(self) -> CurationResult:
+        began_s = time.monotonic()
+        with watching(bool(self.settings.get("count_caller"))) as mark, self._locked():
+            identity = self._identity()
+            done = read_json(os.path.join(self.run_dir, FILE))
+            self._same((done or {}).get("identity") or read_json(os.path.join(self.work, "identity.json")), identity)
+            if done is not None:
+                self._remove_work()
+                return CurationResult("already", self.output, None, done["deduplications"], about=done["about"])
+            write_json(os.path.join(self.work, "identity.json"), identity)
+            summaries: dict[str, dict[str, Any]] = {}
+            scratch_bytes = 0
+            for group in self.groups:
+                summaries |= self._decide(group)
+                scratch_bytes = max(scratch_bytes, group.scratch_bytes)
+            written = self._write()
+            self._check_counts(written, summaries)
+            self._keep_duplicates()
+            about = self._about(written, mark.peak_bytes, time.monotonic() - began_s)
+            write_json(
+                os.path.join(self.run_dir, FILE),
+                {"identity": identity, "deduplications": summaries, "plan": self.plan.to_dict(), "passes": self.took, "about": about},
+            )  # fmt: skip
+            self._remove_work()
+        seconds = time.monotonic() - began_s
+        return CurationResult(
+            "finished", self.output, written, summaries, seconds, mark.peak_bytes, scratch_bytes, self.took, about
+        )
+
+    # -- the folder -------------------------------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the output. A call that ends in an error before anything was done leaves nothing of its own behind."""
+        from tamis.engine.run.directory import RunDir, own_run_dir
+
+        place = RunDir(self.output)
+        place.check_foreign("ignore")
+        if not len(self.curation.files()):
+            raise UsageError(f"{self.curation.name}: no input files in {self.curation.file_list_paths()}")
+        absent = [p for p in (self.output, self.run_dir) if not os.path.lexists(p)]
+        own_run_dir(self.run_dir)
+        busy = f"another curation or deduplication is writing to {self.output}; wait for it"
+        with files.locked(os.path.join(self.run_dir, "dedup.lock"), busy):
+            if self.fresh:
+                self._remove_work()
+                place.open()
+                try:
+                    place.forget()
+                finally:
+                    place.close()
+            files.own_folder(self.work, "give another output, or start over with fresh (--fresh)")
+            self.progress({"phase": "opened"})
+            try:
+                yield
+            except OSError as exc:
+                raise disk.explained(exc, [self.output, self.work]) from exc
+            except (UsageError, BudgetError, RunConflict):
+                if not self._has_commits():
+                    self._remove_work()
+                    if self.run_dir in absent:
+                        shutil.rmtree(self.run_dir, ignore_errors=True)
+                    if self.output in absent:
+                        with contextlib.suppress(OSError):
+                            os.rmdir(self.output)
+                raise
+
+    def _has_commits(self) -> bool:
+        from tamis.engine.run.directory import RunDir
+
+        return RunDir(self.output).has_commits() or any(group.has_begun() for group in self.groups)
+
+    def _remove_work(self) -> None:
+        from tamis.engine.run.directory import remove_own_folder
+
+        for group in self.groups:
+            group.discard()
+        remove_own_folder(self.work)
+
+    def _identity(self) -> dict[str, Any]:
+        """What this curation is: another one is not mixed with it. Inputs are compared by each pass."""
+        from tamis.engine.job import make_job
+        from tamis.engine.run.identity import describe_job
+
+        steps = self.curation.steps
+        plain = [s for s in steps if isinstance(s, ProcessingStage)]
+        stages = Pipeline("", stages=[self.curation.source(), *plain, self.curation.writer()]).build()
+        return {
+            "steps": [s.name for s in steps],
+            "text_field": next((s.text_field for s in steps if isinstance(s, Deduplication)), "text"),
+            "deduplications": {g.name: g.passes.identity for g in self.groups},
+            "stages": describe_job(make_job("", stages), {}),
+        }
+
+    def _same(self, earlier: dict[str, Any] | None, now: dict[str, Any]) -> None:
+        from tamis.engine.run.identity import differences
+
+        now = json.loads(json.dumps(now))
+        if (
+            earlier is None
+            or earlier == now
+            or not (self._has_commits() or os.path.exists(os.path.join(self.run_dir, FILE)))
+        ):
+            return
+        if earlier.get("steps") != now["steps"]:
+            changed = f"its steps were {earlier.get('steps')} and are {now['steps']}"
+        elif found := differences(earlier["stages"], now["stages"]):
+            changed = found[0]
+        else:
+            changed = "a parameter of a deduplication differs"
+        raise RunConflict(
+            f"{self.output} holds another curation: {changed}; give another output, or start over with fresh (--fresh)"
+        )
+
+    # -- the passes ---------------------------------------------------------------------------------------------------------
+    def _decide(self, group: GroupWorkflow) -> dict[str, dict[str, Any]]:
+        result = group.run()
+        self.took += group.took
+        found = decided(group, result.summary)
+        self.replay.add(group)
+        return found
+
+    def execute(self, pipeline: Pipeline, label: str) -> Any:
+        """The last pass."""
+        from tamis.backends.local import LocalExecutor
+
+        def observe(state: dict[str, Any]) -> None:
+            self.progress({**state, "pass": label})
+
+        executor = self.executor if self.executor is not None else LocalExecutor(progress=observe, watch=self.watch)
+        result = pipeline.execute(executor, **self.settings)
+        if result.exit_code == Incomplete.exit_code:
+            raise Incomplete(f"{label}: {result.message}")
+        if result.exit_code:
+            raise TamisError(f"{label}: {result.message}")
+        return result
+
+    def _write(self) -> Any:
+        source: Any = self.curation.source()
+        if self.groups:
+            self.groups[-1].check_inputs()
+            source.checked = self.groups[0].is_clean()
+        last = [self.curation.steps[i] for i in self.plan.last]
+        stages: list[Any] = [source, *self.replay.stages(), *last, self.curation.writer()]
+        began_s = time.monotonic()
+        result = self.execute(Pipeline(self.curation.name, stages=stages), "write")
+        self.took.append(pass_facts("write", result, time.monotonic() - began_s))
+        return result
+
+    def _check_counts(self, written: Any, summaries: Mapping[str, Mapping[str, Any]]) -> None:
+        """What was to go went: the last pass removed as many documents as were decided, but for those in quarantine."""
+        ledger = written.ledger
+        for group in self.groups:
+            if group.kind == "lines":
+                continue
+            for name in group.step_names:
+                n_found = int(summaries[name]["n_duplicates"])
+                n_gone = sum(t.n for b in ledger.stages if b.name == name for t in b.dropped.values())
+                if not 0 <= n_found - n_gone <= ledger.quarantined.n:
+                    raise ConservationError(
+                        f"{name}: {n_found:,} documents were found to be duplicates, but the pass that removes them removed {n_gone:,}; do not "
+                        f"use {self.output}, start over with fresh (--fresh)"
+                    )
+
+    # -- what stays ---------------------------------------------------------------------------------------------------------
+    def _keep_duplicates(self) -> None:
+        """The tables that people read, under the name of their step."""
+        target = os.path.join(self.run_dir, "duplicates")
+        for group in self.groups:
+            for name, folder in group.tables_of_duplicates().items():
+                for file in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+                    os.makedirs(target, exist_ok=True)
+                    files.move(os.path.join(folder, file), os.path.join(target, f"{name}-{file}"))
+
+    def _about(self, written: Any, peak_bytes: int, seconds: float) -> dict[str, Any]:
+        ledger = written.ledger
+        return {
+            "n_records": ledger.records.n, "n_written": ledger.written.n, "n_dropped": ledger.n_dropped, "n_quarantined": ledger.quarantined.n,
+            "content_hash": f"{ledger.content.identity:032x}", "peak_bytes": peak_bytes, "seconds": round(seconds, 3),
+        }  # fmt: skip
+
+
+def pass_facts(name: str, result: Any, seconds: float) -> dict[str, Any]:
+    ledger = result.ledger
+    return {
+        "name": name, "seconds": round(seconds, 3), "read_bytes": ledger.read_bytes, "written_bytes": ledger.written_bytes,
+        "documents": ledger.records.n,
+    }  # fmt: skip

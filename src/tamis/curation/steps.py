@@ -1,0 +1,120 @@
+"""The steps of a curation that need to see all documents: deduplications. All other steps are ordinary stages.
+
+Parameters and defaults are those of the workflows that run by themselves (tamis.stages.deduplication).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from tamis.dedup.lines.workflow import LineDeduplicationWorkflow
+from tamis.dedup.normalization import check_mode
+from tamis.dedup.removal import RemoveDuplicates
+from tamis.stages.base import ProcessingStage
+
+
+class Deduplication:
+    """A step that compares all documents that the steps before it left."""
+
+    kind: ClassVar[str]
+    made: ClassVar[type[Any]]  # the workflow that has these parameters
+    changes_text: ClassVar[bool] = False
+    name: str
+    text_field: str
+
+    def __post_init__(self) -> None:
+        self.workflow("")  # a wrong parameter is said now
+
+    def parameters(self) -> dict[str, Any]:
+        """Those of its workflow."""
+        return {k: v for k, v in asdict(self).items() if k != "name"}  # type: ignore[call-overload]
+
+    def workflow(self, output: str) -> Any:
+        return self.made(output_path=output, perform_removal=False, **self.parameters())
+
+    def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
+        """The stage of the last pass. `table`: what was decided; `paths`: JSON with the input files by number."""
+        return RemoveDuplicates(table, paths, threshold=self.workflow("").passes().threshold, name=self.name)
+
+
+@dataclass
+class ExactDuplicates(Deduplication):
+    """Of documents with equal texts one stays. See ExactDeduplicationWorkflow."""
+
+    text_field: str = "text"
+    normalize_text: bool | str = False
+    keep: str = "first"
+    keep_by: str | None = None
+    max_source_loss: float | str = 0.95
+    name: str = "remove_exact_duplicates"
+
+    kind = "exact"
+    made = ExactDeduplicationWorkflow
+
+
+@dataclass
+class FuzzyDuplicates(Deduplication):
+    """Of documents that are nearly the same one stays. See FuzzyDeduplicationWorkflow."""
+
+    text_field: str = "text"
+    seed: int = 42
+    char_ngrams: int = 24
+    word_ngrams: int | None = None
+    num_bands: int = 20
+    minhashes_per_band: int = 13
+    use_64_bit_hash: bool = False
+    normalize_text: bool | str = False
+    bands_per_iteration: int | None = None
+    threshold: float | str | None = "midpoint"
+    min_shingles: int = 10
+    keep: str = "longest"
+    keep_by: str | None = None
+    max_source_loss: float | str = 0.95
+    name: str = "remove_fuzzy_duplicates"
+
+    kind = "fuzzy"
+    made = FuzzyDeduplicationWorkflow
+
+    def follows(self, exact: ExactDuplicates) -> bool:
+        """Whether its keys tell equal documents, too, as `exact` means them: both are then decided from one pass.
+
+        Which of equal documents stays must not differ: with texts as they are, the first and the longest of them are the same one.
+        """
+        same = exact.text_field == self.text_field and _mode(exact.normalize_text) == _mode(self.normalize_text)
+        alike = (exact.keep, exact.keep_by) == (self.keep, self.keep_by)
+        return same and (alike or (_mode(self.normalize_text) == "none" and "best" not in (exact.keep, self.keep)))
+
+
+@dataclass
+class DuplicateLines(Deduplication):
+    """Lines or paragraphs that occurred before are cut out. See LineDeduplicationWorkflow."""
+
+    text_field: str = "text"
+    unit: str = "line"
+    normalize_text: str = "casefold"
+    min_chars: int = 20
+    min_count: int = 2
+    keep_first: bool = True
+    min_left_chars: int = 1
+    cut_field: str | None = None
+    max_source_loss: float | str = 0.95
+    name: str = "cut_duplicate_lines"
+
+    kind = "lines"
+    made = LineDeduplicationWorkflow
+    changes_text = True
+
+    def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
+        from tamis.dedup.lines.cutting import CutUnits
+
+        return CutUnits(table, self.text_field, self.unit, self.min_left_chars, self.cut_field, name=self.name)
+
+
+def _mode(normalize_text: bool | str) -> str:
+    return check_mode("deduplication", normalize_text)
+
+
+Step = ProcessingStage[Any, Any] | Deduplication

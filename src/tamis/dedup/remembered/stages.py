@@ -1,0 +1,128 @@
+"""Stages that do again what an earlier pass did, from the tables it left (tables.py), without looking at texts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tamis.dedup.removal import rows_of_table
+from tamis.errors import TamisError, UsageError
+from tamis.stages.base import ProcessingStage, Rule
+from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass(repr=False)
+class Remembered(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Drops what the stage of this name dropped in an earlier pass, for the same rules with the same values.
+
+    `told`: the rules of that stage, for those who ask why. It is what `tamis why` and the report know of it.
+    """
+
+    table: str
+    name: str = "remembered"
+    told: Sequence[Rule] = ()
+    _reasons: list[list[str]] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        _check(self.name, self.table)
+
+    def rules(self) -> list[Rule]:
+        return list(self.told)
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        self._reasons = _reasons(self.table)
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+
+        rows, (reason, at, size) = _listed(batch, self.table, ("reason", "value_at", "value_bytes"))
+        if not len(rows):
+            return batch
+        values = self._values(at, size)
+        serials = batch.serial[rows]
+        for k in np.unique(reason).tolist():
+            mine = np.flatnonzero(reason == k)
+            rule, threshold = self._reasons[k]
+            self._note_drops(serials[mine], rule, [values[i] for i in mine.tolist()], threshold)
+        keep = np.ones(batch.num_items, bool)
+        keep[rows] = False
+        return batch.filter(keep)
+
+    def _values(self, at: Array, size: Array) -> list[str | None]:
+        """What was measured of each, as verdicts have it. Those of neighbours lie together."""
+        import numpy as np
+
+        first, end = int(at.min()), int((at + np.maximum(size, 0)).max())
+        with open(os.path.join(self.table, "values.bin"), "rb", buffering=0) as file:
+            data = os.pread(file.fileno(), end - first, first)
+        pairs = zip((at - first).tolist(), size.tolist(), strict=True)
+        return [None if n < 0 else data[a : a + n].decode("utf-8", "surrogatepass") for a, n in pairs]
+
+
+class AsideError(TamisError):
+    """A document that an earlier pass could not do."""
+
+
+@dataclass(repr=False)
+class SetAside(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Fails on the documents on which a stage failed in an earlier pass, so that they go to quarantine here, too."""
+
+    table: str
+    name: str = "set_aside"
+
+    def __post_init__(self) -> None:
+        _check(self.name, self.table)
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        rows, (reason,) = _listed(batch, self.table, ("reason",))
+        if len(rows):
+            raise AsideError(f"set aside by an earlier pass: {_reasons(self.table)[int(reason[0])]}")
+        return batch
+
+
+@dataclass(repr=False)
+class OnlyListed(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Keeps the documents of a table of places alone: for a pass that collects their texts."""
+
+    table: str
+    name: str = "only_listed"
+
+    def __post_init__(self) -> None:
+        _check(self.name, self.table)
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        return batch.take(_listed(batch, self.table, ())[0])
+
+
+def _listed(batch: DocumentBatch, table: str, wanted: Sequence[str]) -> tuple[Array, list[Array]]:
+    """Rows of the batch that a table of places lists, ascending, and the wanted columns of these."""
+    import numpy as np
+
+    files, offsets = batch.places()
+    found: list[Array] = [np.empty(0, np.int64)]
+    told: list[list[Any]] = [[] for _ in wanted]
+    for file in np.unique(files).tolist():
+        mine = np.flatnonzero(files == file)
+        rows, columns = rows_of_table(table, file, offsets[mine], wanted)
+        found.append(mine[rows])
+        for all_values, values in zip(told, columns, strict=True):
+            all_values += values
+    return np.concatenate(found), [np.array(values, np.int64) for values in told]
+
+
+def _reasons(table: str) -> Any:
+    with open(os.path.join(table, "reasons.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def _check(name: str, table: str) -> None:
+    if not os.path.isfile(os.path.join(table, "starts.npy")):
+        raise UsageError(f"{name}: {table} is no table of places; run the pass that makes it")

@@ -1,0 +1,140 @@
+"""Verdicts of a finished pass as tables of places, one per stage, which a later pass reads by range.
+
+Made in the deciding process from the run directory of the pass: `verdicts/*.parquet` (one row per dropped document) and
+`quarantine/*.jsonl`. Documents that stayed take no room. Files of verdicts cover ranges of the input and rarely overlap; they are
+merged in the order of the input, so that no more is held than what a few of them hold. A table is a PlaceTable (decisions.py) with, for
+each document, the number of its reason in reasons.json and where its measured value lies in values.bin.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tamis import files
+from tamis.dedup.decisions import PlaceTable
+from tamis.errors import FormatError
+from tamis.formats import parquet
+from tamis.formats.names import path_text
+
+ASIDE = "aside"  # the table of documents on which a stage failed
+_COLUMNS = {"file": "<i4", "offset": "<i8", "reason": "<u4", "value_at": "<i8", "value_bytes": "<i4"}
+_WANTED = ["file", "offset", "stage", "rule", "value", "threshold"]
+Array = np.ndarray[Any, Any]
+
+
+def write_remembered(run_dir: str, labels: Sequence[str], folder: str, paths: Sequence[str]) -> dict[str, Any]:
+    """Tables of what each stage dropped (folder/0, folder/1, ... in the order of `labels`) and of what was set aside.
+
+    `paths`: the input files by number. Returns how many documents each table has.
+    """
+    tables = [_Table(os.path.join(folder, str(k))) for k in range(len(labels))]
+    number = {label: k for k, label in enumerate(labels)}
+    for rows in _in_input_order(os.path.join(run_dir, "verdicts")):
+        for label in pc.unique(rows["stage"]).to_pylist():
+            if label in number:
+                tables[number[label]].add(rows.filter(pc.equal(rows["stage"], label)))
+    counts: dict[str, Any] = {label: tables[k].close() for label, k in number.items()}
+    counts[ASIDE] = _write_aside(os.path.join(run_dir, "quarantine"), labels, os.path.join(folder, ASIDE), paths)
+    return counts
+
+
+class _Table:
+    """One stage's. Rows come in the order of the input."""
+
+    def __init__(self, folder: str) -> None:
+        self._places = PlaceTable(folder, _COLUMNS)
+        self._folder, self._n, self._at = folder, 0, 0
+        self._values = open(os.path.join(folder, "values.bin"), "wb")  # noqa: SIM115 - closed in close()
+        self._reasons: dict[tuple[str, str], int] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        values = pc.fill_null(rows["value"].combine_chunks(), "")
+        sizes = pc.binary_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
+        ends = self._at + np.cumsum(sizes)
+        sizes_told = np.where(rows["value"].is_null().to_numpy(), -1, sizes)
+        rules, limits = rows["rule"].to_pylist(), rows["threshold"].to_pylist()
+        reasons = [self._reasons.setdefault(r, len(self._reasons)) for r in zip(rules, limits, strict=True)]
+        self._places.add(
+            file=rows["file"].to_numpy(), offset=rows["offset"].to_numpy(), reason=np.array(reasons, np.uint32),
+            value_at=ends - sizes, value_bytes=sizes_told,
+        )  # fmt: skip
+        self._values.write("".join(values.to_pylist()).encode("utf-8", "surrogatepass"))
+        self._at += int(sizes.sum())
+        self._n += len(rows)
+
+    def close(self) -> int:
+        self._values.close()
+        files.write_json(os.path.join(self._folder, "reasons.json"), [list(r) for r in self._reasons])
+        self._places.close()  # last: a table without `starts` is not whole
+        return self._n
+
+
+def _in_input_order(folder: str) -> Iterator[pa.Table]:
+    """All verdicts, some at a time, ascending by place, each document once."""
+    found: list[tuple[tuple[int, int], str]] = []
+    names = sorted(n for n in os.listdir(folder) if n.endswith(".parquet")) if os.path.isdir(folder) else []
+    for name in names:
+        path = os.path.join(folder, name)
+        rows = _read(path, ["file", "offset"])
+        if len(rows):
+            first = rows.take(pc.sort_indices(rows, [("file", "ascending"), ("offset", "ascending")])[:1])
+            found.append(((first["file"][0].as_py(), first["offset"][0].as_py()), path))
+    found.sort()
+    waiting: pa.Table | None = None
+    for i, (_, path) in enumerate(found):
+        rows = _read(path, _WANTED)
+        rows = rows if waiting is None else pa.concat_tables([waiting, rows])
+        rows = _sorted(rows)
+        following = found[i + 1][0] if i + 1 < len(found) else None
+        n = len(rows) if following is None else _n_before(rows, following)
+        yield rows.slice(0, n)
+        waiting = rows.slice(n) if n < len(rows) else None
+
+
+def _read(path: str, columns: list[str]) -> pa.Table:
+    try:
+        return parquet.open_file(path).read(columns=columns, use_threads=False)
+    except (pa.ArrowException, OSError) as exc:
+        raise FormatError(f"{path} cannot be read ({exc}); start over with fresh (--fresh)") from None
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    rows = rows.take(pc.sort_indices(rows, [("file", "ascending"), ("offset", "ascending")])).combine_chunks()
+    file, offset = rows["file"].to_numpy(), rows["offset"].to_numpy()
+    new = np.ones(len(rows), bool)
+    new[1:] = (file[1:] != file[:-1]) | (offset[1:] != offset[:-1])  # a file left by a unit that was done twice
+    return rows if new.all() else rows.filter(pa.array(new)).combine_chunks()
+
+
+def _n_before(rows: pa.Table, place: tuple[int, int]) -> int:
+    file, offset = rows["file"].to_numpy(), rows["offset"].to_numpy()
+    return int(np.count_nonzero((file < place[0]) | ((file == place[0]) & (offset < place[1]))))
+
+
+def _write_aside(quarantine: str, labels: Sequence[str], folder: str, paths: Sequence[str]) -> int:
+    """Places of the documents on which one of these stages failed. They are few: a limit ends a run with many."""
+    number = {path_text(p): i for i, p in enumerate(paths)}
+    found: dict[tuple[int, int], str] = {}
+    for name in sorted(os.listdir(quarantine)) if os.path.isdir(quarantine) else []:
+        if name.endswith(".jsonl"):
+            with open(os.path.join(quarantine, name), encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    entry = json.loads(line)
+                    file = number.get(path_text(entry["file"]))
+                    if entry["n"] and entry["stage"] in labels and file is not None:
+                        found[file, int(entry["offset"])] = f"stage {entry['stage']!r}: {entry['reason']}"
+    table = PlaceTable(folder, {"file": "<i4", "offset": "<i8", "reason": "<u4"})
+    places = sorted(found)
+    if places:
+        at = np.array(places, np.int64)
+        table.add(file=at[:, 0], offset=at[:, 1], reason=np.arange(len(at)))
+    files.write_json(os.path.join(folder, "reasons.json"), [found[p] for p in places])
+    table.close()
+    return len(places)

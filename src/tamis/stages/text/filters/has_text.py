@@ -1,0 +1,42 @@
+"""HasText: documents whose text is a text with something in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tamis.stages.base import ProcessingStage, Rule
+from tamis.tasks import MISSING, NULL, TEXT, DocumentBatch
+
+_RULES = ("text_missing", "text_null", "text_not_a_string", "text_without_letters")
+
+
+@dataclass(repr=False)
+class HasText(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Drops documents without the field, with null or no string in it, and those without a single letter or digit.
+
+    Filters take all of these for an empty text; here each has a reason of its own.
+    """
+
+    text_field: str = "text"
+    name: str = "text"
+    only_drops: ClassVar[bool] = True
+
+    def inputs(self) -> Any:
+        return ["data"], [self.text_field]
+
+    def rules(self) -> list[Rule]:
+        return [Rule(name, name, {}) for name in _RULES]
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+        import pyarrow.compute as pc
+
+        kinds = batch.kinds(self.text_field)
+        empty = ~np.asarray(pc.fill_null(pc.match_substring_regex(batch.texts(self.text_field), r"[\pL\pN]"), False))
+        keep = np.ones(batch.num_items, bool)
+        others = (kinds != MISSING) & (kinds != NULL) & (kinds != TEXT)
+        for name, gone in zip(_RULES, (kinds == MISSING, kinds == NULL, others, (kinds == TEXT) & empty), strict=True):
+            self._note_drops(batch.serial[np.flatnonzero(gone)], name, None, {})
+            keep &= ~gone
+        return batch.filter(keep)

@@ -1,0 +1,171 @@
+"""`tamis curate`: one run looked at from all sides: the table, why for every step, the plan, resuming, the recipe."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from command import tamis
+from made_documents import edited, text
+
+from tamis.cli.request import find_recipe
+from tamis.curation.steps import Deduplication
+from tamis.recipe.load import load_recipe
+
+RECIPE = """
+name: mine
+input: ???
+output: ???
+text_field: text
+steps:
+  - preset: minimal
+  - _target_: tamis.stages.text.filters.ScoreFilter
+    filter_obj: {_target_: tamis.stages.text.filters.heuristic.WordCountFilter, min_words: 30}
+    name: long_enough
+  - fuzzy_duplicates: {text_field: "${text_field}", keep: first}
+  - sample: {fraction: 100%}
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("curate")
+    source = folder / "in"
+    source.mkdir()
+    whole = text(1)
+    docs = [
+        {"id": "original", "text": whole}, {"id": "equal", "text": whole}, {"id": "similar", "text": edited(whole, 2)},
+        {"id": "short", "text": "too short to stay"}, {"id": "null", "text": None}, {"id": "none"},
+        *({"id": f"other-{i}", "text": text(i + 10)} for i in range(4)),
+    ]  # fmt: skip
+    lines = [json.dumps(d) for d in docs]
+    (source / "a.jsonl").write_text("\n".join([*lines[:5], "{broken", *lines[5:]]) + "\n")
+    (folder / "mine.yaml").write_text(RECIPE)
+    said = tamis(
+        "curate", source, folder / "out", "--preset", folder / "mine.yaml", "--memory", "400MB", "--quarantine-limit", "20%",
+        "--json",
+    )  # fmt: skip
+    assert said.exit_code == 0, said.output
+    return folder, json.loads(said.stdout)
+
+
+def test_every_record_is_accounted_for_in_one_ledger(made: Any) -> None:
+    folder, about = made
+    dropped = {(s["name"], rule): n for s in about["stages"] for rule, n in s["dropped"].items()}
+    assert dropped == {
+        ("text", "text_missing"): 1, ("text", "text_null"): 1, ("remove_exact_duplicates", "duplicate"): 1,
+        ("long_enough", "word_count"): 1, ("remove_fuzzy_duplicates", "duplicate"): 1,
+    }  # fmt: skip
+    assert about["n_records"] == about["n_written"] + about["n_dropped"] + about["n_quarantined"] == 11
+    assert [s["name"] for s in about["stages"]] == [
+        "text", "remove_exact_duplicates", "long_enough", "remove_fuzzy_duplicates", "sample",
+    ]  # fmt: skip
+    assert [p["name"].partition(" ")[0] for p in about["passes"]] == ["keys-0", "keys-0", "write"]
+    assert {k: d["n_duplicates"] for k, d in about["deduplications"].items()} == {
+        "remove_exact_duplicates": 1,
+        "remove_fuzzy_duplicates": 1,
+    }
+    kept = [
+        json.loads(line)["id"] for p in sorted((folder / "out").glob("*.jsonl")) for line in p.read_text().splitlines()
+    ]
+    assert kept == ["original", *(f"other-{i}" for i in range(4))]
+    tables = sorted(p.name for p in (folder / "out" / "_tamis" / "duplicates").iterdir())
+    assert tables == ["remove_exact_duplicates-part-00000.parquet", "remove_fuzzy_duplicates-part-00000.parquet"]
+    assert pq.read_table(folder / "out" / "_tamis" / "duplicates" / tables[0])["similarity"].to_pylist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ("null", ["text_null"]),
+        ("short", ["word_count", "min_words", "4"]),
+        ("equal", ["remove_exact_duplicates", "kept:", "1.0000"]),
+        ("similar", ["remove_fuzzy_duplicates", "kept:", "+++ removed", "changed"]),
+    ],
+)
+def test_why_answers_for_any_step(document: str, told: list[str], made: Any) -> None:
+    said = tamis("why", made[0] / "out", document)
+    assert said.exit_code == 0, said.output
+    assert [part for part in told if part not in said.output] == []
+
+
+def test_the_report_has_the_funnel_of_all_steps(made: Any) -> None:
+    page = (made[0] / "out" / "_tamis" / "report.html").read_text()
+    assert [
+        n for n in ("text_null", "word_count", "remove_exact_duplicates", "remove_fuzzy_duplicates") if n not in page
+    ] == []
+
+
+def test_again_there_is_nothing_to_do_by_the_command_by_resume_and_by_the_recipe(made: Any) -> None:
+    folder, about = made
+    for command in (
+        ["curate", folder / "in", folder / "out", "--preset", folder / "mine.yaml"],
+        ["resume", folder / "out"],
+        ["run", folder / "mine.yaml", "--set", f"input={folder / 'in'}", "--set", f"output={folder / 'out'}"],
+    ):
+        said = tamis(*command)
+        assert (said.exit_code, "finished earlier" in said.output) == (0, True), said.output
+    assert f"{about['n_written']:,} documents" in said.output
+
+
+def test_other_steps_are_refused(made: Any) -> None:
+    folder, _ = made
+    said = tamis("curate", folder / "in", folder / "out", "--preset", "minimal")
+    assert (said.exit_code, "holds another curation: its steps were" in said.output) == (5, True), said.output
+    changed = tamis(
+        "curate",
+        folder / "in",
+        folder / "out",
+        "--preset",
+        folder / "mine.yaml",
+        "--set",
+        "steps.2.filter_obj.min_words=31",
+    )
+    assert (changed.exit_code, "filter_settings" in changed.output or "min_words" in changed.output) == (5, True)
+
+
+def test_the_plan_and_the_recipe_can_be_seen(made: Any) -> None:
+    folder, _ = made
+    said = tamis("curate", folder / "in", folder / "other", "--preset", "web-english", "--plan", "--json")
+    plan = json.loads(said.stdout)
+    assert len(plan["passes"]) == 2
+    assert plan["passes"][0]["runs"] == [
+        "text", "language", "gopher_repetition", "gopher_quality", "c4_quality", "fineweb_quality",
+    ]  # fmt: skip
+    assert not (folder / "other").exists()
+    shown = tamis(
+        "plan", folder / "mine.yaml", "--set", f"input={folder / 'in'}", "--set", f"output={folder / 'other'}"
+    )
+    assert (shown.exit_code, "3 passes over the input" in shown.output) == (0, True)
+    printed = tamis("recipe", "show", "web-english")
+    assert printed.stdout.startswith("# English web text, as FineWeb does it")
+    assert "minimal" in tamis("recipe", "list").stdout
+
+
+@pytest.mark.parametrize("preset", ["web-english", "web-multilingual", "books", "code", "minimal"])
+def test_every_preset_can_be_planned(preset: str, made: Any) -> None:
+    ends = {"input": str(made[0] / "in"), "output": str(made[0] / "x"), "text_field": "body"}
+    curation: Any = load_recipe(find_recipe(preset), overrides=ends).workflow
+    assert curation.plan().n_reads == 2
+    assert {s.text_field for s in curation.steps if isinstance(s, Deduplication)} == {"body"}
+
+
+def test_mistakes_are_said(made: Any, tmp_path: Path) -> None:
+    folder, _ = made
+    for recipe, message in (
+        ("steps: [gopher_qualty]", "did you mean gopher_quality?"),
+        ("steps: [{preset: nonsense}]", "no such preset: nonsense"),
+        ("steps: [{sample: 3}]", "expected its parameters by name"),
+        ("steps: [{sample: {fraction: 200%}}]", "fraction"),
+        ("steps: [sample]\nwrite: {fromat: jsonl}", "did you mean format?"),
+        ("steps: [sample]\nstages: []", "got both"),
+        ("steps: [{_target_: tamis.curation.runner.CurationRun}]", "is refused"),
+    ):
+        (tmp_path / "bad.yaml").write_text(f"name: bad\ninput: ???\noutput: ???\n{recipe}\n")
+        said = tamis("curate", folder / "in", folder / "x", "--preset", tmp_path / "bad.yaml", "--plan")
+        assert (said.exit_code, message in said.output) == (2, True), said.output
+    assert tamis("curate", folder / "in", folder / "x", "--preset", "gopher").exit_code == 2
+    assert tamis("curate", folder / "nowhere", folder / "x", "--preset", "minimal").exit_code == 2

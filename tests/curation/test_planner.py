@@ -1,0 +1,81 @@
+"""From steps to passes: which steps share a pass, what is remembered and what is done again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tamis.curation.planner import CHANGES, COLUMNS, DROPS, EXACT, FUZZY, LINES, StepFacts, make_plan
+
+
+def filter_(name: str = "filter") -> StepFacts:
+    return StepFacts(name, DROPS)
+
+
+EQUAL = StepFacts("equal", EXACT)
+SIMILAR = StepFacts("similar", FUZZY, joins=True, compares_texts=True)
+CUT = StepFacts("cut", LINES)
+CHANGE = StepFacts("change", CHANGES)
+
+
+def test_filters_exact_and_fuzzy_take_two_reads_however_many_filters_there_are() -> None:
+    for n in (1, 2, 30):
+        plan = make_plan([*(filter_(f"f{i}") for i in range(n)), EQUAL, SIMILAR, filter_("last")])
+        assert plan.n_reads == 2
+        assert [g.decides for g in plan.groups] == [(n, n + 1)]
+        assert plan.last == (n + 2,)
+        assert plan.passes[0].runs == tuple(f"f{i}" for i in range(n))
+        assert plan.passes[1].remembers == (*(f"f{i}" for i in range(n)), "equal", "similar")
+        assert plan.passes[1].runs == ("last",)
+        assert plan.passes[1].redoes == ()
+
+
+def test_without_a_deduplication_there_is_one_pass() -> None:
+    plan = make_plan([filter_("a"), CHANGE, filter_("b")])
+    assert (plan.n_reads, plan.groups, plan.last) == (1, (), (0, 1, 2))
+    assert plan.passes[0].runs == ("a", "change", "b")
+    assert "only pass" in plan.passes[0].why
+
+
+def test_a_step_between_two_deduplications_takes_a_pass_of_its_own() -> None:
+    plan = make_plan([EQUAL, filter_("between"), SIMILAR])
+    assert [(g.before, g.decides) for g in plan.groups] == [((), (0,)), ((1,), (2,))]
+    assert plan.n_reads == 3
+    assert plan.passes[1].remembers == ("equal",)
+    assert plan.passes[1].runs == ("between",)
+
+
+def test_keys_that_mean_something_else_by_equal_are_not_shared() -> None:
+    plan = make_plan([EQUAL, StepFacts("similar", FUZZY, joins=False)])
+    assert [g.decides for g in plan.groups] == [(0,), (1,)]
+    assert plan.n_reads == 3
+
+
+def test_only_one_exact_deduplication_is_joined_and_only_by_the_fuzzy_one_behind_it() -> None:
+    assert [g.decides for g in make_plan([EQUAL, SIMILAR, SIMILAR]).groups] == [(0, 1), (2,)]
+    assert [g.decides for g in make_plan([CUT, SIMILAR]).groups] == [(0,), (1,)]
+    assert [g.decides for g in make_plan([SIMILAR, EQUAL]).groups] == [(0,), (1,)]
+
+
+@pytest.mark.parametrize("before", [[CHANGE], [CUT], [filter_(), CHANGE, filter_()]])
+def test_texts_that_were_changed_are_collected_to_be_compared(before: list[StepFacts]) -> None:
+    plan = make_plan([*before, SIMILAR])
+    assert plan.groups[-1].is_as_read is False
+    assert plan.passes[-2].name == "texts for similar"
+    assert make_plan([*before, EQUAL]).passes[-2].name.startswith("keys for")
+
+
+def test_compressed_input_is_read_once_more_to_compare_texts() -> None:
+    plan = make_plan([filter_(), EQUAL, SIMILAR], plain_texts=False)
+    assert plan.n_reads == 3
+    assert "cannot be read by place" in plan.passes[1].why
+    assert make_plan([filter_(), EQUAL], plain_texts=False).n_reads == 2
+
+
+def test_changes_and_columns_are_made_again_and_a_dear_one_is_remarked_upon() -> None:
+    model = StepFacts("model", COLUMNS, is_dear=True)
+    plan = make_plan([CHANGE, model, EQUAL, StepFacts("behind", COLUMNS, is_dear=True)])
+    assert plan.passes[-1].redoes == ("change", "model")
+    assert len(plan.remarks) == 1
+    assert plan.remarks[0].startswith("model uses a model")
+    assert plan.groups[0].is_as_read is False
+    assert make_plan([model, EQUAL]).groups[0].is_as_read is True
