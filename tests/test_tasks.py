@@ -70,7 +70,7 @@ def test_tables_and_frames_carry_a_hidden_row_id() -> None:
     assert batch.to_pyarrow(["n"]).to_pydict() == {"n": [1, 2, 3, 4], ROW_ID: [0, 1, 2, 3]}
     assert batch.get_columns() == ["text", "n"]
     frame = batch.to_pandas()
-    assert (list(frame.columns), frame.index.name, list(frame.index)) == (["text", "n"], ROW_ID, [0, 1, 2, 3])
+    assert (list(frame.columns), frame.index.name, list(frame.index)) == (["text", "n"], None, [0, 1, 2, 3])
 
 
 def test_a_batch_of_ones_own() -> None:
@@ -186,11 +186,11 @@ def test_rows_whose_index_was_reset_are_traced_by_their_values() -> None:
     assert child._columns == {}
 
 
-def test_an_index_that_was_reset_into_a_column_is_still_known() -> None:
+def test_an_index_that_was_reset_into_a_column_is_a_column_as_with_any_frame() -> None:
     batch, _ = lazy()
     child = returned(batch.to_pandas().reset_index(), batch)
     assert child.serial.tolist() == [0, 1, 2, 3]
-    assert child.get_columns() == ["text", "n"]
+    assert child.get_columns() == ["text", "n", "index"]
 
 
 def test_rows_that_were_appended_are_new() -> None:
@@ -221,15 +221,38 @@ def test_a_table_of_nothing_the_parent_had() -> None:
     assert (child.serial.tolist(), child.get_columns()) == ([-1], ["other"])
 
 
+def test_data_is_a_frame_made_once_and_changed_in_place() -> None:
+    batch, origin = lazy()
+    assert origin.decoded == []
+    assert isinstance(batch.data, pd.DataFrame)
+    assert batch.data is batch.data
+    batch.data["n"] += 1
+    assert (batch.get_columns(), batch.column("n").to_pylist(), batch.num_items) == (["text", "n"], [2, 3, 4, 5], 4)
+    assert batch.to_pandas() is batch.data
+    kept = batch.filter(np.array([1, 0, 0, 1], bool))
+    assert (kept.serial.tolist(), sorted(kept._columns), kept.column("n").to_pylist()) == ([0, 3], ["n"], [2, 5])
+    assert batch.as_read.column("n").to_pylist() == [1, 2, 3, 4]
+
+
+def test_data_is_what_was_given() -> None:
+    table, frame = pa.table({"a": [1]}), pd.DataFrame({"a": [1]})
+    assert DocumentBatch("set", table).data is table
+    assert DocumentBatch("set", frame).data is frame
+    with pytest.raises(UsageError, match=r"expected a pyarrow\.Table or a pandas\.DataFrame, got list"):
+        DocumentBatch("set", frame).data = [1]
+
+
 def test_assigning_data_replaces_the_documents_in_place() -> None:
     batch, _ = lazy()
     frame = batch.to_pandas()
     batch.data = frame[frame.n > 2].assign(n=[30, 40])
-    assert (batch.num_items, batch.serial.tolist()) == (2, [2, 3])
-    assert batch.column("text").to_pylist() == ["c", "d"]
-    assert batch.column("n").to_pylist() == [30, 40]
-    assert sorted(batch._columns) == ["n"]
-    assert batch.dataset_name == "set"
+    batch.data["more"] = [1, 2]
+    assert (batch.num_items, batch.dataset_name) == (2, "set")
+    settled = batch.take(np.arange(2))
+    assert settled.serial.tolist() == [2, 3]
+    assert settled.column("text").to_pylist() == ["c", "d"]
+    assert settled.column("n").to_pylist() == [30, 40]
+    assert sorted(settled._columns) == ["more", "n"]
 
 
 def test_two_parents_of_one_block_are_told_apart_by_serial() -> None:

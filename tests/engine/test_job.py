@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tamis.engine.job import make_job
+from tamis.engine.job import Job, make_job
 from tamis.errors import PipelineError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
-from tamis.tasks import Task
+from tamis.tasks import DocumentBatch, Task
 
 
 class Step(ProcessingStage[Any, Any]):
@@ -93,3 +93,18 @@ def test_a_source_of_ones_own_needs_no_reader() -> None:
 def test_what_cannot_be_run_is_said_before(stages: list[ProcessingStage[Any, Any]], message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         make_job("p", stages)
+
+
+class _Looks(ProcessingStage[Any, Any]):
+    def process(self, task: Any) -> Any:
+        return [task.data[c] for c in "ab"]
+
+
+class _LooksNot(ProcessingStage[Any, Any]):
+    def process(self, task: Any) -> Any:
+        return DocumentBatch(data=task.to_pyarrow())
+
+
+@pytest.mark.parametrize(("stage", "wanted"), [(_Looks(), True), (_LooksNot(), False)])
+def test_pandas_is_loaded_for_stages_that_look_at_frames(stage: Any, wanted: bool) -> None:
+    assert Job("j", None, None, [stage], None).wants_frames() is wanted

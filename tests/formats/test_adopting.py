@@ -88,7 +88,7 @@ ORDERS: dict[str, tuple[Callable[[Any], Any], list[int]]] = {
     "another index": (lambda f: f.set_index("id", drop=False), [0, 1, 2, 3, 4]),
     "no name": (lambda f: f.rename_axis(None).iloc[1:], [1, 2, 3, 4]),
     "grouped": (lambda f: pd.concat(dict(iter(f.groupby("n")))), [0, 3, 2, 4]),
-    "index as column": (lambda f: f.reset_index().sort_values(ROW_ID, ascending=False), [4, 3, 2, 1, 0]),
+    "index as column": (lambda f: f.reset_index().sort_values("index", ascending=False).drop(columns="index"), [4, 3, 2, 1, 0]),
     "turned over twice": (lambda f: f.T.T.reset_index(drop=True), [0, 1, 2, 3, 4]),
     "records and back": (lambda f: pd.DataFrame(f.to_dict("records")).iloc[::-1], [4, 3, 2, 1, 0]),
     "another process": (lambda f: pickle.loads(pickle.dumps(f)).iloc[::-1], [4, 3, 2, 1, 0]),
@@ -382,3 +382,105 @@ def test_the_summary_says_how_many_could_not_be_traced(tmp_path: Path) -> None:
     (line,) = [x for x in _lines(as_dict(result), count) if "no record" in x]
     assert line.startswith("stage do: 1 document that it returned has no record of the input behind it")
     assert "with no record of the input behind them: 1" in (tmp_path / "out" / "_tamis" / "report.html").read_text()
+
+
+# -- task.data, as users of other systems know it ----------------------------------------------------------------------------
+class OnData(ProcessingStage[Any, Any]):
+    """`change` gets the task; what it returns is returned."""
+
+    name = "on data"
+
+    def __init__(self, change: Callable[[DocumentBatch], Any]) -> None:
+        self.change = change
+
+    def process(self, task: DocumentBatch) -> Any:
+        return self.change(task)
+
+
+def on_data(change: Callable[[DocumentBatch], Any]) -> tuple[list[dict[str, Any]], StageBook]:
+    book = StageBook("on data")
+    results = run_stage(OnData(change), "on data", [batch_of()], book)
+    lines = [line for r in results for line in encode_jsonl(r).data.tobytes().splitlines()]
+    return lines, book
+
+
+def new(task: DocumentBatch, frame: Any) -> DocumentBatch:
+    return DocumentBatch(
+        task_id=task.task_id, dataset_name=task.dataset_name, data=frame, _metadata=task._metadata, _stage_perf=[]
+    )
+
+
+def in_place(task: DocumentBatch) -> DocumentBatch:
+    task.data["lang"] = "xx"
+    return task
+
+
+def by_loc(task: DocumentBatch) -> DocumentBatch:
+    df = task.data
+    df.loc[df["text"].str.contains("second"), "text"] = "changed"
+    return task
+
+
+def assigned_then_changed(task: DocumentBatch) -> DocumentBatch:
+    df = task.data
+    task.data = df = df[df["text"].str.len() > 11]
+    df["more"] = 1
+    return task
+
+
+DATA: dict[str, tuple[Callable[[DocumentBatch], Any], list[int], tuple[bytes, ...]]] = {
+    "only looked at": (lambda t: (t.data, t)[1], [0, 1, 2, 3, 4], ()),
+    "in place": (in_place, [0, 1, 2, 3, 4], (b'"lang":"xx"',)),
+    "loc": (by_loc, [0, 1, 2, 3, 4], (b'"text":"changed"', b"123456789012345678901234567890", b'"f":2.50')),
+    "filtered": (lambda t: new(t, t.data[t.data["lang"] == "en"]), [2, 3], (b"third \\/ text", b'"f":1e5')),
+    "reset": (lambda t: new(t, t.data[t.data["lang"] == "en"].reset_index(drop=True)), [2, 3], (b"third \\/ text",)),
+    "concat": (lambda t: new(t, pd.concat([t.data[3:], t.data[:1]], ignore_index=True)), [3, 4, 0], (b"1.50e1",)),
+    "drop_duplicates": (lambda t: new(t, t.data.drop_duplicates(subset="lang")), [0, 2, 4], (b"1.50e1",)),
+    "str": (lambda t: new(t, t.data[t.data["text"].str.startswith("a ")]), [3], (b'"f":-0.0',)),
+    "assigned": (assigned_then_changed, [0, 2, 3, 4], (b'"more":1', b'"e":1.50e1')),
+    "a copy": (lambda t: new(t, t.data.copy().assign(k=1)), [0, 1, 2, 3, 4], (b'"k":1', b"1.50e1")),
+    "through Arrow": (lambda t: new(t, t.to_pyarrow().slice(1, 2)), [1, 2], (b"2.50",)),
+}
+
+
+@pytest.mark.parametrize("case", DATA)
+def test_what_is_done_to_data(case: str) -> None:
+    change, rows, there = DATA[case]
+    lines, book = on_data(change)
+    assert [json.loads(line)["id"] for line in lines] == [json.loads(RECORDS[i])["id"] for i in rows]
+    assert all(any(part in line for line in lines) for part in there), lines
+    assert (untraced(book), book.out.n, sum(t.n for t in book.dropped.values())) == (0, len(rows), 5 - len(rows))
+    assert not any(b"tamis" in line or b'"index"' in line for line in lines)
+    if case in ("only looked at", "filtered", "reset", "concat", "drop_duplicates", "str"):
+        assert lines == [RECORDS[i] for i in rows]
+
+
+def test_explode_makes_documents_of_one() -> None:
+    def change(task: DocumentBatch) -> DocumentBatch:
+        df = task.data
+        df["word"] = df["text"].str.split()
+        return new(task, df.explode("word"))
+
+    lines, book = on_data(change)
+    words = [json.loads(line)["word"] for line in lines]
+    assert words == " ".join(json.loads(r)["text"] for r in RECORDS).split()
+    assert (untraced(book), book.consumed.n, book.derived.n) == (0, 5, len(words))
+    assert b'"e":1.50e1' in lines[0]
+
+
+def test_tasks_of_different_files_in_one_call() -> None:
+    """Every batch is traced to its own records, whatever becomes of the index."""
+
+    class Several(OnData):
+        batch_size = 3
+
+        def process_batch(self, tasks: list[DocumentBatch]) -> list[DocumentBatch]:
+            assert [list(t.data.index) for t in tasks] == [[0, 1, 2, 3, 4]] * 3
+            tasks[0].data["n"] = 1
+            return [tasks[0], *(new(t, t.data[1:].reset_index(drop=True)) for t in tasks[1:])]
+
+    others = [[r.replace(b" text", b" words %d" % k) for r in RECORDS] for k in range(2)]
+    book = StageBook("several")
+    results = run_stage(Several(in_place), "several", [batch_of(), *map(batch_of, others)], book)
+    assert (untraced(book), book.out.n) == (0, 13)
+    assert encode_jsonl(results[2]).data.tobytes().splitlines()[1] == others[1][2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import pickle
@@ -37,6 +38,8 @@ def load_libraries(groups: Iterable[str], warm: bool = False) -> None:
 def load(payload: bytes, place: dict[str, Any], warm: bool = False) -> UnitRunner:
     """The runner for a job. `payload` comes from the supervisor over a private socket, never from a file."""
     job: Job = pickle.loads(payload)
+    if job.wants_frames():
+        importlib.import_module("pandas")
     if warm and "pandas" in sys.modules:
         _take_pandas_in()
     load_libraries(job.kernel_groups(), warm)

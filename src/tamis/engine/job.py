@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 from tamis.errors import PipelineError
@@ -13,6 +14,7 @@ from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, Writer
 from tamis.stages.resources import Resources
 
+_FRAMES = {"data", "to_pandas", "pandas"}
 ID_FIELD = "id"  # by which verdicts name a document
 
 
@@ -44,6 +46,11 @@ class Job:
         """Compiled kernels that the job needs: the engine's own, and those its stages name."""
         return ["", *dict.fromkeys(g for s in self.stages for g in s.kernel_groups)]
 
+    def wants_frames(self) -> bool:
+        """Whether code of a user's stage looks at `data` or `to_pandas`: then workers share one pandas, loaded before any cap."""
+        own = [type(stage) for stage in self.stages if not type(stage).__module__.startswith("tamis.")]
+        return any(_names_of(getattr(f, "__code__", None)) & _FRAMES for kind in own for f in vars(kind).values())
+
     def sets_up(self, segment: Segment) -> bool:
         """Whether a stage of the segment has a setup() of its own."""
         stages = self.stages[segment.first : segment.last]
@@ -64,6 +71,14 @@ class Job:
             wanted.setdefault(ID_FIELD)  # for the verdicts on documents that a stage drops
         made = {c for s in self.stages for c in s.output_columns()}
         return [c for c in wanted if c not in made]
+
+
+def _names_of(code: CodeType | None) -> set[str]:
+    """Attributes that a function and those inside it name."""
+    if code is None:
+        return set()
+    inner = (_names_of(c) for c in code.co_consts if isinstance(c, CodeType))
+    return set(code.co_names).union(*inner)
 
 
 def plain_rule(rule: Rule) -> dict[str, Any]:

@@ -34,12 +34,13 @@ def adopt(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
     position = returned.positions(serials, identity)
     traced = position >= 0
     at = np.maximum(position, 0)
-    child._table, child._origin = None, origin
+    child._table, child._origin, child._behind = None, origin, None
     child._serial = np.where(traced, serials[at], -1) if len(serials) else position
     child._rows = np.where(traced, rows[at], -1) if len(serials) else position
     child._identity = (identity[0][at], identity[1][at]) if identity is not None and len(serials) else None
     child._columns, child._cache, child._pending, child._handed = {}, {}, {}, {}
-    child._numbering, child._given, child._is_adopted = parents[0]._numbering, parents[0]._given, True
+    child._numbering, child._first = parents[0]._numbering, parents[0]._first
+    child._given, child._is_adopted = parents[0]._given, True
     seen = list(dict.fromkeys(name for p in parents for name in p.get_columns()))
     child._hidden = frozenset().union(*(p._hidden for p in parents)) | {n for n in seen if n not in returned.names}
     child._only = next((p._only for p in parents if p._only is not None), None)
@@ -54,6 +55,26 @@ def adopt(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
         elif name in seen or name not in expected or column.null_count < len(column):
             child._columns[name] = column
             child._hidden = child._hidden - {name}
+
+
+def parents_of(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> Sequence[DocumentBatch]:
+    """Those whose documents a batch has, where a stage got several from different blocks of input: a batch has one block behind it.
+
+    Rows of others, in a batch that was put together from several blocks, are new documents.
+    """
+    blocks: dict[int, list[DocumentBatch]] = {}
+    for parent in parents:
+        blocks.setdefault(id(parent._origin), []).append(parent)
+    if len(blocks) < 2:
+        return parents
+    if child._behind is not None and id(child._behind._origin) in blocks:
+        return blocks[id(child._behind._origin)]
+
+    def n_traced(group: list[DocumentBatch]) -> int:
+        serials = np.concatenate([p.serial for p in group])
+        return int((_Returned(child._table, group).positions(serials, _merged_origin(group)[2]) >= 0).sum())
+
+    return max(blocks.values(), key=n_traced)
 
 
 class _Returned:

@@ -1,5 +1,7 @@
 """Batches as pandas frames, and frames as tables. The only file that makes or reads frames.
 
+Frames look as if the user had made them: an index from 0 on without a name, and the columns of the documents.
+
 Fields of JSON records, and columns that stages made, are columns of Python objects: each value as JSON said it, null as None. A
 dtype of numpy would follow the batch (a null makes integers floats, a text makes numbers objects), and a user's code would give
 other results for other neighbours. Columns of a Parquet file have the dtype of their type; integers and bools are
@@ -31,18 +33,24 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-class RowIds(str):
-    """The name of a frame's index. `of` says which batch, as a stage received it, the row ids belong to."""
+def _index_of(numbers: Array, of: int, first: int) -> Any:
+    """An index that looks like any other and whose class says which batch its numbers belong to: row ids less `first`.
 
-    of: int
+    pandas keeps the class of an index wherever it selects, sorts or repeats rows, and never where it makes new numbers
+    (`reset_index`, `concat`, `merge`); rows are traced by the objects in their cells then.
+    """
+    import pandas as pd
 
-    def __new__(cls, of: int) -> RowIds:
-        made = super().__new__(cls, ROW_ID)
-        made.of = of
-        return made
+    class RowIds(pd.Index):
+        _tamis_of, _tamis_first = of, first
+        _constructor = property(type)
 
-    def __reduce__(self) -> Any:  # frames travel to other processes of a stage and back
-        return RowIds, (self.of,)
+        def __reduce__(self) -> Any:  # frames travel to other processes of a stage and back
+            return _index_of, (np.asarray(self), of, first)
+
+    RowIds.__name__ = RowIds.__qualname__ = "Index"  # what users see of it
+    made: Any = RowIds
+    return made._simple_new(np.asarray(numbers, np.int64), name=None)
 
 
 def frame_of(batch: DocumentBatch, names: Sequence[str]) -> pd.DataFrame:
@@ -50,7 +58,9 @@ def frame_of(batch: DocumentBatch, names: Sequence[str]) -> pd.DataFrame:
     import pandas as pd
 
     ids = batch.serial if batch._rows is not None else _column_ids(batch.to_pyarrow())
-    index = pd.RangeIndex(batch.num_items) if ids is None else pd.Index(ids, name=RowIds(batch.numbering))
+    index = (
+        pd.RangeIndex(batch.num_items) if ids is None else _index_of(ids - batch._first, batch.numbering, batch._first)
+    )
     columns = {name: _series(batch, name, index) for name in names if name != ROW_ID}
     return pd.DataFrame(columns, index=index, columns=list(columns))
 
@@ -102,7 +112,7 @@ def _column_ids(table: pa.Table) -> Array | None:
 
 
 def row_ids(data: Any, numberings: set[int]) -> Array | None:
-    """The row ids that a table or frame still carries: in its column, or in the level of its index that has their name.
+    """The row ids that a table or frame still carries: in its column, or in its index.
 
     Ids of another batch (a stage that keeps frames from one call to the next) are nobody's.
     """
@@ -110,10 +120,9 @@ def row_ids(data: Any, numberings: set[int]) -> Array | None:
         return _column_ids(data)
     if ROW_ID in data.columns:
         return _column_ids(pa.table({ROW_ID: pa.array(data[ROW_ID], from_pandas=True)}))
-    for level, name in enumerate(data.index.names):
-        if isinstance(name, str) and name == ROW_ID and getattr(name, "of", next(iter(numberings))) in numberings:
-            values = data.index.get_level_values(level)
-            return np.asarray(values, np.int64) if values.dtype.kind == "i" else None
+    if getattr(type(data.index), "_tamis_of", None) in numberings:
+        ids: Array = np.asarray(data.index, np.int64) + data.index._tamis_first
+        return ids
     return None
 
 

@@ -3,7 +3,8 @@
 A `DocumentBatch` looks like an Arrow table and is one only on demand: fields are decoded when somebody asks for them, and
 every row remembers the record it came from (`_rows` into `_origin`), so that what nobody touched can be written back byte
 for byte. Tables and frames handed to users carry that memory as a hidden row id (`_tamis_row`: a column in Arrow, the index
-in pandas); `formats/adopting.py` finds it again in what the user's stage returned.
+in pandas); `formats/adopting.py` finds it again in what the user's stage returned. `data` is a frame that takes the place of
+the documents until the stage is through.
 
 Every value is what its record says, whatever its neighbours are: `values` gives Python values, `texts` the texts, and only
 these, `exact_column` an Arrow column that bends none of them, `column` the one that users compute with (formats/exact.py).
@@ -17,7 +18,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tamis.errors import MissingExtra, UsageError
+from tamis.errors import UsageError
 from tamis.tasks.tasks import Task
 
 if TYPE_CHECKING:
@@ -76,14 +77,14 @@ class DocumentBatch(Task["pa.Table"]):
         # they trace rows whose index is gone (formats/frames.py).
         self._handed: dict[str, np.ndarray[Any, Any]] = {}
         self._given: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
-        self._numbering = 0
+        self._numbering, self._first = 0, 0
+        # The documents as they were before `data` was looked at or assigned: rows of that frame are traced to them.
+        self._behind: DocumentBatch | None = None
         self._is_adopted = False  # built of a table or frame that a stage returned
         # The 128-bit identity of each row belongs to the engine; see engine/ledger.py.
         self._identity: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
-        if data is not None and not _is_table(data) and not _is_frame(data):
-            raise UsageError(
-                f"DocumentBatch(data=...): expected a pyarrow.Table or a pandas.DataFrame, got {type(data).__name__}"
-            )
+        if data is not None:
+            check_data(data)
 
     # -- reading ------------------------------------------------------------------------------------------------------
     @property
@@ -109,7 +110,7 @@ class DocumentBatch(Task["pa.Table"]):
         import numpy as np
 
         self._serial = np.arange(first, first + self.num_items, dtype=np.int64)
-        self._numbering, self._is_adopted = next(_NUMBERINGS), False
+        self._numbering, self._first, self._is_adopted = next(_NUMBERINGS), first, False
         self.forget_frames()
 
     def forget_frames(self) -> None:
@@ -117,18 +118,43 @@ class DocumentBatch(Task["pa.Table"]):
         self._handed, self._given, self._expected = {}, [], ()
 
     @property
-    def data(self) -> pa.Table:
-        return self.to_pyarrow()
+    def data(self) -> Any:
+        """What it was given; of documents that were read, a pandas DataFrame, made now, which may be changed in place.
+
+        From then on the frame is the batch. Nothing built in looks at it: `to_pyarrow`, `column` and `texts` are for that.
+        """
+        if self._rows is not None:
+            self._put(self.to_pandas())
+        return self._table
 
     @data.setter
     def data(self, value: Any) -> None:
-        """Assigning a table or frame replaces the documents; rows keep their origin through the hidden row id."""
-        fresh = DocumentBatch(self.dataset_name, value, self._stage_perf, self._metadata)
-        if self._rows is not None:
-            from tamis.formats.adopting import adopt
+        """A table or frame instead of the documents. Rows are traced to their records when the stage returns the batch."""
+        check_data(value)
+        self._put(value)
 
-            adopt(fresh, [self])
-        self.__dict__.update(fresh.__dict__)
+    def _put(self, data: Any) -> None:
+        if self._rows is not None:
+            behind = self._child()
+            behind._handed = self._handed  # what this frame was made of
+            self._behind = behind
+        self._table, self._origin, self._rows, self._serial, self._identity = data, None, None, None, None
+        self._columns, self._cache, self._pending, self._shared = {}, {}, {}, {}
+        self._hidden, self._only = frozenset(), None
+
+    def _settled(self) -> DocumentBatch:
+        """The documents of a frame that took the place of others, traced to these."""
+        from tamis.formats.adopting import adopt
+
+        assert self._behind is not None
+        child = self._child()
+        adopt(child, [self._behind])
+        return child
+
+    @property
+    def as_read(self) -> DocumentBatch:
+        """The batch with its lineage: itself, or as it was before a frame took its place."""
+        return self if self._behind is None else self._behind
 
     def __repr__(self) -> str:
         return f"DocumentBatch({self.dataset_name!r}, {self.num_items} documents, columns={self.get_columns()})"
@@ -262,12 +288,11 @@ class DocumentBatch(Task["pa.Table"]):
         names = self._named(columns)
         return pa.table([*(self.column(n) for n in names), pa.array(self.serial)], names=[*names, ROW_ID])
 
-    def to_pandas(self, columns: Sequence[str] | None = None) -> Any:  # pandas is optional, and its types with it
-        """All columns (or those named) as a frame; the hidden row id is its index.
+    def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
+        """All columns (or those named) as a frame; rows are known again by its index and by the objects in it.
 
         Fields of JSON records are columns of Python objects, each value as JSON said it, null as None.
         """
-        _import_pandas()
         if self._rows is None and _is_frame(self._table):
             return self._table if columns is None else self._table[list(columns)]
         from tamis.formats.frames import frame_of
@@ -288,6 +313,8 @@ class DocumentBatch(Task["pa.Table"]):
         array = values if isinstance(values, pa.Array) else _combined(values)  # of Python values, each as it is
         if len(array) != self.num_items:
             raise UsageError(f"with_column({name!r}): {len(array)} values for {self.num_items} documents")
+        if self._behind is not None:
+            return self._settled().with_column(name, array)
         child = self._child()
         child._forget([name])
         if child._rows is None:
@@ -329,6 +356,8 @@ class DocumentBatch(Task["pa.Table"]):
         return self.with_values(field, mask, texts)
 
     def drop_columns(self, names: Iterable[str]) -> DocumentBatch:
+        if self._behind is not None:
+            return self._settled().drop_columns(names)
         child = self._child()
         gone = set(names)
         child._forget(gone)
@@ -345,6 +374,8 @@ class DocumentBatch(Task["pa.Table"]):
 
     def select(self, names: Sequence[str]) -> DocumentBatch:
         """Only these columns come out."""
+        if self._behind is not None:
+            return self._settled().select(names)
         child = self._child()
         if child._rows is None:
             table = _to_table(self._table)
@@ -355,6 +386,8 @@ class DocumentBatch(Task["pa.Table"]):
 
     def take(self, indices: np.ndarray[Any, Any]) -> DocumentBatch:
         """The documents at these positions, in this order. A position may repeat (the copies are derived documents)."""
+        if self._behind is not None:
+            return self._settled().take(indices)
         child = self._child()
         child._shared = {k: v[indices] for k, v in self._shared.items()}
         if child._rows is None:
@@ -402,6 +435,14 @@ class DocumentBatch(Task["pa.Table"]):
         batch = cls(dataset_name)
         batch._origin, batch._rows = origin, rows
         return batch
+
+
+def check_data(data: Any) -> None:
+    """UsageError for what is neither a table nor a frame."""
+    if not _is_table(data) and not _is_frame(data):
+        raise UsageError(
+            f"DocumentBatch(data=...): expected a pyarrow.Table or a pandas.DataFrame, got {type(data).__name__}"
+        )
 
 
 # -- small helpers ----------------------------------------------------------------------------------------------------
@@ -466,11 +507,3 @@ def _combined(values: Any) -> pa.Array:
     from tamis.formats.exact import exact_array
 
     return exact_array(list(values))
-
-
-def _import_pandas() -> Any:
-    try:
-        import pandas
-    except ImportError:
-        raise MissingExtra("to_pandas()", "pandas") from None
-    return pandas

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tamis.engine.run.run import RunResult
-from tamis.tasks import DocumentBatch, FileGroupTask, Task
+from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class StoredBatch(DocumentBatch):
@@ -32,6 +36,11 @@ class StoredBatch(DocumentBatch):
         self._loaded = True
         loaded = read_whole_file(self.path)
         self._origin, self._rows = loaded._origin, loaded._rows
+
+    def to_pyarrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Without row ids, which only a stage has a use for."""
+        table = super().to_pyarrow(columns)
+        return table.drop_columns([ROW_ID]) if ROW_ID in table.column_names else table
 
     def __repr__(self) -> str:
         return f"StoredBatch({self.path!r}, {self.num_items} documents)"

@@ -15,7 +15,7 @@ from tamis.engine.worker.dropped import Seen, record_bytes
 from tamis.engine.worker.kept_scores import Kept
 from tamis.engine.worker.rejections import Rejections
 from tamis.errors import PipelineError
-from tamis.formats.adopting import adopt
+from tamis.formats.adopting import adopt, parents_of
 from tamis.formats.tables import TableBlock
 from tamis.kernels import hash128, spare
 from tamis.memory import meter
@@ -128,6 +128,7 @@ def _run_chunk(
         stage.__dict__.pop("_count_scores", None)
     if isinstance(results, Task):
         results = [results]
+    parents = [p.as_read for p in parents]  # whatever the stage put into the very batch it was given
     for result in results or ():
         if not isinstance(result, Task):
             raise StageFailure(
@@ -176,7 +177,7 @@ def _take_in(result: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
         _root(result)
         result._serial = np.full(result.num_items, -1, dtype=np.int64)
     else:
-        adopt(result, parents)
+        adopt(result, parents_of(result, parents))
 
 
 def _root(batch: DocumentBatch) -> None:

@@ -78,7 +78,7 @@ def test_a_chain_and_one_field_per_modifier() -> None:
     batch = table(text=["  a www.x.y "], title=["t\n\n\n\nt"])
     assert Modify([UrlRemover(), Slicer()]).process(batch).column("text").to_pylist() == ["a"]
     out = Modify([UrlRemover(), NewlineNormalizer()], input_fields=["text", "title"]).process(batch)
-    assert out.data.to_pylist() == [{"text": "  a  ", "title": "t\n\nt"}]
+    assert out.to_pyarrow().to_pylist() == [{"text": "  a  ", "title": "t\n\nt"}]
     out = Modify([Shout(), len], output_fields=["loud", "length"]).process(batch)
     assert (out.column("loud").to_pylist(), out.column("length").to_pylist()) == (["  A WWW.X.Y "], [12])
 

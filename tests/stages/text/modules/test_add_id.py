@@ -83,7 +83,11 @@ def test_documents_given_to_a_pipeline_are_numbered() -> None:
     batches = [DocumentBatch("x", pa.table({"text": ["a", "a"]})), DocumentBatch("x", pa.table({"text": ["a"]}))]
     results = Pipeline("own", stages=[AddId("id", "p")]).run(InProcessExecutor(), initial_tasks=batches)
     assert results is not None
-    assert sorted(r["id"] for b in results for r in b.data.to_pylist()) == ["p_000000_0", "p_000000_1", "p_000001_0"]
+    assert sorted(r["id"] for b in results for r in b.to_pyarrow().to_pylist()) == [
+        "p_000000_0",
+        "p_000000_1",
+        "p_000001_0",
+    ]
 
 
 def test_documents_of_no_place_get_their_hash() -> None:

@@ -123,7 +123,7 @@ def test_equals_sorting_and_joining(segments: list[tuple[int, int, str | None]])
             "text": pa.array(columns[2], pa.string()),
         }
     )
-    out = DocumentJoiner("-").process(DocumentBatch("x", table)).data.to_pylist()
+    out = DocumentJoiner("-").process(DocumentBatch("x", table)).to_pyarrow().to_pylist()
     expected = []
     for document in dict.fromkeys(columns[0]):
         texts = [t for d, _, t in sorted(segments, key=lambda s: s[1]) if d == document]
@@ -172,7 +172,7 @@ def test_joined_texts_beside_values_that_are_none() -> None:
     numbers = pa.table({"id": [1, 2], "segment_id": [0, 0], "text": pa.array([None, 7], pa.int64()), "len": ["3", "x"]})
     texts = pa.table({"id": [1], "segment_id": [1], "text": ["a"]})
     made = DocumentJoiner("-").process_batch([DocumentBatch("x", numbers), DocumentBatch("x", texts)])
-    assert [m.data.to_pylist() for m in made] == [
+    assert [m.to_pyarrow().to_pylist() for m in made] == [
         [{"id": 1, "text": "a", "len": "3"}, {"id": 2, "text": 7, "len": "x"}],
         [],
     ]

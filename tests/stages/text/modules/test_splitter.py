@@ -85,7 +85,7 @@ def test_values_that_are_no_text_are_left_alone() -> None:
 @given(st.lists(st.none() | st.text("ab|é", max_size=12), max_size=6), st.sampled_from(["|", "ab", "é"]))
 def test_equals_str_split(texts: list[str | None], separator: str) -> None:
     batch = DocumentBatch("x", pa.table({"text": pa.array(texts, pa.string()), "n": list(range(len(texts)))}))
-    out = DocumentSplitter(separator).process(batch).data.to_pylist()
+    out = DocumentSplitter(separator).process(batch).to_pyarrow().to_pylist()
     expected = [
         {"text": piece, "n": n, "segment_id": k}
         for n, text in enumerate(texts)
