@@ -51,7 +51,7 @@ ROOMS = {
     "memory": {"errors", "files", "sizes"},
     "forecast": {"errors", "files", "sizes", "memory"},
     "stages": {"errors", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
-    "pipeline": {"errors", "files", "sizes", "tasks", "stages"},
+    "pipeline": {"errors", "files", "sizes", "hints", "tasks", "stages"},
     "engine": {"errors", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages"},
     "backends": {"errors", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
     "dedup": {"errors", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages", "pipeline", "engine", "backends"},
@@ -276,7 +276,7 @@ def test_formats_and_kernels_never_reach_up_even_inside_functions() -> None:
 
 
 def test_files_are_renamed_replaced_and_locked_in_one_place_only() -> None:
-    """And nothing is unpickled but what comes over a socket from the process that started this one."""
+    """And nothing is unpickled but what comes over a socket from the process that started this one, or is signed with its key."""
     moving = {("os", n) for n in ("rename", "replace", "renames", "link", "symlink")} | {
         ("fcntl", "flock"),
         ("fcntl", "lockf"),
@@ -293,7 +293,7 @@ def test_files_are_renamed_replaced_and_locked_in_one_place_only() -> None:
                 if called in moving | reading:
                     found.setdefault(module, set()).add(".".join(called))
     assert found.pop("tamis.files") == {"os.rename", "os.replace", "os.link", "fcntl.flock"}
-    assert found == {"tamis.backends.preload": {"pickle.loads"}}
+    assert found == {"tamis.backends.preload": {"pickle.loads"}, "tamis.engine.run.results": {"pickle.loads"}}
 
 
 def test_the_supervisor_side_loads_nothing_heavy() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tamis.errors import PipelineError, UsageError
 from tamis.pipeline import Pipeline, Sequential
 from tamis.stages.base import CompositeStage, ProcessingStage
-from tamis.stages.text.io.reader import JsonlReader
+from tamis.stages.text.io.reader import JsonlReader, JsonlReaderStage
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import Task
 
@@ -118,6 +118,6 @@ def test_a_run_refuses_settings_it_does_not_know() -> None:
         pipeline.run(run_dir="b")
 
 
-def test_a_pipeline_without_a_source_asks_for_one() -> None:
-    with pytest.raises(PipelineError, match="has no source"):
-        Pipeline("p", stages=[Step()]).run()
+def test_a_reader_without_files_asks_for_them() -> None:
+    with pytest.raises(PipelineError, match="has no source: jsonl_reader needs files"):
+        Pipeline("p", stages=[JsonlReaderStage()]).run()

@@ -68,23 +68,17 @@ def test_fields_to_look_for_are_those_that_no_stage_makes() -> None:
     assert make_job("p", list(READ)).keys() == []
 
 
-def test_a_source_of_ones_own_needs_no_reader() -> None:
-    job = make_job("p", [Source(), Step()])
-    assert (job.source is not None and job.source.name, job.reader, job.partitioning, job.writer) == (
-        "source",
-        None,
-        None,
-        None,
-    )
+def test_a_source_of_ones_own_is_a_stage_like_others() -> None:
+    job = make_job("p", [Source(), Step(), Step(cpus=2.0)])
+    assert (job.source, job.reader, job.partitioning, job.writer) == (None, None, None, None)
+    assert [s.name for s in job.stages] == ["source", "step", "step"]
+    assert [(s.first, s.last, s.resources.cpus) for s in job.segments] == [(0, 3, 2.0)]  # tasks of any kind flow
+    assert [s.name for s in make_job("p", [Source(), READ[1]]).stages] == ["source", "jsonl_reader"]
 
 
 @pytest.mark.parametrize(
     ("stages", "message"),
     [
-        (
-            [Source(), READ[1]],
-            "jsonl_reader reads files that a FilePartitioningStage lists, but source comes before it",
-        ),
         ([*READ, Step(), READ[1]], "a pipeline must begin with its reader: move 'jsonl_reader'"),
         ([*READ, JsonlWriter("out"), Step()], "a pipeline must end with its writer: move 'jsonl_writer'"),
         ([*READ, Step().with_(runtime_env={"pip": ["x"]})], r"runtime_env has \['pip'\]"),

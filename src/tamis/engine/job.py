@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -13,7 +14,9 @@ from tamis.stages.base import ProcessingStage, Rule
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, Writer
 from tamis.stages.resources import Resources
+from tamis.tasks import Task
 
+KEY = os.urandom(32)  # of this program: what another one signed, or nobody, is never unpickled
 _FRAMES = {"data", "to_pandas", "pandas"}
 ID_FIELD = "id"  # by which verdicts name a document
 
@@ -31,12 +34,16 @@ class Segment:
 @dataclass
 class Job:
     name: str
-    source: ProcessingStage[Any, Any] | None  # a FilePartitioningStage, a user's source, or None with initial tasks
+    source: (
+        ProcessingStage[Any, Any] | None
+    )  # a FilePartitioningStage, or None: with initial tasks, or a user's own source
     reader: Reader | None  # None when a user's stage reads
     stages: list[ProcessingStage[Any, Any]]
     writer: Writer | None
     segments: list[Segment] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
+    initial: list[Task[Any]] = field(default_factory=list)  # tasks of a user's own kinds that the first stage gets
+    key: bytes = field(default=KEY, repr=False)  # signs tasks of a user's own kinds that come back
 
     @property
     def partitioning(self) -> FilePartitioningStage | None:
@@ -87,18 +94,21 @@ def plain_rule(rule: Rule) -> dict[str, Any]:
     return {**rule._asdict(), "limits": limits}
 
 
-def make_job(name: str, stages: list[ProcessingStage[Any, Any]], mode: str = "streaming") -> Job:
-    """Sort the decomposed stages of a pipeline into source, reader, middle and writer, and form segments."""
+def make_job(
+    name: str, stages: list[ProcessingStage[Any, Any]], mode: str = "streaming", documents: bool = False
+) -> Job:
+    """Sort the decomposed stages of a pipeline into source, reader, middle and writer, and form segments.
+
+    `documents`: without a reader, the first stage gets documents that were given in memory.
+    """
     rest = list(stages)
-    source = rest.pop(0) if rest and rest[0].is_source_stage else None
+    source = rest.pop(0) if rest and isinstance(rest[0], FilePartitioningStage) else None
     reader = rest[0] if rest and isinstance(rest[0], Reader) else None
     writer = rest[-1] if rest and isinstance(rest[-1], Writer) else None
     rest = rest[1 if reader is not None else 0 : len(rest) - (1 if writer is not None else 0)]
-    if reader is not None and not isinstance(source, FilePartitioningStage) and source is not None:
-        raise PipelineError(
-            f"{reader.name} reads files that a FilePartitioningStage lists, but {source.name} comes before it"
-        )
-    for stage in rest:
+    for i, stage in enumerate(rest):
+        if isinstance(stage, Reader) and source is None and reader is None and i:
+            continue  # behind a stage of the user's that names the files: it reads them whole
         if isinstance(stage, (Reader, Writer)):
             what = "begin with its reader" if isinstance(stage, Reader) else "end with its writer"
             raise PipelineError(f"a pipeline must {what}: move {stage.name!r}, or run two pipelines")
@@ -106,7 +116,7 @@ def make_job(name: str, stages: list[ProcessingStage[Any, Any]], mode: str = "st
         _check_needs(stage)
     job = Job(name, source, reader, rest, writer)
     job.labels = _labels(rest)
-    job.segments = _segments(rest, mode)
+    job.segments = _segments(rest, mode) if reader is not None or documents or not rest else [_one_segment(rest)]
     for segment in job.segments:
         for i in range(segment.first, segment.last):
             rest[i].look_ahead(rest[i + 1 : segment.last])
@@ -139,6 +149,15 @@ def _check_needs(stage: ProcessingStage[Any, Any]) -> None:
         raise PipelineError(
             f"stage {stage.name!r} asks for {needed:g} GPU, this machine has {count_gpus()}; change its resources"
         )
+
+
+def _one_segment(stages: list[ProcessingStage[Any, Any]]) -> Segment:
+    """Without a reader tasks may be of any kind, and only documents can be passed on from one worker to another."""
+    needs = [stage.resources for stage in stages]
+    gpus = max(r.gpus for r in needs)
+    gpu_memory_gb = 0.0 if gpus else max(r.gpu_memory_gb for r in needs)
+    most = Resources(max(r.cpus for r in needs), gpu_memory_gb, gpus, max(r.memory_gb for r in needs))
+    return Segment(0, len(stages), most, next((n for n in map(_fixed_workers, stages) if n is not None), None))
 
 
 def _segments(stages: list[ProcessingStage[Any, Any]], mode: str) -> list[Segment]:

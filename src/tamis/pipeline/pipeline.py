@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tamis.hints import command
 from tamis.errors import Incomplete, PipelineError, RunConflict, TamisError, UsageError
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.io import Reader, Writer
-from tamis.tasks import Task
+from tamis.tasks import DocumentBatch, Task
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
@@ -160,9 +162,13 @@ class Pipeline:
                 raise UsageError("give checkpoint_path or run_dir, not both")
             settings["run_dir"] = checkpoint_path
         result = self.execute(executor, initial_tasks, **settings)
+        if result.first_failure and not result.exit_code:
+            n = result.ledger.quarantined.n
+            warnings.warn(
+                f"{self.name}: {n} documents are in quarantine ({command('quarantine', result.output)}); first: {result.first_failure}",
+                stacklevel=2,
+            )
         if result.status == "sampled":  # what was asked for with on_infeasible="sample"
-            import warnings
-
             warnings.warn(f"{self.name}: {result.message}", stacklevel=2)
             return load_results(result, self.name)
         if result.exit_code == Incomplete.exit_code:
@@ -183,7 +189,8 @@ class Pipeline:
 
         executor = executor if executor is not None else LocalExecutor()
         chosen = RunSettings.from_mapping({**self.config, **executor.settings(), **settings})
-        job = make_job(self.name, self.build(), chosen.mode)
+        documents = bool(initial_tasks) and all(isinstance(t, DocumentBatch) for t in initial_tasks or ())
+        job = make_job(self.name, self.build(), chosen.mode, documents)
         output = self._output(job.writer, chosen.run_dir)
         inputs = find_inputs(job, initial_tasks, chosen.blocksize, os.path.join(output, "_tamis", "initial"), output)
         is_part = getattr(executor, "nursery", None) is not None

@@ -49,12 +49,13 @@ def find_inputs(
     if source is not None:
         files = files_of(source, output)
         return Inputs(files, kinds_of(files, job), block or source.block_bytes, source.files_per_partition)
-    if job.source is not None or initial_tasks is None:
-        if job.source is None:
+    if initial_tasks is None:
+        if job.reader is not None:
             raise PipelineError(
-                "the pipeline has no source: begin it with a reader (JsonlReader, ParquetReader), or pass initial_tasks"
+                f"the pipeline has no source: {job.reader.name} needs files; begin with a reader that names them (JsonlReader, "
+                "ParquetReader), or pass initial_tasks"
             )
-        return Inputs(_nothing(), [Kind.START], block)
+        initial_tasks = [EmptyTask()]
     return _from_tasks(job, list(initial_tasks), block, keep)
 
 
@@ -70,17 +71,33 @@ def kinds_of(files: FileList, job: Job) -> list[Kind]:
     return [Kind.ROWS if is_parquet(p) else Kind.STREAM if codec_of(p) is not None else Kind.BYTES for p in files.paths]
 
 
-def _nothing() -> FileList:
+def _own_tasks(job: Job, tasks: list[Task[Any]], block: int | None) -> Inputs:
+    """Tasks of a user's own kinds travel with the job; each is a partition, known by its contents when a run goes on."""
+    import cloudpickle
+
+    for task in tasks:
+        if not isinstance(task, Task):
+            raise UsageError(f"initial_tasks: expected tasks, got {type(task).__name__}")
+    if job.reader is not None:
+        raise PipelineError(
+            f"{job.reader.name} reads files: give initial_tasks as FileGroupTask, or name its file_paths"
+        )
+    job.initial = tasks
     files = FileList()
-    files.append("", 1, 0)
-    return files
+    for i, task in enumerate(tasks):
+        about = (
+            hashlib.blake2b(cloudpickle.dumps(task), digest_size=8).hexdigest() if len(tasks) > 1 or task.data else ""
+        )
+        files.append(f"task {i} {about}" if about else "", 1, 0)
+    together = max((stage.batch_size for stage in job.stages), default=1)
+    return Inputs(files, [Kind.START] * len(tasks), block, files_per_partition=together)
 
 
 def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) -> Inputs:
     if not tasks:
         raise UsageError("initial_tasks is empty: there is nothing to do")
-    if all(isinstance(t, EmptyTask) for t in tasks):
-        return Inputs(_nothing(), [Kind.START], block)
+    if not any(isinstance(t, (DocumentBatch, FileGroupTask)) for t in tasks):
+        return _own_tasks(job, tasks, block)
     files = FileList()
     for task in tasks:
         if isinstance(task, FileGroupTask):
@@ -91,7 +108,7 @@ def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) 
             files.append(*_keep_batch(task, keep))
         else:
             raise UsageError(
-                f"initial_tasks: expected DocumentBatch, FileGroupTask or EmptyTask, got {type(task).__name__}"
+                f"initial_tasks: {type(task).__name__} among documents or files; give tasks of one kind, or run two pipelines"
             )
     if isinstance(tasks[0], DocumentBatch):
         return Inputs(files, [Kind.ROWS if is_parquet(p) else Kind.BYTES for p in files.paths], block)

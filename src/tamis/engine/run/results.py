@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tamis.engine.job import KEY
 from tamis.engine.run.run import RunResult
+from tamis.errors import RunConflict
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_SIGNED_BYTES = 32
 
 
 class StoredBatch(DocumentBatch):
@@ -65,6 +71,21 @@ _NEED_DATA = {
 }
 
 
+def _own_tasks(path: str) -> list[Task[Any]]:
+    """Tasks of a user's own kinds, pickled by a worker of this program and signed with its key. No others are read: a run directory
+    may come from anywhere."""
+    import pickle
+
+    with open(path, "rb") as file:
+        signed, data = file.read(_SIGNED_BYTES), file.read()
+    if not hmac.compare_digest(signed, hmac.digest(KEY, data, "sha256")):
+        raise RunConflict(
+            f"{path} holds tasks that another program made, which are not read back; run it again with fresh=True"
+        )
+    tasks: list[Task[Any]] = pickle.loads(data)
+    return tasks
+
+
 def load_results(result: RunResult, name: str) -> list[Task[Any]]:
     tasks: list[Task[Any]] = []
     for file in result.files:
@@ -72,7 +93,9 @@ def load_results(result: RunResult, name: str) -> list[Task[Any]]:
             tasks.append(FileGroupTask(name, [file["name"]]))
             continue
         path = os.path.join(result.output, file["name"])
-        if result.has_writer:
+        if not result.has_writer and file["name"].endswith(".tasks"):
+            tasks += _own_tasks(path)
+        elif result.has_writer:
             tasks.append(FileGroupTask(name, [path]))
         else:
             tasks.append(StoredBatch(path, file["rows"], name))

@@ -40,7 +40,7 @@ from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Kind
 from tamis.engine.worker.workplace import OutputSpec, Workplace
-from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError
+from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineError, RunConflict, TamisError
 from tamis.hints import command
 from tamis.memory.budget import Budget, find_budget
 from tamis.memory.lookout import Mark, watching
@@ -90,6 +90,7 @@ class RunResult:
     read_bytes: int = 0  # decoded, by this attempt; the ledger has those of all attempts
     report: str = ""  # the page that tells all this; nothing where none was written
     passed_over: list[dict[str, Any]] = field(default_factory=list)  # found and not read: reason, n, examples
+    first_failure: str = ""  # the first document on which a stage raised: stage, exception, place, line of code
 
     @property
     def files(self) -> list[dict[str, Any]]:
@@ -129,6 +130,7 @@ class Run:
         self._outcome = Outcome()
         self._compiled_s = 0.0
         self._why_sampled = ""
+        self._first_failure = ""
 
     def execute(self) -> RunResult:
         budget = find_budget(self.settings.memory, os.environ)
@@ -298,6 +300,7 @@ class Run:
                     break
                 total.merge(supervisor.ledger)
                 self._read_bytes += supervisor.ledger.read_bytes
+                self._first_failure = self._first_failure or supervisor.first_failure
                 for name, n in supervisor.counters.items():
                     counters[name] = counters.get(name, 0) + n
                 self._check_stopped(supervisor, total)
@@ -424,6 +427,8 @@ class Run:
                 raise disk.no_room(supervisor.fatal, self._places)
             if supervisor.fatal_kind == "budget":
                 raise BudgetError(f"{supervisor.fatal}. {total.written.n} documents are committed")
+            if supervisor.fatal_kind == "usage":
+                raise PipelineError(supervisor.fatal)
             raise TamisError(f"{supervisor.fatal}. Everything committed so far is kept; see {self.dir.path}/worker.log")
         if supervisor.stopping:
             raise Incomplete(
@@ -515,6 +520,9 @@ class Run:
         result.read_bytes = self._read_bytes
         result.prediction = prediction
         result.exit_code, result.message = self._verdict(past.ledger)
+        result.first_failure = self._first_failure
+        if result.exit_code and result.first_failure:
+            result.message += f". First: {result.first_failure}"
         if status == "sampled":
             told = f"{share:.0%} of the documents were delivered, chosen by their content; {self._why_sampled} and run the same command again"
             result.exit_code = Incomplete.exit_code

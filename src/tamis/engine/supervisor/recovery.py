@@ -3,6 +3,7 @@
 memory failure   split in two (the next attempt may have a larger cap: grants.py); one record: alone with the whole budget; still too
                  much: infeasible, the run ends incomplete
 in setup()       alone with the whole budget, then the run ends; any other error there ends the run: no document is to blame
+user's source    once more, then the run ends: what it reads or makes is not ours to set aside
 stage error,     once more on a fresh worker; then split until one record is left; that record goes to quarantine
 crash, timeout
 killed for       again, unchanged: it was not its fault (five times, then as a crash)
@@ -110,6 +111,8 @@ def decide(unit: Unit, report: dict[str, Any], had_all: bool = False) -> Verdict
         return Verdict("alone", f"a worker crashed on one record, trying it alone with the whole budget: {error}")
     if own < 2:
         return Verdict("retry")
+    if unit.segment == 0 and unit.pieces[0].kind in (Kind.START, Kind.FILES):
+        return Verdict("fail")  # no record of ours is to blame, so that nothing could be set aside
     unit.mode, unit.alone = Mode.QUARANTINE, False
     unit.reason, unit.stage = f"{kind}: {error}", stage
     return Verdict("quarantine", f"{where}failed twice on one record, which goes to quarantine: {error}")
@@ -131,6 +134,14 @@ def _decide_memory(unit: Unit, report: dict[str, Any], had_all: bool) -> Verdict
         unit.alone = True
         return Verdict("alone")
     return Verdict("infeasible", f"{_describe(unit)} does not fit the memory budget even alone{where}")
+
+
+def told(report: dict[str, Any], unit: Unit | None = None) -> str:
+    """What went wrong in one line: the stage, the exception, the document (of `unit`), and the line of code that raised it."""
+    stage, at = in_words(report.get("stage", "")), report.get("at", "")
+    error = str(report.get("error", "")) or "a worker failed"
+    where = f" on {_describe(unit)}" if unit is not None else ""
+    return f"{stage}: {error}{where}" + (f" [{at}]" if at else "") if stage else error
 
 
 def _describe(unit: Unit) -> str:

@@ -65,6 +65,7 @@ class Supervisor(Pool):
         self.infeasible: list[str] = []
         self.n_stage_failures = 0
         self.last_failure = "a stage"  # that set a document aside
+        self.first_failure = ""  # of a document: stage, error, place, line of code
         self.n_seen = 0  # records of units that are done, committed or not
         self._unfit: list[
             recovery.Unfit
@@ -483,7 +484,10 @@ class Supervisor(Pool):
         n = self.n_stage_failures
         seen = max(self.ledger.records.n - self.ledger.not_sampled.n, self.n_seen, n)
         if n >= 20 and n > max(self.config.rate_limit * 10, 0.01) * seen and not self.stopping:
-            return self.stop(f"{self.last_failure} fails on {n} of {seen} documents so far: see `tamis quarantine`")
+            first = f"; first: {self.first_failure}" if self.first_failure else ""
+            return self.stop(
+                f"{self.last_failure} fails on {n} of {seen} documents so far: see `tamis quarantine`{first}"
+            )
         return []
 
     def _recover(self, unit: Unit, worker: Worker, report: dict[str, Any], now_s: float) -> list[Action]:
@@ -508,8 +512,8 @@ class Supervisor(Pool):
                 )
             )
         if verdict.what == "fail":
-            stage = f"{in_words(report['stage'])}: " if report.get("stage") else ""
-            return actions + self._stop_fatal("worker", stage + report.get("error", "a worker failed"))
+            kind = "usage" if report.get("is_usage") else "worker"
+            return actions + self._stop_fatal(kind, recovery.told(report))
         if verdict.what in ("infeasible", "unfit"):
             return actions + self._does_not_fit(unit, worker, report, verdict)
         if verdict.what == "feed":
@@ -519,6 +523,7 @@ class Supervisor(Pool):
         if verdict.what == "quarantine":
             self.n_stage_failures += 1
             self.last_failure = in_words(unit.stage) or "a stage"
+            self.first_failure = self.first_failure or recovery.told(report, unit)
         return actions + self._requeue(unit, verdict)
 
     def _does_not_fit(

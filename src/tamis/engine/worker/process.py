@@ -6,6 +6,7 @@ The same code runs in worker processes and in the in-process executor. It knows 
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import time
@@ -27,6 +28,7 @@ from tamis.engine.worker import write as output
 from tamis.engine.worker.apply import SetupFailure, StageFailure, Uses, identify, run_stage
 from tamis.engine.worker.blocks import BlockFault
 from tamis.engine.worker.feed import feed
+from tamis.engine.worker.fields import FieldCheck
 from tamis.engine.worker.kept_scores import Kept
 from tamis.engine.worker.probe import StageProbe
 from tamis.engine.worker.quarantine import Bad, account_bad, write_quarantine
@@ -40,11 +42,20 @@ from tamis.formats.known import KnownRecords
 from tamis.kernels import hash128
 from tamis.memory import meter
 from tamis.memory.release import PeakWatch
-from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
+from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
 
 _DECLARED = "declared schema"  # the book of documents that do not fit the schema that the writer was given
+_NOT_OWN = (
+    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+    "site-packages",
+    "/lib/python",
+)
 _READ = {"type": "read", "decoded_bytes": -1}
 Say = Callable[[dict[str, Any]], None]
+
+
+class MissingField(Exception):
+    """A stage reads a field that no document has: the run ends, whatever the partition."""
 
 
 class UnitRunner:
@@ -56,6 +67,7 @@ class UnitRunner:
         self._ready: set[int] = set()
         self._bounded = {(r["stage"], r["score"]) for r in job.rules() if r.get("at_least") or r.get("at_most")}
         self._known: KnownRecords | None = None
+        self._fields = FieldCheck(job)
 
     def run(self, unit: Unit, fence: int, say: Say, wait: Callable[[], int]) -> dict[str, Any]:
         """The report on a unit: type "done", "too_large" or "failed"."""
@@ -83,6 +95,8 @@ class UnitRunner:
                 report = self._process(unit, base, say)
         except TooLarge as exc:
             report = {"type": "too_large", "info": exc.info}
+        except MissingField as exc:
+            report = {**_failure("setup", exc), "is_usage": True, "error": secrets.hide(str(exc))}
         except SetupFailure as exc:
             report = _failure("memory" if is_memory_failure(exc.cause) else "setup", exc.cause, exc.stage)
             report["in_setup"] = True
@@ -195,7 +209,8 @@ class UnitRunner:
     def _source(self, unit: Unit, ledger: Ledger, quarantine: list[Bad], say: Say) -> tuple[list[Task[Any]], Contents]:
         kind = unit.pieces[0].kind
         if kind is Kind.START:
-            return [EmptyTask()], Contents(covered=[(0, 0, 1, True)])
+            given = [copy.deepcopy(self.job.initial[p.file]) for p in unit.pieces]  # an attempt may have changed them
+            return given, Contents(covered=[(p.file, 0, 1, True) for p in unit.pieces])
         if kind is Kind.FILES:
             covered = [(p.file, 0, p.end, True) for p in unit.pieces]
             return [FileGroupTask(self.job.name, [p.path for p in unit.pieces])], Contents(covered=covered)
@@ -208,6 +223,10 @@ class UnitRunner:
             lambda n, cut, size: say({**_READ, "n_records": n, "cut": cut, "largest_record": size}),
         )  # fmt: skip
         contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=bool(unit.extra.get("describe")))
+        try:
+            self._fields.check(contents.batches, self.place.expected)
+        except PipelineError as exc:
+            raise MissingField(str(exc)) from exc
         ledger.read_bytes = contents.decoded_bytes
         ledger.n_blank_lines = contents.n_blank if unit.step == 0 else 0
         for batch in contents.batches:
@@ -255,7 +274,11 @@ class UnitRunner:
         files = [
             {"path": p, "kind": "listed", "rows": 0} for t in tasks if isinstance(t, FileGroupTask) for p in t.data
         ]
-        documents = _documents([t for t in tasks if not isinstance(t, FileGroupTask)], self.job)
+        rest = [t for t in tasks if not isinstance(t, FileGroupTask)]
+        if self.job.writer is None:
+            files += output.write_tasks([t for t in rest if not isinstance(t, DocumentBatch)], base, self.job.key)
+            rest = [t for t in rest if isinstance(t, DocumentBatch)]
+        documents = _documents(rest, self.job)
         if self._is_declared:
             documents = self._fit_schema(documents, base, ledger, files)
         return files + output.write_documents(documents, base, spec, ledger) + kept.write(documents, base, is_last=True)
@@ -366,8 +389,8 @@ def _documents(tasks: list[Task[Any]], job: Job) -> list[DocumentBatch]:
     for task in tasks:
         if not isinstance(task, DocumentBatch):
             raise PipelineError(
-                f"pipeline {job.name!r}: its last stage returned {type(task).__name__}; documents (DocumentBatch) or files "
-                "(FileGroupTask) can be written or returned"
+                f"pipeline {job.name!r}: {type(task).__name__} cannot be written; give documents (DocumentBatch) or files "
+                "(FileGroupTask) to the writer, or leave the writer out to get the tasks back"
             )
         documents.append(task)
     return documents
@@ -398,6 +421,17 @@ def _in_window(hi: np.ndarray[Any, Any], low: float, high: float) -> np.ndarray[
     return below & (hi >= np.uint64(int(low * 2**64)))
 
 
+def _raised_at(exc: BaseException) -> str:
+    """The last line of the traceback that is in the user's own code; of all code, where none is. File, number, function and text."""
+    frames = traceback.extract_tb(exc.__traceback__)
+    own = [f for f in frames if f.filename != __file__ and not any(p in f.filename for p in _NOT_OWN)]
+    if not own:
+        return ""
+    last = own[-1]
+    text = f": {last.line}" if last.line else ""
+    return f"{os.path.basename(last.filename)}, line {last.lineno}, in {last.name}{text}"
+
+
 def _failure(kind: str, exc: BaseException, stage: str = "") -> dict[str, Any]:
     lines = traceback.format_exception(exc)
     report: dict[str, Any] = {
@@ -406,6 +440,7 @@ def _failure(kind: str, exc: BaseException, stage: str = "") -> dict[str, Any]:
         "stage": stage,
         "error": secrets.hide(f"{type(exc).__name__}: {exc}")[:2000],
         "trace": secrets.hide("".join(lines))[-4000:],
+        "at": secrets.hide(_raised_at(exc))[:500],
     }
     if kind == "memory" and (asked := asked_bytes(exc)):
         report["asked_bytes"] = asked

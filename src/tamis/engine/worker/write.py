@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -25,7 +27,9 @@ from tamis.formats.row_bytes import row_bytes
 from tamis.formats.row_hashes import row_hashes
 from tamis.formats.run_schema import NO_FIELDS
 from tamis.kernels import hash128
-from tamis.tasks import ROW_ID, DocumentBatch
+from tamis.tasks import ROW_ID, DocumentBatch, Task
+
+TASKS = "tasks"  # how files with pickled tasks end
 
 
 def write_documents(
@@ -58,6 +62,21 @@ def write_documents(
     return [
         {"path": path, "kind": "output", "rows": n_rows, "bytes": n_bytes, "content": f"{content:032x}", **description}
     ]
+
+
+def write_tasks(tasks: Sequence[Task[Any]], base: str, key: bytes) -> list[dict[str, Any]]:
+    """Tasks of a user's own kinds, for the program that called the run, whose `key` signs them: pickled."""
+    if not tasks:
+        return []
+    import cloudpickle
+
+    path = base + ".tasks"
+    data = cloudpickle.dumps(list(tasks))
+    data = hmac.digest(key, data, "sha256") + data
+    with files.create(path) as out:
+        out.write(data)
+    about = {"rows": 0, "bytes": len(data), "content": hashlib.blake2b(data, digest_size=16).hexdigest()}
+    return [{"path": path, "kind": "output", "extension": TASKS, **about}]
 
 
 def _write_jsonl(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> dict[str, Any]:
