@@ -13,8 +13,8 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tamis.hints import command
 from tamis.errors import Incomplete, PipelineError, RunConflict, TamisError, UsageError
+from tamis.hints import command
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.io import Reader, Writer
 from tamis.tasks import DocumentBatch, Task
