@@ -112,9 +112,10 @@ class Simulation:
             f"caps and workers take {total} of {self.config.pool_bytes}: {self.state()}"
         )
         queued = sum(s.scratch.bytes_of(p) for p in {u.pieces[0].path for u in s.queues[0]})
-        if self.config.mode == "streaming" and queued > self.config.queue_bytes:
+        room = max(self.config.queue_bytes, self.config.patient_queue_bytes)
+        if self.config.mode == "streaming" and queued > room:
             largest = max(sum(self.world.size(r) for r in rs) for rs in self.scratch.values())
-            assert queued <= self.config.queue_bytes + largest, "more waits than the queue may hold"
+            assert queued <= room + largest, "more waits than the queue may hold"
 
     def state(self) -> str:
         s = self.supervisor
@@ -236,7 +237,19 @@ class Simulation:
         if self.n_server_deaths < 1 and self.chance("server died"):
             self.n_server_deaths += 1
             self.soon(self.server_dies)
-        if unit.mode is Mode.FEED:
+        if unit.mode is Mode.FEED and cap < self.world.feed_bytes:
+            self.fired["no room to decode"] += 1
+            asked = self.rng.choice([0, self.world.feed_bytes])
+            report = {
+                "type": "failed",
+                "kind": "memory",
+                "error": "MemoryError",
+                "asked_bytes": asked,
+                "peak_bytes": MB,
+            }
+            self.send(worker, lambda: self.supervisor.failed(worker, fence, report, self.now))
+            self.later(0.5, lambda: self.exits(worker, "exit status 77", 0))
+        elif unit.mode is Mode.FEED:
             process.feed = self.feeder(worker, unit, fence)
             self.soon(lambda: self.feed_on(worker))
         else:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import os
 import tempfile
+import tracemalloc
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +19,8 @@ from tamis.engine.supervisor.intervals import Intervals
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.read import Limits, read_pieces
+from tamis.formats import compression
+from tamis.formats.compression import PieceSource, StreamWriter
 
 
 def run_feed(
@@ -161,3 +165,60 @@ def test_rows_of_a_row_group_as_blocks(tmp_path: Any) -> None:
     assert report["n_records"] == 0
     contents = read_pieces(blocks, [], Limits(1000, 0))
     assert [n for b in contents.batches for n in b.column("n").to_pylist()] == list(range(1000, 4500))
+
+
+def test_a_record_of_any_size_is_fed_in_little_memory(tmp_path: Any) -> None:
+    """One block of its own, or quarantine: in neither case is it held."""
+    path, n = str(tmp_path / "a.jsonl.zst"), 24 << 20
+    with StreamWriter(path, "zst") as out:
+        for i in range(3):
+            out.write(b'{"a":%d}\n' % i)
+            for _ in range(24):
+                out.write(b"z" * (1 << 20))
+            out.write(b"\n")
+    for limit in (1 << 30, n - 1):
+        tracemalloc.start()
+        blocks, report = run_feed(path, [(0, TO_END)], 1 << 16, limit)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 8 << 20
+        large = [b for b in blocks if b.end - b.start > n]
+        assert len(large) == (3 if limit > n else 0)
+        assert report["n_records"] == (0 if limit > n else 3)
+        covered = sum(b.end - b.start for b in blocks) + sum(e - s for _, s, e, _ in report["covered"])
+        assert covered == 3 * (n + 9)
+    raw = [f for f in report["files"] if f["path"].endswith(".raw")]
+    assert [os.path.getsize(f["path"]) for f in raw] == [n] * 3
+    assert not [f for f in os.listdir(tmp_path) if f.endswith(".block") and os.path.getsize(tmp_path / f) > n * 2]
+
+
+def test_a_fault_in_a_long_record_sets_its_beginning_aside(tmp_path: Any) -> None:
+    path = str(tmp_path / "a.jsonl.gz")
+    with gzip.open(path, "wb") as out:
+        out.write(b'{"a":1}\n' + os.urandom(3 << 20).replace(b"\n", b" "))
+    with open(path, "r+b") as file:
+        file.truncate(2 << 20)
+    blocks, report = run_feed(path, [(0, TO_END)], 1 << 16, 1 << 30)
+    assert lines_in(blocks) == [(0, b'{"a":1}')]
+    assert report["ledger"]["lost_bytes"] == 2 << 20
+    assert [c[3] for c in report["covered"]][-1] is True
+
+
+def test_a_disk_that_fails_under_a_stream_is_a_fault_of_its_rest(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "a.jsonl.gz")
+    with gzip.open(path, "wb") as out:
+        out.write(b"".join(b'{"a":%d}\n' % i for i in range(100_000)))
+    fill = PieceSource._fill
+
+    def broken(self: PieceSource) -> bool:
+        if self.offset() > 0:
+            raise OSError(5, "Input/output error")
+        return fill(self)
+
+    monkeypatch.setattr(compression, "PIECE_BYTES", 1 << 16)
+    monkeypatch.setattr(PieceSource, "_fill", broken)
+    blocks, report = run_feed(path, [(0, TO_END)], 1 << 16, 1000)
+    assert 0 < len(lines_in(blocks)) < 100_000
+    assert report["ledger"]["lost_bytes"] == os.path.getsize(path) - (1 << 16)

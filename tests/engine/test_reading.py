@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,8 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.engine.supervisor.units import TO_END, Kind, Piece
+from tamis.engine.supervisor.cursor import Cursor
+from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Kind, Mode, Piece
+from tamis.engine.worker import read as reading
 from tamis.engine.worker.read import Contents, Limits, TooLarge, read_pieces
+from tamis.formats import parquet
+from tamis.formats.listing import FileList
 from tamis.stages.text.io.reader import ParquetReader
 from tamis.stages.text.io.writer import JsonlWriter
 
@@ -183,3 +189,80 @@ def test_a_large_bad_record_is_copied_and_not_held_once_more(tmp_path: Path) -> 
     piece = Piece(0, Kind.BLOCK, str(block), 100, 100 + len(bad) + 1, 100, str(path))
     (entry,) = read_pieces([piece], [], Limits(5_000_000, 0)).bad
     assert (entry.offset, entry.raw, entry.copy_from) == (100, None, (str(block), 0, len(bad)))
+
+
+def test_rows_that_decode_to_more_than_they_declare_say_so_before_they_fill_the_memory(tmp_path: Path) -> None:
+    """A few kB of Parquet that stand for 40 MB."""
+    n = 40_000
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), pa.array(["x" * 1000]))
+    pq.write_table(pa.table({"text": text}), tmp_path / "x.parquet", row_group_size=n)
+    assert (tmp_path / "x.parquet").stat().st_size < 30_000
+    for piece in (
+        Piece(2, Kind.ROWS, str(tmp_path / "x.parquet"), 0, TO_END),
+        Piece(2, Kind.ROWS, str(tmp_path / "x.parquet"), 10, n),
+    ):
+        with pytest.raises(TooLarge) as caught:
+            read_pieces([piece], [], Limits(1 << 30, 1 << 20))
+        info = caught.value.info
+        ((first, n_rows, n_bytes),) = info["groups"]
+        assert (info["rows"], info["n_rows"], info["whole"]) == (2, n, piece.end == TO_END)
+        assert (first, n_rows) == (piece.start, n - piece.start)
+        assert n_bytes > 2 << 20
+        assert n_bytes > 100 * parquet.describe(piece.path).row_groups[0].decoded_bytes
+    small = read_pieces([Piece(2, Kind.ROWS, str(tmp_path / "x.parquet"), 5, 25)], [], Limits(1 << 30, 1 << 20))
+    assert small.n_records == 20
+
+
+@pytest.mark.parametrize("block_bytes", [2000, 1 << 20])
+@pytest.mark.parametrize("declared", [1.0, 0.0])
+def test_rows_that_a_reader_refuses_come_back_cut_or_fed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int, declared: float
+) -> None:
+    """Whatever the footer declares and however small blocks are: nothing is handed out twice, and all rows are read once."""
+    n, path = 12_000, tmp_path / "x.parquet"
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), pa.array(["x" * 1000]))
+    pq.write_table(pa.table({"text": text}), path, row_group_size=4000)
+    found = parquet.describe(path)
+    groups = tuple(replace(g, decoded_bytes=int(g.decoded_bytes * declared)) for g in found.row_groups)
+    monkeypatch.setattr(parquet, "describe", lambda path: replace(found, row_groups=groups))
+    cursor = Cursor(FileList([str(path)], [path.stat().st_size], [0]), [Kind.ROWS])
+    read, fed, asked = [], [], []
+    while (work := cursor.next(block_bytes)) is not None:
+        (piece,) = work.pieces
+        assert piece not in asked
+        asked.append(piece)
+        if work.mode is Mode.FEED:
+            fed.append((piece.start, piece.end))
+            continue
+        try:
+            read += read_pieces([piece], [], Limits(1 << 30, block_bytes)).covered
+        except TooLarge as exc:
+            info, size = exc.info, max(block_bytes, MIN_ROWS_BYTES)
+            cursor.expand_rows(0, info["groups"], info["n_rows"], size, piece.start, info["measured"])
+    spans = sorted([*fed, *((start, end) for _, start, end, _ in read)])
+    assert (spans[0][0], spans[-1][1]) == (0, n)
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(spans))
+    assert fed
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.parquet"])
+def test_a_file_that_the_disk_does_not_give_is_set_aside_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = tmp_path / name
+    if name == "x.jsonl":
+        path.write_bytes(b'{"a":1}\n')
+    else:
+        pq.write_table(pa.table({"a": [1]}), path)
+
+    def broken(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(reading, "read_range", broken)
+    monkeypatch.setattr(reading.parquet, "iter_rows", broken)
+    size, info = path.stat().st_size, path.stat()
+    kind, end = (Kind.BYTES, size) if name == "x.jsonl" else (Kind.ROWS, TO_END)
+    limits = Limits(1000, 0, {str(path): (size, info.st_mtime_ns)})
+    contents = read_pieces([Piece(0, kind, str(path), 0, end)], [], limits)
+    (bad,) = contents.bad
+    assert (bad.reason, bad.lost_bytes, bad.whole_file) == ("cannot be read: Input/output error", size, True)

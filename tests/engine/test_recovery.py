@@ -118,11 +118,29 @@ def test_a_parquet_file_of_unknown_rows_is_described_first(kinds: list[str]) -> 
     assert verdicts(unit(Kind.ROWS, end=TO_END, n_records=7, cut=3), *kinds)[-1] == "split"
 
 
-def test_a_feeder_starts_again_five_times_with_smaller_blocks_after_memory_failures() -> None:
+def test_a_feeder_gets_more_memory_until_it_had_everything_and_then_its_file_is_refused() -> None:
     feeder = unit(Kind.STREAM, end=TO_END, mode=Mode.FEED)
-    assert verdicts(feeder, "memory", "crash", "memory") == ["retry"] * 3
-    assert feeder.block_bytes == 1 << 18
-    assert verdicts(feeder, "crash", "crash", "crash") == ["retry", "retry", "fail"]
+    assert verdicts(feeder, *["memory"] * 20) == ["retry"] * 20
+    refused = decide(feeder, {"kind": "memory", "error": ""}, had_all=True)
+    assert (refused.what, refused.note) == ("infeasible", "in cannot be decoded in the memory that the budget leaves")
+
+
+def test_a_feeder_of_rows_reads_smaller_batches_before_its_file_is_refused() -> None:
+    feeder = unit(Kind.ROWS, end=100, mode=Mode.FEED)
+    found = [decide(feeder, {"kind": "memory", "error": ""}, had_all=True).what for _ in range(6)]
+    assert (found, feeder.extra["max_rows"]) == (["retry"] * 5 + ["infeasible"], 1)
+
+
+def test_a_feeder_that_crashes_gets_everything_and_is_given_up_by_name() -> None:
+    feeder = unit(Kind.STREAM, end=TO_END, mode=Mode.FEED)
+    assert verdicts(feeder, *["crash"] * 5) == ["retry"] * 4 + ["unreadable"]
+    assert feeder.extra["need_bytes"] > 1 << 50
+
+
+def test_rows_that_could_not_be_read_are_fed_and_not_cut() -> None:
+    """Half of a row group takes as much to decode as the whole."""
+    assert verdicts(unit(Kind.ROWS, end=100), "memory") == ["feed"]
+    assert verdicts(unit(Kind.ROWS, end=100, n_records=7, cut=50), "memory") == ["split"]
 
 
 def test_recasts_and_quarantining_end_after_a_few_failures() -> None:

@@ -49,6 +49,7 @@ def make_world(rng: random.Random) -> World:
     for record in rng.sample(records, min(len(records), rng.choice([0, 0, 1, 3]))):
         world.poison[record] = (rng.randrange(n_segments), rng.choice(POISON))
     world.dropped = {r for r in records if rng.random() < rng.choice([0.0, 0.2, 0.9]) and r not in world.poison}
+    world.feed_bytes = rng.choice([0, 0, 50 * MB, 150 * MB])
     return world
 
 
@@ -58,8 +59,9 @@ def make_config(rng: random.Random, world: World, too_large: Record | None = Non
     largest = max((world.peak([r]) for r in world.everything() if r != too_large), default=0)
     cap = rng.choice([24 * MB, 30 * MB, 60 * MB, 200 * MB])
     pool = max(
-        n * (WORKER_BYTES + cap), WORKER_BYTES + world.kept_bytes + largest * 3 // 2, WORKER_BYTES + world.setup_bytes
-    )
+        n * (WORKER_BYTES + cap), WORKER_BYTES + world.kept_bytes + largest * 3 // 2, WORKER_BYTES + world.setup_bytes,
+        WORKER_BYTES + world.feed_bytes,
+    )  # fmt: skip
     return Config(
         budget_bytes=int(pool / 0.88) + 50 * MB,
         pool_bytes=pool,
@@ -69,6 +71,7 @@ def make_config(rng: random.Random, world: World, too_large: Record | None = Non
         mode=rng.choice(["streaming", "streaming", "batch"]),
         max_block_bytes=rng.choice([1 << 20, 4 << 20, 32 << 20]),
         queue_bytes=rng.choice([1 * MB, 8 * MB, 256 * MB]),
+        patient_queue_bytes=rng.choice([0, 64 * MB]),
         timeout_s=TIMEOUT_S,
         usable=0.88,
         has_setup=[world.setup_bytes > 0] * world.n_segments,
@@ -109,7 +112,7 @@ MUST_FIRE = [
     "crash on allocation", "memory error", "crash near the cap", "over the cap", "poison error", "poison crash", "poison exit",
     "poison hang", "too large", "slow commit", "kill before ready", "stopped", "supervisor killed", "resumed", "disk full",
     "disk full at commit", "steady pressure", "counted splits", "counted late", "counted recycled", "setup", "no room for setup",
-    "asked",
+    "asked", "no room to decode",
 ]  # fmt: skip
 
 
@@ -133,6 +136,7 @@ def run_too_large(seed: int) -> None:
     rng = random.Random(seed)
     world = make_world(rng)
     world.n_segments = 1
+    world.feed_bytes = 0
     world.poison.clear()
     i = rng.randrange(len(world.files))
     old = world.files[i]

@@ -215,7 +215,7 @@ def test_an_empty_handover_is_removed_and_committed() -> None:
 
 
 def feeding(**more: Any) -> tuple[Supervisor, Assign]:
-    s = supervisor((Kind.STREAM, 100 * MB), pool=200 * MB, slots=2, **more)
+    s = supervisor((Kind.STREAM, 100 * MB), **{"pool": 200 * MB, "slots": 2, **more})
     actions = s.tick(0.0)
     assigned: list[Assign] = []
     while not assigned:
@@ -244,6 +244,107 @@ def test_a_feeder_that_dies_goes_on_behind_what_it_handed_out() -> None:
     s.died(feed.worker, "signal SIGSEGV", 11, 2.0)
     left = list(s.feeds)
     assert [[(p.start, p.end) for p in u.pieces] for u in left] == [[(60, 1 << 62)]]
+
+
+def starved(s: Supervisor, a: Assign, now_s: float, **more: Any) -> list[Action]:
+    """A feeder fails for want of memory and is gone."""
+    failed = {"type": "failed", "kind": "memory", "error": "MemoryError: .", **more}
+    return s.failed(a.worker, a.fence, failed, now_s) + s.died(a.worker, "exit status 77", 0, now_s)
+
+
+def fed_again(s: Supervisor, actions: list[Action], now_s: float) -> Assign:
+    """The feeder's next attempt: workers that are told to go go, one that is started gets ready."""
+    for _ in range(10):
+        found = [a for a in actions if isinstance(a, Assign) and a.unit.mode is Mode.FEED]
+        if found:
+            return found[0]
+        more: list[Action] = []
+        for action in actions:
+            if isinstance(action, Stop):
+                more += s.died(action.worker, "exit status 0", 0, now_s)
+            elif isinstance(action, Start):
+                more += s.ready(action.worker, now_s)
+        actions = more or s.tick(now_s)
+    raise AssertionError("the feeder does not start again")
+
+
+def test_a_feeder_gets_what_it_asked_for_and_others_work_beside_it() -> None:
+    s, feed = feeding(pool=300 * MB, slots=2)
+    again = fed_again(s, starved(s, feed, 1.0, asked_bytes=134 * MB, peak_bytes=3 * MB), 1.0)
+    assert (again.cap_bytes, s.grants.fits_beside(again.cap_bytes)) == (int(137 * MB * 1.1), True)
+    assert not s.feeds
+    actions = s.block(again.worker, again.fence, Piece(0, Kind.BLOCK, "b0", 0, 60), 60, 1, 2.0)
+    starts = [a for a in actions + s.tick(2.0) if isinstance(a, Start)]
+    work = [a for start in starts for a in s.ready(start.worker, 2.0) if isinstance(a, Assign)]
+    assert work or any(w.unit is not None and w.segment == 0 for w in s.workers.values())
+
+
+def test_a_feeder_that_needs_everything_gets_it_alone_and_its_file_is_refused_with_a_number() -> None:
+    s, feed = feeding(pool=100 * MB, slots=2)
+    feed = fed_again(s, starved(s, feed, 1.0), 1.0)
+    while feed.cap_bytes < 80 * MB:
+        before, feed = feed.cap_bytes, fed_again(s, starved(s, feed, 1.0), 1.0)
+        assert feed.cap_bytes > before
+    assert (feed.cap_bytes, len(s.workers), feed.unit.extra["patient"]) == (80 * MB, 1, True)
+    starved(s, feed, 2.0, asked_bytes=100 * MB)
+    (told,) = s.infeasible
+    assert told.startswith("in0 cannot be decoded in the memory that the budget leaves: it asked for 100 MB at once")
+    assert "one worker can get 80 MB; run again with --memory" in told
+    assert s.finished
+
+
+def test_a_small_allocation_that_failed_does_not_tell_what_a_file_needs() -> None:
+    """Ten thousand columns fail at any of their 4 kB: half as much again is a better guess than 4 kB more."""
+    s, feed = feeding(pool=100 * MB, slots=2)
+    while not s.infeasible:
+        had, told = feed.cap_bytes, starved(s, feed, 1.0, asked_bytes=4032, peak_bytes=feed.cap_bytes - 1)
+        if not s.infeasible:
+            feed = fed_again(s, told, 1.0)
+    least = int(s.infeasible[0].split("--memory ")[1].split("MB")[0]) * MB
+    assert s.infeasible[0].startswith("in0 cannot be decoded in the memory that the budget leaves: it took all")
+    assert least >= s.config.budget_bytes + had // 2
+
+
+def test_a_feeder_that_would_start_over_waits_until_what_it_handed_out_is_used_up() -> None:
+    s, feed = feeding(queue_bytes=10, patient_queue_bytes=100)
+    s.block(feed.worker, feed.fence, Piece(0, Kind.BLOCK, "b0", 0, 60), 60, 1, 1.0)
+    assert s.workers[feed.worker].held
+    s.workers[feed.worker].why_killed = "replaced"
+    s.died(feed.worker, "exit status 0", 0, 1.0)
+    assert not s._feed_may_start()
+    s.queues[0].clear()
+    s.scratch.free(["b0"])
+    assert s._feed_may_start()
+
+
+def test_a_file_that_no_feeder_survives_is_named_and_the_others_are_read() -> None:
+    s, feed = feeding()
+    for _ in range(4):
+        feed = fed_again(s, s.died(feed.worker, "signal SIGSEGV", 11, 1.0), 1.0)
+    s.died(feed.worker, "signal SIGSEGV", 11, 1.0)
+    assert s.infeasible == ["in0 cannot be decoded: the worker process died: signal SIGSEGV"]
+    assert not s.fatal
+
+
+def test_rows_too_large_to_be_read_at_once_are_fed() -> None:
+    s = supervisor((Kind.ROWS, 500))
+    a = begin(s)
+    info = {"rows": 0, "groups": [(0, 90, 9 * MB)], "n_rows": 90, "whole": True}
+    assert only(s.too_large(a.worker, a.fence, info, 1.0), Commit).covered == [(0, 90, 90, True)]
+    assert [(u.mode, u.pieces[0].start, u.pieces[0].end) for u in s.feeds] == [(Mode.FEED, 0, 90)]
+    s = supervisor((Kind.ROWS, 500))
+    a = begin(s)
+    s.too_large(a.worker, a.fence, {**info, "groups": [(0, 90, 0)], "measured": True}, 1.0)
+    assert [(u.mode, u.pieces[0].start, u.pieces[0].end) for u in s.feeds] == [(Mode.FEED, 0, 90)]
+    s = supervisor((Kind.ROWS, 500))
+    a = begin(s)
+    s.too_large(a.worker, a.fence, {**info, "groups": [(0, 90, 5)]}, 1.0)
+    part = next(w.unit for w in s.workers.values() if w.unit is not None)
+    s.failed(a.worker, s.workers[a.worker].fence, {"kind": "memory", "error": ""}, 2.0)
+    assert (part.pieces[0].end, [u.pieces for u in s.feeds] or [w.pieces for w in s.cursor._ready]) == (
+        90,
+        [part.pieces],
+    )
 
 
 def test_a_stream_that_decodes_to_more_is_fed_and_the_rest_of_its_group_runs() -> None:

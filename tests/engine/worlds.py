@@ -44,6 +44,7 @@ class World:
     fixed_bytes: int = BASE_PEAK  # what a call of a stage takes, whatever the data
     kept_bytes: int = 0  # what stages set up and keep
     setup_bytes: int = 0  # ... and what that takes at most
+    feed_bytes: int = 0  # what decoding a stream takes
     written: set[Record] = field(default_factory=set)
     quarantined: set[Record] = field(default_factory=set)
     gone: set[Record] = field(default_factory=set)

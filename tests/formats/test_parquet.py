@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.errors import FormatError
-from tamis.formats import parquet
+from tamis.formats import parquet, parquet_footer
 from tamis.formats.parquet import ParquetFault, ParquetInfo, TableWriter, describe, iter_rows
 
 
@@ -259,3 +259,35 @@ def test_writer_refuses_a_column_it_does_not_know(tmp_path: Path) -> None:
         with pytest.raises(FormatError, match="column 'other' is not in the schema"):
             writer.write(pa.table({"id": [1], "other": [2]}))
         writer.write(pa.table({"id": [1]}))
+
+
+def test_a_column_that_was_a_dictionary_is_read_value_by_value(tmp_path: Path) -> None:
+    """Its dictionary is not part of every batch: batches are as small as their rows, whatever the dictionary."""
+    texts = [f"{i} " * 500 for i in range(2000)]
+    kinds = pa.DictionaryArray.from_arrays(pa.array(list(range(2000)) * 2, pa.int32()), pa.array(texts))
+    more = pa.array(["a", "b"] * 2000).dictionary_encode()
+    when = pa.array([1] * 4000, pa.timestamp("us", "Europe/Berlin"))
+    table = pa.table({"text": kinds, "more": more, "when": when, "took": pa.array([5] * 4000, pa.duration("s"))})
+    path = tmp_path / "x.parquet"
+    pq.write_table(table.replace_schema_metadata({"x" * 300: "y" * 70_000}), path, dictionary_pagesize_limit=1 << 30)
+    found = list(iter_rows(path, 0, 4000, batch_bytes=1 << 16))
+    assert max(t.nbytes for _, t in found) <= 1 << 16
+    assert [v for _, t in found for v in t["text"].to_pylist()] == texts * 2
+    assert found[0][1].schema.types == [pa.large_string(), pa.large_string(), when.type, pa.duration("s")]
+    assert parquet_footer.plain_metadata(path, pa.schema({"a": pa.int64()})) is None
+    assert parquet_footer.replaced(b"no such entry") is None
+    for odd in (b"\x18\x0cARROW:schema\x18\xff\xff\xff\xff\xff\xff", b"\x18\x0cARROW:schema\x18\x02??"):
+        with pytest.raises((ValueError, pa.ArrowException)):
+            parquet_footer.replaced(odd)
+
+
+def test_rows_of_many_columns_come_in_batches_worth_their_while(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({f"c{i}": list(range(300)) for i in range(500)}), path)
+    found = list(iter_rows(path, 0, 300, batch_bytes=1 << 10))
+    assert len(found) <= 4
+    assert sum(t.num_rows for _, t in found) == 300
+
+
+def test_fewer_rows_at_once_where_they_did_not_fit(path: Path) -> None:
+    assert {t.num_rows for _, t in iter_rows(path, 0, 100, max_rows=2)} == {2}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tamis.cli.arguments import Exit, Option
+from tamis.memory.machine import filesystem
 
 _LOW_DISK_BYTES = 5 * 10**9
 _LEGS = {
@@ -101,21 +102,6 @@ def disks(scratch: Path | None) -> list[dict[str, Any]]:
             {"what": what, "path": str(path), "free_bytes": usage.free, "total_bytes": usage.total, "filesystem": kind}
         )
     return rows
-
-
-def filesystem(path: Path, mounts: str = "/proc/self/mounts") -> str:
-    """The type of the file system that holds `path`; it matters because tmpfs is memory."""
-    best, kind = "", "unknown"
-    try:
-        with open(mounts, encoding="utf-8", errors="surrogateescape") as lines:
-            for line in lines:
-                _, mount, this_kind, *_ = line.split(" ")
-                mount = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), mount)
-                if len(mount) >= len(best) and (path == Path(mount) or Path(mount) in path.parents):
-                    best, kind = mount, this_kind
-    except (OSError, ValueError):
-        return "unknown"
-    return kind
 
 
 def gpus(proc: Path = Path("/proc/driver/nvidia/gpus")) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ def batches_of(path: str) -> list[BatchPlaces]:
     import pyarrow as pa
 
     try:
-        with pa.OSFile(path) as source:
+        with pa.OSFile(os.fsencode(path)) as source:
             schema = pa.ipc.open_file(source).schema
         types = dict(zip(schema.names, schema.types, strict=True))
         with open(path, "rb", buffering=0) as file:

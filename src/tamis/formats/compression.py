@@ -185,7 +185,8 @@ class StreamReader:
         except OSError as exc:
             if is_memory_failure(exc):
                 raise MemoryError(str(exc)) from exc
-            raise
+            why = f"reading failed: {exc.strerror or exc}"  # a bad sector, a network that went away
+            self._fault = StreamFault(self.decoded_offset, self._source.offset(), why)
         if not self._ready:
             self._at_end = True
             if self._fault is not None:

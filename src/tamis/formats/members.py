@@ -26,6 +26,7 @@ _XZ_MEMORY_BYTES = 2**27 + 2**22
 """A dictionary of 128 MiB and what the decoder needs around it; xz -9 asks for 65 MiB in all."""
 _MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\x00"}
 _NAMES = {"gz": "gzip", "bz2": "bzip2", "xz": "xz"}
+_HEAD_BYTES = 64  # enough of an xz file to tell what its first block needs
 _CHECKS = ("incorrect data check", "incorrect length check")
 """What zlib says when all of a member could be decoded, but not to what was once compressed."""
 _DECODE_ERRORS = (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
@@ -62,6 +63,7 @@ class Members:
         self._n_members = 0
         self._member_offset = 0
         self._n_member_decoded = 0
+        self._head = b""
 
     def next_bytes(self) -> bytes:
         """The next decoded bytes (at most `OUT_BYTES`), b"" at the end of the last member."""
@@ -86,6 +88,7 @@ class Members:
         while len(self._input) < len(magic) and (more := self._source.piece()):
             self._input += more
         self._member_offset = self._source.offset() - len(self._input)
+        self._head = self._input[:_HEAD_BYTES]
         if not magic.startswith(self._input[: len(magic)]):
             found = self._input[: len(magic)].hex()
             what = f"garbage after a complete {name} member" if self._n_members else f"not a {name} file"
@@ -102,9 +105,11 @@ class Members:
         data = self._input
         try:
             decoded: bytes = self._decoder.decompress(data, OUT_BYTES)
+        except MemoryError as exc:
+            raise MemoryError(self._wanted()) from exc
         except _DECODE_ERRORS as exc:
             if is_memory_failure(exc):
-                raise MemoryError(str(exc)) from exc
+                raise MemoryError(self._wanted()) from exc
             end_offset = self._source.offset()
             if before is not None:
                 steps = _single_steps_zlib(before, data)
@@ -128,6 +133,12 @@ class Members:
             self._input, self._decoder = self._decoder.unused_data, None
             self._n_members += 1
         return decoded
+
+    def _wanted(self) -> str:
+        """What a decoder that found no memory wanted it for."""
+        name = _NAMES[self._codec]
+        n_bytes = xz_dictionary_bytes(self._head) if self._codec == "xz" else 0
+        return f"tried to allocate {n_bytes} bytes, the dictionary of an xz file" if n_bytes else f"the {name} decoder"
 
     def _single_steps_replayed(self) -> Iterator[tuple[int, bytes]]:
         """From the beginning of the member: what was delivered already is skipped, the rest comes in single bytes."""
@@ -187,6 +198,25 @@ def _new_decoder(codec: str) -> Any:
     if codec == "bz2":
         return bz2.BZ2Decompressor()
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
+
+
+def xz_dictionary_bytes(head: bytes) -> int:
+    """The dictionary that the first block of an xz file needs, from the file's first bytes; 0 where they do not tell.
+
+    >>> xz_dictionary_bytes(lzma.compress(b"", preset=0)), xz_dictionary_bytes(lzma.compress(b"x", preset=9))
+    (0, 67108864)
+    """
+    at, flags = 14, head[13] if len(head) > 13 and head[12] else 0xFF
+    if flags & 0x3F:  # no block, or more than one filter: what such a file needs is rarely the dictionary alone
+        return 0
+    for bit in (0x40, 0x80):  # sizes that are told: numbers of as many bytes as have their highest bit set
+        while flags & bit and at < len(head):
+            at += 1
+            if head[at - 1] < 0x80:
+                break
+    if head[at : at + 2] != b"\x21\x01" or at + 2 >= len(head) or head[at + 2] > 40:
+        return 0
+    return (2 | head[at + 2] & 1) << (head[at + 2] // 2 + 11) if head[at + 2] < 40 else (1 << 32) - 1
 
 
 def _kind(exc: Exception) -> str:

@@ -8,6 +8,7 @@ Row groups of any size are streamed: one iterator per row group whose batch size
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,12 +18,22 @@ import pyarrow.parquet as pq
 
 from tamis.errors import FormatError
 from tamis.formats.faults import is_memory_failure
+from tamis.formats.parquet_footer import plain_metadata
 
 BATCH_BYTES = 8 * 2**20
 ROW_GROUP_BYTES = 32 * 10**6
 _BUFFER_BYTES = 2**20
+_COLUMN_BYTES = 4096  # of a column in a batch, at least: each takes 0.1 ms there, whatever is in it
 _FIRST_BATCH_ROWS = 32
-_MAX_BATCH_ROWS = 2**17
+MAX_BATCH_ROWS = 2**17
+_NOT_PLAIN = {
+    kind.id
+    for kind in (
+        pa.string(), pa.binary(), pa.string_view(), pa.binary_view(), pa.dictionary(pa.int8(), pa.int8()),
+        pa.run_end_encoded(pa.int16(), pa.int8()),
+    )
+}  # fmt: skip
+"""Types that `plain_types` changes, beside extension types."""
 _ERRORS = (pa.ArrowException, OSError, ValueError, EOFError)
 """What pyarrow raises for bad files (ArrowInvalid is a ValueError, Thrift and codec errors are OSError)."""
 
@@ -87,8 +98,7 @@ def describe(path: str | os.PathLike[str]) -> ParquetInfo:
             f"{os.fspath(path)}: the footer promises {metadata.num_rows} rows, its row groups hold {first_row}; "
             "the file is corrupt, write it again"
         )
-    names = [name for name, _ in columns]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := sorted(name for name, n in Counter(name for name, _ in columns).items() if n > 1):
         raise FormatError(f"{os.fspath(path)}: column {twice[0]!r} appears more than once; rename one of them")
     return ParquetInfo(metadata.num_rows, row_groups, columns, file_bytes)
 
@@ -117,21 +127,26 @@ def iter_rows(
     end_row: int,
     columns: Sequence[str] | None = None,
     batch_bytes: int = BATCH_BYTES,
+    max_rows: int = MAX_BATCH_ROWS,
 ) -> Iterator[tuple[int, pa.Table]]:
     """(absolute first row, table) for exactly the rows [first_row, end_row), each table about `batch_bytes` at most.
 
     Only `columns` are read, in that order; a name that the file lacks is left out. Strings and binaries come out as
-    large_string and large_binary, dictionaries as their values. A single row may exceed `batch_bytes`.
+    large_string and large_binary, dictionaries as their values. A single row may exceed `batch_bytes`, and so may a read whose
+    rows turn out larger than those before: `max_rows` bounds it.
     """
     with _open(path) as file:
-        names = file.schema_arrow.names
-        wanted = list(names) if columns is None else [name for name in columns if name in names]
+        schema, metadata = file.schema_arrow, file.metadata
+        metadata = plain_metadata(path, schema) or metadata
+        present = set(schema.names)
+        wanted = list(schema.names) if columns is None else [name for name in columns if name in present]
+        batch_bytes = max(batch_bytes, _COLUMN_BYTES * len(wanted))
         group_first = 0
-        for i in range(file.metadata.num_row_groups):
-            group_end = group_first + file.metadata.row_group(i).num_rows
+        for i in range(metadata.num_row_groups):
+            group_end = group_first + metadata.row_group(i).num_rows
             if group_first < end_row and group_end > first_row:
                 rows = (max(first_row, group_first) - group_first, min(end_row, group_end) - group_first)
-                group = _GroupReader(path, file.metadata, i, group_first, wanted, batch_bytes)
+                group = _GroupReader(path, metadata, i, group_first, wanted, batch_bytes, max_rows)
                 yield from group.tables(*rows)
             group_first = group_end
 
@@ -147,9 +162,10 @@ class _GroupReader:
         group_first: int,
         columns: list[str],
         batch_bytes: int,
+        max_rows: int,
     ) -> None:
         self._path, self._metadata, self._index = path, metadata, index
-        self._columns, self._batch_bytes = columns, batch_bytes
+        self._columns, self._batch_bytes, self._max_rows = columns, batch_bytes, max_rows
         self._group_first, self._group_end = group_first, group_first + metadata.row_group(index).num_rows
         self._n_asked = 0
         """Rows of the read in progress, which is where a failure lies."""
@@ -158,7 +174,7 @@ class _GroupReader:
 
     def tables(self, start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
         """Rows [start, end) of the group as (absolute first row, table)."""
-        at, max_rows = start, _MAX_BATCH_ROWS
+        at, max_rows = start, self._max_rows
         while True:
             try:
                 for at_row, table in self._pass(at, end, max_rows):
@@ -196,7 +212,7 @@ class _GroupReader:
                     return
                 # Half of `batch_bytes` at the rate just seen, at most 4 times as many rows as before.
                 bytes_per_row = max(1.0, batch.nbytes / max(1, batch.num_rows))
-                n_rows = max(1, min(int(self._batch_bytes / 2 / bytes_per_row), n_rows * 4, _MAX_BATCH_ROWS))
+                n_rows = max(1, min(int(self._batch_bytes / 2 / bytes_per_row), n_rows * 4, MAX_BATCH_ROWS))
                 self._ask(n_rows, at, start, max_rows)
                 # Takes effect on the next read of the running iterator: no restart to change the size.
                 file.reader.set_batch_size(self._n_asked)
@@ -206,7 +222,7 @@ class _GroupReader:
 
     def _ask(self, n_rows: int, at: int, start: int, max_rows: int) -> None:
         self._skipping = at < start
-        self._n_asked = min(n_rows, start - at if self._skipping else max_rows)
+        self._n_asked = min(n_rows, min(start - at, self._max_rows) if self._skipping else max_rows)
 
     def _cut(self, at: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         """`table` in slices below `batch_bytes`; usually it is below already."""
@@ -220,15 +236,23 @@ class _GroupReader:
 
 def _counted(start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
     """Tables without columns: the rows are only counted."""
-    for at in range(start, end, _MAX_BATCH_ROWS):
-        yield at, pa.table({"": pa.nulls(min(_MAX_BATCH_ROWS, end - at))}).select([])
+    for at in range(start, end, MAX_BATCH_ROWS):
+        yield at, pa.table({"": pa.nulls(min(MAX_BATCH_ROWS, end - at))}).select([])
 
 
 def plain_types(table: pa.Table) -> pa.Table:
     """Strings as large_string, binaries as large_binary, dictionaries and views as plain values; the rest as it is."""
-    fields = [field.with_type(_plain_type(field.type)) for field in table.schema]
-    schema = pa.schema(fields)
-    return table.cast(schema) if schema != table.schema.remove_metadata() else table.replace_schema_metadata(None)
+    table = table.replace_schema_metadata(None)
+    fields = list(table.schema)
+    kinds = [field.type for field in fields]
+    odd = [i for i, k in enumerate(kinds) if k.id in _NOT_PLAIN or isinstance(k, pa.BaseExtensionType)]
+    if not odd:
+        return table
+    columns = table.columns
+    for i in odd:
+        kind = _plain_type(kinds[i])
+        fields[i], columns[i] = fields[i].with_type(kind), columns[i].cast(kind)
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

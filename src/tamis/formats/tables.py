@@ -21,27 +21,32 @@ class TableBlock:
     def __init__(self, table: pa.Table) -> None:
         self.table = table
         self.n_rows = len(table)
+        self._at = {name: i for i, name in enumerate(table.column_names)}  # asking the table goes through all names
         self.places: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = (
             None  # input file and row number, by row
         )
 
     def field_names(self) -> list[str]:
-        return list(self.table.column_names)
+        return list(self._at)
 
     def column(self, name: str) -> pa.Array:
-        if name not in self.table.column_names:
+        if name not in self._at:
             return pa.nulls(self.n_rows)
         return shown(self._chunk(name))
 
     def exact(self, name: str, rows: Array) -> pa.Array:
         """One column of some rows (null where a row is -1), every value as it is."""
-        if name not in self.table.column_names:
+        if name not in self._at:
             return pa.nulls(len(rows))
         at = pa.array(np.maximum(rows, 0), mask=rows < 0)
-        return self._chunk(name).take(at) if self.n_rows else pa.nulls(len(rows), self.table.field(name).type)
+        return (
+            self._chunk(name).take(at)
+            if self.n_rows
+            else pa.nulls(len(rows), self.table.schema.field(self._at[name]).type)
+        )
 
     def _chunk(self, name: str) -> pa.Array:
-        chunks = self.table.column(name)
+        chunks = self.table.column(self._at[name])
         return (
             chunks.chunk(0)
             if chunks.num_chunks == 1

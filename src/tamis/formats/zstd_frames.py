@@ -49,6 +49,7 @@ class ZstdFrames:
         self._zstd_error: type[Exception] = zstandard.ZstdError
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
         self._frame: Any = None
+        self._window_bytes = 0
         self._has_checksum = False
         self._checksum_due = False
         self.frame_offset = 0
@@ -112,6 +113,7 @@ class ZstdFrames:
         else:
             base = 1 << (10 + (rest[0] >> 3))
             window_bytes = base + (base >> 3) * (rest[0] & 7)
+        self._window_bytes = window_bytes
         if window_bytes > MAX_WINDOW_BYTES:
             raise BadFrame(
                 f"the frame needs a window of {window_bytes} bytes, at most {MAX_WINDOW_BYTES} (2^27) are allowed; "
@@ -138,7 +140,9 @@ class ZstdFrames:
             return bytes(self._frame.decompress(data))
         except self._zstd_error as exc:
             if is_memory_failure(exc):
-                raise MemoryError(str(exc)) from exc
+                raise MemoryError(
+                    f"tried to allocate {self._window_bytes} bytes, the window of a zstd frame: {exc}"
+                ) from exc
             raise BadFrame(str(exc).removeprefix("zstd decompress error: ")) from exc
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -147,6 +148,21 @@ def folder_bytes(folders: Sequence[str], max_entries: int = 1000) -> int:
         except OSError:
             continue
     return total
+
+
+def filesystem(path: str | os.PathLike[str], mounts: str = "/proc/self/mounts") -> str:
+    """The type of the file system that holds `path`; it matters because tmpfs is memory."""
+    best, kind, here = "", "unknown", os.path.abspath(path)
+    try:
+        with open(mounts, encoding="utf-8", errors="surrogateescape") as lines:
+            for line in lines:
+                _, mount, this_kind, *_ = line.split(" ")
+                mount = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), mount)
+                if len(mount) >= len(best) and f"{here}/".startswith(mount.rstrip("/") + "/"):
+                    best, kind = mount, this_kind
+    except (OSError, ValueError):
+        return "unknown"
+    return kind
 
 
 def free_bytes(folders: Sequence[str]) -> int | None:

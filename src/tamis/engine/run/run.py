@@ -44,10 +44,12 @@ from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineErr
 from tamis.hints import command
 from tamis.memory.budget import Budget, find_budget
 from tamis.memory.lookout import Mark, watching
+from tamis.memory.machine import filesystem, free_bytes
 from tamis.memory.predictor import Predictor
 from tamis.sizes import format_size
 
 DEFAULT_BLOCK_BYTES = 32 << 20
+_PATIENT_QUEUES = 16
 _SHOW_S = 0.2
 _COMPILED_S = 3.0  # making the crew takes longer only where kernels are compiled
 Progress = Callable[[dict[str, Any]], None]
@@ -360,6 +362,7 @@ class Run:
             mode=self.settings.mode,
             max_block_bytes=block,
             queue_bytes=parse_size(self.settings.queue),
+            patient_queue_bytes=_patient_queue(parse_size(self.settings.queue), self.dir.scratch),
             timeout_s=self.settings.timeout,
             rate_limit=self.settings.rate_limit,
             rate_floor=self.settings.rate_floor,
@@ -572,3 +575,10 @@ class Run:
             os.unlink(os.path.join(self.dir.path, name))
         except FileNotFoundError:
             pass
+
+
+def _patient_queue(queue_bytes: int, scratch: str) -> int:
+    """What a feeder may fill that has to decode its file again whenever it is interrupted: more, where that is no memory."""
+    if filesystem(scratch) in ("tmpfs", "ramfs"):
+        return queue_bytes
+    return max(queue_bytes, min(queue_bytes * _PATIENT_QUEUES, (free_bytes([scratch]) or 0) // 8))

@@ -46,13 +46,23 @@ class Cursor:
         self._ahead_bytes = sum(max(s, 0) for s in files.sizes)
 
     def expand_rows(
-        self, file: int, groups: Iterable[tuple[int, int, int]], n_rows: int, block_bytes: int, first_row: int = 0
+        self,
+        file: int,
+        groups: Iterable[tuple[int, int, int]],
+        n_rows: int,
+        block_bytes: int,
+        first_row: int = 0,
+        measured: bool = False,
     ) -> None:
-        """A Parquet file (from `first_row`) turned out too large for one partition; its row groups are (first row, rows, decoded bytes)."""
+        """A Parquet file (rows from `first_row` to `n_rows`) turned out too large for one partition; its row groups are
+        (first row, rows, decoded bytes). `measured`: a worker began to read these rows and refused them for what they are, so they
+        must not be handed out as they were, whatever the groups declare.
+        """
         done = Intervals()
         for s, e in [*(self.done.get(file) or Done()).ranges.pairs(), (0, first_row)]:
             done.add(s, e)
         path, start, end, size = self.files.paths[file], 0, 0, 0
+        n_ready = len(self._ready)
         for first, rows, n_bytes in groups:
             if n_bytes > block_bytes * 3 // 2 and rows > 1:
                 self._put_rows(file, path, start, end, done)
@@ -65,6 +75,8 @@ class Cursor:
                 start, size = end, 0
             end, size = first + rows, size + n_bytes
         self._put_rows(file, path, start, n_rows, done)
+        if measured and len(self._ready) == n_ready + 1:
+            self._ready[-1].mode = Mode.FEED
 
     def _put_rows(self, file: int, path: str, start: int, end: int, done: Intervals) -> None:
         self._ready.extend(Work([Piece(file, Kind.ROWS, path, s, e)]) for s, e in done.missing(start, end))
@@ -72,6 +84,10 @@ class Cursor:
     def feed(self, file: int) -> None:
         """A compressed file turned out too large for one partition."""
         self._ready.append(self._feed_of(file))
+
+    def feed_rows(self, piece: Piece) -> None:
+        """Rows of a Parquet file take too much memory to be read at once."""
+        self._ready.append(Work([piece], Mode.FEED))
 
     def _feed_of(self, file: int) -> Work:
         done = self.done.get(file) or Done()
@@ -147,6 +163,13 @@ class Cursor:
     @property
     def exhausted(self) -> bool:
         return not self._ready and not self._rest and self._next_file >= len(self.files)
+
+    @property
+    def has_other_work(self) -> bool:
+        """Whether there is work (as far as one can tell) that is no feed."""
+        return (
+            bool(self._rest) or self._next_file < len(self.files) or any(w.mode is not Mode.FEED for w in self._ready)
+        )
 
     @property
     def bytes_left(self) -> int:

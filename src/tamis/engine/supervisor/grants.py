@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from tamis.engine.supervisor.balance import share_workers
-from tamis.engine.supervisor.state import FEEDER, FEEDER_OWN_BYTES, MIN_CAP_BYTES, Config, Worker
+from tamis.engine.supervisor.state import FEEDER, MIN_CAP_BYTES, Config, Worker
 from tamis.engine.supervisor.units import Mode, Unit
 from tamis.memory.predictor import Predictor
 
 MIN_BLOCK_BYTES = 1 << 16
 _UNKNOWN_NEED = 1.5  # what a unit is taken to need, in caps that it did not fit, where what it asked for is not known
+_TELLING = 16  # an allocation of less than this part of the cap was one of many: it says nothing about what follows
 _KNOWN_NEED = 1.1  # ... in what it had and asked for when it failed: the next allocation may follow
+_SOLO_SHARE = 16  # of a cap: the blocks of a feeder beside which nobody can work, while it is not known what they take
 _LESS_BY = 0.8  # the least cap falls when it has fallen by this much: the number of workers should not follow its noise
 
 
@@ -49,6 +51,30 @@ class Grants:
         cap = min(self.pool(n) // n, self.pool(len(self._workers)) - self.granted)
         least = MIN_CAP_BYTES if segment == FEEDER else self._least_bytes
         return cap if cap >= min(least, self.pool(1)) else 0
+
+    def feeder_cap(self, need_bytes: int) -> int:
+        """The cap of a feeder that needs so much: its share, or what it needs if that is free, all there is if others cannot work
+        beside it; 0 when it has to wait.
+        """
+        fair = self.next_cap(feeding=True)
+        if need_bytes <= self.fair_cap():
+            return fair
+        want = need_bytes if self.fits_beside(need_bytes) else self.pool(1)
+        return want if self.pool(len(self._workers)) - self.granted >= want else 0
+
+    def fair_cap(self) -> int:
+        """The share of a feeder among all that may live."""
+        n = self.n_seats(feeding=True)
+        return self.pool(n) // n
+
+    def fits_beside(self, need_bytes: int) -> bool:
+        """Whether a worker can do anything beside a feeder that needs so much."""
+        return self.pool(2) - need_bytes >= self._least_bytes
+
+    def feed_need(self, worker: Worker, report: Mapping[str, Any]) -> int:
+        """The cap that a feeder which failed for want of memory gets next."""
+        asked, had = asked_of(worker, report), int(report.get("peak_bytes", 0))
+        return max(int((had + asked) * _KNOWN_NEED), worker.cap_bytes * 5 // 4) if asked else worker.cap_bytes * 2
 
     def is_whole(self, cap_bytes: int) -> bool:
         """Whether a worker with this cap had everything there is."""
@@ -87,11 +113,14 @@ class Grants:
         return max(MIN_BLOCK_BYTES, min(size, self.config.max_block_bytes))
 
     def feed_size(self, cap_bytes: int, may_grow: bool) -> int:
-        """Blocks as large as partitions are now, as far as the feeder can hold one, a copy of it and the decoder's window."""
-        size = min(
-            self.block_size(0, cap_bytes, may_grow), (cap_bytes - FEEDER_OWN_BYTES) // 4, self.config.queue_bytes // 4
-        )
-        return max(MIN_BLOCK_BYTES, size)
+        """Blocks as large as partitions are now: as the workers beside a feeder with this cap (or after it) can take them."""
+        n, share = self.n_seats(feeding=True), self.fair_cap()
+        if self.fits_beside(cap_bytes) and n > 1:
+            share = min(share, max((self.pool(n) - cap_bytes) // (n - 1), MIN_CAP_BYTES))
+        size = self.block_size(0, share, may_grow)
+        if not self.fits_beside(cap_bytes) and not self.n_done[0]:  # nobody learns meanwhile what a block takes
+            size = max(size, min(share // _SOLO_SHARE, self.config.max_block_bytes))
+        return max(MIN_BLOCK_BYTES, min(size, self.config.queue_bytes // 4))
 
     def _kept_by(self, worker: Worker | None, segment: int) -> int:
         """What a worker holds between units: as it last was, or as others were after their first unit."""
@@ -100,7 +129,7 @@ class Grants:
     # -- what would be enough -------------------------------------------------------------------------------------------
     def need_of(self, worker: Worker, unit: Unit, report: Mapping[str, Any]) -> int:
         """The cap that a unit which failed for want of memory is taken to need."""
-        asked = int(report.get("asked_bytes", 0))
+        asked = asked_of(worker, report)
         had = worker.kept_bytes + int(report.get("peak_bytes", 0))
         seen = (had + asked) * _KNOWN_NEED if asked else max(worker.cap_bytes, had) * _UNKNOWN_NEED
         if report.get("in_setup"):
@@ -155,3 +184,9 @@ class Grants:
         known = max(0, worker.kept_bytes + int(report.get("peak_bytes", 0)) + asked - kept) if asked else 0
         cap = max(worker.cap_bytes - kept, 1)
         self.predictors[unit.segment].observe_failure(max(unit.size_bytes, 1), cap, known, unit.largest_record)
+
+
+def asked_of(worker: Worker, report: Mapping[str, Any]) -> int:
+    """The bytes of the allocation that failed, where they tell what is needed; 0 where they do not."""
+    asked = int(report.get("asked_bytes", 0))
+    return asked if asked * _TELLING >= worker.cap_bytes else 0

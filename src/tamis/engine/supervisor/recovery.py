@@ -8,6 +8,8 @@ stage error,     once more on a fresh worker; then split until one record is lef
 crash, timeout
 killed for       again, unchanged: it was not its fault (five times, then as a crash)
 others' sake
+a feeder         for want of memory again with more, up to everything there is (a Parquet reader also in smaller batches), then the file
+                 is refused; after other failures with everything, a few times; the rest of the run goes on
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit, split
 from tamis.sizes import format_size
 
 MAX_INNOCENT_KILLS = 5
+MAX_FEED_FAILURES = 4  # in a row, with nothing handed out in between
+MAX_BATCH_ROWS = 1 << 17  # that a reader of Parquet files asks for at once, while it fits
+EVERYTHING = 1 << 62  # what a feeder gets then is the whole pool
 _SIGKILL = 9
 
 
 @dataclass(frozen=True)
 class Verdict:
-    what: str  # retry, split, alone, quarantine, feed, describe, infeasible (this record), unfit (this stage), fail
+    what: str  # retry, split, alone, quarantine, feed, describe, infeasible (this record or file), unfit (this stage), unreadable, fail
     note: str = ""
     n_failures: int = 0
 
@@ -76,6 +81,7 @@ def decide(unit: Unit, report: dict[str, Any], had_all: bool = False) -> Verdict
     """Decide, and note on the unit what has been tried. `had_all`: its cap was the whole pool, so that no larger one can be tried."""
     kind, error = report["kind"], str(report.get("error", ""))
     if kind == "replaced":  # a feeder that had to wait: what it handed out stands, so this cannot go on for ever
+        unit.extra["patient"] = True  # it has to decode its file again up to here, so this should not happen often
         return Verdict("retry")
     if kind == "killed":
         kills = unit.extra["kills"] = unit.extra.get("kills", 0) + 1
@@ -87,7 +93,7 @@ def decide(unit: Unit, report: dict[str, Any], had_all: bool = False) -> Verdict
         unit.n_failures += 1
         return Verdict("retry") if unit.n_failures < 3 else Verdict("fail")
     if unit.mode is Mode.FEED:
-        return _decide_feed(unit, kind, error)
+        return _decide_feed(unit, kind, error, had_all)
     if kind == "setup":
         return Verdict("fail")
     if kind == "memory":
@@ -125,6 +131,8 @@ def _decide_memory(unit: Unit, report: dict[str, Any], had_all: bool) -> Verdict
             return Verdict("unfit", f"stage {report['stage']!r} cannot be set up in the memory that the budget leaves")
         unit.alone = True
         return Verdict("alone", "a stage could not be set up inside its cap, trying again with the whole budget")
+    if _is_unread_group(unit):
+        return Verdict("feed")
     if can_split(unit):
         unit.alone = False
         return Verdict("split", n_failures=unit.n_failures)
@@ -167,15 +175,34 @@ def _cut_otherwise(unit: Unit) -> Verdict | None:
     return None
 
 
-def _decide_feed(unit: Unit, kind: str, error: str) -> Verdict:
-    unit.n_failures += 1
-    if unit.n_failures >= 6:
-        return Verdict("fail")
-    if kind == "memory":
-        unit.block_bytes = max(1 << 16, unit.block_bytes // 2)
-    return Verdict(
-        "retry", f"the feeder of {unit.pieces[0].path if unit.pieces else 'a file'} failed and starts again: {error}"
+def _is_unread_group(unit: Unit) -> bool:
+    """Rows of a Parquet file that failed before they were read. A part of them would have to decode as much, a feeder holds less."""
+    piece = unit.pieces[0]
+    return (
+        len(unit.pieces) == 1
+        and piece.kind is Kind.ROWS
+        and piece.end != TO_END
+        and unit.segment == 0
+        and unit.n_records < 0
+        and unit.mode is Mode.RUN
     )
+
+
+def _decide_feed(unit: Unit, kind: str, error: str, had_all: bool) -> Verdict:
+    path = unit.pieces[0].path if unit.pieces else "a file"
+    if kind == "memory":
+        rows = unit.extra.get("max_rows", MAX_BATCH_ROWS)
+        if unit.pieces and unit.pieces[0].kind is Kind.ROWS and rows > 1:
+            unit.extra["max_rows"] = max(1, rows // 16)
+        elif had_all:
+            return Verdict("infeasible", f"{path} cannot be decoded in the memory that the budget leaves")
+        return Verdict("retry", f"the feeder of {path} did not fit and gets more memory: {error}")
+    unit.n_failures += 1
+    if unit.n_failures > MAX_FEED_FAILURES:
+        return Verdict("unreadable", f"{path} cannot be decoded: {error}")
+    if unit.n_failures > 1:  # libraries crash when an allocation fails: see whether more memory helps
+        unit.extra["need_bytes"] = EVERYTHING
+    return Verdict("retry", f"the feeder of {path} failed and starts again: {error}")
 
 
 def can_split(unit: Unit) -> bool:

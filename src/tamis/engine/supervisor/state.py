@@ -12,7 +12,6 @@ from tamis.memory.leaks import N_IGNORED
 
 FEEDER = -1
 MIN_CAP_BYTES = 20_000_000
-FEEDER_OWN_BYTES = 16_000_000
 
 
 @dataclass
@@ -28,6 +27,7 @@ class Config:
     mode: str = "streaming"
     max_block_bytes: int = 32 << 20
     queue_bytes: int = 256 << 20
+    patient_queue_bytes: int = 0  # what a feeder may fill that would have to start over; 0: as others
     timeout_s: float = 1800.0
     rate_limit: float = 0.001
     rate_floor: int = 100

@@ -26,12 +26,12 @@ from tamis.engine.supervisor.actions import (
     Stop,
 )  # fmt: skip
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.grants import Grants
+from tamis.engine.supervisor.grants import Grants, asked_of
 from tamis.engine.supervisor.pool import Pool
 from tamis.engine.supervisor.remedies import Remedies
 from tamis.engine.supervisor.scratch import Scratch
 from tamis.engine.supervisor.state import FEEDER, Config, Root, Worker, counts_of
-from tamis.engine.supervisor.units import Kind, Mode, Piece, Unit
+from tamis.engine.supervisor.units import MIN_ROWS_BYTES, Kind, Mode, Piece, Unit
 from tamis.memory.predictor import Predictor
 
 MAX_STILLBORN = 20
@@ -129,6 +129,7 @@ class Supervisor(Pool):
             return [Discard([piece.path])]
         worker.since_s = now_s
         worker.unit.extra["compressed"] = compressed
+        worker.unit.n_failures = 0
         worker.unit.pieces = recovery.without(worker.unit.pieces, piece)
         self.scratch.add(piece.path, n_bytes)
         self.queues[0].append(self._unit([piece]))
@@ -189,8 +190,10 @@ class Supervisor(Pool):
             groups = [(int(a), int(b), int(c)) for a, b, c in info["groups"]]
             first = next(p.start for p in unit.pieces if p.file == file)
             n_rows = int(info["n_rows"])
-            self.cursor.expand_rows(file, groups, n_rows, max(unit.block_bytes, 1 << 20), first)
-            actions.append(self._commit_size(file, n_rows))
+            block_bytes = max(unit.block_bytes, MIN_ROWS_BYTES)
+            self.cursor.expand_rows(file, groups, n_rows, block_bytes, first, bool(info.get("measured")))
+            if info.get("whole", True):
+                actions.append(self._commit_size(file, n_rows))
         return actions + self._leave_root(unit) + self._dispatch(now_s)
 
     def _commit_size(self, file: int, n_rows: int) -> Commit:
@@ -301,18 +304,23 @@ class Supervisor(Pool):
     def _dispatch(self, now_s: float) -> list[Action]:
         if self.stopping or self.fatal or self.remedies.holds_back(now_s):
             return []
-        actions: list[Action] = []
         alone = next((u for q in self.queues for u in q if u.alone), None)
         if alone is not None:
             return self._dispatch_alone(alone, now_s)
+        actions: list[Action] = []
         for worker in list(self.workers.values()):
             if worker.held and not worker.dying and self._queue_has_room():
                 worker.held, worker.since_s = False, now_s
                 actions.append(More(worker.id, self.grants.feed_size(worker.cap_bytes, self.decision.allow_growth)))
+        if self._feed_is_large():
+            made_way = self._make_way(now_s)
+            if made_way is not None:
+                return actions + made_way
         for segment in reversed(range(len(self.queues))):
             if self._may_start(segment):
                 actions += self._give_work(segment, now_s)
-        return actions + self._give_feeds(now_s) + self._start_workers()
+        actions += self._give_feeds(now_s) + self._start_workers()
+        return actions or self._unstick()
 
     def _dispatch_alone(self, unit: Unit, now_s: float) -> list[Action]:
         """A unit that needs the whole pool: wait until nobody else lives (a feeder that waits can end), then give it everything."""
@@ -379,22 +387,68 @@ class Supervisor(Pool):
                     return None
                 continue
             if work.describe:
-                unit.extra = {"describe": True}
+                unit.extra["describe"] = True
             return unit
         return None
 
     def _queue_has_room(self) -> bool:
         # In batch mode a block stays until all stages are through, which is after all feeding: nothing to wait for.
-        return self.config.mode == "batch" or self.scratch.total_bytes < self.config.queue_bytes
+        patient = any(w.unit is not None and w.unit.extra.get("patient") for w in self.workers.values())
+        limit = max(self.config.queue_bytes, self.config.patient_queue_bytes if patient else 0)
+        return self.config.mode == "batch" or self.scratch.total_bytes < limit
+
+    # -- feeders --------------------------------------------------------------------------------------------------------
+    def _feed_may_start(self) -> bool:
+        """Whether the next feeder could hand out blocks now. One that would have to start over waits until all others are used up."""
+        if not self.feeds or not self._queue_has_room():
+            return False
+        unit = self.feeds[0]
+        if self._feed_is_large() and not self.grants.fits_beside(int(unit.extra["need_bytes"])):
+            return not self.busy and not any(self.queues)
+        return not unit.extra.get("patient") or not self.queues[0]
+
+    def _feed_is_large(self) -> bool:
+        """Whether the next feeder needs more than its share of the memory."""
+        return bool(self.feeds) and int(self.feeds[0].extra.get("need_bytes", 0)) > self.grants.fair_cap()
 
     def _give_feeds(self, now_s: float) -> list[Action]:
-        actions: list[Action] = []
-        for worker in self.workers.values() if self._queue_has_room() else ():
-            if self.feeds and worker.segment == FEEDER and worker.ready and worker.unit is None and not worker.dying:
-                cap = self.grants.next_cap(feeding=True)
-                if cap:
-                    actions.append(self._assign(worker, self.feeds.popleft(), cap, now_s))
-        return actions
+        feeder = next((w for w in self.workers.values() if w.segment == FEEDER and not w.dying), None)
+        if feeder is None or not feeder.ready or feeder.unit is not None or not self._feed_may_start():
+            return []
+        cap = self.grants.feeder_cap(int(self.feeds[0].extra.get("need_bytes", 0)))
+        if not cap:
+            return []
+        unit = self.feeds.popleft()
+        if not self.grants.fits_beside(cap):  # it will have to make room for others, and to start over
+            unit.extra["patient"] = True
+        return [self._assign(feeder, unit, cap, now_s)]
+
+    def _make_way(self, now_s: float) -> list[Action] | None:
+        """Room for a feeder that needs more than its share: others get no more work until it has it. None: they may go on."""
+        if any(w.unit is not None and w.unit.mode is Mode.FEED for w in self.workers.values()):
+            return None
+        if not self._feed_may_start() or (not self.busy and self.cursor.has_other_work):
+            return None
+        given = self._give_feeds(now_s)
+        living = [w for w in self.workers.values() if not w.dying]
+        if given or len(living) < len(self.workers):
+            return given
+        feeder = next((w for w in living if w.segment == FEEDER), None)
+        if feeder is None and not living:
+            return [self._start(FEEDER)]
+        idle = [w for w in living if w.ready and w.unit is None and w is not feeder]
+        if feeder is None and self.grants.has_seat(feeding=True) and self.grants.fits_beside(0):
+            return [self._start(FEEDER)]
+        return self._retire(idle[0]) if idle else []
+
+    def _unstick(self) -> list[Action]:
+        """Nobody works, though there is work, because of who holds the memory: fewer workers get more each, and a feeder ends."""
+        settled = all(w.ready and not w.dying for w in self.workers.values())
+        if self.progressing or self.n_committing or not settled or not any(self.queues):
+            return []
+        idle = [w for w in self.workers.values() if w.unit is None]
+        held = [w for w in self.workers.values() if w.held]
+        return self._retire(idle[0]) if len(idle) > 1 else self._retire(held[0]) if held else []
 
     def _start_workers(self) -> list[Action]:
         """Workers for segments that have work, as far as there are seats; where none is left, one that idles makes room."""
@@ -404,7 +458,7 @@ class Supervisor(Pool):
             living = [w for w in self.workers.values() if w.segment == segment and not w.dying]
             idle = [w for w in living if w.unit is None]
             if segment == FEEDER:
-                more = bool(self.feeds) and self._queue_has_room()
+                more = self._feed_may_start()
             else:
                 more = bool(self.queues[segment]) or (segment == 0 and not self.cursor.exhausted)
             if more and not idle and len(living) < n and grow and self._may_start(segment):
@@ -501,6 +555,8 @@ class Supervisor(Pool):
         if kind == "memory":
             self.counters["memory_failures"] += 1
             self.grants.learn_failure(worker, unit, report)
+            if unit.mode is Mode.FEED:
+                unit.extra["need_bytes"] = self.grants.feed_need(worker, report)
         verdict = recovery.decide(unit, report, self.grants.is_whole(worker.cap_bytes))
         actions: list[Action] = []
         if verdict.note:
@@ -516,8 +572,14 @@ class Supervisor(Pool):
             return actions + self._stop_fatal(kind, recovery.told(report))
         if verdict.what in ("infeasible", "unfit"):
             return actions + self._does_not_fit(unit, worker, report, verdict)
+        if verdict.what == "unreadable":
+            self.infeasible.append(verdict.note)
+            return actions + self._give_up(unit)
         if verdict.what == "feed":
-            self.cursor.feed(unit.pieces[0].file)
+            if unit.pieces[0].kind is Kind.ROWS:
+                self.cursor.feed_rows(unit.pieces[0])
+            else:
+                self.cursor.feed(unit.pieces[0].file)
             return actions + self._leave_root(unit)
         self.counters["splits" if verdict.what == "split" else "retries"] += 1
         if verdict.what == "quarantine":
@@ -533,11 +595,14 @@ class Supervisor(Pool):
         goes on, unless it is the stage that needs so much, whatever the documents.
         """
         found = recovery.Unfit(
-            report.get("stage", ""), unit.largest_record, int(report.get("asked_bytes", 0)), worker.cap_bytes,
+            report.get("stage", ""), unit.largest_record, asked_of(worker, report), worker.cap_bytes,
             self.grants.budget_for(self.grants.need_of(worker, unit, report)),
         )  # fmt: skip
         if verdict.what == "unfit":
             return self._stop_fatal("budget", f"{verdict.note}: {found.advice()}")
+        if unit.mode is Mode.FEED:
+            self.infeasible.append(f"{verdict.note}: {found.advice()}")
+            return self._give_up(unit)
         self._unfit.append(found)
         n, worst = len(self._unfit), max(self._unfit, key=lambda u: (u.asked_bytes, u.budget_bytes))
         small = all(u.size_bytes <= SMALL_RECORD_BYTES for u in self._unfit)
@@ -574,8 +639,8 @@ class Supervisor(Pool):
     def _requeue(self, unit: Unit, verdict: recovery.Verdict) -> list[Action]:
         if verdict.what != "split":
             if unit.mode is Mode.FEED:
-                if unit.pieces:
-                    self.feeds.appendleft(unit)
+                if unit.pieces:  # one that waits for an empty queue does not hold up others
+                    (self.feeds.append if unit.extra.get("patient") else self.feeds.appendleft)(unit)
                 else:  # every block was handed out already
                     self.roots.pop(unit.root, None)
             else:

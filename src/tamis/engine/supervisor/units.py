@@ -12,6 +12,8 @@ from typing import Any
 
 TO_END = 1 << 62
 """`end` of a piece that goes to the end of its file, wherever that is."""
+MIN_ROWS_BYTES = 1 << 20
+"""Rows of a Parquet file are not cut into partitions smaller than this, however small blocks are: opening the file costs more."""
 
 
 class Kind(StrEnum):

@@ -16,12 +16,13 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from tamis.engine.supervisor.units import TO_END, Kind, Piece
+from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Kind, Piece
 from tamis.engine.worker.blocks import check_bytes, check_file
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad
 from tamis.errors import FormatError
 from tamis.formats import parquet
 from tamis.formats.compression import StreamFault, StreamReader, codec_of
+from tamis.formats.faults import is_memory_failure
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.known import Found, KnownRecords
 from tamis.formats.ranges import read_range
@@ -100,23 +101,27 @@ def open_input(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | N
             why = "cannot be read: it is no regular file"
         else:
             why = f"changed during the run: it had {planned[0]} bytes when the run began and has {info.st_size} now"
+    _set_aside(piece, limits, contents, why)
+    return None
+
+
+def _set_aside(piece: Piece, limits: Limits, contents: Contents, why: str) -> None:
+    """All of a piece cannot be read."""
     end = piece.end if piece.end != TO_END else piece.start
     size = limits.expected.get(piece.path, (0, 0))[0]
     lost = min(end, size) - piece.start if piece.kind is Kind.BYTES else size
     contents.bad.append(
         Bad(
-            piece.file,
-            piece.input_path,
-            piece.start,
-            end - piece.start,
-            why,
-            n=0,
-            whole_file=True,
+            piece.file, piece.input_path, piece.start, end - piece.start, why, n=0, whole_file=True,
             lost_bytes=max(0, lost),
         )
-    )
+    )  # fmt: skip
     contents.covered.append((piece.file, piece.start, end, piece.end == TO_END))
-    return None
+
+
+def _is_bad_input(exc: OSError, piece: Piece) -> bool:
+    """Whether an input file could not be read (a bad sector, a network that went away): no lack of memory, no file of our own."""
+    return exc.errno is not None and not is_memory_failure(exc) and piece.kind not in (Kind.BLOCK, Kind.ROW_BLOCK)
 
 
 # -- JSONL --------------------------------------------------------------------------------------------------------------
@@ -170,10 +175,16 @@ def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
                 parts.append((piece, *_decode_stream(file, piece, room, contents)))
             else:
                 shift = piece.base if piece.kind is Kind.BLOCK else 0
-                found = read_range(
-                    file, piece.start - shift, min(piece.end, TO_END) - shift, limits.max_record_bytes, shift == 0,
-                    _teller(limits, len(pieces), shift),
-                )  # fmt: skip
+                try:
+                    found = read_range(
+                        file, piece.start - shift, min(piece.end, TO_END) - shift, limits.max_record_bytes, shift == 0,
+                        _teller(limits, len(pieces), shift),
+                    )  # fmt: skip
+                except OSError as exc:
+                    if not _is_bad_input(exc, piece):
+                        raise
+                    _set_aside(piece, limits, contents, f"cannot be read: {exc.strerror or exc}")
+                    continue
                 if piece.kind is Kind.BLOCK:
                     _check_block(piece, found.data)
                 unit = "decoded bytes" if piece.kind is Kind.BLOCK else "bytes"
@@ -309,6 +320,10 @@ def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, descri
         file.close()
         try:
             tables += _rows_of_piece(piece, limits, contents, describe)
+        except OSError as exc:
+            if not _is_bad_input(exc, piece):
+                raise
+            _set_aside(piece, limits, contents, f"cannot be read: {exc.strerror or exc}")
         except FormatError as exc:
             contents.bad.append(
                 Bad(
@@ -354,15 +369,18 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
         ]
     info = parquet.describe(piece.path)
     whole = piece.end == TO_END
-    size = sum(g.decoded_bytes for g in info.row_groups)
-    if whole and (describe or (limits.block_bytes and size > limits.block_bytes * 2 and info.n_rows > 1)):
-        groups = [(g.first_row, g.n_rows, g.decoded_bytes) for g in info.row_groups]
-        raise TooLarge({"rows": piece.file, "groups": groups, "n_rows": info.n_rows, "decoded": size})
     end = info.n_rows if whole else piece.end
-    tables, at = [], piece.start
+    most = max(limits.block_bytes, MIN_ROWS_BYTES) * 2 if limits.block_bytes and end - piece.start > 1 else 1 << 62
+    if whole and (describe or sum(g.decoded_bytes for g in info.row_groups) > most):
+        raise TooLarge(_groups(piece, info, end))
+    tables, at, total = [], piece.start, 0
     while at < end:
         try:
             for first, table in parquet.iter_rows(piece.path, at, end, limits.columns):
+                total += table.nbytes
+                # What a row group declares is encoded: a few kB may stand for gigabytes.
+                if total > most:
+                    raise TooLarge(_measured(piece, info, end, first + len(table), total))
                 tables.append(_good_rows(table, piece, first, limits, contents))
             break
         except parquet.ParquetFault as fault:
@@ -381,6 +399,22 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
             at = stop
     contents.covered.append((piece.file, piece.start, end, whole))
     return tables
+
+
+def _groups(piece: Piece, info: parquet.ParquetInfo, end: int, ratio: float = 1.0) -> dict[str, Any]:
+    """The row groups of a piece, each with the bytes that its rows are taken to have: `ratio` times what it declares."""
+    groups = []
+    for g in info.row_groups:
+        first, last = max(g.first_row, piece.start), min(g.first_row + g.n_rows, end)
+        if first < last:
+            groups.append((first, last - first, int(g.decoded_bytes * ratio) * (last - first) // g.n_rows))
+    return {"rows": piece.file, "groups": groups, "n_rows": end, "whole": piece.end == TO_END}
+
+
+def _measured(piece: Piece, info: parquet.ParquetInfo, end: int, at: int, n_bytes: int) -> dict[str, Any]:
+    """As `_groups`, after the rows up to `at` turned out to have `n_bytes`, so that these cannot be handed out as one again."""
+    declared = sum(size for _, _, size in _groups(piece, info, at)["groups"])
+    return {**_groups(piece, info, end, max(1.0, n_bytes / max(1, declared))), "measured": True}
 
 
 def _good_rows(table: pa.Table, piece: Piece, first_row: int, limits: Limits, contents: Contents) -> _Rows:
