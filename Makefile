@@ -9,6 +9,7 @@
 #   make bench-dedup   deduplication: quality, speed, memory, against its peers
 #   make bench-observe what monitoring and the dashboard cost
 #   make bench-gpu     models on a GPU, beside plain transformers (needs a CUDA device)
+#   make bench-models  classifiers on the CPU, beside plain transformers
 #   make bench-plan    how often what `tamis plan` says of peak and time holds
 #   make bench-langid  speed of language id, and agreement with the fastText library
 #   make bench-start   what installing and starting take
@@ -28,7 +29,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: bench-gpu venv demo test lint format bench-engine bench-text bench-dedup bench-langid bench-observe bench-plan bench-start wheel torture clean
+.PHONY: bench-gpu venv demo test lint format bench-engine bench-text bench-dedup bench-langid bench-models bench-observe bench-plan bench-start wheel torture clean
 
 venv: $(STAMP)
 
@@ -76,6 +77,9 @@ bench-start: $(STAMP)
 
 bench-plan: $(STAMP)
 	@$(BIN)/python benchmarks/plan.py
+
+bench-models: $(STAMP)
+	@$(BIN)/python benchmarks/models.py --write
 
 bench-langid: $(STAMP)
 	@$(BIN)/python benchmarks/langid.py --write

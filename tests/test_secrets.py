@@ -238,3 +238,16 @@ def test_messages_of_failed_runs_tell_no_secret(tmp_path: Path) -> None:
     with pytest.raises(TamisError, match="cannot log in with <secret>"):
         Pipeline("p", stages=stages).execute(InProcessExecutor())
     assert files_with(tmp_path / "out", KEY) == []
+
+
+def test_values_that_make_up_attributes_and_modules_are_not_asked() -> None:
+    class Eager:
+        def __getattr__(self, name: str) -> None:
+            raise OSError(f"{name}: cannot open shared object file")
+
+    class Stage:
+        def __init__(self) -> None:
+            self.library, self.module = Eager(), secrets
+
+    secrets.learn(Stage())
+    assert not secrets.is_secret(Eager())

@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import Iterable, Mapping
+from types import ModuleType
 from typing import Any
 
 HIDDEN = "<secret>"
@@ -71,10 +72,11 @@ def _singular(word: str) -> str:
 
 
 def is_secret(value: Any) -> bool:
-    """Whether a value is one by its type: a Secret, or another library's (pydantic's SecretStr and SecretBytes)."""
-    return isinstance(value, Secret) or (
-        not isinstance(value, type) and callable(getattr(value, "get_secret_value", None))
-    )
+    """Whether a value is one by its type: a Secret, or another library's (pydantic's SecretStr and SecretBytes).
+
+    The type is asked, not the value: some make up whatever attribute they are asked for, or load a library for it.
+    """
+    return isinstance(value, Secret) or callable(getattr(type(value), "get_secret_value", None))
 
 
 def veil(value: str | bytes, kind: str) -> str:
@@ -128,7 +130,12 @@ def _learn(value: Any, kind: str, depth: int, seen: set[int]) -> None:
         if kind and len(value) >= (_LEAST if kind == CERTAIN else _LEAST_LIKELY) and len(_known) < _MOST:
             _known.add(str.__str__(value))
         return
-    if depth == 0 or id(value) in seen or isinstance(value, (int, float, type)) or len(seen) > _MOST_LOOKED_AT:
+    if (
+        depth == 0
+        or id(value) in seen
+        or isinstance(value, (int, float, type, ModuleType))
+        or len(seen) > _MOST_LOOKED_AT
+    ):
         return
     seen.add(id(value))
     parts: Iterable[tuple[Any, Any]]

@@ -6,16 +6,10 @@ The command writes a recipe for itself and runs that, so that resuming, reports 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
-from tamis import files
 from tamis.cli import options
 from tamis.cli.arguments import Argument, Exit, Option
-from tamis.cli.request import Request
 from tamis.errors import UsageError
 
 _RECIPE = "filter.yaml"
@@ -64,7 +58,7 @@ def filter_(
         raise UsageError(
             "expected SET IN OUT, e.g. tamis filter gopher data/ clean/; tamis filter --list shows the sets"
         )
-    from tamis.cli.run import perform
+    from tamis.cli.recipes import perform_text
 
     settings = options.given(
         memory=memory, workers=workers, scratch=scratch, blocksize=blocksize, max_record=max_record, timeout=timeout,
@@ -73,49 +67,18 @@ def filter_(
         metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
     recipe = make_recipe(sets, source, target, text_field)
-    with tempfile.TemporaryDirectory(prefix="tamis-filter-") as folder:
-        path = os.path.join(folder, _RECIPE)
-        Path(path).write_text(recipe, encoding="utf-8")
-        raise Exit(perform(_FilterRequest(path, settings=settings, alerts=alerts, text=recipe), as_json, quiet))
-
-
-@dataclass(frozen=True)
-class _FilterRequest(Request):
-    """A request whose recipe is kept in the run directory, for `tamis resume`."""
-
-    text: str = ""
-
-    def save(self, run_dir: str) -> None:
-        path = os.path.join(run_dir, _RECIPE)
-        files.write_bytes(path, self.text.encode("utf-8"), files.OWN)
-        Request(path, settings=self.settings).save(run_dir)
+    raise Exit(perform_text(recipe, _RECIPE, settings, as_json, quiet, alerts))
 
 
 def make_recipe(sets: str, source: str, target: str, text_field: str) -> str:
     """The recipe of the command. Strings are written as JSON, which YAML reads as it is."""
-    from tamis.formats.names import path_text
+    from tamis.cli.recipes import around
     from tamis.stages.text.filters.sets import find_sets
-    from tamis.stages.text.io.formats import output_format
 
-    source, target = (path if "://" in path else os.path.abspath(os.path.expanduser(path)) for path in (source, target))
-    for value in (source, target, text_field):
-        if "${" in value:
-            raise UsageError(f"{value}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
-    is_parquet, extension = output_format(source, output=target)
-    lines = [
-        f"name: {json.dumps(sets)}",
-        "stages:",
-        "  - _target_: tamis.stages.text.io.reader.DocumentReader",
-        f"    file_paths: {json.dumps(path_text(source))}",
-    ]
+    lines: list[str] = []
     for made in find_sets(sets):
         lines += [f"  - _target_: {made.__module__}.{made.__name__}", f"    text_field: {json.dumps(text_field)}"]
-    lines += [
-        f"  - _target_: tamis.stages.text.io.writer.{'ParquetWriter' if is_parquet else 'JsonlWriter'}",
-        f"    path: {json.dumps(path_text(target))}",
-        f"    file_extension: {extension}",
-    ]
-    return "\n".join(lines) + "\n"
+    return around(sets, source, target, lines, [text_field])
 
 
 def _print_list() -> None:

@@ -51,6 +51,7 @@ app = _Tamis("tamis", help="Curate text corpora of any size inside the memory yo
 app.add("curate", "tamis.cli.curate:curate")
 app.add("run", "tamis.cli.run:run")
 app.add("filter", "tamis.cli.filter:filter_")
+app.add("classify", "tamis.cli.classify:classify")
 app.add("dedup", "tamis.cli.dedup:app")
 app.add("plan", "tamis.cli.plan:plan")
 app.add("recipe", "tamis.cli.recipe:app")

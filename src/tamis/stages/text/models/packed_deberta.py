@@ -28,12 +28,20 @@ class Packed:
     layout: dict[str, torch.Tensor]  # the same for the kernel, and its tiles
 
     def to(self, device: torch.device | str) -> Packed:
-        moved = {name: x.to(device, non_blocking=True) for name, x in self.layout.items()}
-        return Packed(self.tokens.to(device, non_blocking=True), self.spans, moved)
+        """On a GPU without waiting for it: from pinned memory, while earlier work still runs."""
+        import torch
+
+        pins = torch.device(device).type == "cuda" and self.tokens.device.type == "cpu"
+        moved = {
+            name: (x.pin_memory() if pins else x).to(device, non_blocking=True)
+            for name, x in {**self.layout, "": self.tokens}.items()
+        }
+        return Packed(moved.pop(""), self.spans, moved)
 
 
-def pack(texts: Sequence[Sequence[int]], padding: int = 0) -> Packed:
-    """Texts (at least one token each) as one row of tokens."""
+def pack(texts: Sequence[Any], padding: int = 0, total: int = 0) -> Packed:
+    """Texts (at least one token each, lists or arrays) as one row of tokens, of at least `total` where that is given."""
+    import numpy as np
     import torch
 
     spans, at = [], 0
@@ -42,9 +50,10 @@ def pack(texts: Sequence[Sequence[int]], padding: int = 0) -> Packed:
             raise UsageError("pack(): a text without tokens; tokenizers give every text at least a first token")
         spans.append((at, len(text)))
         at += -(-len(text) // attention.ALIGN) * attention.ALIGN
-    tokens = torch.full((at + attention.BEHIND,), padding, dtype=torch.int64)
+    row = np.full(max(at, total) + attention.BEHIND, padding, np.int64)
     for (start, n), text in zip(spans, texts, strict=True):
-        tokens[start : start + n] = torch.as_tensor(text, dtype=torch.int64)
+        row[start : start + n] = text
+    tokens = torch.from_numpy(row)
     tiles = [(i, first) for i, (_, n) in enumerate(spans) for first in range(0, n, attention.TILE)]
     layout = {
         "starts": [start for start, _ in spans], "lengths": [n for _, n in spans],

@@ -1,0 +1,65 @@
+"""Commands that write a recipe for themselves and run that: resuming, reports and settings are then those of `tamis run`."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tamis import files
+from tamis.cli.request import Request
+from tamis.errors import UsageError
+
+
+@dataclass(frozen=True)
+class TextRequest(Request):
+    """A request whose recipe is kept in the run directory, for `tamis resume`."""
+
+    text: str = ""
+
+    def save(self, run_dir: str) -> None:
+        path = os.path.join(run_dir, os.path.basename(self.recipe))
+        files.write_bytes(path, self.text.encode("utf-8"), files.OWN)
+        Request(path, settings=self.settings).save(run_dir)
+
+
+def perform_text(
+    recipe: str, name: str, settings: dict[str, Any], as_json: bool, quiet: bool, alerts: str | None = None
+) -> int:
+    """Run a recipe that is a text; `name` is what it is called in the run directory. Returns the exit code."""
+    from tamis.cli.run import perform
+
+    with tempfile.TemporaryDirectory(prefix="tamis-recipe-") as folder:
+        path = os.path.join(folder, name)
+        Path(path).write_text(recipe, encoding="utf-8")
+        return perform(TextRequest(path, settings=settings, alerts=alerts, text=recipe), as_json, quiet)
+
+
+def around(name: str, source: str, target: str, stages: Sequence[str], values: Sequence[str] = ()) -> str:
+    """The recipe that reads `source`, runs the stages (lines of YAML) and writes `target` in the format of the source.
+
+    `values`: texts of the user's that stand in the stages.
+    """
+    from tamis.formats.names import path_text
+    from tamis.stages.text.io.formats import output_format
+
+    source, target = (path if "://" in path else os.path.abspath(os.path.expanduser(path)) for path in (source, target))
+    for value in (source, target, *values):
+        if "${" in value:
+            raise UsageError(f"{value}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
+    is_parquet, extension = output_format(source, output=target)
+    lines = [
+        f"name: {json.dumps(name)}",
+        "stages:",
+        "  - _target_: tamis.stages.text.io.reader.DocumentReader",
+        f"    file_paths: {json.dumps(path_text(source))}",
+        *stages,
+        f"  - _target_: tamis.stages.text.io.writer.{'ParquetWriter' if is_parquet else 'JsonlWriter'}",
+        f"    path: {json.dumps(path_text(target))}",
+        f"    file_extension: {extension}",
+    ]
+    return "\n".join(lines) + "\n"

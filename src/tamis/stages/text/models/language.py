@@ -1,0 +1,129 @@
+"""A causal language model with a low-rank adapter: the tokens of its answers, or a small net over its last layer.
+
+The adapter (adapter_config.json and adapter_model.safetensors, as the library peft saves them) is added to the weights when they are
+loaded: W + alpha / r * B A. So nothing of that library is needed, and the model is as fast as without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+from tamis.stages.text.models.batching import Batch
+from tamis.stages.text.models.folder import ModelFolder, read_json
+from tamis.stages.text.models.networks import explained, linear, load, need_torch, padded
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from tamis.stages.text.models.device import TorchDevice
+
+MAX_NEW_TOKENS = 100
+_BEFORE = "base_model.model."
+_GUARD_LAYERS = ("input_layer", "hidden_layer_0", "hidden_layer_1", "hidden_layer_2")
+
+
+@dataclass(frozen=True)
+class Adapter:
+    folder: ModelFolder
+    scale: float
+
+
+def adapter_of(path: Path) -> Adapter:
+    """An adapter's folder, looked at."""
+    config = read_json(path / "adapter_config.json")
+    weights = sorted(path.glob("*.safetensors"))
+    if not weights:
+        raise UsageError(
+            f"model folder {path}: the adapter has no safetensors (adapter_model.safetensors); pickled weights are refused"
+        )
+    if config.get("peft_type") != "LORA" or config.get("use_dora") or config.get("use_rslora"):
+        raise UsageError(
+            f"model folder {path}: expected a plain LoRA adapter, got peft_type {config.get('peft_type')!r}"
+        )
+    return Adapter(ModelFolder(path, config, tuple(weights)), float(config["lora_alpha"]) / float(config["r"]))
+
+
+def add(model: Any, adapter: Adapter) -> None:
+    """Add an adapter to the weights of a model, layer by layer."""
+    from tamis.stages.text.models.networks import weights_of
+
+    found = weights_of(adapter.folder, "")
+    own = dict(model.named_parameters())
+    names = sorted(k for k in found if k.endswith(".lora_A.weight"))
+    if not names:
+        raise UsageError(f"model folder {adapter.folder.path}: the adapter changes no layer (no lora_A.weight)")
+    with explained(adapter.folder):
+        for name in names:
+            target = name.removeprefix(_BEFORE).replace(".lora_A.weight", ".weight")
+            change = found[name.replace("lora_A", "lora_B")] @ found[name] * adapter.scale
+            own[target].data += change.to(own[target].dtype)
+
+
+class _Causal:
+    """A causal model with its adapter. Texts are padded on the left: all of them end in the same place."""
+
+    packs = False
+
+    def __init__(self, folder: ModelFolder, adapter: Adapter, device: TorchDevice) -> None:
+        torch = need_torch(f"the model {folder.path}")
+        self._model = load(folder, "AutoModelForCausalLM")
+        add(self._model, adapter)
+        self._model = self._model.to(device.kind, torch.bfloat16 if device.kind == "cuda" else torch.float32)
+        self._device = device
+
+
+class AnsweringModel(_Causal):
+    """What the model says to each text: token ids, -1 behind the end of an answer. Always its likeliest answer."""
+
+    def __call__(self, texts: Sequence[np.ndarray[Any, Any]], batch: Batch) -> np.ndarray[Any, Any]:
+        import numpy as np
+        import torch
+
+        ids, mask = padded(texts, batch, self._device.kind, "left")
+        with torch.inference_mode():
+            made = self._model.generate(
+                input_ids=ids, attention_mask=mask, max_new_tokens=MAX_NEW_TOKENS, do_sample=False, temperature=None, top_p=None,
+                pad_token_id=0,
+            )  # fmt: skip
+        new = made[: len(texts), batch.length :].cpu().numpy().astype(np.int32)
+        out = np.full((len(texts), MAX_NEW_TOKENS), -1, np.int32)
+        out[:, : new.shape[1]] = new
+        ends = self._model.generation_config.eos_token_id
+        for row in out:
+            stop = np.flatnonzero(np.isin(row, [] if ends is None else ends))
+            if len(stop):
+                row[stop[0] :] = -1
+        return out
+
+
+class GuardedModel(_Causal):
+    """The score of a small net over the last layer's state of the last token of each text."""
+
+    def __init__(self, folder: ModelFolder, adapter: Adapter, guard: Path, device: TorchDevice) -> None:
+        super().__init__(folder, adapter, device)
+        from tamis.stages.text.models.networks import weights_of
+
+        weights = sorted(guard.glob("*.safetensors"))
+        if not weights:
+            raise UsageError(f"model folder {guard}: no safetensors; expected the layers {', '.join(_GUARD_LAYERS)}")
+        own = ModelFolder(guard, {}, tuple(weights))
+        found = weights_of(own, "")
+        self._layers = [tuple(t.to(device.kind) for t in linear(found, name, own)) for name in _GUARD_LAYERS]
+
+    def __call__(self, texts: Sequence[np.ndarray[Any, Any]], batch: Batch) -> torch.Tensor:
+        import torch
+        import torch.nn.functional as F
+
+        ids, mask = padded(texts, batch, self._device.kind, "left")
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        with torch.inference_mode():
+            hidden = self._model.model(input_ids=ids, attention_mask=mask, position_ids=positions).last_hidden_state
+            x = F.normalize(hidden[: len(texts), -1].float(), dim=-1)
+            for layer in self._layers[:-1]:
+                x = F.relu(F.linear(x, *layer))
+            return torch.sigmoid(F.linear(x, *self._layers[-1]))

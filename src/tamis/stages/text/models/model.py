@@ -1,0 +1,245 @@
+"""ModelStage: token ids go through a network, and what comes out becomes columns. The base of classifiers and embedders.
+
+A subclass says how its network is loaded (`load`) and which columns its rows of numbers are (`columns`). Everything else is here: where
+it runs, which texts go together, what happens when a device is full, and that documents without a text get nulls.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tamis.errors import UsageError
+from tamis.secrets import Secret
+from tamis.stages.base import ProcessingStage
+from tamis.stages.text.models import folder as folders
+from tamis.stages.text.models.batching import Batch
+from tamis.stages.text.models.device import Allowance, TorchDevice, choose_device, run_batches
+from tamis.stages.text.models.utils import ATTENTION_MASK, INPUT_IDS, TOKENS, format_name_with_suffix, model_resources
+from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    from tamis.stages.text.models.networks import Tokens
+
+
+_DEFAULT_TOKENS = 512
+
+
+class Network(Protocol):
+    """What a stage loads. `packs`: texts lie one behind the other, without padding."""
+
+    packs: bool
+
+    def __call__(self, texts: Tokens, batch: Batch) -> Any:
+        """One row of numbers per text, as a tensor on the device (nobody waits for it), or as an array."""
+
+
+class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """`model_inference_batch_size`: texts of one batch at most; a batch has no more tokens than its device is fastest with.
+
+    `has_seq_order=False` takes texts as they come instead of by length, which pads more and changes no score. `autocast`: on a GPU in
+    bfloat16; on a CPU everything is float32. On a CPU workers share one copy of the weights.
+    """
+
+    def __init__(
+        self,
+        model_identifier: str,
+        cache_dir: str | None = None,
+        hf_token: str | None = None,
+        model_inference_batch_size: int = 256,
+        has_seq_order: bool = True,
+        padding_side: str = "right",
+        max_seq_length: int | None = None,
+        autocast: bool = True,
+        keep_tokens: bool = False,
+        trust_remote_code: bool = False,
+        tokens_field: str = TOKENS,
+    ) -> None:
+        n = model_inference_batch_size
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise UsageError(f"model_inference_batch_size: expected a whole number above 0, got {n!r}")
+        if padding_side not in ("left", "right"):
+            raise UsageError(f"padding_side: expected 'left' or 'right', got {padding_side!r}")
+        self.model_identifier, self.cache_dir = model_identifier, cache_dir
+        self.hf_token = None if hf_token is None else Secret(hf_token)
+        self.model_inference_batch_size, self.has_seq_order, self.padding_side = n, has_seq_order, padding_side
+        self.max_seq_length, self.autocast, self.keep_tokens = max_seq_length, autocast, keep_tokens
+        self.trust_remote_code, self.tokens_field = trust_remote_code, tokens_field
+        self.name = format_name_with_suffix(model_identifier, "_model")
+        self.resources = model_resources()
+        self._forget()
+
+    _network: Network | None = None
+    _device: TorchDevice | None = None
+    _allowance: Allowance | None = None
+    _max_tokens: int = 0
+
+    # -- what a subclass says -------------------------------------------------------------------------------------------
+    @abstractmethod
+    def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
+        """The network, from the files of the model, on the device."""
+
+    @abstractmethod
+    def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
+        """Columns of the documents that have a text, from what the network gave: lists or Arrow arrays, one value per row."""
+
+    # -- life cycle -------------------------------------------------------------------------------------------------------
+    def inputs(self) -> Any:
+        return ["data"], [self.tokens_field]
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """Files are fetched and looked at. Without a GPU the network is loaded here, once: workers are forked from this process and
+        share its pages. With one it is not: CUDA does not survive a fork."""
+        self._find()
+        if not self.resources.requires_gpu:
+            self.setup()
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        if self._network is not None:
+            return
+        from tamis.stages.text.models.networks import need_torch
+
+        torch = need_torch(f"{type(self).__name__} ({self.model_identifier})")
+        kind = choose_device(self.resources.requires_gpu)
+        if kind == "cpu":
+            torch.set_num_threads(1)  # workers are the parallelism; and threads would not survive a fork
+        self._device = TorchDevice(kind)
+        folder = self._find()
+        self._max_tokens = self.max_seq_length or _longest(folder.config)
+        self._network = self.load(folder, self._device)
+        self._allowance = Allowance(self._device.shape(self.model_inference_batch_size, self._network.packs))
+
+    def teardown(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._network = self._device = self._allowance = None
+        self._max_tokens = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_network": None, "_device": None, "_allowance": None}
+
+    def _find(self, identifier: str | None = None) -> folders.ModelFolder:
+        path = folders.fetch(identifier or self.model_identifier, self.cache_dir, self.hf_token, self.trust_remote_code)
+        return folders.open_folder(path, self.trust_remote_code)
+
+    # -- work -------------------------------------------------------------------------------------------------------------
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+
+        self.setup()
+        tokens = Tokenized(task, self.tokens_field, self._max_tokens)
+        rows = self._rows(tokens.texts)
+        found = dict(self.columns(rows))
+        result = task
+        for name, values in found.items():
+            result = result.with_column(name, tokens.spread(values))
+        if self._allowance is not None and self._allowance.n_failures:
+            self._log_metric("out_of_device_memory", float(self._allowance.n_failures))
+            self._allowance.n_failures = 0
+        if self.tokens_field == TOKENS:
+            result = result.drop_columns([TOKENS])
+        if self.keep_tokens:
+            ones = [np.ones(len(t), np.int64) for t in tokens.texts]
+            result = result.with_column(INPUT_IDS, tokens.spread(as_lists(tokens.texts)))
+            result = result.with_column(ATTENTION_MASK, tokens.spread(as_lists(ones)))
+        return result
+
+    def _rows(self, texts: list[Any]) -> np.ndarray[Any, Any]:
+        """What the network gives for each text, in their order. Results stay on the device until all batches are on their way."""
+        import numpy as np
+
+        assert self._network is not None
+        assert self._allowance is not None
+        assert self._device is not None
+        network, at, parts = self._network, [], []
+        batches = run_batches(
+            [len(t) for t in texts],
+            lambda batch: network([texts[i] for i in batch.at], batch),
+            self._allowance,
+            self._device,
+            in_order=not self.has_seq_order,
+        )
+        for positions, rows in batches:
+            at += positions
+            parts.append(rows)
+        arrays = [np.asarray(p.cpu() if hasattr(p, "cpu") else p) for p in parts]
+        if not arrays:
+            return np.empty((0, 0), np.float32)
+        rows = np.concatenate(arrays)
+        out = np.empty_like(rows)
+        out[np.asarray(at)] = rows
+        return out
+
+
+class Tokenized:
+    """The token ids of a batch: `texts` of those documents that have any, and the way back to all of them."""
+
+    def __init__(self, batch: DocumentBatch, field: str, max_tokens: int) -> None:
+        import numpy as np
+
+        column = batch.column(field)
+        self._n = batch.num_items
+        if field == TOKENS:
+            offsets, values = column.offsets.to_numpy(), column.values.to_numpy(zero_copy_only=False)
+            all_texts: list[Any] = [values[a:b] for a, b in pairwise(offsets.tolist())]
+        else:
+            all_texts = _existing(batch, field)
+        self.at = np.array([i for i, t in enumerate(all_texts) if t is not None and len(t)], np.int64)
+        self.texts = [all_texts[i][:max_tokens] for i in self.at.tolist()]
+
+    def spread(self, values: Any) -> pa.Array:
+        """One value per document: null where there is no text."""
+        import numpy as np
+        import pyarrow as pa
+
+        array = values if isinstance(values, pa.Array) else pa.array(values)
+        if len(self.at) == self._n:
+            return array
+        where = np.full(self._n, -1, np.int64)
+        where[self.at] = np.arange(len(self.at))
+        return (
+            array.take(pa.array(np.maximum(where, 0), mask=where < 0))
+            if len(self.at)
+            else pa.nulls(self._n, array.type)
+        )
+
+
+def _longest(config: Mapping[str, Any]) -> int:
+    """Tokens that a model takes, as its configuration says."""
+    found = config.get("max_position_embeddings")
+    return found if isinstance(found, int) and found > 0 else _DEFAULT_TOKENS
+
+
+def _existing(batch: DocumentBatch, field: str) -> list[Any]:
+    """Token ids that the input brought along (use_existing_tokens), without the padding that attention_mask marks."""
+    import numpy as np
+
+    has_mask = ATTENTION_MASK in batch.get_columns()
+    masks = batch.values(ATTENTION_MASK) if has_mask else [None] * batch.num_items
+    found: list[Any] = []
+    for ids, mask in zip(batch.values(field), masks, strict=True):
+        try:
+            own = None if ids is None else np.array(ids, np.int32)
+            chosen = own if own is None or mask is None else own[np.array(mask, bool)]
+        except (TypeError, ValueError, OverflowError, IndexError):
+            raise UsageError(
+                f"{field}: expected a list of token ids (and {ATTENTION_MASK} of the same length), got {str(ids)[:80]}"
+            ) from None
+        found.append(chosen)
+    return found
+
+
+def as_lists(rows: list[Any]) -> pa.Array:
+    """Arrays of numbers as a column of lists."""
+    import numpy as np
+    import pyarrow as pa
+
+    offsets = np.concatenate([[0], np.cumsum([len(r) for r in rows])]).astype(np.int64)
+    values = np.concatenate(rows) if rows else np.empty(0, np.int64)
+    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))

@@ -1,0 +1,263 @@
+"""Networks behind classifiers and embedders: token ids of a batch in, rows of numbers out. The only file that loads weights.
+
+Everything is loaded from a model's folder (folder.py), from safetensors, with the code of `transformers` itself. An encoder of the kind DeBERTa-v2/v3
+runs packed (packed_deberta.py), on CPU and GPU; any other with padding and a mask. Heads are plain matrices beside the encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import MissingExtra, TamisError, UsageError
+from tamis.stages.text.models.batching import Batch
+from tamis.stages.text.models.folder import ModelFolder
+from tamis.stages.text.models.packed_deberta import PackedDeberta, pack, why_not
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from tamis.stages.text.models.device import TorchDevice
+
+Tokens = Sequence["np.ndarray[Any, Any]"]
+
+
+def need_torch(what: str) -> Any:
+    """torch, or the command that installs it. Quiet: progress bars of the libraries belong to nobody here."""
+    try:
+        import torch
+        import transformers  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        raise MissingExtra(what, "models") from None
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    return torch
+
+
+class Encoder:
+    """Hidden states of a model's last layer, pooled: [texts, width], float32, on the device.
+
+    `pooling`: "first" (token), "mean" or "last" (over the tokens of a text). `precision`: "float32", or "bfloat16" on a GPU.
+    """
+
+    def __init__(self, model: Any, device: TorchDevice, max_tokens: int, pooling: str, half: bool) -> None:
+        torch = need_torch("a model")
+        self.device, self.pooling = device, pooling
+        self.dtype = torch.bfloat16 if half and device.kind == "cuda" else torch.float32
+        self.width = int(model.config.hidden_size)
+        self._packed: PackedDeberta | None = None
+        self._own: Any = None
+        if not why_not(model.config):
+            self._packed = PackedDeberta(model, device.kind, self.dtype, max_tokens)
+        else:
+            self._own = model.to(device.kind, self.dtype).eval()
+
+    def pooled(self, texts: Tokens, batch: Batch) -> torch.Tensor:
+        import torch
+
+        with torch.inference_mode():
+            if self._packed is not None:
+                return self._pool_packed(texts, batch)
+            ids, mask = padded(texts, batch, self.device.kind)
+            hidden = self._own(input_ids=ids, attention_mask=mask).last_hidden_state[: len(texts)].float()
+            return pool(hidden, mask[: len(texts)], self.pooling)
+
+    @property
+    def packs(self) -> bool:
+        return self._packed is not None
+
+    def _pool_packed(self, texts: Tokens, batch: Batch) -> torch.Tensor:
+        import torch
+
+        assert self._packed is not None
+        packed = pack(texts, total=batch.n_tokens if self.device.kind == "cuda" else 0)
+        hidden = self._packed.encode(packed)
+        if self.pooling == "mean":  # sums of neighbouring rows: those of a text, those up to the next, ...
+            starts = [a for a, _ in packed.spans] + [len(hidden)]
+            lengths = [n for i, (a, own) in enumerate(packed.spans) for n in (own, starts[i + 1] - a - own)]
+            of = torch.tensor(lengths, device=hidden.device)
+            sums = torch.segment_reduce(hidden.float(), "sum", lengths=of, axis=0, unsafe=True)
+            return sums[::2] / of[::2, None]
+        at = [a if self.pooling == "first" else a + n - 1 for a, n in packed.spans]
+        return hidden[torch.tensor(at, device=hidden.device)].float()
+
+
+def padded(texts: Tokens, batch: Batch, device: str, side: str = "right") -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and mask of a batch. What stands in the padding makes no difference, for it is masked; so any token will do.
+
+    Rows beyond the texts hold one token: attention over no token at all is not a number.
+    """
+    import numpy as np
+    import torch
+
+    ids = np.zeros((batch.n_rows, batch.length), np.int64)
+    mask = np.zeros((batch.n_rows, batch.length), np.int64)
+    for row, text in enumerate(texts):
+        at = slice(0, len(text)) if side == "right" else slice(batch.length - len(text), batch.length)
+        ids[row, at], mask[row, at] = text, 1
+    mask[len(texts) :, 0 if side == "right" else -1] = 1
+    both = (torch.from_numpy(ids), torch.from_numpy(mask))
+    if device == "cpu":
+        return both
+    return both[0].pin_memory().to(device, non_blocking=True), both[1].pin_memory().to(device, non_blocking=True)
+
+
+def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
+    """One row per text, from the hidden states of its own tokens (padded on the right)."""
+    import torch
+
+    if pooling == "first":
+        return hidden[:, 0]
+    if pooling == "mean":
+        weights = mask.unsqueeze(-1).to(hidden.dtype)
+        return (hidden * weights).sum(1) / weights.sum(1)
+    last = mask.sum(1) - 1
+    return hidden[torch.arange(len(hidden), device=hidden.device), last]
+
+
+# -- loading ----------------------------------------------------------------------------------------------------------
+def load(folder: ModelFolder, what: str, **settings: Any) -> Any:
+    """A model of `transformers`, by the name of its Auto class: on the CPU, in float32, from safetensors alone."""
+    torch = need_torch(f"the model {folder.path}")
+    import transformers
+
+    kind = getattr(transformers, what)
+    with explained(folder):
+        return kind.from_pretrained(
+            str(folder.path), local_files_only=True, use_safetensors=True, dtype=torch.float32, **settings
+        ).eval()
+
+
+def load_encoder(folder: ModelFolder, prefix: str, base: ModelFolder | None = None) -> Any:
+    """The encoder inside a model that was saved with `prefix` before the names of its weights.
+
+    Its shape is that of config.json, or, where that has none, of `base`, the model that it names as its base.
+    """
+    need_torch(f"the model {folder.path}")
+    import transformers
+
+    found = folder.config if "hidden_size" in folder.config else base.config if base is not None else {}
+    with explained(folder):
+        config = transformers.AutoConfig.for_model(**{"model_type": "deberta-v2", **found})
+        weights = {k.removeprefix(prefix): v for k, v in weights_of(folder, prefix).items()}
+        kind = transformers.MODEL_MAPPING[type(config)]
+        model, told = kind.from_pretrained(None, config=config, state_dict=weights, output_loading_info=True)
+        wrong = [str(k) for k in (*told["missing_keys"], *told.get("mismatched_keys", ())) if "pooler" not in str(k)]
+        if wrong:
+            raise ValueError(f"weights are missing or of another shape: {', '.join(sorted(wrong)[:3])}")
+        return model.eval()
+
+
+def weights_of(folder: ModelFolder, prefix: str) -> dict[str, Any]:
+    """The tensors whose names begin with `prefix`, as copies: mapped files would count against every worker."""
+    from safetensors import safe_open
+
+    found = {}
+    with explained(folder):
+        for part in folder.weights:
+            with safe_open(str(part), framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118 - it is no mapping
+                    if name.startswith(prefix):
+                        found[name] = file.get_tensor(name).clone().float()
+    return found
+
+
+def linear(weights: Mapping[str, Any], name: str, folder: ModelFolder) -> tuple[Any, Any]:
+    """The matrix and the bias of one layer."""
+    try:
+        return weights[f"{name}.weight"], weights[f"{name}.bias"]
+    except KeyError as exc:
+        raise UsageError(
+            f"model folder {folder.path}: its weights have no {exc}; it is a model of another kind"
+        ) from None
+
+
+class explained:
+    """Errors of the libraries while a model is loaded, with the folder and what to do; deliberate errors pass."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, exc: BaseException | None, trace: Any) -> None:
+        from tamis.formats.faults import is_memory_failure
+
+        if exc is None or isinstance(exc, TamisError) or not isinstance(exc, Exception) or is_memory_failure(exc):
+            return
+        raise UsageError(
+            f"model folder {self._folder.path} cannot be loaded ({type(exc).__name__}: {str(exc).strip()[:300]}); expected a model "
+            f"whose config.json and safetensors belong together (model_type: {self._folder.config.get('model_type', 'none')})"
+        ) from None
+
+
+Forward = Callable[[Tokens, Batch], Any]
+
+
+# -- whole networks ---------------------------------------------------------------------------------------------------
+class HeadedEncoder:
+    """An encoder, pooled, with linear heads over it, side by side: [texts, outputs of all heads]."""
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        device: TorchDevice,
+        max_tokens: int,
+        half: bool,
+        *,
+        prefix: str,
+        heads: Sequence[str],
+        pooling: str,
+        base: ModelFolder | None = None,
+    ) -> None:
+        torch = need_torch(f"the model {folder.path}")
+        self._encoder = Encoder(load_encoder(folder, prefix, base), device, max_tokens, pooling, half)
+        found = weights_of(folder, "")
+        layers = [linear(found, name, folder) for name in heads]
+        self.sizes = [len(bias) for _, bias in layers]
+        self._weight = torch.cat([w for w, _ in layers]).to(device.kind)
+        self._bias = torch.cat([b for _, b in layers]).to(device.kind)
+        self.packs, self.n_outputs = self._encoder.packs, len(self._bias)
+
+    def __call__(self, texts: Tokens, batch: Batch) -> torch.Tensor:
+        import torch
+
+        with torch.inference_mode():
+            return torch.nn.functional.linear(self._encoder.pooled(texts, batch), self._weight, self._bias)
+
+
+class SequenceClassifier:
+    """A model of AutoModelForSequenceClassification; a DeBERTa runs packed, with its own pooler and classifier behind."""
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        device: TorchDevice,
+        max_tokens: int,
+        half: bool,
+        trust_remote_code: bool = False,
+        padding_side: str = "right",
+    ) -> None:
+        model = load(folder, "AutoModelForSequenceClassification", trust_remote_code=trust_remote_code)
+        self.n_outputs = int(model.config.num_labels)
+        self._device, self._side = device, padding_side
+        self._encoder: Encoder | None = None
+        if not why_not(model.config) and hasattr(model, "deberta"):
+            self._encoder = Encoder(model.deberta, device, max_tokens, "first", half)
+            self._pooler, self._head = model.pooler.to(device.kind).eval(), model.classifier.to(device.kind).eval()
+        else:
+            if model.config.pad_token_id is None:  # models that look for the end of a text find it by its padding
+                model.config.pad_token_id = -1
+            dtype = need_torch("a model").bfloat16 if half and device.kind == "cuda" else model.dtype
+            self._own = model.to(device.kind, dtype)
+        self.packs = self._encoder is not None
+
+    def __call__(self, texts: Tokens, batch: Batch) -> torch.Tensor:
+        import torch
+
+        with torch.inference_mode():
+            if self._encoder is not None:
+                return self._head(self._pooler(self._encoder.pooled(texts, batch)[:, None])).float()
+            ids, mask = padded(texts, batch, self._device.kind, self._side)
+            return self._own(input_ids=ids, attention_mask=mask).logits[: len(texts)].float()

@@ -1,0 +1,194 @@
+"""TokenizerStage: texts become token ids, on the CPU, for the model stage behind it. The texts stay as they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import MissingExtra, TamisError, UsageError
+from tamis.secrets import Secret
+from tamis.stages.base import ProcessingStage
+from tamis.stages.text.models import folder as folders
+from tamis.stages.text.models.utils import TOKENS, format_name_with_suffix
+from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CHARS_PER_TOKEN = 5  # of a text so many characters are looked at first, for each token that is wanted
+_BESIDE = 32  # tokens near a cut may differ from those of the whole text: so many more than wanted must be there
+_CHUNK = 256  # texts tokenized at once: lists of Python numbers are large
+_LONGEST = 1 << 20  # a tokenizer that knows no limit says 10**30
+_DEFAULT_TOKENS = 512
+
+
+@dataclass(repr=False)
+class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Adds the token ids of each text, at most `max_seq_length` (None: as many as the model takes), for a model stage.
+
+    `max_chars` cuts what is looked at, not the text. Whatever the length of a text, only its beginning is tokenized: as much as is
+    needed for so many tokens. Documents without a text get null. Padding is the model stage's: `padding_side` and
+    `unk_token` (a padding token for a tokenizer that has none) make no difference here, for nothing is padded.
+    """
+
+    model_identifier: str
+    cache_dir: str | None = None
+    hf_token: str | None = None
+    text_field: str = "text"
+    max_chars: int | None = None
+    max_seq_length: int | None = None
+    padding_side: str = "right"
+    sort_by_length: bool = True
+    unk_token: bool = False
+    transformers_init_kwargs: dict[str, Any] | None = None
+    trust_remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_chars", self.max_chars), ("max_seq_length", self.max_seq_length)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise UsageError(f"TokenizerStage: {name} must be a whole number above 0, or None, got {value!r}")
+        self.hf_token = None if self.hf_token is None else Secret(self.hf_token)
+        self.name = format_name_with_suffix(self.model_identifier, "_tokenizer")
+        self._tokenizer: Tokenizer | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_tokenizer": None}
+
+    def inputs(self) -> Any:
+        return ["data"], [self.text_field]
+
+    def outputs(self) -> Any:
+        return ["data"], [TOKENS]
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """Before workers are forked: they share what is loaded here."""
+        self.setup()
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        if self._tokenizer is None:
+            path = folders.fetch(self.model_identifier, self.cache_dir, self.hf_token, self.trust_remote_code)
+            self._tokenizer = Tokenizer(
+                path, self.max_seq_length, self.trust_remote_code, self.transformers_init_kwargs
+            )
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        self.setup()
+        assert self._tokenizer is not None
+        return task.with_column(TOKENS, self._tokenizer.column(task.texts(self.text_field), self.max_chars))
+
+
+class Tokenizer:
+    """A tokenizer of a model's folder, as `transformers` loads it; `max_tokens` is what a text is cut to."""
+
+    def __init__(
+        self,
+        path: Path,
+        max_tokens: int | None = None,
+        trust_remote_code: bool = False,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would not survive a fork
+        try:
+            from transformers import AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
+        except ImportError:
+            raise MissingExtra("a tokenizer of transformers", "models") from None
+        config = folders.read_json(path / "config.json")
+        if not trust_remote_code:
+            folders.refuse_code(path)
+        try:
+            self._own = AutoTokenizer.from_pretrained(
+                str(path), local_files_only=True, trust_remote_code=trust_remote_code, **(settings or {})
+            )
+        except TamisError:
+            raise
+        except Exception as exc:  # whatever the libraries raise about files that are missing or damaged
+            raise UsageError(
+                f"model folder {path}: its tokenizer cannot be loaded ({type(exc).__name__}: {str(exc).strip()[:300]}); "
+                "expected tokenizer.json or the files of a tokenizer that transformers knows"
+            ) from None
+        limits: list[Any] = [self._own.model_max_length, config.get("max_position_embeddings")]
+        known = [int(n) for n in limits if _is_limit(n)]
+        self.max_tokens = max_tokens or min(known, default=_DEFAULT_TOKENS)
+
+        self._specials = self._encode([""])[0]
+        self._n_behind = _behind(self._specials, self._encode(["a"])[0])
+        if self.max_tokens <= len(self._specials):
+            raise UsageError(
+                f"max_seq_length={self.max_tokens}: this tokenizer adds {len(self._specials)} tokens to every text"
+            )
+
+    def column(self, texts: pa.Array, max_chars: int | None = None) -> pa.Array:
+        """Token ids as a column of lists; null where there is no text."""
+        import numpy as np
+        import pyarrow as pa
+
+        known = np.asarray(texts.is_valid())
+        lengths = np.zeros(len(texts), np.int64)
+        parts: list[Any] = [np.empty(0, np.int32)]
+        for begin in range(0, len(texts), _CHUNK):
+            for i, ids in enumerate(self._tokens(texts.slice(begin, _CHUNK), max_chars)):
+                parts.append(np.asarray(ids, np.int32))
+                lengths[begin + i] = len(ids)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(parts)), mask=pa.array(~known))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some tokens, without special ones."""
+        return str(self._own.decode(list(ids), skip_special_tokens=True))
+
+    def _tokens(self, texts: pa.Array, max_chars: int | None) -> list[list[int]]:
+        """The tokens of some texts, none of a null. A beginning that turns out to be too short for `max_tokens` is taken longer."""
+        import pyarrow.compute as pc
+
+        lengths = pc.utf8_length(texts).to_pylist()
+        wanted = [0 if n is None else min(n, max_chars or n) for n in lengths]
+        left = [i for i, n in enumerate(lengths) if n is not None]
+        found: list[list[int]] = [[] for _ in lengths]
+        n_chars = _CHARS_PER_TOKEN * (self.max_tokens + _BESIDE)
+        while left:
+            some = pc.utf8_slice_codeunits(texts.take(left), 0, min(n_chars, max_chars or n_chars)).to_pylist()
+            again = []
+            for i, ids in zip(left, self._encode(some), strict=True):
+                if wanted[i] > n_chars and len(ids) < self.max_tokens + _BESIDE:
+                    again.append(i)
+                else:
+                    found[i] = self._cut(ids)
+            left, n_chars = again, n_chars * 4
+        return found
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        settings = {
+            "truncation": False,
+            "padding": False,
+            "return_attention_mask": False,
+            "return_token_type_ids": False,
+        }
+        return list(self._own(list(texts), verbose=False, **settings)["input_ids"]) if texts else []
+
+    def _cut(self, ids: list[int]) -> list[int]:
+        """At most `max_tokens`, with the tokens that stand behind every text still behind it."""
+        if len(ids) <= self.max_tokens:
+            return ids
+        return ids[: self.max_tokens - self._n_behind] + (ids[-self._n_behind :] if self._n_behind else [])
+
+
+def _is_limit(n: Any) -> bool:
+    return isinstance(n, int) and 0 < n < _LONGEST
+
+
+def _behind(alone: list[int], around: list[int]) -> int:
+    """How many of the tokens that a tokenizer adds stand behind a text: those of the empty text that end `around` as well.
+
+    >>> _behind([1, 2], [1, 77, 2]), _behind([1], [1, 77]), _behind([2], [77, 2]), _behind([], [77])
+    (1, 0, 1, 0)
+    """
+    n = 0
+    while n < len(alone) and alone[-1 - n] == around[-1 - n]:
+        n += 1
+    before = 0
+    while before < len(alone) - n and alone[before] == around[before]:
+        before += 1
+    return len(alone) - before
