@@ -86,7 +86,7 @@ def test_every_example_is_tested() -> None:
     assert sorted(p.name for p in (ROOT / "examples").glob("*.py")) == sorted(EXAMPLES)
 
 
-# The two recipes of the demo need each other's files and are run by tests/demo.
+# The recipe of the demo is for its corpus.
 SHIPPED = sorted(p.stem for p in (ROOT / "src/tamis/recipe/presets").glob("*.yaml") if not p.stem.startswith("demo"))
 
 

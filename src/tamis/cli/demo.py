@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,48 +24,80 @@ def demo(
     output: Annotated[Path, Option(help="Folder for the corpus and the result.")] = Path("demo-output"),
     as_json: options.AsJson = False,
 ) -> None:
-    """Gather text that is on this machine, plant faults, curate it, and compare what was found with what was planted.
+    """Gather text that is on this machine, plant faults and duplicates, curate it, and compare what was found with what was planted.
 
-    No network is used. The folder may be deleted afterwards. Exit code 1 if anything differs.
+    The steps are those of the preset web-english. No network is used. The folder may be deleted afterwards. Exit code 1 if anything
+    differs.
 
     Example: tamis demo --size 100MB --memory 400MB
     """
+    from tamis.cli.curate import execute
     from tamis.cli.request import Request
-    from tamis.cli.run import execute
     from tamis.cli.show import print_json
 
     began = time.monotonic()
     planted = _corpus(output, size, as_json)
     made_s = time.monotonic() - began
-    listing, hashed_s = _duplicates(output, memory, as_json)
-    changes = {"input": str(output / "corpus"), "output": str(output / "result"), "duplicates": str(listing)}
-    about = execute(Request("demo", changes, settings={"memory": memory, "fresh": True}), quiet=as_json)
-    rows = compare(planted, about)
+    ends = {"input": str(output / "corpus"), "output": str(output / "result")}
+    settings = {"memory": memory, "fresh": True, "quarantine_limit": "20%"}  # a small demo is full of faults
+    request = Request(_preset(as_json), ends, settings=settings)
+    found = request.workflow()
+    assert found is not None
+    about = execute(found[0], dict(found[1]), request.save, quiet=as_json)
+    copies = _verdicts(output / "result", planted.duplicates)
+    rows = compare(planted, about, copies)
     about["checks"] = [{"what": what, "planted": a, "found": b} for what, a, b in rows]
     same = all(a == b for _, a, b in rows) and about["exit_code"] == 0 and about["peak_bytes"] <= about["budget_bytes"]
     if as_json:
         print_json({**about, "demo": "passed" if same else "failed"})
     else:
-        _print(planted, about, rows, same, made_s, hashed_s)
+        _print(planted, about, rows, same, made_s, copies)
     raise Exit(0 if same else 1)
 
 
-def compare(planted: Planted, about: dict[str, Any]) -> list[tuple[str, int, int]]:
-    """(what, number planted, number found) for everything whose number is known."""
-    dropped = {stage["name"]: stage["n_in"] - stage["n_out"] for stage in about["stages"]}
-    bad_text = ("missing_text", "null_text", "non_string_text", "junk", "duplicate")
-    n_good = planted.n_documents - sum(planted.totals[kind] for kind in bad_text)
+def _preset(quiet: bool) -> str:
+    """web-english, or the same without language id where its model is not installed."""
+    from tamis.errors import TamisError
+    from tamis.stages.text.models.bundled import bundled_language_model
+
+    try:
+        bundled_language_model()
+    except TamisError as exc:
+        if not quiet:
+            echo(f"without language id: {exc}", err=True)
+        return "demo"
+    return "web-english"
+
+
+def _verdicts(output: Path, documents: Sequence[str]) -> Counter[str]:
+    """How many of these documents each step dropped."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from tamis.observe.verdicts import run_folder, verdict_tables
+
+    wanted, found = pa.array(documents, pa.large_string()), Counter[str]()
+    for table in verdict_tables(run_folder(str(output)), ["id", "stage"]):
+        found.update(table.filter(pc.is_in(table["id"], value_set=wanted))["stage"].to_pylist())
+    return found
+
+
+def compare(planted: Planted, about: dict[str, Any], duplicates: Counter[str]) -> list[tuple[str, int, int]]:
+    """(what, number planted, number found) for everything whose number is known. `duplicates`: of the planted ones, those that
+    each step dropped; a copy of a text that the rules drop goes by the same rule."""
+    dropped = {rule: n for stage in about["stages"] for rule, n in stage["dropped"].items() if stage["name"] == "text"}
+    n_gone = about["n_written"] + about["n_dropped"] + about["n_quarantined"]
     return [
         ("records in all", planted.n_documents + planted.n_bad_lines, about["n_records"]),
         ("broken, not UTF-8 or not an object: quarantined", planted.n_bad_lines, about["n_quarantined"]),
         ("damaged gzip file: the rest quarantined", planted.n_damaged_files, about["n_bad_ranges"]),
         ("blank lines: passed over", planted.totals["blank_line"], about["n_blank_lines"]),
-        ("text missing: dropped", planted.totals["missing_text"], dropped.get("text is missing", 0)),
-        ("text null: dropped", planted.totals["null_text"], dropped.get("text is null", 0)),
-        ("text not a string: dropped", planted.totals["non_string_text"], dropped.get("text is no string", 0)),
-        ("junk: dropped", planted.totals["junk"], dropped.get("text is junk", 0)),
-        ("duplicates: dropped", planted.totals["duplicate"], dropped.get("text is a duplicate", 0)),
-        ("good documents: written", n_good, about["n_written"]),
+        ("text missing: dropped", planted.totals["missing_text"], dropped.get("text_missing", 0)),
+        ("text null: dropped", planted.totals["null_text"], dropped.get("text_null", 0)),
+        ("text not a string: dropped", planted.totals["non_string_text"], dropped.get("text_not_a_string", 0)),
+        ("junk: dropped", planted.totals["junk"], dropped.get("text_without_letters", 0)),
+        ("duplicates: removed", planted.totals["duplicate"], duplicates.total()),
+        ("written, dropped, duplicate or quarantined", planted.n_documents + planted.n_bad_lines, n_gone),
     ]
 
 
@@ -87,26 +121,6 @@ def _corpus(output: Path, size: str, quiet: bool) -> Planted:
     return _gather_apart(output, target_bytes) or gather(output, target_bytes)
 
 
-def _duplicates(output: Path, memory: str, quiet: bool) -> tuple[Path, float]:
-    """First pass: hash every text, list all but the first copy of each; returns the listing and the seconds it took."""
-    import shutil
-    import subprocess
-    import sys
-
-    from tamis.cli.request import Request
-    from tamis.cli.run import execute
-
-    began = time.monotonic()
-    hashes, listing = output / "fingerprints", output / "duplicates.parquet"
-    changes = {"input": str(output / "corpus"), "output": str(hashes)}
-    execute(Request("demo_fingerprints", changes, settings={"memory": memory, "fresh": True}), quiet=quiet)
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    command = [sys.executable, "-m", "tamis.demo.duplicates", str(hashes), str(listing)]
-    subprocess.run(command, env=env, stdout=subprocess.DEVNULL, check=True)
-    shutil.rmtree(hashes)
-    return listing, time.monotonic() - began
-
-
 def _gather_apart(output: Path, target_bytes: int) -> Planted | None:
     """Gather in a process of its own: what it imports (pyarrow) must not stay in this one, which is part of the budget."""
     import subprocess
@@ -128,7 +142,7 @@ def _print(
     rows: list[tuple[str, int, int]],
     same: bool,
     made_s: float,
-    hashed_s: float,
+    copies: Counter[str],
 ) -> None:
     from tamis.cli.show import print_lines, print_table
     from tamis.sizes import format_size
@@ -137,17 +151,20 @@ def _print(
     print_lines([f"{head}, made in {made_s:.0f} s", *([planted.remark()] if planted.remark() else []), ""])
     table = [(what, f"{a:,}", f"{b:,}", "yes" if a == b else "NO") for what, a, b in rows]
     print_table("Planted and found", ["what", "planted", "found", "same"], table, right=(1, 2))
+    by_text = sum(n for stage, n in copies.items() if stage.startswith("remove_"))
     result, report = (os.path.relpath(path) if path else "none" for path in (about["output"], about["report"]))
     percent = 100 * about["peak_bytes"] / about["budget_bytes"]
     print_lines(
         [
-            f"duplicates listed in {hashed_s:.1f} s, curated in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory {format_size(about['peak_bytes'])} "
+            f"curated in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory {format_size(about['peak_bytes'])} "
             f"of {format_size(about['budget_bytes'])} ({percent:.0f} %)",
+            f"duplicates: {by_text:,} removed as copies, {copies.total() - by_text:,} dropped by the rule that drops the original",
             f"output: {result} ({about['n_files']} files)",
             f"quarantine: {command('quarantine', result)}",
-            f"report: {report}",
+            f"why a document went: {command('why', result, planted.duplicates[0])}" if planted.duplicates else "",
             "",
             *([f"the run: {about['message']}"] if about["message"] else []),
             "everything that was planted was found" if same else "SOMETHING DIFFERS: see above",
+            f"report: {report}",
         ]
     )

@@ -81,6 +81,8 @@ class Planted:
     """Passes over the files of this machine; above 1 there was less text than asked for and it was cut anew."""
     n_empty_files: int = 0
     n_damaged_files: int = 0
+    duplicates: list[str] = field(default_factory=list)
+    """Ids of the documents that repeat the text of an earlier one."""
 
     @property
     def n_bad_lines(self) -> int:
@@ -249,7 +251,9 @@ class _Gatherer:
             sink.write_document(record)
         elif kind == "duplicate":
             original, text = self.rng.choice(self.originals)
-            sink.write_document(self._record(text, f"{source} of {original}", meta))
+            record = self._record(text, f"{source} of {original}", meta)
+            sink.write_document(record)
+            self.planted.duplicates.append(record["id"])
         else:
             sink.write_document(self._record(self._odd_text(kind), source, meta))
 

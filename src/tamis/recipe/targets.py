@@ -20,7 +20,7 @@ from tamis import secrets
 from tamis.errors import RecipeError
 from tamis.recipe.yaml_text import Node, References, suggest
 
-PUBLIC_ROOMS = ("tamis.stages", "tamis.demo.stages", "tamis.pipeline", "tamis.core.client", "tamis.curation.steps")
+PUBLIC_ROOMS = ("tamis.stages", "tamis.pipeline", "tamis.core.client", "tamis.curation.steps")
 TARGET = "_target_"
 
 _DOTTED = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)*")
