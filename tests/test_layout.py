@@ -275,6 +275,29 @@ def test_formats_and_kernels_never_reach_up_even_inside_functions() -> None:
     assert wrong == []
 
 
+# An executor runs stages by way of a pipeline, and a pipeline without an executor takes the local one.
+EXECUTOR_AND_PIPELINE = {"tamis.backends.base", "tamis.backends.local", "tamis.pipeline", "tamis.pipeline.pipeline"}
+
+
+def test_no_module_imports_itself_by_way_of_others_not_even_inside_functions() -> None:
+    graph = {m: {n for n in imports_of(m).top | imports_of(m).inside if n in MODULES and n != m} for m in MODULES}
+    while ends := [m for m, below in graph.items() if not below]:  # whoever imports nobody that is left is in no circle
+        for m in ends:
+            del graph[m]
+        for below in graph.values():
+            below.difference_update(ends)
+
+    def below(module: str) -> set[str]:
+        found, new = set(), {module}
+        while new:
+            new = {n for m in new for n in graph[m]} - found
+            found |= new
+        return found
+
+    wrong = {m for m in graph if m in below(m)} - EXECUTOR_AND_PIPELINE
+    assert {m for m in wrong if not m.startswith("tamis.curation.")} == set()
+
+
 def test_files_are_renamed_replaced_and_locked_in_one_place_only() -> None:
     """And nothing is unpickled but what comes over a socket from the process that started this one, or is signed with its key."""
     moving = {("os", n) for n in ("rename", "replace", "renames", "link", "symlink")} | {

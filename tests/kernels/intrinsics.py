@@ -9,7 +9,7 @@ import os
 import random
 
 import tamis.kernels
-from tamis.kernels.compile import environment
+from tamis.kernels.compile_process import environment
 from tamis.kernels.levels import this_level
 
 os.environ.update(environment(this_level()))  # before numba is imported

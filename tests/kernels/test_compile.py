@@ -53,7 +53,19 @@ NUMBERS = [1, 400, 120000, 8e9, 2.0**63, -14, -(2.0**41), 1.0, -2.5, 65535, -5, 
 ANSWER = f"{[float(x) for x in NUMBERS]} True False {-(1 << 62)} 3\n"
 SAYS = "compiling 3 kernels for this CPU, which were edited or not built for it: once, about 2 s ...\n"
 NEEDED = (
-    *("__init__", "_emit", "_jit", "_link", "_types", "cache", "canary", "compile", "first_use", "groups"),
+    *(
+        "__init__",
+        "_emit",
+        "_jit",
+        "_link",
+        "_types",
+        "cache",
+        "canary",
+        "compile",
+        "compile_process",
+        "first_use",
+        "groups",
+    ),
     *("levels", "library", "native"),
 )
 

@@ -120,7 +120,7 @@ def test_looking_for_libraries_imports_nothing_heavy() -> None:
 
 def test_loading_and_calling_every_kernel_imports_neither_numba_nor_llvm() -> None:
     code = (
-        "import sys; from tamis.kernels.groups import all_groups, load_all\n"
+        "import sys; from tamis.kernels.groups import all_groups; from tamis.kernels.native import load_all\n"
         "for group in all_groups(): load_all(group)\n"
         "import numpy as np; from tamis.kernels.hash128 import sum128\n"
         "print(sum128(np.array([1], np.uint64), np.array([2], np.uint64)), 'numba' in sys.modules, 'llvmlite' in sys.modules)"

@@ -20,7 +20,7 @@ from tamis.engine.worker.process import UnitRunner
 from tamis.engine.worker.workplace import Workplace
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
-from tamis.kernels.groups import load_all
+from tamis.kernels.native import load_all
 from tamis.tasks import DocumentBatch
 
 

@@ -1,7 +1,7 @@
 """Commands that are declared by the signatures of functions, and the reading of what somebody typed.
 
 A parameter of a command is `name: Annotated[kind, Option(...)]` or `Annotated[kind, Argument(...)]`; kinds are bool (a flag), str, int, float, Path,
-Literal, each of these or None, and lists. Options and arguments may be mixed in any order; `--name value` and `--name=value` are the same.
+Literal, each of these or None, and lists. Options that several commands share are the fields of an `OptionGroup`. Options and arguments may be mixed in any order; `--name value` and `--name=value` are the same.
 Written for the start of every command: the libraries for this take 0.1 to 0.3 s to import (one of them checks arguments with pydantic).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -56,6 +56,10 @@ class Argument:
         self.help, self.metavar = help, metavar
 
 
+class OptionGroup:
+    """Base of dataclasses whose fields are options; a command takes one as a parameter after `*`."""
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One parameter of a command, as its function declares it."""
@@ -66,6 +70,7 @@ class Parameter:
     about: Option | Argument
     default: Any
     required: bool
+    group: str = ""  # the parameter of the command whose field this is
 
     @property
     def is_flag(self) -> bool:
@@ -116,19 +121,28 @@ class Parameter:
 
 def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
     hints = get_type_hints(function, include_extras=True)
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount]
     defaults = function.__defaults__ or ()
     found = []
     for k, name in enumerate(names):
         place = k - (len(names) - len(defaults))
-        kind, about = get_args(hints[name])[:2]
-        many = False
-        if get_origin(kind) in (UnionType, Union):
-            (kind,) = (one for one in get_args(kind) if one is not NoneType)
-        if get_origin(kind) is list:
-            kind, many = get_args(kind)[0], True
-        found.append(Parameter(name, kind, many, about, defaults[place] if place >= 0 else None, place < 0))
+        found.append(_parameter(name, hints[name], defaults[place] if place >= 0 else None, place < 0))
+    for name in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]:
+        group = hints[name]
+        inside = get_type_hints(group, include_extras=True)
+        found += [_parameter(f.name, inside[f.name], f.default, False, name) for f in fields(group)]
     return found
+
+
+def _parameter(name: str, hint: Any, default: Any, required: bool, group: str = "") -> Parameter:
+    kind, about = get_args(hint)[:2]
+    many = False
+    if get_origin(kind) in (UnionType, Union):
+        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+    if get_origin(kind) is list:
+        kind, many = get_args(kind)[0], True
+    return Parameter(name, kind, many, about, default, required, group)
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------------
@@ -141,6 +155,11 @@ class Command:
     @cached_property
     def parameters(self) -> list[Parameter]:
         return parameters_of(self.function)
+
+    @property
+    def help(self) -> str:
+        """What it does, in a line."""
+        return " ".join((self.function.__doc__ or "").strip().partition("\n\n")[0].split())
 
     @property
     def arguments(self) -> list[Parameter]:
@@ -169,7 +188,13 @@ class Command:
             values = self.read(typed)
         except Misuse as exc:
             raise Misuse(str(exc), self.usage) from None
-        self.function(**values)
+        grouped = {p.name for p in self.parameters if p.group}
+        hints = get_type_hints(self.function)
+        groups = {
+            name: hints[name](**{p.name: values[p.name] for p in self.parameters if p.group == name})
+            for name in dict.fromkeys(p.group for p in self.parameters if p.group)
+        }
+        self.function(**{name: v for name, v in values.items() if name not in grouped}, **groups)
 
     def read(self, typed: Sequence[str]) -> dict[str, Any]:
         """The values of all parameters."""

@@ -51,20 +51,8 @@ def classify(
         bool, Option("--trust-remote-code", help="Run the code that a model's folder brings along.")
     ] = False,
     list_: Annotated[bool, Option("--list", help="Show the known classifiers, and stop.")] = False,
-    memory: options.Memory = None,
-    workers: options.Workers = None,
-    scratch: options.Scratch = None,
-    blocksize: options.Blocksize = None,
-    max_record: options.MaxRecord = None,
-    timeout: options.Timeout = None,
-    quarantine_limit: options.QuarantineLimit = None,
-    sample: options.Sample = None,
-    fresh: options.Fresh = False,
-    keep_rejected: options.KeepRejected = False,
-    dashboard: options.Dashboard = False,
-    dashboard_port: options.DashboardPort = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    *,
+    work: options.StagesOptions,
 ) -> None:
     """Label documents with a classifier: on a GPU where there is one, else on the CPU. Texts stay as they are.
 
@@ -81,18 +69,13 @@ def classify(
         )
     from tamis.cli.recipes import perform_text
 
-    settings = options.given(
-        memory=memory, workers=workers, scratch=scratch, blocksize=blocksize, max_record=max_record, timeout=timeout,
-        quarantine_limit=quarantine_limit, sample=sample, fresh=fresh, keep_rejected=keep_rejected, dashboard=dashboard,
-        dashboard_port=dashboard_port,
-    )  # fmt: skip
     chosen = {
         "label_field": label_field, "score_field": score_field, "filter_by": None if keep is None else keep.split(","),
         "text_field": text_field, "max_seq_length": max_tokens, "trust_remote_code": trust_remote_code or None,
         "model_folder": model_folder,
     }  # fmt: skip
     recipe = make_recipe(model, source, target, {k: v for k, v in chosen.items() if v is not None})
-    raise Exit(perform_text(recipe, _RECIPE, settings, as_json, quiet))
+    raise Exit(perform_text(recipe, _RECIPE, work))
 
 
 def known() -> dict[str, Any]:

@@ -21,7 +21,7 @@ PASSES = {"write": "reading documents again, writing those that stay"}
 
 
 def curate(
-    source: Annotated[str, Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")],
+    source: options.Source,
     target: Annotated[str, Argument(metavar="OUT", help="The folder for the documents that stay.")],
     preset: Annotated[
         str,
@@ -36,25 +36,11 @@ def curate(
     plan: Annotated[
         bool, Option("--plan", help="Show the passes, what each reads, writes and holds, and stop.")
     ] = False,
-    memory: options.Memory = None,
-    workers: options.Workers = None,
-    scratch: options.Scratch = None,
-    blocksize: options.Blocksize = None,
-    max_record: options.MaxRecord = None,
-    timeout: options.Timeout = None,
-    quarantine_limit: options.QuarantineLimit = None,
-    fresh: options.Fresh = False,
-    keep_rejected: options.KeepRejected = False,
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
-    alerts: options.Alerts = None,
     allow_alert_sinks: options.AllowAlertSinks = False,
-    dashboard: options.Dashboard = False,
-    dashboard_port: options.DashboardPort = None,
-    metrics_port: options.MetricsPort = None,
-    metrics_host: options.MetricsHost = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    *,
+    work: options.DocumentOptions,
 ) -> None:
     """Curate a corpus: filters, duplicates and changes in one command, with one report and as few passes as can be.
 
@@ -63,23 +49,18 @@ def curate(
 
     Example: tamis curate data/ clean/ --preset web-english --memory 4GB
     """
-    settings = options.given(
-        memory=memory, workers=workers, scratch=scratch, blocksize=blocksize, max_record=max_record, timeout=timeout,
-        quarantine_limit=quarantine_limit, fresh=fresh, keep_rejected=keep_rejected, dashboard=dashboard, dashboard_port=dashboard_port,
-        metrics_port=metrics_port, metrics_host=metrics_host,
-    )  # fmt: skip
     ends = {"input": _absolute(source), "output": _absolute(target)}
     changes = {**options.parse_sets(set_), **ends, **({"text_field": text_field} if text_field else {})}
     if format_ is not None:
         changes["write"] = "{format: " + format_ + "}"
-    request = Request(preset, changes, tuple(allow_module or ()), settings, alerts, allow_alert_sinks)
+    request = Request(preset, changes, tuple(allow_module or ()), work.settings(), work.alerts, allow_alert_sinks)
     found = request.workflow()
     if found is None or not hasattr(found[0], "steps"):
         raise UsageError(f"{preset} has no 'steps:'; tamis run runs it. For a curation: {', '.join(_presets())}")
     if plan:
-        show_plan(found[0], as_json)
+        show_plan(found[0], work.as_json)
         return
-    raise Exit(perform(request, as_json, quiet))
+    raise Exit(perform(request, work.as_json, work.quiet))
 
 
 def _presets() -> list[str]:
@@ -132,8 +113,8 @@ def execute(
     from tamis.cli import dashboard, metrics
     from tamis.cli.ahead import import_ahead
     from tamis.cli.alerting import Wanted, make_watch
-    from tamis.cli.dedup import shown_passes
-    from tamis.cli.run import sigterm_interrupts
+    from tamis.cli.interrupts import sigterm_interrupts
+    from tamis.cli.passes import shown_passes
 
     run_dir = os.path.join(curation.output_path, "_tamis")
     wanted = request.wanted_alerts() if request is not None else Wanted()
@@ -171,7 +152,7 @@ class _Once:
 
 def described(result: CurationResult) -> dict[str, Any]:
     """A result as plain values: those of the last pass, which tells of all steps, and those of the whole."""
-    from tamis.cli.run import drops_of_run
+    from tamis.cli.drops import drops_of_run
     from tamis.cli.summary import as_dict
 
     whole = {

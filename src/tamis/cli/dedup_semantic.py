@@ -6,13 +6,13 @@ from typing import Annotated
 
 from tamis.cli import options
 from tamis.cli.arguments import Argument, Exit, Option
+from tamis.cli.passes import perform_with
 
-Source = Annotated[str, Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")]
 Target = Annotated[str, Argument(metavar="OUT", help="The folder for the documents that stay.")]
 
 
 def semantic(
-    source: Source,
+    source: options.Source,
     target: Target,
     embedding_field: Annotated[
         str, Option(help="The field that holds the embedding, a list of numbers.")
@@ -33,18 +33,8 @@ def semantic(
         str, Option(metavar="SHARE", help="Stop before removal when a source would lose more than this share.")
     ] = "95%",
     find_only: Annotated[bool, Option("--find-only", help="Write the table of duplicates, remove nothing.")] = False,
-    memory: options.Memory = None,
-    workers: options.Workers = None,
-    scratch: options.Scratch = None,
-    blocksize: options.Blocksize = None,
-    timeout: options.Timeout = None,
-    fresh: options.Fresh = False,
-    dashboard: options.Dashboard = False,
-    dashboard_port: options.DashboardPort = None,
-    metrics_port: options.MetricsPort = None,
-    metrics_host: options.MetricsHost = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    *,
+    work: options.RunOptions,
 ) -> None:
     """Find documents whose embeddings point nearly the same way, and remove all but one of each group.
 
@@ -53,15 +43,10 @@ def semantic(
 
     Example: tamis dedup semantic embedded/ clean/ --eps 0.02 --memory 2GB
     """
-    from tamis.cli import dedup
     from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
 
     workflow = SemanticDeduplicationWorkflow(
         source, target, clusters, embedding_field=embedding_field, input_filetype=None, random_state=seed, which_to_keep=keep,
-        eps=eps, perform_removal=not find_only, input_blocksize=blocksize, max_source_loss=max_source_loss,
+        eps=eps, perform_removal=not find_only, input_blocksize=work.blocksize, max_source_loss=max_source_loss,
     )  # fmt: skip
-    settings = options.given(
-        memory=memory, workers=workers, scratch=scratch, timeout=timeout, fresh=fresh, dashboard=dashboard,
-        dashboard_port=dashboard_port, metrics_port=metrics_port, metrics_host=metrics_host,
-    )  # fmt: skip
-    raise Exit(dedup.perform(workflow.run, settings, as_json, quiet))
+    raise Exit(perform_with(workflow.run, work))

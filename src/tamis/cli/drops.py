@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tamis.hints import command, quoted
 from tamis.sizes import format_size
+
+if TYPE_CHECKING:
+    from tamis.engine.ledger import Ledger
 
 _EXAMPLE_CHARS = 40
 
@@ -29,3 +32,21 @@ def print_drops(drops: Sequence[dict[str, Any]], output: str) -> None:
     example = next((name for d in drops for name in d["examples"]), None)
     if example is not None:
         print_lines([f"why one of them went: {command('why', output, example)}"])
+
+
+def drops_of_run(ledger: Ledger, run_dir: str) -> list[dict[str, Any]]:
+    """Documents, bytes and examples by stage and rule, as plain values."""
+    from dataclasses import asdict
+    from pathlib import Path
+
+    from tamis.errors import UsageError
+    from tamis.observe.drops import drops_of
+    from tamis.observe.verdicts import input_paths
+
+    def paths() -> list[str]:
+        try:
+            return input_paths(Path(run_dir))
+        except UsageError:  # the run itself is fine: examples go without their files
+            return []
+
+    return [asdict(d) for d in drops_of(ledger, paths)]

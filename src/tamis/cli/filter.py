@@ -25,25 +25,8 @@ def filter_(
     target: Annotated[str | None, Argument(metavar="OUT", help="The folder for what is kept.")] = None,
     text_field: Annotated[str, Option(help="The field that holds the text.")] = "text",
     list_: Annotated[bool, Option("--list", help="Show every set, filter and default, and stop.")] = False,
-    memory: options.Memory = None,
-    workers: options.Workers = None,
-    scratch: options.Scratch = None,
-    blocksize: options.Blocksize = None,
-    max_record: options.MaxRecord = None,
-    timeout: options.Timeout = None,
-    quarantine_limit: options.QuarantineLimit = None,
-    sample: options.Sample = None,
-    progressive: options.Progressive = False,
-    on_infeasible: options.OnInfeasible = None,
-    fresh: options.Fresh = False,
-    keep_rejected: options.KeepRejected = False,
-    alerts: options.Alerts = None,
-    dashboard: options.Dashboard = False,
-    dashboard_port: options.DashboardPort = None,
-    metrics_port: options.MetricsPort = None,
-    metrics_host: options.MetricsHost = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    *,
+    work: options.StagesOptions,
 ) -> None:
     """Keep the documents that pass a published set of rules.
 
@@ -60,14 +43,8 @@ def filter_(
         )
     from tamis.cli.recipes import perform_text
 
-    settings = options.given(
-        memory=memory, workers=workers, scratch=scratch, blocksize=blocksize, max_record=max_record, timeout=timeout,
-        quarantine_limit=quarantine_limit, sample=sample, progressive=progressive, on_infeasible=on_infeasible, fresh=fresh,
-        keep_rejected=keep_rejected, dashboard=dashboard, dashboard_port=dashboard_port,
-        metrics_port=metrics_port, metrics_host=metrics_host,
-    )  # fmt: skip
     recipe = make_recipe(sets, source, target, text_field)
-    raise Exit(perform_text(recipe, _RECIPE, settings, as_json, quiet, alerts))
+    raise Exit(perform_text(recipe, _RECIPE, work))
 
 
 def make_recipe(sets: str, source: str, target: str, text_field: str) -> str:

@@ -7,8 +7,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from tamis.cli.arguments import Command, Commands, Parameter
+if TYPE_CHECKING:
+    from tamis.cli.arguments import Command, Commands, Parameter
 
 _WIDEST = 100
 _INDENT = "  "
@@ -17,7 +19,7 @@ _INDENT = "  "
 def group_help(commands: Commands) -> str:
     """What a group of commands is for, and one line for each of them."""
     members = [(name, commands[name]) for name in commands]
-    rows = [(name, m.help if isinstance(m, Commands) else _summary(m)) for name, m in members]
+    rows = [(name, member.help) for name, member in members]
     options = [("-h, --help", "Show this page.")]
     if " " not in commands.words:
         options.insert(0, ("--version", "Print the version and exit."))
@@ -45,10 +47,6 @@ def _names(p: Parameter) -> str:
 def _about(p: Parameter) -> str:
     has_default = p.default is not None and not isinstance(p.default, bool)
     return f"{p.about.help} Default: {p.default}." if has_default else p.about.help
-
-
-def _summary(command: Command) -> str:
-    return " ".join(_cleaned(command.function.__doc__ or "").partition("\n\n")[0].split())
 
 
 def _cleaned(text: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from tamis.cli.arguments import Argument, Option
+from tamis.cli.arguments import Argument, Option, OptionGroup
 from tamis.errors import UsageError
 
+Source = Annotated[str, Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")]
 RecipePath = Annotated[str, Argument(metavar="RECIPE", help="A recipe file, or the name of a shipped recipe.")]
 Memory = Annotated[str | None, Option(help="Memory budget of all processes together, e.g. 2GB or 512MiB.")]
 Workers = Annotated[int | None, Option(min=1, help="Worker processes; default: one per core, if they fit.")]
@@ -68,6 +70,54 @@ MetricsHost = Annotated[
 Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress; only the result.")]
 
 
+@dataclass(frozen=True)
+class Resuming(OptionGroup):
+    """What may be chosen anew whenever a run goes on."""
+
+    memory: Memory = None
+    workers: Workers = None
+    scratch: Scratch = None
+    timeout: Timeout = None
+    quarantine_limit: QuarantineLimit = None
+    dashboard: Dashboard = False
+    dashboard_port: DashboardPort = None
+    metrics_port: MetricsPort = None
+    metrics_host: MetricsHost = None
+    as_json: AsJson = False
+    quiet: Quiet = False
+
+    def settings(self) -> dict[str, Any]:
+        """Those the user gave that are settings of a run."""
+        apart = ("as_json", "quiet", "alerts", "allow_alert_sinks")
+        return given(**{name: value for name, value in vars(self).items() if name not in apart})
+
+
+@dataclass(frozen=True)
+class RunOptions(Resuming):
+    """What every command has that reads documents and writes them."""
+
+    blocksize: Blocksize = None
+    fresh: Fresh = False
+
+
+@dataclass(frozen=True)
+class DocumentOptions(RunOptions):
+    """What commands have in addition that take documents through stages."""
+
+    max_record: MaxRecord = None
+    keep_rejected: KeepRejected = False
+    alerts: Alerts = None
+
+
+@dataclass(frozen=True)
+class StagesOptions(DocumentOptions):
+    """What commands have in addition that do so in one pass."""
+
+    sample: Sample = None
+    progressive: Progressive = False
+    on_infeasible: OnInfeasible = None
+
+
 def parse_sets(pairs: list[str] | None) -> dict[str, str]:
     """`key=value` pairs.
 
@@ -83,7 +133,7 @@ def parse_sets(pairs: list[str] | None) -> dict[str, str]:
     return found
 
 
-def given(**options: object) -> dict[str, object]:
+def given(**options: object) -> dict[str, Any]:
     """Only the options that the user gave; paths as text.
 
     >>> given(memory="1GB", workers=None, fresh=False)

@@ -56,8 +56,8 @@ def try_(
 
     Example: tamis profile recipe.yaml --budgets 512MB,1GB,2GB --blocksizes auto,32MB,128MB
     """
+    from tamis.cli.interrupts import sigterm_interrupts
     from tamis.cli.profile_try import configurations, try_all
-    from tamis.cli.run import sigterm_interrupts
     from tamis.cli.show import print_json
     from tamis.observe.profiling import recommend
 

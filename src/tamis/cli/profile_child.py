@@ -16,8 +16,8 @@ from typing import Any
 def run(asked: dict[str, Any]) -> dict[str, Any]:
     """Execute the recipe on the sample; what it took, or why it could not."""
     from tamis.backends.local import LocalExecutor
+    from tamis.cli.interrupts import sigterm_interrupts
     from tamis.cli.request import Request, redirect
-    from tamis.cli.run import sigterm_interrupts
     from tamis.errors import BudgetError, TamisError
     from tamis.stages.file_partitioning import FilePartitioningStage
 

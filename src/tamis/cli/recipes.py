@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tamis import files
+from tamis.cli.options import DocumentOptions
 from tamis.cli.request import Request
 from tamis.errors import UsageError
 
@@ -27,16 +27,15 @@ class TextRequest(Request):
         Request(path, settings=self.settings).save(run_dir)
 
 
-def perform_text(
-    recipe: str, name: str, settings: dict[str, Any], as_json: bool, quiet: bool, alerts: str | None = None
-) -> int:
+def perform_text(recipe: str, name: str, work: DocumentOptions) -> int:
     """Run a recipe that is a text; `name` is what it is called in the run directory. Returns the exit code."""
     from tamis.cli.run import perform
 
     with tempfile.TemporaryDirectory(prefix="tamis-recipe-") as folder:
         path = os.path.join(folder, name)
         Path(path).write_text(recipe, encoding="utf-8")
-        return perform(TextRequest(path, settings=settings, alerts=alerts, text=recipe), as_json, quiet)
+        request = TextRequest(path, settings=work.settings(), alerts=work.alerts, text=recipe)
+        return perform(request, work.as_json, work.quiet)
 
 
 def around(name: str, source: str, target: str, stages: Sequence[str], values: Sequence[str] = ()) -> str:

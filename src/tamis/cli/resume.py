@@ -15,21 +15,12 @@ from tamis.errors import UsageError
 
 def resume(
     target: Annotated[str, Argument(metavar="OUTPUT_OR_RECIPE", help="The output of an earlier run, or its recipe.")],
-    memory: options.Memory = None,
-    workers: options.Workers = None,
-    scratch: options.Scratch = None,
-    timeout: options.Timeout = None,
-    quarantine_limit: options.QuarantineLimit = None,
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
     alerts: options.Alerts = None,
     allow_alert_sinks: options.AllowAlertSinks = False,
-    dashboard: options.Dashboard = False,
-    dashboard_port: options.DashboardPort = None,
-    metrics_port: options.MetricsPort = None,
-    metrics_host: options.MetricsHost = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    *,
+    work: options.Resuming,
 ) -> None:
     """Go on with a run that was interrupted; the same as its `tamis run` command again.
 
@@ -39,22 +30,14 @@ def resume(
     """
     from tamis.cli.run import perform
 
-    settings = options.given(
-        memory=memory,
-        workers=workers,
-        scratch=scratch and os.path.abspath(scratch),
-        timeout=timeout,
-        quarantine_limit=quarantine_limit,
-        dashboard=dashboard,
-        dashboard_port=dashboard_port,
-        metrics_port=metrics_port,
-        metrics_host=metrics_host,
-    )
+    settings = work.settings()
+    if work.scratch is not None:
+        settings["scratch"] = os.path.abspath(work.scratch)
     if alerts not in (None, "off"):
         alerts = os.path.abspath(alerts)  # named from here; the run may go on in another folder
     request = find_request(target, settings, tuple(allow_module or ()), options.parse_sets(set_))
     request = replace(request, alerts=alerts, allow_alert_sinks=allow_alert_sinks)
-    raise Exit(perform(request, as_json, quiet))
+    raise Exit(perform(request, work.as_json, work.quiet))
 
 
 def find_request(target: str, settings: dict[str, object], allow: tuple[str, ...], changes: dict[str, str]) -> Request:

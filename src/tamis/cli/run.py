@@ -8,49 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tamis import files, secrets
 from tamis.cli import options
 from tamis.cli.arguments import Exit, Option, echo
+from tamis.cli.interrupts import sigterm_interrupts
 from tamis.cli.request import Request
 from tamis.errors import RunConflict, TamisError
 
 if TYPE_CHECKING:
     from tamis.cli.alerting import Wanted
-    from tamis.engine.ledger import Ledger
     from tamis.pipeline import Pipeline
 
 
 def run(
     recipe: options.RecipePath,
-    memory: options.Memory = None,
-    workers: options.Workers = None,
-    scratch: options.Scratch = None,
-    blocksize: options.Blocksize = None,
-    max_record: options.MaxRecord = None,
-    timeout: options.Timeout = None,
-    quarantine_limit: options.QuarantineLimit = None,
-    sample: options.Sample = None,
-    progressive: options.Progressive = False,
-    on_infeasible: options.OnInfeasible = None,
-    fresh: options.Fresh = False,
     mode: Annotated[Literal["streaming", "batch"] | None, Option(help="Stages fused, or one after the other.")] = None,
-    keep_rejected: options.KeepRejected = False,
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
     run_dir: Annotated[str | None, Option(help="Where to keep results of a recipe without writer.")] = None,
-    alerts: options.Alerts = None,
     allow_alert_sinks: options.AllowAlertSinks = False,
-    dashboard: options.Dashboard = False,
-    dashboard_port: options.DashboardPort = None,
-    metrics_port: options.MetricsPort = None,
-    metrics_host: options.MetricsHost = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    *,
+    work: options.StagesOptions,
 ) -> None:
     """Run a recipe. The same command again goes on where it stopped, or says that all is done.
 
@@ -58,14 +40,11 @@ def run(
 
     Example: tamis run recipe.yaml --memory 2GB --set input=data/
     """
-    settings = options.given(
-        memory=memory, workers=workers, scratch=scratch, blocksize=blocksize, max_record=max_record, timeout=timeout,
-        quarantine_limit=quarantine_limit, sample=sample, progressive=progressive, on_infeasible=on_infeasible, fresh=fresh,
-        mode=mode, run_dir=run_dir, keep_rejected=keep_rejected, dashboard=dashboard, dashboard_port=dashboard_port,
-        metrics_port=metrics_port, metrics_host=metrics_host,
-    )  # fmt: skip
-    request = Request(recipe, options.parse_sets(set_), tuple(allow_module or ()), settings, alerts, allow_alert_sinks)
-    raise Exit(perform(request, as_json, quiet))
+    settings = work.settings() | options.given(mode=mode, run_dir=run_dir)
+    request = Request(
+        recipe, options.parse_sets(set_), tuple(allow_module or ()), settings, work.alerts, allow_alert_sinks
+    )
+    raise Exit(perform(request, work.as_json, work.quiet))
 
 
 def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int:
@@ -77,9 +56,9 @@ def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int
             from tamis.cli import curate
 
             return curate.perform(request, as_json, quiet)
-        from tamis.cli import dedup
+        from tamis.cli import passes
 
-        return dedup.perform(found[0].run, found[1], as_json, quiet, alerts=request.wanted_alerts())
+        return passes.perform(found[0].run, found[1], as_json, quiet, alerts=request.wanted_alerts())
     try:
         about = execute(request, quiet or as_json)
     except TamisError as exc:
@@ -107,20 +86,6 @@ def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
         return execute_pipeline(pipeline, settings, request.save, quiet, request.wanted_alerts())
 
 
-@contextlib.contextmanager
-def sigterm_interrupts() -> Iterator[None]:
-    """A scheduler's SIGTERM ends a run as Ctrl-C does: nothing half-written, exit code 130."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def execute_pipeline(
     pipeline: Pipeline,
     settings: dict[str, Any],
@@ -132,6 +97,7 @@ def execute_pipeline(
     from tamis.backends.local import LocalExecutor
     from tamis.cli.ahead import import_ahead
     from tamis.cli.alerting import Wanted, alert_lines, make_watch
+    from tamis.cli.drops import drops_of_run
     from tamis.cli.progress import Shown
     from tamis.cli.request import output_of
     from tamis.cli.summary import as_dict
@@ -166,24 +132,6 @@ def execute_pipeline(
     if result.status != "already":
         ranges.learn_command(result.seconds, result.prediction)
     return {**as_dict(result), "drops": drops_of_run(result.ledger, run_dir), **counted}
-
-
-def drops_of_run(ledger: Ledger, run_dir: str) -> list[dict[str, Any]]:
-    """Documents, bytes and examples by stage and rule, as plain values."""
-    from dataclasses import asdict
-    from pathlib import Path
-
-    from tamis.errors import UsageError
-    from tamis.observe.drops import drops_of
-    from tamis.observe.verdicts import input_paths
-
-    def paths() -> list[str]:
-        try:
-            return input_paths(Path(run_dir))
-        except UsageError:  # the run itself is fine: examples go without their files
-            return []
-
-    return [asdict(d) for d in drops_of(ledger, paths)]
 
 
 def explained(exc: TamisError, run_dir: str, began_s: float, more: Sequence[str] = ()) -> TamisError:

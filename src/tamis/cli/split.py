@@ -8,17 +8,15 @@ never seen half written and a set of chunks never looks complete when it is not.
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Annotated
 
-from tamis import files
 from tamis.cli.arguments import Argument, Option
-from tamis.errors import Incomplete, RunConflict, TamisError, UsageError
+from tamis.cli.split_chunks import Chunks, Done, Limit
+from tamis.errors import Incomplete, TamisError, UsageError
 
 JSONL_SUFFIXES = (".jsonl", ".json", ".ndjson")
 CODECS = ("gz", "zst", "bz2", "xz")
@@ -66,26 +64,6 @@ def split(
         )
 
 
-@dataclass(frozen=True)
-class Limit:
-    """What one chunk may hold."""
-
-    n_bytes: int
-    n_rows: int | None = None
-
-
-@dataclass
-class Done:
-    """What a split produced. `n_rows` counts lines (JSONL, blank ones too) or rows (Parquet)."""
-
-    paths: list[Path] = field(default_factory=list)
-    n_rows: int = 0
-    n_bytes: int = 0
-    n_oversize: int = 0
-    faults: list[str] = field(default_factory=list)
-    unit: str = "line"
-
-
 def split_file(source: Path, target: Path, limit: Limit, compress: str | None = None) -> Done:
     """Split `source` into the folder `target`; `compress` None keeps the input's compression."""
     from tamis.formats.compression import codec_of, strip_codec
@@ -109,59 +87,6 @@ def split_file(source: Path, target: Path, limit: Limit, compress: str | None = 
     raise UsageError(
         f"{source}: cannot tell its format; expected a name that ends in {', '.join(JSONL_SUFFIXES)} (+ .gz, ...) or .parquet"
     )
-
-
-class Chunks:
-    """The files of one split: hidden until `publish`, gone if it does not come to that."""
-
-    def __init__(self, target: Path, stem: str, suffix: str) -> None:
-        self.target, self.stem, self.suffix = target, stem, suffix
-        self._n_chunks = 0
-
-    def __enter__(self) -> Chunks:
-        self.target.mkdir(parents=True, exist_ok=True)
-        taken = sorted(p.name for p in self.target.iterdir() if self._is_ours(p.name))
-        if taken:
-            raise RunConflict(
-                f"{self.target / taken[0]} exists already; choose another OUT folder or remove the old chunks"
-            )
-        self.hidden = Path(tempfile.mkdtemp(prefix=f".{self.stem}-split-", dir=self.target))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.hidden, ignore_errors=True)
-
-    def _is_ours(self, name: str) -> bool:
-        number = name.removeprefix(f"{self.stem}-").split(".", 1)[0]
-        return name.startswith(f"{self.stem}-") and number.isdecimal() and len(number) >= 5
-
-    def next_path(self) -> Path:
-        path = self.hidden / f"{self.stem}-{self._n_chunks:05d}{self.suffix}"
-        self._n_chunks += 1
-        return path
-
-    def publish(self) -> list[Path]:
-        """Give every chunk its final name without replacing anything."""
-        # Numbers above 99,999 have more digits; padding all names alike keeps them sorted in order.
-        n_digits = max(5, len(str(max(self._n_chunks - 1, 0))))
-        published: list[Path] = []
-        try:
-            for i in range(self._n_chunks):
-                final = self.target / f"{self.stem}-{i:0{n_digits}d}{self.suffix}"
-                rename_without_replacing(self.hidden / f"{self.stem}-{i:05d}{self.suffix}", final)
-                published.append(final)
-        except BaseException:
-            for path in published:
-                path.unlink()
-            raise
-        return published
-
-
-def rename_without_replacing(old: Path, new: Path) -> None:
-    try:
-        files.move(old, new)
-    except FileExistsError:
-        raise RunConflict(f"{new} appeared while it was being made; choose another OUT folder") from None
 
 
 def _split_lines(source: Path, chunks: Chunks, limit: Limit, codec: str | None) -> Done:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tamis.cli.split import Chunks, Done, Limit
+from tamis.cli.split_chunks import Chunks, Done, Limit
 from tamis.formats.parquet import ParquetFault, TableWriter, describe, iter_rows, open_file
 
 _CODEC_NAMES = {"gz": "gzip", "zst": "zstd", "none": "none"}

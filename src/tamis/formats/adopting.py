@@ -9,7 +9,7 @@ document: its values are written as the stage returned them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,10 @@ from tamis.formats.exact import exact_array, fitted, replaced, same_values, valu
 from tamis.formats.frames import array_of, labels_of, row_ids, whole
 from tamis.formats.json_type import deep_recursion
 from tamis.formats.tracing import Handed, by_objects, by_values
-from tamis.tasks import ROW_ID, DocumentBatch
+from tamis.tasks.names import ROW_ID
+
+if TYPE_CHECKING:
+    from tamis.tasks import DocumentBatch
 
 Array = np.ndarray[Any, Any]
 

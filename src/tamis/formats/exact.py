@@ -21,7 +21,7 @@ from tamis.formats.json_type import Digits, deep_recursion, is_json, json_column
 from tamis.formats.literals import as_json, literals_of_values, plain_value
 from tamis.formats.nested import typed_array
 from tamis.kernels import buffers, json_text
-from tamis.tasks import NULL, OTHER, TEXT
+from tamis.tasks.names import NULL, OTHER, TEXT
 
 Array = np.ndarray[Any, Any]
 _QUOTE = 34

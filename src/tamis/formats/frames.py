@@ -25,10 +25,12 @@ from tamis.formats.canonical import EXACT_INT
 from tamis.formats.casting import is_text
 from tamis.formats.exact import exact_array, values_of
 from tamis.formats.json_type import is_json
-from tamis.tasks import ROW_ID, DocumentBatch
+from tamis.tasks.names import ROW_ID
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from tamis.tasks import DocumentBatch
 
 Array = np.ndarray[Any, Any]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tamis.errors import TamisError
-from tamis.kernels.groups import load_all
+from tamis.kernels.native import load_all
 
 _LINES = b'{"id": 1, "text": "caf\\u00e9 \\n' + b"the cat sat on the mat " * 8 + b'"}\n{"text": null}\n{"text": }\n'
 

@@ -16,13 +16,12 @@ import importlib.util
 import json
 import os
 import platform
-import re
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +29,7 @@ import tamis.kernels
 from tamis.errors import TamisError
 from tamis.kernels import cache, library
 from tamis.kernels._types import signature_of
+from tamis.kernels.compile_process import SOURCE, command, environment, n_kernels
 from tamis.kernels.groups import all_groups, module_names
 from tamis.kernels.levels import Level, cpu_flags, named, runnable, this_level
 
@@ -37,26 +37,7 @@ _CHECK = (
     "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from tamis.kernels import canary, native; "
     "native.use(sys.argv[2], Path(sys.argv[3])); canary.check(sys.argv[2])"
 )
-_MAIN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tamis.kernels.compile import main; sys.exit(main())"
-SOURCE = str(library.HERE.parents[1])
 Done = Callable[[int], None]
-
-
-def command(*arguments: str) -> list[str]:
-    """The command line of a process that compiles. Its path is given by argument: in an isolated build others are not kept."""
-    return [sys.executable, "-P", "-c", _MAIN, SOURCE, *arguments]
-
-
-def environment(level: Level, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a process that compiles needs: numba reads the CPU from here, and hashes of strings must not vary."""
-    given = {name: value for name, value in environ.items() if not name.startswith("NUMBA_")}
-    return {**given, "PYTHONHASHSEED": "0", "NUMBA_CPU_NAME": level.cpu, "NUMBA_CPU_FEATURES": level.features}
-
-
-def n_kernels(module: str) -> int:
-    """How many kernels a module has, without importing it."""
-    path = library.HERE.joinpath(*module.split(".")[2:]).with_suffix(".py")
-    return len(re.findall(r"^@kernel\(", path.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def shared_library(group: str, level: Level, frugal: bool, done: Done) -> bytes:

@@ -20,7 +20,7 @@ from typing import IO
 
 from tamis.errors import TamisError
 from tamis.kernels import cache, library
-from tamis.kernels.compile import command, environment, n_kernels
+from tamis.kernels.compile_process import command, environment, n_kernels
 from tamis.kernels.groups import module_names
 from tamis.kernels.levels import Level, this_level
 

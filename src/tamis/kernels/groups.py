@@ -8,7 +8,7 @@ import pkgutil
 import tamis.kernels
 from tamis.kernels.library import HERE
 
-_ONLY_FOR_COMPILING = ("compile", "_emit", "_link", "first_use", "tables")
+_ONLY_FOR_COMPILING = ("compile", "compile_process", "_emit", "_link", "first_use", "tables")
 
 
 def module_names(group: str = "") -> list[str]:
@@ -25,14 +25,6 @@ def import_all(group: str = "") -> list[str]:
     for name in names:
         importlib.import_module(name)
     return names
-
-
-def load_all(group: str = "") -> None:
-    """Import and load every kernel of a group, so that processes forked later share them."""
-    import_all(group)
-    from tamis.kernels.native import load
-
-    load(group)
 
 
 def all_groups() -> list[str]:

@@ -17,6 +17,7 @@ import numpy as np
 from tamis.errors import TamisError
 from tamis.kernels import library
 from tamis.kernels._types import Array, Signature, entry_symbol
+from tamis.kernels.groups import import_all
 from tamis.kernels.levels import this_level
 
 _SLOTS = {"boolean": "?7x", "float32": "f4x", "float64": "d", "uint64": "Q"}  # others as signed numbers of 8 bytes
@@ -152,6 +153,12 @@ def load(group: str) -> None:
     for kernel in _kernels:
         if kernel.group == group:
             kernel.load()
+
+
+def load_all(group: str = "") -> None:
+    """Import and load every kernel of a group, so that processes forked later share them."""
+    import_all(group)
+    load(group)
 
 
 _loaded: dict[str, Library] = {}

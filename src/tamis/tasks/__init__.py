@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tamis.tasks.document import MISSING, NULL, OTHER, ROW_ID, SCORES, TEXT, DocumentBatch, Origin
+from tamis.tasks.document import DocumentBatch, Origin
 from tamis.tasks.file_group import FileGroupTask
+from tamis.tasks.names import MISSING, NULL, OTHER, ROW_ID, SCORES, TEXT
 from tamis.tasks.sentinels import EmptyTask
 from tamis.tasks.tasks import Task
 

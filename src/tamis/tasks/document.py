@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tamis.errors import UsageError
+from tamis.tasks.names import MISSING, ROW_ID, SCORES, TEXT
 from tamis.tasks.tasks import Task
 
 if TYPE_CHECKING:
@@ -26,11 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-ROW_ID = "_tamis_row"
 _FEW = 4  # a part below this share of a column (one in four) is copied at once
-SCORES = "\0scores"  # in DocumentBatch._shared, instead of the name of a column: scores that come out as columns
 _NUMBERINGS = itertools.count(1)
-MISSING, NULL, TEXT, OTHER = range(4)  # what DocumentBatch.kinds() says of a value
 
 
 class Origin(Protocol):

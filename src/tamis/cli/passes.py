@@ -1,0 +1,134 @@
+"""Running a workflow of several passes from the command line: progress of each, Ctrl-C, alerts, and what happened at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tamis import secrets
+from tamis.cli import options
+from tamis.cli.arguments import Exit, echo
+from tamis.errors import TamisError
+
+if TYPE_CHECKING:
+    from tamis.cli.alerting import Wanted
+
+
+def perform_with(run: Callable[..., Any], work: options.RunOptions) -> int:
+    """As `perform`; the size of partitions is a matter of the workflow, not of its runs."""
+    settings = {name: value for name, value in work.settings().items() if name != "blocksize"}
+    return perform(run, settings, work.as_json, work.quiet)
+
+
+def perform(
+    run: Callable[..., Any],
+    settings: dict[str, Any],
+    as_json: bool,
+    quiet: bool,
+    alerts: Wanted | None = None,
+) -> int:
+    """Run all passes with progress shown, print what happened, and return the exit code."""
+    from tamis.cli import passes_summary as summary
+    from tamis.cli.show import print_json
+    from tamis.dedup.alarms import alarms
+    from tamis.forecast import ranges
+
+    try:
+        result, raised = _watched(run, settings, quiet or as_json, alerts)
+    except KeyboardInterrupt:
+        echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
+        raise Exit(130) from None
+    except TamisError as exc:
+        if not as_json:
+            raise
+        message = secrets.hide(str(exc))
+        echo(f"error: {message}", err=True)
+        print_json({"status": "failed", "exit_code": exc.exit_code, "message": message})
+        return exc.exit_code
+    about: dict[str, Any] = {
+        "status": result.status, "output": result.output, "duplicates": result.duplicates, **result.summary,
+        "seconds": round(result.seconds, 3), "peak_bytes": result.peak_bytes, "scratch_bytes": result.scratch_bytes,
+    }  # fmt: skip
+    if result.status != "already":
+        ranges.learn_command(result.seconds, result.prediction)
+    by_lines = result.counted != "documents"
+    about |= {"alarms": alarms(result.summary, result.counted), "alerts": raised}
+    about |= summary.described(result) if by_lines else {}
+    if as_json:
+        print_json(about)
+    else:
+        from tamis.cli.alerting import alert_lines
+        from tamis.cli.show import print_lines
+        from tamis.formats.passed import passed_lines
+
+        (summary.print_lines_summary if by_lines else summary.print_summary)(about, result)
+        print_lines([*passed_lines(about.get("passed_over") or ()), *alert_lines(raised)])
+        for sentence in about["alarms"]:
+            echo(f"look: {sentence}", err=True)
+    return 0
+
+
+def _watched(
+    run: Callable[..., Any], settings: dict[str, Any], quiet: bool, alerts: Wanted | None
+) -> tuple[Any, dict[str, Any]]:
+    """The result, and what alerts there were. Every pass is watched."""
+    from tamis.cli import dashboard, metrics
+    from tamis.cli.ahead import import_ahead
+    from tamis.cli.alerting import Wanted, make_watch
+    from tamis.cli.interrupts import sigterm_interrupts
+
+    output = str(getattr(getattr(run, "__self__", None), "output_path", ""))
+    watch = make_watch(
+        alerts or Wanted(),
+        settings,
+        os.path.join(output, "_tamis"),
+        "deduplication",
+        lambda text: echo(text, err=True),
+    )
+    import_ahead("tamis.observe.report")
+    try:
+        with (
+            metrics.beside_workflow(run, settings),
+            dashboard.beside_workflow(run, settings),
+            shown_passes(quiet) as show,
+            sigterm_interrupts(),
+        ):
+            result = run(progress=show, watch=watch, count_caller=True, **settings)
+    finally:
+        if watch is not None:
+            watch.close()
+    return result, watch.summary() if watch is not None else {}
+
+
+@contextlib.contextmanager
+def shown_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Each pass with a progress display of its own, under its name. `more`: names of passes beside those of deduplications."""
+    from tamis.cli.progress import Shown
+
+    with contextlib.ExitStack() as stack:
+        now: list[Any] = ["", None]
+
+        def show(state: dict[str, Any]) -> None:
+            label = str(state.get("pass", ""))
+            if label != now[0]:
+                stack.close()
+                now[:] = [label, stack.enter_context(Shown(quiet))]
+                if not quiet:
+                    names = {**PASSES, **(more or {})}
+                    echo(f"pass: {names.get(label.partition('-')[0], label)}", err=True)
+            if "share" in state and "documents" not in state:
+                state = {"phase": f"{state['phase']}: {state['share']:.0%}"}
+            now[1].show(state)
+
+        yield show
+
+
+PASSES = {
+    "keys": "reading documents, making keys",
+    "decision": "deciding which ones go",
+    "texts": "collecting the texts to be compared",
+    "removal": "removing duplicates",
+    "joining": "joining segments",
+}

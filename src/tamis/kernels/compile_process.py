@@ -1,0 +1,31 @@
+"""How a process that compiles kernels is started. Imports nothing that compiles."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+
+from tamis.kernels import library
+from tamis.kernels.levels import Level
+
+_MAIN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tamis.kernels.compile import main; sys.exit(main())"
+SOURCE = str(library.HERE.parents[1])
+
+
+def command(*arguments: str) -> list[str]:
+    """The command line of a process that compiles. Its path is given by argument: in an isolated build others are not kept."""
+    return [sys.executable, "-P", "-c", _MAIN, SOURCE, *arguments]
+
+
+def environment(level: Level, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What a process that compiles needs: numba reads the CPU from here, and hashes of strings must not vary."""
+    given = {name: value for name, value in environ.items() if not name.startswith("NUMBA_")}
+    return {**given, "PYTHONHASHSEED": "0", "NUMBA_CPU_NAME": level.cpu, "NUMBA_CPU_FEATURES": level.features}
+
+
+def n_kernels(module: str) -> int:
+    """How many kernels a module has, without importing it."""
+    path = library.HERE.joinpath(*module.split(".")[2:]).with_suffix(".py")
+    return len(re.findall(r"^@kernel\(", path.read_text(encoding="utf-8"), re.MULTILINE))

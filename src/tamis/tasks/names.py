@@ -1,0 +1,7 @@
+"""Names that batches of documents and those who take them apart have in common."""
+
+from __future__ import annotations
+
+ROW_ID = "_tamis_row"  # the hidden row id in tables and frames
+SCORES = "\0scores"  # in DocumentBatch._shared, instead of the name of a column: scores that come out as columns
+MISSING, NULL, TEXT, OTHER = range(4)  # what DocumentBatch.kinds() says of a value
