@@ -84,6 +84,37 @@ def test_only_a_few_units_are_probed_and_only_those_that_run_stages() -> None:
     assert again.extra == {}
 
 
+def test_a_leak_in_shared_memory_is_one_and_named_so() -> None:
+    leakage, notes = Leakage(), []
+    for i in range(200):
+        work = unit()
+        leakage.probe(1, work)
+        found = {
+            "stages": [["a", {"malloc_bytes": 0, "rss_bytes": 0}], ["b", {"malloc_bytes": 0, "rss_bytes": 100 * KB}]]
+        }
+        more = {"held": found} if work.extra.get("probe") else {}
+        notes += leakage.after_unit(1, 0, report(0, shared_bytes=100 * KB * i, **more), CAP, 100 * KB * i)
+    (note,) = notes
+    assert isinstance(note, Note)
+    assert note.text.startswith("stage 'b' keeps 100 kB of every partition (shared memory): ")
+    assert leakage.leaks[0]["shared_bytes"] == 100 * KB
+
+
+def test_what_was_taken_for_a_leak_is_cleared_when_it_ends() -> None:
+    leakage = Leakage()
+    assert len(drive(leakage, 180, probe=held(99 * KB, shout=99 * KB))) == 1
+    assert leakage.is_due(0, CAP, 20 * MB)
+    notes: list[Note] = []
+    for _ in range(100):
+        made = leakage.after_unit(1, 0, report(180), CAP, 18 * MB)
+        notes += [a for a in made if isinstance(a, Note)]
+    (over,) = notes
+    assert (over.kind, over.data) == ("leak_over", {"stage": "shout", "segment": 0, "worker": 1})
+    assert over.text == "stage 'shout' keeps no more than it has: what looked like a leak was a cache that is full now"
+    assert leakage.leaks == []
+    assert not leakage.is_due(0, CAP, 20 * MB)
+
+
 def test_a_leak_without_probes_is_noted_without_a_stage() -> None:
     leakage = Leakage()
     (note,) = drive(leakage, 200)

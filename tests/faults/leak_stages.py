@@ -83,3 +83,17 @@ class KeepMapped(TextStage):
         made.write(b"\1" * self.n_bytes)
         _KEPT.append(made)
         return task
+
+
+@dataclass(repr=False)
+class KeepShared(TextStage):
+    """Memory that other processes could use too: no part of a process's private memory."""
+
+    n_bytes: int = 64_000
+    name: str = "keep_shared"
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        made = mmap.mmap(-1, self.n_bytes)
+        made.write(b"\1" * self.n_bytes)
+        _KEPT.append(made)
+        return task

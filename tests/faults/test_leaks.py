@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fault_harness import assert_conserved, documents, events, execute, ids_of, write_lines
 from fault_stages import AddLength, DropOdd, Shout
-from leak_stages import KeepArrow, KeepBytes, KeepMapped, KeepNative, KeepObjects
+from leak_stages import KeepArrow, KeepBytes, KeepMapped, KeepNative, KeepObjects, KeepShared
 
 N_PARTITIONS = 200
 KB64, MB = 64_000, 1_000_000
@@ -33,11 +33,11 @@ def _leaks(tmp_path: Path) -> list[dict[str, Any]]:
 
 CASES = [
     (KeepBytes, KB64, "Python objects"), (KeepNative, KB64, "native memory"), (KeepArrow, KB64, "Arrow buffers"),
-    (KeepArrow, MB, "Arrow buffers"), (KeepObjects, MB, "Python objects"),
+    (KeepArrow, MB, "Arrow buffers"), (KeepObjects, MB, "Python objects"), (KeepShared, MB, "shared memory"),
 ]  # fmt: skip
 MORE = [
     (KeepObjects, KB64, "Python objects"), (KeepMapped, KB64, "unexplained memory"), (KeepBytes, MB, "Python objects"),
-    (KeepNative, MB, "native memory"), (KeepMapped, MB, "unexplained memory"),
+    (KeepNative, MB, "native memory"), (KeepMapped, MB, "unexplained memory"), (KeepShared, KB64, "shared memory"),
 ]  # fmt: skip
 
 

@@ -49,6 +49,12 @@ def warm_up(n: int, height_bytes: float, tau: float) -> list[float]:
     return [height_bytes * (1 - math.exp(-i / tau)) for i in range(n)]
 
 
+def filling(rng: random.Random, n: int, n_filling: int, height_bytes: float) -> list[float]:
+    """A cache with a limit that takes as much from every partition until it is full: nothing tells it from a leak until then."""
+    first = rng.randrange(10)
+    return [height_bytes * min(1.0, max(0, i - first) / n_filling) for i in range(n)]
+
+
 def spikes(rng: random.Random, n: int, share: float, height_bytes: float) -> list[float]:
     """Single partitions after which more stays, for one partition."""
     return [rng.uniform(0.2, 1) * height_bytes if rng.random() < share else 0.0 for _ in range(n)]
@@ -63,15 +69,15 @@ def arena_flips(rng: random.Random, n: int) -> list[float]:
     return made
 
 
-PARTS = ("flips", "jumps", "saw", "warm-up", "spikes", "wander", "step")
+PARTS = ("flips", "jumps", "saw", "warm-up", "spikes", "wander", "step", "filling")
 
 
-def clean(seed: int, n: int = 400, only: str = "") -> list[int]:
+def clean(seed: int, n: int = 400, only: str = "", parts_of: tuple[str, ...] = PARTS) -> list[int]:
     """A worker without a leak: allocator noise and up to three of the other things that floors do."""
     rng = random.Random(seed)
     sd_bytes = math.exp(rng.uniform(math.log(0.03), math.log(1.0))) * MB
     parts = [ar_noise(rng, n, sd_bytes, rng.uniform(0.0, 0.8))]
-    chosen = {only} if only else set(rng.sample(PARTS, rng.choice([0, 1, 1, 2, 2, 3])))
+    chosen = {only} if only else set(rng.sample(parts_of, rng.choice([0, 1, 1, 2, 2, 3])))
     if "flips" in chosen:
         parts.append(arena_flips(rng, n))
     if "jumps" in chosen:
@@ -84,6 +90,8 @@ def clean(seed: int, n: int = 400, only: str = "") -> list[int]:
         parts.append(spikes(rng, n, 0.05, 10 * MB))
     if "wander" in chosen:
         parts.append(running_sum([rng.gauss(0, 40 * KB) for _ in range(n)]))  # fragmentation
+    if "filling" in chosen:
+        parts.append(filling(rng, n, rng.randrange(20, 111), math.exp(rng.uniform(math.log(2), math.log(200))) * MB))
     if "step" in chosen:  # imports and buffers of the first partitions
         at, height = rng.randrange(1, 12), rng.uniform(5, 60) * MB
         parts.append([0.0 if i < at else height for i in range(n)])
@@ -92,7 +100,10 @@ def clean(seed: int, n: int = 400, only: str = "") -> list[int]:
 
 
 def leaking(seed: int, leak_bytes: float = 64_000, n: int = 200, only: str = "") -> list[int]:
-    """The same kind of worker with a leak: even, uneven, or only in some partitions; the mean per partition is `leak_bytes`."""
+    """The same kind of worker with a leak: even, uneven, or only in some partitions; the mean per partition is `leak_bytes`.
+
+    Without a cache that fills beside it: which is which shows only when the cache is full, and 200 partitions may be over by then.
+    """
     rng = random.Random(1_000_000 + seed)
     shape = rng.choice(["even", "exponential", "one in four"])
     steps = [leak_bytes] * n
@@ -102,4 +113,4 @@ def leaking(seed: int, leak_bytes: float = 64_000, n: int = 200, only: str = "")
         steps = [4 * leak_bytes if rng.random() < 0.25 else 0.0 for _ in range(n)]
     scale = n * leak_bytes / sum(steps)
     rise = running_sum([s * scale for s in steps])
-    return [int(a + b) for a, b in zip(clean(seed + 5_000_000, n, only), rise, strict=True)]
+    return [int(a + b) for a, b in zip(clean(seed + 5_000_000, n, only, PARTS[:-1]), rise, strict=True)]

@@ -10,7 +10,18 @@ from pathlib import Path
 import pytest
 
 from tamis.memory import attribution, meter
-from tamis.memory.attribution import ARROW, NATIVE, PYTHON, UNEXPLAINED, Census, Shares, attribute, census, counts
+from tamis.memory.attribution import (
+    ARROW,
+    NATIVE,
+    PYTHON,
+    SHARED,
+    UNEXPLAINED,
+    Census,
+    Shares,
+    attribute,
+    census,
+    counts,
+)
 
 MB = 1_000_000
 
@@ -143,6 +154,7 @@ def test_growth_of_nothing_has_no_largest_type():
         (64_000, {"malloc_bytes": 100}, Shares(0, 0, 100, 63_900), UNEXPLAINED),
         (64_000, {}, Shares(0, 0, 0, 64_000), UNEXPLAINED),
         (64_000, {"arrow_bytes": -500, "malloc_bytes": -900, "python_bytes": -3}, Shares(0, 0, 0, 64_000), UNEXPLAINED),
+        (64_000, {"malloc_bytes": 100, "shared_bytes": 63_000}, Shares(0, 0, 100, 900, 63_000), SHARED),
         (-1, {"malloc_bytes": 64_000}, Shares(0, 0, 0, 0), PYTHON),
     ],
 )

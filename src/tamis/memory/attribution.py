@@ -1,4 +1,4 @@
-"""What memory that grew is made of: Python objects, Arrow buffers, native allocations, or nothing that anybody counts.
+"""What memory that grew is made of: Python objects, Arrow buffers, native allocations, shared memory, or nothing that anybody counts.
 
 `counts()` is read in a worker after every partition (40 us): Python's allocator counts its blocks, Arrow its bytes, glibc what
 malloc has handed out. That tells most leaks apart, but not a large Python object (which is malloc's too) from a native
@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-PYTHON, ARROW, NATIVE, UNEXPLAINED = "Python objects", "Arrow buffers", "native memory", "unexplained memory"
+PYTHON, ARROW, NATIVE = "Python objects", "Arrow buffers", "native memory"
+SHARED, UNEXPLAINED = "shared memory", "unexplained memory"
 _SMALL_BLOCK_BYTES = 64  # the usual block of Python's allocator, whose arenas malloc does not count
 _MAX_OBJECTS = 200_000
 _NOT_WEIGHED = (ModuleType, type, FunctionType, BuiltinFunctionType, MethodType, CodeType, FrameType)
@@ -125,11 +126,13 @@ class Shares:
     arrow: float = 0.0
     native: float = 0.0
     unexplained: float = 0.0
+    shared: float = 0.0  # pages that other processes could use too: anonymous, or of files in /dev/shm
 
     @property
     def main(self) -> str:
         """What most of it is."""
-        named = {PYTHON: self.python, ARROW: self.arrow, NATIVE: self.native, UNEXPLAINED: self.unexplained}
+        named = {PYTHON: self.python, ARROW: self.arrow, NATIVE: self.native, SHARED: self.shared}
+        named[UNEXPLAINED] = self.unexplained
         return max(named, key=lambda name: named[name])
 
 
@@ -140,12 +143,15 @@ def attribute(
     arrow_bytes: float = 0.0,
     malloc_bytes: float | None = None,
     python_bytes: float | None = None,
+    shared_bytes: float = 0.0,
 ) -> Shares:
     """Divide growth among its causes, given how the counters grew; `python_bytes` is what a census found.
 
     Without a census, memory from malloc counts as Python's where blocks are many and small (up to 4 KB each), else as native.
     """
     left = max(0.0, grown_bytes)
+    shared = min(max(0.0, shared_bytes), left)
+    left -= shared
     arrow = min(max(0.0, arrow_bytes), left)
     left -= arrow
     malloc = left if malloc_bytes is None else max(0.0, malloc_bytes - max(0.0, arrow_bytes))
@@ -157,4 +163,4 @@ def attribute(
     python = min(python, left)
     left -= python
     native = 0.0 if malloc_bytes is None else min(max(0.0, malloc - python), left)
-    return Shares(python, arrow, native, left - native)
+    return Shares(python, arrow, native, left - native, shared)

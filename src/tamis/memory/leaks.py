@@ -8,11 +8,13 @@ warm up (growth that ends by itself). A leak is therefore claimed only when all 
 - the rise matters: 4 MB or more, and twice the scatter around the line;
 - a second window confirms it: the newer half rises too, and is not clearly flatter than the older, as a warm-up would be;
 - it is no matter of a few steps: the largest ones are taken out before anything is fitted;
-- enough was seen: 100 partitions (150 if the rise is uneven, 60 if it is fast), and three of the last four checks agree.
+- it goes on: the newest part rises as well, so that a cache which has just become full is left alone;
+- enough was seen: 150 partitions, and three of the last four checks agree. 60 will do for a fast and even rise that workers were
+  replaced for already: what fills their memory is in the way, whether it would have ended or not.
 
 Simulated with every kind of disturbance (tests/memory/leak_series.py), 64 KB per partition are found within 200 partitions in
-99 % of workers, and fewer than 1 % of those without a leak are accused. Heights, not shapes, are judged: a cache that grows
-for 150 partitions before it is emptied is taken for a leak.
+99 % of workers, and fewer than 1 % of those without a leak are accused. While a cache fills as evenly as a leak nothing tells it
+from one: one that takes longer than about 120 partitions is accused, and cleared when its floor has stayed level (`is_level`).
 """
 
 from __future__ import annotations
@@ -31,10 +33,11 @@ MAX_POINTS = 200
 MIN_GROWTH_BYTES = 4_000_000
 ALLOWANCE_SHARE = 0.1  # of the cap: below it a worker loses less by staying than by being replaced
 _MIN_HALF_BYTES = 2_500_000
-_SURE_POINTS, _LONG_POINTS, _NEWER_POINTS = 100, 150, 100
+_SURE_POINTS, _NEWER_POINTS, _LEVEL_POINTS = 150, 100, 60
 _FAST_POINTS, _FAST_HALF_BYTES = 60, 16_000_000
 _MAX_P, _MAX_HALF_P = 0.001, 0.05
 _STILL_RISING, _EVEN = 0.45, 0.75  # slope of the newer half, as a share of the older one's
+_NEWEST_SHARE, _LEVEL_SHARE = 4, 0.15  # the newest quarter; a slope of less than this share of the leak's is none
 _CHECK_EVERY = 3  # partitions: a check costs half a millisecond
 _N_AGREEING, _N_CHECKS = 3, 4
 _FITTED_POINTS = 40
@@ -62,6 +65,7 @@ class FloorTrend:
         self._n_ignored = N_IGNORED
         self._offset_bytes: float | None = 0.0
         self._n_added = 0
+        self._n_lives = 1
         self._verdict = Verdict()
         self._checks: deque[bool] = deque(maxlen=_N_CHECKS)
 
@@ -75,7 +79,7 @@ class FloorTrend:
         self._floors.append(floor_bytes + self._offset_bytes)
         self._n_added += 1
         if len(self._floors) >= MIN_POINTS and self._n_added % _CHECK_EVERY == 0:
-            found = judge(self._floors)
+            found = judge(self._floors, self._n_lives > 1)
             self._checks.append(found.sure)
             self._verdict = replace(found, sure=sum(self._checks) >= _N_AGREEING)
 
@@ -86,6 +90,14 @@ class FloorTrend:
         """
         self._n_ignored = N_IGNORED
         self._offset_bytes = None
+        self._n_lives += 1
+
+    def is_level(self, slope_bytes: float) -> bool:
+        """Whether a rise of `slope_bytes` per partition is over: nothing like it in the last sixty partitions."""
+        if len(self._floors) < _LEVEL_POINTS:
+            return False
+        points, step = thin(list(self._floors)[-_LEVEL_POINTS:], _FITTED_POINTS)
+        return fit(points, step).slope < _LEVEL_SHARE * slope_bytes
 
     @property
     def verdict(self) -> Verdict:
@@ -111,20 +123,23 @@ def allowance(cap_bytes: int) -> int:
     return max(int(ALLOWANCE_SHARE * cap_bytes), MIN_GROWTH_BYTES)
 
 
-def judge(floors: Sequence[float]) -> Verdict:
-    """The verdict on a series of at least 30 floors: on all of it, else on its newer part, where a warm-up is over."""
-    verdict = _judge(list(floors))
+def judge(floors: Sequence[float], was_replaced: bool = False) -> Verdict:
+    """The verdict on a series of at least 30 floors: on all of it, else on its newer part, where a warm-up is over.
+
+    `was_replaced`: it is the series of several workers, each of which was replaced for what it had gathered.
+    """
+    verdict = _judge(list(floors), len(floors), was_replaced)
     newer = len(floors) * 2 // 3
     if verdict.rises and not verdict.sure and newer >= _NEWER_POINTS:
-        again = _judge(list(floors)[-newer:], len(floors))
+        again = _judge(list(floors)[-newer:], len(floors), was_replaced)
         return again if again.sure else verdict
     return verdict
 
 
-def _judge(floors: list[float], n_seen: int = 0) -> Verdict:
+def _judge(floors: list[float], n_seen: int, was_replaced: bool) -> Verdict:
     n = len(floors)
     points, step = thin(floors, _FITTED_POINTS)
-    level, n_drops = without_steps(points)
+    level = without_steps(points)
     quarter = len(level) // 4
     # Cheap and decisive for most workers: without this rise nothing below can hold.
     if median(level[-quarter:]) - median(level[:quarter]) < MIN_GROWTH_BYTES / 2:
@@ -136,13 +151,13 @@ def _judge(floors: list[float], n_seen: int = 0) -> Verdict:
     half = len(level) // 2
     first, second = fit(level[:-half], step), fit(level[-half:], step)
     smaller = min(first.slope, second.slope) * n / 2
-    long_enough = max(n, n_seen) >= _LONG_POINTS or (
-        not n_drops
-        and second.slope >= _EVEN * first.slope
-        and (n >= _SURE_POINTS or (n >= _FAST_POINTS and smaller >= _FAST_HALF_BYTES))
+    newest = fit(level[-(len(level) // _NEWEST_SHARE) :], step)
+    long_enough = n_seen >= _SURE_POINTS or (
+        was_replaced and second.slope >= _EVEN * first.slope and n >= _FAST_POINTS and smaller >= _FAST_HALF_BYTES
     )
     sure = (
         long_enough
+        and newest.slope >= _LEVEL_SHARE * whole.slope
         and smaller >= _MIN_HALF_BYTES
         and max(first.p, second.p) < _MAX_HALF_P
         and second.slope >= _STILL_RISING * first.slope
@@ -150,8 +165,8 @@ def _judge(floors: list[float], n_seen: int = 0) -> Verdict:
     return Verdict(whole.slope, whole.low, growth, whole.p, n, rises=True, sure=sure)
 
 
-def without_steps(values: Sequence[float]) -> tuple[list[float], int]:
-    """The series without its few largest upward steps and its largest downward one, and how many downward ones that were.
+def without_steps(values: Sequence[float]) -> list[float]:
+    """The series without its few largest upward steps, and without a downward one if there is just one.
 
     A step is a change that stands out from all others. More steps down stay: taking them out would turn a saw into a leak.
     One in ten partitions leaking ten times as much is not a matter of a few steps, and survives this.
@@ -163,12 +178,11 @@ def without_steps(values: Sequence[float]) -> tuple[list[float], int]:
     steps = sorted((m for m in moves if m > centre + limit), reverse=True)[:_MAX_STEPS]
     least = steps[-1] if steps else float("inf")
     lowest = min(moves)
-    n_drops = int(sum(m < centre - limit for m in moves) == 1)
-    made, level, dropped = [values[0]], values[0], not n_drops
+    made, level, dropped = [values[0]], values[0], sum(m < centre - limit for m in moves) != 1
     for move in moves:
         if move >= least or (move == lowest and not dropped):
             dropped = dropped or move == lowest
             move = centre
         level += move
         made.append(level)
-    return made, n_drops
+    return made

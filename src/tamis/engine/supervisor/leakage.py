@@ -22,7 +22,7 @@ from tamis.memory.leaks import MAX_POINTS, N_IGNORED, FloorTrend, Verdict, allow
 from tamis.sizes import format_size
 
 PROBES, MAX_ASKED, MAX_WAITED = 4, 8, 12
-_COUNTERS = ("python_blocks", "arrow_bytes", "malloc_bytes")
+_COUNTERS = ("python_blocks", "arrow_bytes", "malloc_bytes", "shared_bytes")
 _NAMED_SHARE = 0.3  # a stage is named when it keeps at least this much of what the floor rises by
 
 
@@ -40,7 +40,7 @@ class Line:
 
     def add(self, report: Mapping[str, Any]) -> None:
         """Note what is left after a partition."""
-        self.trend.add(float(report.get("floor_bytes", 0)))
+        self.trend.add(float(level_of(report)))
         now = {name: int(report[name]) for name in _COUNTERS if name in report}
         self._n_units += 1
         if self._n_units > N_IGNORED and self._counters:
@@ -74,6 +74,7 @@ class Line:
             arrow_bytes=mean.get("arrow_bytes", 0.0),
             malloc_bytes=mean.get("malloc_bytes") if "malloc_bytes" in self._counters else None,
             python_bytes=python,
+            shared_bytes=mean.get("shared_bytes", 0.0),
         )
         types = [str(p["python_type"]) for p in weighed]
         return shares, max(set(types), key=types.count) if types and shares.main == PYTHON else ""
@@ -91,6 +92,11 @@ class Line:
             if best and by_stage[best] >= _NAMED_SHARE * slope_bytes:
                 return best
         return ""
+
+
+def level_of(report: Mapping[str, Any]) -> int:
+    """What a worker still holds after a partition: private memory, and shared memory, which no limit of a process counts."""
+    return int(report.get("floor_bytes", 0)) + int(report.get("shared_bytes", 0))
 
 
 def _counted(held: Mapping[str, int]) -> float:
@@ -144,15 +150,26 @@ class Leakage:
         line = self.line(worker_id, segment)
         line.add(report)
         verdict = line.trend.verdict
+        known = self._found.get(segment)
+        if known is not None and not verdict.sure and line.trend.is_level(known["bytes_per_partition"]):
+            return self._clear(worker_id, segment, known)
         if not verdict.sure or not line.is_explained:
             return []
-        known = self._found.get(segment)
         self._found[segment] = found = _describe(worker_id, segment, line, verdict, cap_bytes, risen_bytes)
         if known is not None:
             found["stage"], found["workers"] = found["stage"] or known["stage"], known["workers"]
         if worker_id not in found["workers"]:
             found["workers"] = [*found["workers"], worker_id][-100:]
         return [] if known is not None else [Note("leak", found["text"], found)]
+
+    def _clear(self, worker_id: int, segment: int, known: dict[str, Any]) -> list[Action]:
+        """A worker does not gather any more what was taken for a leak. Once that is so for all of them, it was none."""
+        known["workers"] = [w for w in known["workers"] if w != worker_id and w in self._lines]
+        if known["workers"]:
+            return []
+        del self._found[segment]
+        text = f"{known['who']} keeps no more than it has: what looked like a leak was a cache that is full now"
+        return [Note("leak_over", text, {"stage": known["stage"], "segment": segment, "worker": worker_id})]
 
     def is_due(self, segment: int, cap_bytes: int, risen_bytes: int) -> bool:
         """Whether a worker has gathered so much of a known leak that it should be replaced."""
@@ -181,9 +198,9 @@ def _describe(
         f"{left} more; its workers are replaced after about {every}"
     )
     return {
-        "text": text, "stage": stage, "kind": shares.main, "python_type": python_type, "worker": worker_id, "workers": [worker_id],
+        "text": text, "who": who, "stage": stage, "kind": shares.main, "python_type": python_type, "worker": worker_id, "workers": [worker_id],
         "segment": segment, "bytes_per_partition": round(slope), "low_bytes": round(verdict.low_bytes), "p": verdict.p,
         "n_partitions": verdict.n_points, "growth_bytes": round(verdict.growth_bytes), "partitions_left": left,
         "replaced_every": every, "cap_bytes": cap_bytes, "python_bytes": round(shares.python),
-        "arrow_bytes": round(shares.arrow), "native_bytes": round(shares.native), "unexplained_bytes": round(shares.unexplained),
+        "arrow_bytes": round(shares.arrow), "native_bytes": round(shares.native), "shared_bytes": round(shares.shared), "unexplained_bytes": round(shares.unexplained),
     }  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tamis.engine.supervisor.actions import Action, Assign, Kill, Note, Start, Stop, Trim
-from tamis.engine.supervisor.leakage import Leakage
+from tamis.engine.supervisor.leakage import Leakage, level_of
 from tamis.engine.supervisor.state import Config, Worker
 from tamis.engine.supervisor.units import Unit
 from tamis.memory.pressure import Decision, Pressure, WorkerUse, decide
@@ -95,11 +95,12 @@ class Pool:
 
     def _recycle(self, worker: Worker, report: dict[str, Any]) -> list[Action]:
         """Replace a worker whose floor rises, or whose address space has grown far beyond what it uses."""
-        floor = int(report.get("floor_bytes", 0))
+        floor = level_of(report)
         risen = worker.note_floor(floor)
         notes = self.leakage.after_unit(worker.id, worker.segment, report, worker.cap_bytes, risen)
         leaks = self.leakage.is_due(worker.segment, worker.cap_bytes, risen)
-        if not leaks and not worker.is_worn(floor, int(report.get("data_bytes", 0)) - self.config.worker_bytes):
+        data = int(report.get("data_bytes", 0)) + int(report.get("shared_bytes", 0)) - self.config.worker_bytes
+        if not leaks and not worker.is_worn(floor, data):
             return notes
         self.counters["recycled"] += 1
         self.leakage.gone(worker.id, worker.segment, heir=True)

@@ -89,6 +89,7 @@ def _vitals() -> dict[str, int]:
     kept = spare.held_bytes()
     return {
         "floor_bytes": max(0, status.get("RssAnon", 0) - kept),
+        "shared_bytes": status.get("RssShmem", 0),
         "file_bytes": status.get("RssFile", 0),
         "data_bytes": max(0, status.get("VmData", 0) - kept),
         **counts().to_dict(),

@@ -140,7 +140,8 @@ def _is_json(value: Any) -> bool:
 
 
 def _level() -> dict[str, int]:
-    return {**counts().to_dict(), "rss_bytes": meter.rss_anon() or 0}
+    seen = meter.status() or {}
+    return {**counts().to_dict(), "rss_bytes": seen.get("RssAnon", 0) + seen.get("RssShmem", 0)}
 
 
 class PythonProbe:
