@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ import pytest
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.errors import Incomplete, PipelineError, RunConflict, TamisError, UsageError
+from tamis.pipeline import WorkflowRunResult
+from tamis.pipeline.pipeline import assign_root_task_ids
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader, JsonlReaderStage
 from tamis.stages.text.io.writer import JsonlWriter
-from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
+from tamis.tasks import DocumentBatch, EmptyTask, FailedTask, FileGroupTask, NoneTask, SentinelTask, Task
+from tamis.tasks.utils import TaskPerfUtils
 
 
 @dataclass
@@ -189,3 +193,47 @@ def test_a_field_that_only_a_later_file_has_is_found(tmp_path: Path) -> None:
     (tmp_path / "in" / "b.jsonl").write_text('{"id": 99, "body": "some words"}\n')
     stages = [JsonlReader(source, files_per_partition=1), ScoreFilter(WordCountFilter(1), "body")]
     assert [i for b in run(*stages) for i in b.data["id"]] == [99]
+
+
+class Told(ProcessingStage[Any, Any]):
+    """Tells where it runs, and what it counted."""
+
+    name = "told"
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        self.node = node_info.node_id
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        self.worker = worker_metadata.worker_id
+
+    def process(self, task: DocumentBatch) -> Any:
+        self._log_metric("seen", task.num_items)
+        task.data["where"] = f"{self.node} {bool(self.worker)}"
+        return [task, NoneTask(), FailedTask()]
+
+
+def test_where_a_stage_runs_and_what_it_took(tmp_path: Path) -> None:
+    found = run(JsonlReader(corpus(tmp_path / "in", 5)), Told())
+    assert set(found[0].data["where"]) == {f"{platform.node()} True"}
+    metrics = TaskPerfUtils.collect_stage_metrics(found)
+    assert metrics["told"]["num_items_processed"].tolist() == [5.0]
+    assert metrics["told"]["custom.seen"].tolist() == [5.0]
+    assert metrics["told"]["custom.tasks_given_up"].tolist() == [1.0]
+    assert metrics["told"]["process_time"][0] > 0
+    assert TaskPerfUtils.get_aggregated_stage_stat(found, "to", "num_items_processed") == 5.0
+    assert TaskPerfUtils.aggregate_task_metrics({"p": found}, "x")["x_p_told_num_items_processed_mean"] == 5.0
+    result = WorkflowRunResult("w")
+    result.add_pipeline_tasks("p", found)
+    result.extend_metadata({"n": 1})
+    assert TaskPerfUtils.aggregate_task_metrics(result)["told_custom.seen_sum"] == 5.0
+    assert (result.get_metadata("n"), result.get_metadata("m", 2)) == (1, 2)
+    with pytest.raises(TypeError, match="got int"):
+        TaskPerfUtils.collect_stage_metrics(3)
+
+
+def test_names_of_tasks() -> None:
+    first, second = assign_root_task_ids([Sheet(), Sheet()])
+    assert (first.task_id, second.get_source_id(), second.get_deterministic_id()) == ("0", "1", None)
+    assert FileGroupTask("d", ["b", "a"]).get_deterministic_id() == FileGroupTask("e", ["a", "b"]).task_id
+    assert [type(t)().dataset_name for t in (EmptyTask(), NoneTask(), FailedTask())] == ["empty", "none", "failed"]
+    assert all(isinstance(t, SentinelTask) and t.num_items == 0 for t in (EmptyTask(), NoneTask(), FailedTask()))

@@ -9,6 +9,7 @@ from tamis.engine.crew import Event
 from tamis.engine.job import Job
 from tamis.engine.run.budget_shares import Server
 from tamis.engine.supervisor.units import Unit
+from tamis.engine.worker.node import WorkerMetadata, this_node
 from tamis.engine.worker.workplace import Workplace
 
 
@@ -28,7 +29,7 @@ class InlineCrew:
             self._job, Workplace.from_dict(self._place["workplace"], expected_inputs(self._place["plan"]))
         )
         for stage in self._job.stages:
-            stage.setup_on_node(None, None)
+            stage.setup_on_node(this_node(), WorkerMetadata())
 
     def start(self, worker: int, segment: int) -> None:
         self._events.append(Event("ready", worker, {}))

@@ -16,6 +16,7 @@ import pyarrow.compute
 import pyarrow.parquet
 
 from tamis.engine.job import Job
+from tamis.engine.worker.node import WorkerMetadata, this_node
 from tamis.engine.worker.process import UnitRunner
 from tamis.engine.worker.workplace import Workplace
 from tamis.formats.encode import encode_jsonl
@@ -44,7 +45,7 @@ def load(payload: bytes, place: dict[str, Any], warm: bool = False) -> UnitRunne
         _take_pandas_in()
     load_libraries(job.kernel_groups(), warm)
     for stage in job.stages:
-        stage.setup_on_node(None, None)
+        stage.setup_on_node(this_node(), WorkerMetadata())
     return UnitRunner(job, Workplace.from_dict(place["workplace"], expected_inputs(place["plan"])))
 
 

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tamis.pipeline.pipeline import Pipeline, Sequential
+from tamis.pipeline.workflow import WorkflowBase, WorkflowRunResult
 
-__all__ = ["Pipeline", "Sequential"]
+__all__ = ["Pipeline", "Sequential", "WorkflowBase", "WorkflowRunResult"]

@@ -238,6 +238,13 @@ def _leave_report(run_dir: str) -> str:
         return ""
 
 
+def assign_root_task_ids(initial_tasks: Sequence[Task[Any]]) -> list[Task[Any]]:
+    """Number the tasks that a pipeline starts with: "0", "1", ... Tasks that come of them are named after them."""
+    for i, task in enumerate(initial_tasks):
+        task._set_task_id(str(i))
+    return list(initial_tasks)
+
+
 class Sequential(Pipeline):
     """A pipeline from a list of stages."""
 

@@ -21,6 +21,9 @@ from tamis.tasks import Task
 X = TypeVar("X", bound=Task[Any])
 Y = TypeVar("Y", bound=Task[Any])
 
+StageInputSpec = tuple[list[str], list[str]]  # task attributes, columns
+StageInputSpecs = dict[type[Task[Any]], StageInputSpec]  # of a stage that takes tasks of several kinds
+
 _UNSET: Any = object()
 
 _REGISTRY: dict[str, type] = {}
@@ -288,8 +291,9 @@ class CompositeStage(ProcessingStage[X, Y]):
     def process(self, task: X) -> Y | list[Y] | None:
         raise RuntimeError(f"{self.name} is a composite: it is decomposed before the run and never processes a task")
 
-    def with_(self, stage_settings: dict[str, dict[str, Any]] | None = None, **settings: Any) -> Any:  # type: ignore[override]
+    def with_(self, stage_with_dict: dict[str, dict[str, Any]] | None = None, **settings: Any) -> Any:  # type: ignore[override]
         """`with_({stage_name: {settings}})` for its parts, or settings for all of them; returns a copy."""
+        stage_settings = stage_with_dict
         changed = copy.deepcopy(self)
         earlier = self.__dict__.get("_with", [])
         if stage_settings is None:

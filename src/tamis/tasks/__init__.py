@@ -5,7 +5,7 @@ from __future__ import annotations
 from tamis.tasks.document import DocumentBatch, Origin
 from tamis.tasks.file_group import FileGroupTask
 from tamis.tasks.names import MISSING, NULL, OTHER, ROW_ID, SCORES, TEXT
-from tamis.tasks.sentinels import EmptyTask
+from tamis.tasks.sentinels import EmptyTask, FailedTask, NoneTask, SentinelTask
 from tamis.tasks.tasks import Task
 
 __all__ = [
@@ -17,7 +17,10 @@ __all__ = [
     "TEXT",
     "DocumentBatch",
     "EmptyTask",
+    "FailedTask",
     "FileGroupTask",
+    "NoneTask",
     "Origin",
+    "SentinelTask",
     "Task",
 ]

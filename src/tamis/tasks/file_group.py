@@ -17,8 +17,12 @@ class FileGroupTask(Task[list[str]]):
     reader_config: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.task_id = hashlib.blake2b("\0".join(sorted(self.data)).encode(), digest_size=8).hexdigest()
+        self.task_id = self.get_deterministic_id()
 
     @property
     def num_items(self) -> int:
         return len(self.data)
+
+    def get_deterministic_id(self) -> str:
+        """From the paths, in any order; not from what is in the files."""
+        return hashlib.blake2b("\0".join(sorted(self.data)).encode(), digest_size=8).hexdigest()

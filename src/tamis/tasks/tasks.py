@@ -30,3 +30,14 @@ class Task(Generic[T]):
 
     def get_columns(self) -> list[str]:
         return []
+
+    def get_deterministic_id(self) -> str | None:
+        """A name that says what is in the task, the same in every run; None: there is none."""
+        return None
+
+    def get_source_id(self) -> str:
+        """The task of the start of the pipeline that this one comes from: what stands before the first dot of its id."""
+        return self.task_id.partition(".")[0]
+
+    def _set_task_id(self, task_id: str) -> None:
+        self.task_id = task_id

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.engine.job import KEY
+from tamis.engine.ledger import Ledger
 from tamis.engine.run.run import RunResult
 from tamis.errors import RunConflict
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
+from tamis.tasks.perf import StagePerfStats
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,4 +101,15 @@ def load_results(result: RunResult, name: str) -> list[Task[Any]]:
             tasks.append(FileGroupTask(name, [path]))
         else:
             tasks.append(StoredBatch(path, file["rows"], name))
+    if tasks:
+        tasks[0]._stage_perf += measured(result.ledger)
     return tasks
+
+
+def measured(ledger: Ledger) -> list[StagePerfStats]:
+    """What stages took in all. The first task carries it: sums over all tasks are those of the run."""
+    first = ledger.read_bytes / 1024**2
+    return [
+        StagePerfStats(book.name, book.seconds, 0.0, first if i == 0 else 0.0, book.into.n, dict(book.metrics))
+        for i, book in enumerate(ledger.stages)
+    ]

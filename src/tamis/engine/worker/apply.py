@@ -21,8 +21,9 @@ from tamis.kernels import hash128, spare
 from tamis.memory import meter
 from tamis.memory.release import PeakWatch
 from tamis.stages.base import DropNote, ProcessingStage
-from tamis.tasks import DocumentBatch, Task
+from tamis.tasks import DocumentBatch, FailedTask, NoneTask, Task
 
+GIVEN_UP = "tasks_given_up"  # the metric of a stage that returned FailedTask
 Identity = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
@@ -129,6 +130,10 @@ def _run_chunk(
     if isinstance(results, Task):
         results = [results]
     parents = [p.as_read for p in parents]  # whatever the stage put into the very batch it was given
+    if any(isinstance(result, (NoneTask, FailedTask)) for result in results or ()):
+        n_failed = sum(isinstance(result, FailedTask) for result in results)
+        book.count({GIVEN_UP: n_failed} if n_failed else {})
+        results = [result for result in results if not isinstance(result, (NoneTask, FailedTask))]
     for result in results or ():
         if not isinstance(result, Task):
             raise StageFailure(

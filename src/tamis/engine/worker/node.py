@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,11 @@ class NodeInfo:
     """A machine."""
 
     node_id: str = ""
+
+
+def this_node() -> NodeInfo:
+    """The machine that this process runs on."""
+    return NodeInfo(platform.node())
 
 
 @dataclass

@@ -30,6 +30,7 @@ from tamis.engine.worker.blocks import BlockFault
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.fields import FieldCheck
 from tamis.engine.worker.kept_scores import Kept
+from tamis.engine.worker.node import WorkerMetadata
 from tamis.engine.worker.probe import StageProbe
 from tamis.engine.worker.quarantine import Bad, account_bad, write_quarantine
 from tamis.engine.worker.read import Contents, Limits, TooLarge, read_pieces
@@ -123,7 +124,7 @@ class UnitRunner:
             os.environ.update((stage.runtime_env or {}).get("env_vars", {}))
             doing.note(f"{label} (its setup)")
             try:
-                stage.setup(None)
+                stage.setup(WorkerMetadata(str(os.getpid())))
             except Exception as exc:
                 raise SetupFailure(f"{label} (its setup)", exc) from exc
         self._ready.add(segment)

@@ -1,0 +1,39 @@
+"""Workflows: several passes behind one `run`, and what they give back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.tasks import Task
+
+
+@dataclass
+class WorkflowRunResult:
+    """What a workflow did: the tasks of each of its pipelines, and figures by name."""
+
+    workflow_name: str = ""
+    pipeline_tasks: dict[str, list[Task[Any]]] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def add_pipeline_tasks(self, pipeline_name: str, tasks: Sequence[Task[Any]] | None) -> None:
+        self.pipeline_tasks[pipeline_name] = list(tasks or ())
+
+    def add_metadata(self, key: str, value: Any) -> None:
+        self.metadata[key] = value
+
+    def extend_metadata(self, updates: Mapping[str, Any] | None = None) -> None:
+        self.metadata.update(updates or {})
+
+    def get_metadata(self, key: str, default: Any = None) -> Any:
+        return self.metadata.get(key, default)
+
+
+class WorkflowBase(ABC):
+    """Something with a `run` that gives a WorkflowRunResult."""
+
+    @abstractmethod
+    def run(self, *args: Any, **kwargs: Any) -> WorkflowRunResult:
+        """Do all of it; the same call again goes on where it was stopped."""
