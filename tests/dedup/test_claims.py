@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
+from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
 from tamis.errors import BudgetError, RunConflict, TamisError, UsageError
 from tamis.stages.base import ProcessingStage
-from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.stages.text.modules.add_id import AddId

@@ -15,10 +15,10 @@ import pytest
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
 from tamis.dedup.exact.hashing import DocumentHashes
+from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
 from tamis.dedup.keys import numbers_of
 from tamis.engine.worker import read as reading
 from tamis.errors import ConservationError, Incomplete, RunConflict, UsageError
-from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 
 
 def documents(n: int, seed: int = 1) -> list[dict[str, Any]]:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tamis.cli.plan_dedup import _identity
+from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
 from tamis.dedup.expected import conditions, forecast, profile_key
+from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
 from tamis.dedup.planning import DedupPlan
 from tamis.forecast import profiles
-from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
-from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
 
 MB = 10**6
 

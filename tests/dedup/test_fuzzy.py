@@ -12,8 +12,8 @@ import pytest
 from made_documents import edited, jaccard, read, text, write
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
+from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
 from tamis.errors import UsageError
-from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
 
 
 def run(source: Path, target: Path, executor: Any = None, memory: str = "512MB", **parameters: Any) -> Any:

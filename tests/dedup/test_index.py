@@ -19,11 +19,11 @@ from made_documents import edited, jaccard, read, text, write
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
+from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
 from tamis.dedup.index.index import read_index
 from tamis.dedup.index.joint_records import _best, with_new
 from tamis.errors import FormatError, RunConflict, TamisError, UsageError
-from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
-from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
 
 
 def ids(folder: Path) -> set[Any]:

@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.backends.local import InProcessExecutor
+from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.sketch.band_keys import band_keys
-from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
 
 N_CHARS, BANDS, ROWS, MIN_SHINGLES = 24, 20, 13, 10
 THRESHOLD = 0.7711  # the curve's midpoint

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from made_documents import read, write
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
+from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
 from tamis.dedup.ids.stages import id_texts
 from tamis.dedup.ids.table import IdTable, build
+from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
 from tamis.dedup.records import Records
 from tamis.errors import Incomplete, RunConflict, UsageError
-from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
-from tamis.stages.text.deduplication.removal_workflow import TextDuplicatesRemovalWorkflow
 
 
 def ids_file(path: Path, ids: list[Any], field: str = "id") -> Path:
@@ -94,7 +94,7 @@ def test_ids_that_all_name_no_document_are_an_error(tmp_path: Path) -> None:
         ([{"id": "000002_0"}], "its file is not the one with this number"),
         ([{"id": "000001_0", "path": "/elsewhere/0.jsonl"}], "its file is not the one with this number"),
         ([{"id": [1]}], "id is neither text nor a number"),
-        ([{"key": "000000_0"}], "has an id in the field 'id'"),
+        ([{"key": "000000_0"}], r"reads the field 'id', which no document has; they have \['key'\]"),
     ],
 )
 def test_tables_that_cannot_mean_this_input(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
@@ -140,7 +140,7 @@ def test_input_that_changed_after_the_ids_were_sorted(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"id_generator_path": "ids.json"}, "no state of an id generator"),
+        ({"id_generator_path": "ids.json", "id_field": "id"}, "id_generator_path is for ids by file and place"),
         ({"drop_id_field": True}, "there is no field to drop"),
         ({"input_kwargs": {"lines": True}}, "input_kwargs has"),
         ({"duplicate_id_read_kwargs": {"x": 1}}, "duplicate_id_read_kwargs has"),

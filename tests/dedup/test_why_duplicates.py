@@ -15,9 +15,9 @@ from cli_runner import CliRunner
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
+from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
 from tamis.observe.duplicates import diff_lines, read_side
-from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
-from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
 
 ORIGINAL = " ".join(f"word{i}" for i in range(400))
 COPY = ORIGINAL.replace("word200 ", "other200 ")

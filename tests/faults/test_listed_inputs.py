@@ -26,9 +26,9 @@ from fault_harness import (
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
+from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
 from tamis.errors import RunConflict
 from tamis.formats.parquet import open_file
-from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 
 STRANGE = os.fsdecode(b"b\xff\xfe.jsonl")
 STRANGE_TABLE = os.fsdecode(b"t\xfd.Parquet")

@@ -15,11 +15,11 @@ import pytest
 from fault_harness import documents, execute, lines_of, write_lines
 
 from tamis import DocumentBatch, InProcessExecutor, Pipeline
+from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
 from tamis.dedup.workflow import Passes, Workflow
 from tamis.engine.run.directory import RunDir
 from tamis.errors import RunConflict, TamisError
 from tamis.observe.report import write_report
-from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter
 

@@ -6,15 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from tamis.errors import UsageError
 from tamis.stages.client_partitioning import ClientPartitioningStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.text.io.formats import output_format
-from tamis.stages.text.io.reader import DocumentReader, JsonlReader, ParquetReader
+from tamis.stages.text.io.reader import DocumentReader, JsonlReader, JsonlReaderStage, ParquetReader, ParquetReaderStage
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
-from tamis.tasks import EmptyTask, FileGroupTask, Task
+from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
 
 
 def test_a_reader_is_a_partitioning_and_a_reading_stage() -> None:
@@ -60,7 +61,10 @@ def test_endings_that_are_read() -> None:
         ({"fields": "text"}, "fields must be a list of field names"),
         ({"fields": []}, "fields must be a list of field names"),
         ({"fields": [1]}, "fields must be a list of field names"),
-        ({"read_kwargs": {"engine": "x"}}, r"read_kwargs has \['engine'\]"),
+        ({"read_kwargs": {"engine": "x"}}, "unknown engine 'x'"),
+        ({"read_kwargs": {"nrows": 3}}, r"read_kwargs has \['nrows'\]"),
+        ({"read_kwargs": {"lines": False}}, "lines=False is refused: a record is one line"),
+        ({"read_kwargs": {"compression": "gzip"}}, "compression is told by the name of a file"),
         ({"task_type": "image"}, "task_type must be 'document'"),
         ({"storage_options": {"key": 1}}, "storage_options are for remote paths"),
         ({"file_paths": ""}, "file_paths is empty"),
@@ -133,8 +137,19 @@ def test_a_writer_and_what_it_writes(tmp_path: Path) -> None:
     )
     assert (JsonlWriter("out").path, JsonlWriter("out").codec) == (str(Path("out").resolve()), None)
     assert (ParquetWriter("out").format, ParquetWriter("out").file_extension) == ("parquet", "parquet")
-    with pytest.raises(UsageError, match="written by a run"):
+    with pytest.raises(UsageError, match=r"writes documents \(DocumentBatch\), got Task"):
         writer.process(Task())
+
+
+@pytest.mark.parametrize(
+    ("cls", "more"), [(JsonlWriter, {"write_kwargs": {"compression": "gzip"}}), (ParquetWriter, {})]
+)
+def test_a_call_of_a_writer_writes(tmp_path: Path, cls: Any, more: dict[str, Any]) -> None:
+    batch = DocumentBatch("d", pd.DataFrame({"text": ["a", "\u00fc"], "n": [1, 2]}))
+    (path,) = cls(str(tmp_path), fields=["text"], **more).process(batch).data
+    found = (JsonlReaderStage if cls is JsonlWriter else ParquetReaderStage)().read_data([path])
+    assert found.to_dict("list") == {"text": ["a", "\u00fc"]}
+    assert path.endswith(".jsonl.gz" if cls is JsonlWriter else ".parquet")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +158,10 @@ def test_a_writer_and_what_it_writes(tmp_path: Path) -> None:
         (JsonlWriter, {"mode": "sometimes"}, "mode must be one of"),
         (JsonlWriter, {"file_extension": "txt"}, "file_extension must be jsonl"),
         (JsonlWriter, {"file_extension": "jsonl.rar"}, "file_extension must be jsonl"),
-        (JsonlWriter, {"write_kwargs": {"orient": "x"}}, r"write_kwargs has \['orient'\]"),
+        (JsonlWriter, {"write_kwargs": {"orient": "x"}}, "orient='x' is refused: a record is one object"),
+        (JsonlWriter, {"write_kwargs": {"force_ascii": True}}, "force_ascii=True is refused"),
+        (JsonlWriter, {"write_kwargs": {"storage_options": {"key": 1}}}, "storage_options=.* is refused: remote paths"),
+        (JsonlWriter, {"write_kwargs": {"double_precision": 3}}, r"write_kwargs has \['double_precision'\]"),
         (JsonlWriter, {"path": "s3://bucket/x"}, "remote paths are not written"),
         (JsonlWriter, {"fields": "text"}, "fields must be a list"),
         (ParquetWriter, {"file_extension": "pq"}, "file_extension must be parquet"),

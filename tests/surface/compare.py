@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import enum
 import importlib
 import inspect
 import math
@@ -48,6 +49,8 @@ def differences(params: list[str], methods: list[str], thing: Any) -> list[str]:
 
 
 def parameter_differences(params: list[str], thing: Any) -> list[str]:
+    if isinstance(thing, type) and issubclass(thing, (enum.Enum, type)):
+        return []  # nobody calls an enumeration or a metaclass
     ours = _parameters(thing)
     order = [n for n, p in ours.items() if p.kind is not p.VAR_KEYWORD and p.kind is not p.VAR_POSITIONAL]
     takes_any = any(p.kind is p.VAR_KEYWORD for p in ours.values())

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tamis.errors import UsageError
 from tamis.formats.names import path_of
 from tamis.stages.base import ProcessingStage
-from tamis.stages.io import Writer, refuse_unknown
+from tamis.stages.io import Writer
+from tamis.stages.text.io.options import read_options
 
 if TYPE_CHECKING:
     from tamis.dedup.planning import DedupPlan
@@ -37,7 +38,8 @@ class Input:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        refuse_unknown(self.who, "read_kwargs", self.read_kwargs, ())
+        if read_options(self.who, self.read_kwargs)[1] is not None:
+            raise UsageError(f"{self.who}: read_kwargs: columns is refused: all fields of documents that stay are kept")
         check_filetype(self.who, "input_filetype", self.filetype)
 
     def reader(self) -> ProcessingStage[Any, Any]:
@@ -52,7 +54,8 @@ class Input:
             more["blocksize"] = self.blocksize
         if self.extensions is not None:
             more["file_extensions"] = list(self.extensions)
-        return kind(self.path, **more)
+        made: ProcessingStage[Any, Any] = kind(self.path, **more)
+        return made
 
     def suffixes(self) -> tuple[str, ...]:
         """Accepted endings of file names."""

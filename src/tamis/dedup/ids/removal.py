@@ -25,14 +25,14 @@ class RemovalByIds(Workflow):
         passes: Passes,
         ids: Callable[[], ProcessingStage[Any, Any]],
         ids_path: str,
-        fields: tuple[str | None, str, bool],
+        fields: tuple[str | None, str, bool, str | None],
         settings: Mapping[str, Any],
         progress: Progress | None = None,
         executor: Any = None,
     ) -> None:
         super().__init__(passes, settings, progress, executor)
         self.ids, self.ids_path = ids, ids_path
-        self.id_field, self.duplicate_id_field, self.drop_id_field = fields
+        self.id_field, self.duplicate_id_field, self.drop_id_field, self.numbers = fields
 
     def run(self) -> DedupResult:
         result = super().run()
@@ -64,7 +64,9 @@ class RemovalByIds(Workflow):
 
     def _hash_ids(self) -> tuple[list[str], list[str]]:
         hashes = IdHashes(
-            self.duplicate_id_field, os.path.join(self.work, "paths.json") if self.id_field is None else None
+            self.duplicate_id_field,
+            os.path.join(self.work, "paths.json") if self.id_field is None else None,
+            self.numbers,
         )
         stages = [self.ids(), hashes, RecordWriter(os.path.join(self.work, "keys-0"))]
         result = self._execute(Pipeline(f"{self.passes.name}: ids", stages=stages), "keys-0")

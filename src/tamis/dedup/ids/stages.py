@@ -48,17 +48,32 @@ def id_texts(ids: pa.Array) -> pa.Array | None:
     return None
 
 
+def _renumbered(then: list[str], now: list[str]) -> np.ndarray[Any, Any]:
+    """Which file of now each file of then is: the same path, or the same name where all names differ (a folder that moved)."""
+    import numpy as np
+
+    places = {path: i for i, path in enumerate(now)}
+    names = {os.path.basename(path): i for i, path in enumerate(now)}
+    by_name = len(names) == len(now)
+    return np.array([places.get(p, names.get(os.path.basename(p), -1) if by_name else -1) for p in then], np.int64)
+
+
 @dataclass(repr=False)
 class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Rows of a table of ids as records (keys.py), with less columns: the hash of the id, and what is wrong with it as `length`.
 
     `paths`: a JSON file with the input files by number; with it ids must be those of file and position, and where the
-    table says the path (as the result of a deduplication does) it must be the file of that number.
+    table says the path (as the result of a deduplication does) it must be the file of that number. `numbers`: a JSON file that an
+    id generator wrote; ids are whole numbers of file and place then.
     """
 
     field: str = "id"
     paths: str | None = None
+    numbers: str | None = None
     name: str = "id_hashes"
+
+    def inputs(self) -> Any:
+        return ["data"], [self.field]
 
     def setup(self, worker_metadata: Any = None) -> None:
         import json
@@ -66,7 +81,11 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._files: list[str] = []
         if self.paths is not None:
             with open(self.paths, encoding="utf-8") as file:
-                self._files = [os.path.basename(path_text(p)) for p in json.load(file)]
+                paths = json.load(file)
+            self._files = [os.path.basename(path_text(p)) for p in paths]
+        if self.numbers is not None:
+            with open(self.numbers, encoding="utf-8", errors="surrogateescape") as file:
+                self._file_of = _renumbered(json.load(file).get("files", []), paths)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         import numpy as np
@@ -75,7 +94,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         from tamis.dedup.ids.table import NOT_A_NAME
 
         column = batch.column(self.field) if self.field in batch.get_columns() else pa.nulls(batch.num_items)
-        ids = id_texts(column)
+        ids = id_texts(column) if self.numbers is None else self._place_texts(column)
         if ids is None:
             ids = pa.nulls(batch.num_items, pa.large_string())
             length = np.where(np.asarray(column.is_valid()), NOT_A_NAME, -1)
@@ -87,6 +106,25 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         key, row = sorted_keys(hi, length >= 0)
         columns = {"lo": lo, "length": length.astype(np.int64), "key_0": key, "row_0": row}
         return record_batch(batch, place_columns(batch) | columns)
+
+    def _place_texts(self, column: pa.Array) -> pa.Array | None:
+        """Whole numbers as the ids by file and position of the same documents; null where the input has no such file."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from tamis.dedup.decisions import place_ids
+        from tamis.formats.exact import stored
+        from tamis.stages.text.io.reader.ids import places_of
+
+        column = stored(column)
+        if not pa.types.is_integer(column.type):
+            return None
+        files, offsets = places_of(pc.fill_null(column, -1).cast(pa.int64()).to_numpy())
+        known = (files >= 0) & (files < len(self._file_of))
+        now = np.where(known, self._file_of[np.where(known, files, 0)], -1) if len(self._file_of) else files * 0 - 1
+        texts = place_ids(np.where(now >= 0, now, len(self._files)), offsets)
+        return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.large_string()))
 
     def _check_places(self, ids: pa.Array, batch: DocumentBatch, length: np.ndarray[Any, Any]) -> None:
         import numpy as np

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TextDuplicatesRemovalStage", "TextDuplicatesRemovalWorkflow"]
 _WHO = "TextDuplicatesRemovalWorkflow"
-_NO_GENERATOR = (
-    "ids are a function of file and position here, so there is no state of an id generator to load; leave it out (id_field=None "
-    "understands the ids that a deduplication wrote)"
-)
 
 
 @dataclass
@@ -30,7 +26,7 @@ class TextDuplicatesRemovalWorkflow:
     `id_field` None: the ids are those of file and position (`000003_12345`), as `_tamis/duplicates` of a deduplication with
     `perform_removal=False` holds them; each must name a document, and the input files must be the same. With `id_field` they are
     the documents' own, texts or numbers (7, 7.0 and "7" are one id); documents without an id stay. `duplicate_id_field`: the
-    field of the table that holds the ids.
+    field of the table that holds the ids. `id_generator_path`: the files by number, where ids are whole numbers of file and place.
 
     The ids are sorted into a table on disk (16 bytes each, 40 more of scratch while it is made); workers look into it
     and never load it.
@@ -50,7 +46,6 @@ class TextDuplicatesRemovalWorkflow:
     duplicate_id_field: str = "id"
     duplicate_id_read_kwargs: Mapping[str, Any] | None = None
     id_generator_path: str | None = None
-    id_generator_storage_options: Mapping[str, Any] | None = None
     output_file_extension: str | None = None
     output_filetype: str | None = None
     output_kwargs: Mapping[str, Any] | None = None
@@ -68,9 +63,10 @@ class TextDuplicatesRemovalWorkflow:
         check_filetype(_WHO, "output_filetype", self.output_filetype)
         refuse_unknown(_WHO, "input_kwargs", self.input_kwargs, ())
         refuse_unknown(_WHO, "duplicate_id_read_kwargs", self.duplicate_id_read_kwargs, ())
-        for name in ("id_generator_path", "id_generator_storage_options"):
-            if getattr(self, name):
-                raise UsageError(f"{_WHO}: {name}: {_NO_GENERATOR}")
+        if self.id_generator_path is not None:
+            self.id_generator_path = absolute(self.id_generator_path)
+            if self.id_field is not None:
+                raise UsageError(f"{_WHO}: id_generator_path is for ids by file and place; leave id_field out")
         if self.output_mode not in (None, "ignore", "overwrite"):
             raise UsageError(
                 f"{_WHO}: output_mode must be 'ignore' (go on where an earlier call stopped) or 'overwrite', got {self.output_mode!r}"
@@ -115,7 +111,7 @@ class TextDuplicatesRemovalWorkflow:
         identity = {
             "input": self.input_path, "ids": self.ids_to_remove_path, "id_field": self.id_field, "fields": self.input_fields,
             "duplicate_id_field": self.duplicate_id_field, "output_fields": self.output_fields,
-            "drop_id_field": self.drop_id_field, "limit": self.input_task_limit,
+            "drop_id_field": self.drop_id_field, "limit": self.input_task_limit, "id_generator": self.id_generator_path,
         }  # fmt: skip
         passes = Passes(
             "removal of listed duplicates",
@@ -128,7 +124,7 @@ class TextDuplicatesRemovalWorkflow:
         )
         if self.output_mode == "overwrite":
             settings.setdefault("fresh", True)
-        fields = (self.id_field, self.duplicate_id_field, self.drop_id_field)
+        fields = (self.id_field, self.duplicate_id_field, self.drop_id_field, self.id_generator_path)
         ids = (
             self.ids_to_remove_path if isinstance(self.ids_to_remove_path, str) else ", ".join(self.ids_to_remove_path)
         )

@@ -1,5 +1,5 @@
-"""The public path of TextDuplicatesRemovalStage; the code is in tamis/dedup/ids."""
+"""The public path of TextDuplicatesRemovalStage; the code is in tamis/dedup."""
 
-from tamis.dedup.ids.stages import TextDuplicatesRemovalStage
+from tamis.dedup.documented.removal import TextDuplicatesRemovalStage
 
 __all__ = ["TextDuplicatesRemovalStage"]

@@ -1,5 +1,5 @@
-"""The public path of TextDuplicatesRemovalWorkflow; the code is in tamis/dedup/ids."""
+"""The public path of TextDuplicatesRemovalWorkflow; the code is in tamis/dedup."""
 
-from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
+from tamis.dedup.documented.removal import TextDuplicatesRemovalWorkflow
 
 __all__ = ["TextDuplicatesRemovalWorkflow"]

@@ -71,6 +71,19 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
             _call(one, "load_model")
             _call(one, "load_tokenizer")
 
+    def compute_filter_mask(self, df: Any) -> Any:
+        """Which rows of a frame stay, as a series of bools with the frame's index."""
+        import numpy as np
+        import pandas as pd
+
+        from tamis.formats.frames import table_of
+        from tamis.formats.tables import TableBlock
+
+        block = TableBlock(table_of(df))
+        kept: Any = self.process(DocumentBatch.over(block, np.arange(block.n_rows)))  # type: ignore[arg-type]
+        self._consume_drops()  # nobody keeps books here
+        return pd.Series(np.isin(np.arange(block.n_rows), kept.serial), index=df.index)
+
     def ray_stage_spec(self) -> dict[str, Any]:
         loads = [o for o in self._objects() if hasattr(o, "load_model") or hasattr(o, "load_tokenizer")]
         return {"is_actor_stage": bool(loads)}

@@ -24,6 +24,8 @@ class DocumentReader(FileReader):
 
     task_type: str = "document"
     file_extensions: Sequence[str] = (*JSONL_SUFFIXES, *PARQUET_SUFFIXES)
+    _generate_ids: bool = False
+    _assign_ids: bool = False
     storage_options: dict[str, Any] | None = None
     limit: int | None = None
     name: str = "document_reader"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from tamis.errors import UsageError
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
-from tamis.stages.io import Reader, check_fields, refuse_unknown
-from tamis.tasks import DocumentBatch, EmptyTask
+from tamis.stages.io import Reader, check_fields
+from tamis.stages.text.io.options import read_options
+from tamis.stages.text.io.reader.ids import CURRENT, Numbers, PlaceIds
+from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask
 
 
 @dataclass(repr=False)
@@ -20,10 +23,26 @@ class FileReaderStage(Reader):
     fields: Sequence[str] | None = None
     read_kwargs: dict[str, Any] | None = None
     name: str = "file_reader"
+    _generate_ids: bool = False
+    _assign_ids: bool = False
+    allow_empty: bool = False  # where nothing was read there are no documents, and that is no error
 
     def __post_init__(self) -> None:
         self.fields = check_fields(self.name, self.fields)
-        self.read_kwargs = refuse_unknown(self.name, "read_kwargs", self.read_kwargs, ())
+        self.read_kwargs, fields = read_options(self.name, self.read_kwargs)
+        self.fields = self.fields or fields
+        if self._generate_ids or self._assign_ids:
+            raise UsageError(
+                f"{self.name}: ids are added by the reader that names the files: JsonlReader, ParquetReader"
+            )
+
+    def read_data(
+        self, paths: Sequence[str], read_kwargs: dict[str, Any] | None = None, fields: Sequence[str] | None = None
+    ) -> Any:
+        """All documents of these files as a frame, for use outside of a run."""
+        chosen = check_fields(self.name, fields) or self.fields
+        batches = type(self)(chosen, read_kwargs).process(FileGroupTask("", list(paths)))
+        return batches[0].to_pandas() if len(batches) == 1 else _concatenated(batches)
 
 
 @dataclass(repr=False)
@@ -50,9 +69,29 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
         of: Any = self
         if of.task_type != "document":
             raise UsageError(f"{self.name}: task_type must be 'document', got {of.task_type!r}")
-        self.decompose()
+        if of._generate_ids and of._assign_ids:
+            raise UsageError(
+                f"{self.name}: give _generate_ids (new ids) or _assign_ids (those of the id generator), not both"
+            )
+        self._parts()
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        parts, of = self._parts(), cast("Any", self)
+        return [*parts, PlaceIds(self._numbers(parts[0]))] if of._generate_ids or of._assign_ids else parts
+
+    def _numbers(self, files: Any) -> list[int]:
+        """Of the input files, as the id generator of this program knows them or gets to know them."""
+        from tamis.formats.listing import list_files
+
+        assign = bool(cast("Any", self)._assign_ids)
+        if assign and not CURRENT:
+            raise UsageError(
+                f"{self.name}: _assign_ids takes ids from a generator; begin one with create_id_generator_actor(path)"
+            )
+        found = list_files(files.file_paths, files.suffixes(), files.limit, files.leave_out)
+        return (CURRENT[0] if CURRENT else Numbers()).of([os.fsdecode(p) for p in found.paths], known_only=assign)
+
+    def _parts(self) -> list[ProcessingStage[Any, Any]]:
         of: Any = self
         reader = self.reader(self.fields, self.read_kwargs)
         reader.checked, reader.known = self.checked, self.known
@@ -66,3 +105,9 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
         )
         files.leave_out = self.leave_out
         return [files, reader]
+
+
+def _concatenated(batches: Sequence[DocumentBatch]) -> Any:
+    import pandas as pd
+
+    return pd.concat([b.to_pandas() for b in batches], ignore_index=True) if batches else pd.DataFrame()

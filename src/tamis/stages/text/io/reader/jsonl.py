@@ -24,11 +24,14 @@ class JsonlReader(FileReader):
 
     `blocksize` bounds the decoded bytes of one partition (large files are split), `files_per_partition` groups whole
     files; with neither, partitions follow from the memory budget. `fields`: only these come out.
+    `_generate_ids`, `_assign_ids`: with a column of whole numbers as ids (ids.py).
     """
 
     task_type: str = "document"
     file_extensions: Sequence[str] = JSONL_SUFFIXES
+    _generate_ids: bool = False
+    _assign_ids: bool = False
+    name: str = "jsonl_reader"
     storage_options: dict[str, Any] | None = None
     limit: int | None = None
-    name: str = "jsonl_reader"
     reader: ClassVar[type[FileReaderStage]] = JsonlReaderStage

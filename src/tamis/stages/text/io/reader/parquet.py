@@ -24,7 +24,9 @@ class ParquetReader(FileReader):
 
     file_extensions: Sequence[str] = PARQUET_SUFFIXES
     task_type: str = "document"
+    _generate_ids: bool = False
+    _assign_ids: bool = False
+    name: str = "parquet_reader"
     storage_options: dict[str, Any] | None = None
     limit: int | None = None
-    name: str = "parquet_reader"
     reader: ClassVar[type[FileReaderStage]] = ParquetReaderStage

@@ -9,7 +9,10 @@ from typing import Any
 
 from tamis.errors import UsageError
 from tamis.formats.names import path_of
-from tamis.stages.io import Writer, check_fields, refuse_unknown
+from tamis.stages.io import Writer, check_fields
+from tamis.stages.text.io.options import jsonl_options
+from tamis.stages.text.io.writer.at_once import WriteAtOnce
+from tamis.tasks import DocumentBatch, FileGroupTask
 
 _MODES = ("ignore", "overwrite", "append", "error")
 _CODECS = {"gz": "gz", "zst": "zst", "bz2": "bz2", "xz": "xz"}
@@ -30,6 +33,7 @@ class JsonlWriter(Writer):
     fields: Sequence[str] | None = None
     name: str = "jsonl_writer"
     mode: str = "ignore"
+    append_mode_implemented: bool = False  # what a writer may say of itself; all can append here
     format = "jsonl"
 
     def __post_init__(self) -> None:
@@ -41,7 +45,9 @@ class JsonlWriter(Writer):
         self._check_format()
 
     def _check_format(self) -> None:
-        self.write_kwargs = refuse_unknown(self.name, "write_kwargs", self.write_kwargs, ())
+        self.write_kwargs, asked = jsonl_options(self.name, self.write_kwargs)
+        if asked is not None and not self.file_extension.endswith("." + asked):
+            self.file_extension += "." + asked
         base, _, codec = self.file_extension.partition(".")
         if base not in ("jsonl", "json", "ndjson") or (codec and codec not in _CODECS):
             raise UsageError(
@@ -49,6 +55,23 @@ class JsonlWriter(Writer):
                 f"output is to be compressed; got {self.file_extension!r}"
             )
         self.codec = codec or None
+
+    def process(self, task: Any) -> FileGroupTask:
+        """Write a batch now, whole or not at all, beside what is there; a run writes and commits by itself."""
+        if not isinstance(task, DocumentBatch):
+            raise UsageError(f"{self.name}: process() writes documents (DocumentBatch), got {type(task).__name__}")
+        return self._at_once().process(task)
+
+    def write_data(self, task: DocumentBatch, file_path: str) -> None:
+        """Write a batch to this very file."""
+        self._at_once().write_data(task, file_path)
+
+    def _at_once(self) -> WriteAtOnce:
+        mode = "ignore" if self.mode == "overwrite" else self.mode
+        compression = str((self.write_kwargs or {}).get("compression") or "zstd")
+        made = WriteAtOnce(self.path, self.file_extension, {}, self.fields, self.name, mode)
+        made.format, made.codec, made.compression = self.format, self.codec, compression
+        return made
 
 
 def _local(stage: str, path: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tamis.errors import UsageError
-from tamis.stages.io import refuse_unknown
+from tamis.stages.text.io.options import parquet_options
 from tamis.stages.text.io.writer.jsonl import JsonlWriter
 
 
@@ -23,9 +23,7 @@ class ParquetWriter(JsonlWriter):
     format = "parquet"
 
     def _check_format(self) -> None:
-        self.write_kwargs = refuse_unknown(self.name, "write_kwargs", self.write_kwargs, ("compression",))
-        if self.write_kwargs.get("compression", "zstd") not in ("zstd", "snappy", "gzip", "lz4", "none"):
-            raise UsageError(f"{self.name}: compression must be zstd, snappy, gzip, lz4 or none")
+        self.write_kwargs = parquet_options(self.name, self.write_kwargs)
         if self.file_extension != "parquet":
             raise UsageError(f"{self.name}: file_extension must be parquet, got {self.file_extension!r}")
         if self.schema is not None and not all(isinstance(t, str) for t in self.schema.values()):

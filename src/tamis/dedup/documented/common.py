@@ -1,0 +1,167 @@
+"""What the documented workflows share: parameters about GPUs, ids on disk, and the result as users know it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+from tamis.pipeline import Pipeline, WorkflowRunResult
+from tamis.stages.base import ProcessingStage
+from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, numbers_of
+from tamis.tasks import DocumentBatch, FileGroupTask, Task
+
+if TYPE_CHECKING:
+    from tamis.dedup.workflow import DedupResult
+
+_GPU = "is about the memory of a GPU; memory=... bounds this run, whatever it runs on"
+_PARTS = "is about the parts of a shuffle; here parts are as large as the memory budget allows"
+DONE_OTHERWISE = {
+    "rmm_pool_size": _GPU,
+    "spill_memory_limit": _GPU,
+    "use_async_memory": _GPU,
+    "lsh_rmm_pool_size": _GPU,
+    "lsh_spill_memory_limit": _GPU,
+    "total_nparts": _PARTS,
+    "lsh_num_output_partitions": _PARTS,
+    "identification_batchsize": "groups of files are made by their bytes (input_blocksize), not by their number",
+    "cache_kwargs": "what lies between the passes has a form of its own",
+}
+
+
+def say_what_is_done_otherwise(who: str, given: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
+    """One line for each parameter that was given and has another means here."""
+    for name, why in DONE_OTHERWISE.items():
+        if name in given and given[name] not in (usual[name], None):
+            warnings.warn(f"{who}: {name} {why}", stacklevel=5)
+
+
+def check_storage(who: str, name: str, options: Mapping[str, Any] | None) -> None:
+    """Of the options for files that a deduplication writes, `storage_options` is the one that documents show."""
+    unknown = sorted(k for k, v in (options or {}).items() if not (k == "storage_options" and not v))
+    if unknown:
+        raise UsageError(f"{who}: {name} has {unknown}: ids are written to a local folder, as Parquet; leave it out")
+
+
+def tasks_and_executor(who: str, first: Any, second: Any) -> tuple[list[FileGroupTask], Any]:
+    """`run(initial_tasks, executor)` in either order. Tasks must be groups of files."""
+    tasks, executor = (second, first) if hasattr(first, "make_crew") else (first, second)
+    for task in tasks or ():
+        if not isinstance(task, FileGroupTask):
+            raise UsageError(f"{who}: initial_tasks must be FileGroupTask, got {type(task).__name__}")
+    return list(tasks or ()), executor
+
+
+@contextlib.contextmanager
+def environment(variables: Mapping[str, Any] | None) -> Iterator[None]:
+    """Variables that worker processes inherit."""
+    before = {name: os.environ.get(name) for name in variables or {}}
+    os.environ.update({name: str(value) for name, value in (variables or {}).items()})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def files_of(tasks: Sequence[FileGroupTask]) -> list[str]:
+    return list(dict.fromkeys(path for task in tasks for path in task.data))
+
+
+class DocumentedResult(WorkflowRunResult):
+    """A WorkflowRunResult that also has everything a DedupResult tells (`summary`, `n_duplicates`, `peak_bytes`, ...)."""
+
+    def __init__(
+        self, name: str, inner: DedupResult, tasks: dict[str, list[Task[Any]]], metadata: dict[str, Any]
+    ) -> None:
+        super().__init__(name, tasks, metadata)
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+# -- ids of duplicates, as files -------------------------------------------------------------------------------------------
+@dataclass(repr=False)
+class IdNumbers(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """`000003_12345` of the table of duplicates -> the whole number that names the same document."""
+
+    name: str = "id_numbers"
+
+    def inputs(self) -> Any:
+        return ["data"], ["id"]
+
+    def outputs(self) -> Any:
+        return ["data"], [CURATOR_DEDUP_ID_STR]
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        import pyarrow as pa
+
+        files, offsets = _places(batch)
+        return batch.with_column(CURATOR_DEDUP_ID_STR, pa.array(numbers_of(files, offsets)))
+
+
+@dataclass(repr=False)
+class OwnIds(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Of all documents those that the table of duplicates lists; what is written of them is their own id.
+
+    A worker holds 16 bytes for each duplicate.
+    """
+
+    duplicates: str
+    id_field: str
+    name: str = "own_ids"
+
+    def inputs(self) -> Any:
+        return ["data"], [self.id_field]
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        import numpy as np
+
+        from tamis.formats.whole import read_whole_file
+
+        names = sorted(n for n in os.listdir(self.duplicates) if n.endswith(".parquet"))
+        batches = [read_whole_file(os.path.join(self.duplicates, n)).select(["id"]) for n in names]
+        self._listed = np.sort(np.concatenate([np.empty(0, np.int64), *(numbers_of(*_places(b)) for b in batches)]))
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+
+        return batch.filter(np.isin(numbers_of(*batch.places()), self._listed))
+
+
+def _places(batch: DocumentBatch) -> tuple[Any, Any]:
+    import numpy as np
+
+    parts = [text.split("_") for text in batch.texts("id").to_pylist()]
+    return np.array([int(a) for a, _ in parts], np.int64), np.array([int(b) for _, b in parts], np.int64)
+
+
+def write_ids(
+    folder: str, duplicates: str, source: Any, id_field: str | None, settings: Mapping[str, Any], executor: Any
+) -> list[Task[Any]]:
+    """The ids of the documents to remove, as Parquet in `folder`: numbers by file and place, or values of `id_field` of the
+    documents that `source` reads."""
+    from tamis.stages.text.io.reader import ParquetReader
+    from tamis.stages.text.io.writer import ParquetWriter
+
+    os.makedirs(folder, exist_ok=True)
+    if not any(name.endswith(".parquet") for name in os.listdir(duplicates)):
+        return []  # there are none
+    column = id_field or CURATOR_DEDUP_ID_STR
+    stages: list[Any] = (
+        [ParquetReader(duplicates, fields=["id"]), IdNumbers()]
+        if id_field is None
+        else [source, OwnIds(duplicates, id_field)]
+    )
+    stages.append(ParquetWriter(folder, fields=[column], mode="overwrite"))
+    return Pipeline(f"ids of duplicates: {os.path.basename(folder)}", stages=stages).run(executor, **settings)

@@ -1,0 +1,30 @@
+"""Memory of GPUs, in numbers. Deduplication itself runs on the CPU."""
+
+from __future__ import annotations
+
+from tamis.errors import UsageError
+
+__all__ = ["align_down_to_256", "get_device_free_memory"]
+
+
+def align_down_to_256(memory_size: int) -> int:
+    """The largest multiple of 256 that is not above it.
+
+    >>> align_down_to_256(1000)
+    768
+    """
+    return memory_size // 256 * 256
+
+
+def get_device_free_memory() -> int:
+    """Bytes that are free on the first GPU; UsageError where there is none."""
+    from tamis.memory.gpu import find_gpus
+
+    source = find_gpus()
+    if source is None:
+        raise UsageError("get_device_free_memory: there is no NVIDIA GPU, or its library is not installed (tamis[gpu])")
+    try:
+        first = source.look()[0]
+    finally:
+        source.close()
+    return first.total_bytes - first.used_bytes

@@ -1,0 +1,82 @@
+"""`read_kwargs` and `write_kwargs`, as the documentation of other systems shows them: each is honoured, or refused by name.
+
+Some ask for what happens anyway (`lines=True`), some for another library that gives the same documents (`engine`): these are
+honoured by doing nothing, which is all there is to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tamis.errors import UsageError
+
+_ANYWAY: dict[str, tuple[Any, ...]] = {
+    "lines": (True,),
+    "orient": ("records", None),
+    "encoding": ("utf-8", "utf8", "UTF-8", None),
+    "index": (False, None),
+    "force_ascii": (False,),
+    "storage_options": (None,),
+    "dtype_backend": ("pyarrow", "numpy_nullable", None),
+}
+_WHY_NOT = {
+    "lines": "a record is one line",
+    "orient": "a record is one object",
+    "encoding": "files are UTF-8",
+    "index": "a frame's index is not written; make it a column",
+    "force_ascii": "text is written as it stands in the record, in UTF-8",
+    "storage_options": "remote paths are not read or written by this version",
+    "dtype_backend": "frames hold the values as they are",
+}
+_ENGINES = ("pyarrow", "pyarrow_direct", "pandas", "ujson", "auto", "cudf", None)
+_CODECS = {"gzip": "gz", "gz": "gz", "zstd": "zst", "zst": "zst", "bz2": "bz2", "xz": "xz"}
+_READ = (*_ANYWAY, "columns", "engine", "compression")
+
+
+def read_options(stage: str, given: Mapping[str, Any] | None) -> tuple[dict[str, Any], list[str] | None]:
+    """What was given, checked, and the fields that it chooses (`columns`)."""
+    options = dict(given or {})
+    _check(stage, "read_kwargs", options, _READ)
+    if options.get("compression", "infer") not in ("infer", None):
+        raise UsageError(
+            f"{stage}: read_kwargs: compression is told by the name of a file (.gz, .zst, .bz2, .xz); leave it out"
+        )
+    columns = options.get("columns")
+    return options, list(columns) if columns is not None else None
+
+
+def jsonl_options(stage: str, given: Mapping[str, Any] | None) -> tuple[dict[str, Any], str | None]:
+    """What was given, checked, and the codec that it asks for."""
+    options = dict(given or {})
+    _check(stage, "write_kwargs", options, (*_ANYWAY, "engine", "compression"))
+    codec = options.get("compression", "infer")
+    if codec in ("infer", None):
+        return options, None
+    if codec not in _CODECS:
+        raise UsageError(f"{stage}: write_kwargs: compression must be gzip, zstd, bz2 or xz, got {codec!r}")
+    return options, _CODECS[codec]
+
+
+def parquet_options(stage: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What was given, checked; `compression` as the writer knows it."""
+    options = dict(given or {})
+    _check(stage, "write_kwargs", options, ("compression", "engine", "index", "storage_options"))
+    if options.get("compression", "zstd") is None:
+        options["compression"] = "none"
+    if options.get("compression", "zstd") not in ("zstd", "snappy", "gzip", "lz4", "none"):
+        raise UsageError(f"{stage}: compression must be zstd, snappy, gzip, lz4 or none")
+    return options
+
+
+def _check(stage: str, what: str, options: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise UsageError(
+            f"{stage}: {what} has {unknown}, which this version does not know; accepted: {', '.join(known)}"
+        )
+    for name, value in options.items():
+        if name in _ANYWAY and value not in _ANYWAY[name] and value != {}:
+            raise UsageError(f"{stage}: {what}: {name}={value!r} is refused: {_WHY_NOT[name]}")
+    if options.get("engine") not in _ENGINES:
+        raise UsageError(f"{stage}: {what}: unknown engine {options['engine']!r}; leave it out")

@@ -1,0 +1,81 @@
+"""Whole numbers as ids of documents: a function of file and place, the same however the input is cut into partitions.
+
+A document's number is that of its file times 2^40, plus the offset of its record (or the row of a Parquet file). Which file has
+which number is what an id generator keeps: `CURRENT` is the one of this program, as `create_id_generator_actor` made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+CURATOR_DEDUP_ID_STR = "_curator_dedup_id"
+OFFSET_BITS = 40  # files of up to 1 TB, 8 million of them
+
+
+class Numbers:
+    """Files by number, in the order in which they were met."""
+
+    def __init__(self, files: Sequence[str] = ()) -> None:
+        self.files = list(files)
+
+    def of(self, paths: Sequence[str], known_only: bool) -> list[int]:
+        """The numbers of these files; those that were not met before get the next ones, unless `known_only`."""
+        known = {path: i for i, path in enumerate(self.files)}
+        for path in paths:
+            if path not in known:
+                if known_only:
+                    raise UsageError(
+                        f"{path} has no ids: the id generator knows {len(self.files)} other files; give the input that the ids were "
+                        "made for, and the generator that was written then"
+                    )
+                known[path] = len(self.files)
+                self.files.append(path)
+        return [known[path] for path in paths]
+
+
+CURRENT: list[Numbers] = []  # none, or the one
+
+
+@dataclass(repr=False)
+class PlaceIds(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Adds the column of ids. `numbers`: of the input files in the order of the run; None: as they come."""
+
+    numbers: list[int] | None = None
+    name: str = "place_ids"
+
+    def outputs(self) -> Any:
+        return ["data"], [CURATOR_DEDUP_ID_STR]
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+        import pyarrow as pa
+
+        files, offsets = batch.places()
+        if self.numbers is not None:
+            files = np.asarray(self.numbers, np.int64)[files]
+        return batch.with_column(CURATOR_DEDUP_ID_STR, pa.array(numbers_of(files, offsets)))
+
+
+def numbers_of(files: Any, offsets: Any) -> np.ndarray[Any, Any]:
+    """Ids of documents at these places."""
+    import numpy as np
+
+    made: np.ndarray[Any, Any] = (np.asarray(files, np.int64) << OFFSET_BITS) | np.asarray(offsets, np.int64)
+    return made
+
+
+def places_of(numbers: Any) -> tuple[Any, Any]:
+    """The files and offsets that ids name."""
+    import numpy as np
+
+    ids = np.asarray(numbers, np.int64)
+    return ids >> OFFSET_BITS, ids & ((1 << OFFSET_BITS) - 1)
