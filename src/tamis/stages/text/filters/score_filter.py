@@ -80,7 +80,7 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
         from tamis.formats.tables import TableBlock
 
         block = TableBlock(table_of(df))
-        kept: Any = self.process(DocumentBatch.over(block, np.arange(block.n_rows)))  # type: ignore[arg-type]
+        kept: Any = self.process(DocumentBatch.over(block, np.arange(block.n_rows)))
         self._consume_drops()  # nobody keeps books here
         return pd.Series(np.isin(np.arange(block.n_rows), kept.serial), index=df.index)
 
