@@ -25,7 +25,7 @@ SUPERVISOR_SIDE = [
     *(f"tamis.dedup.{m}" for m in (
         "alarms", "remembered.stages", "ids.removal", "index.index", "planning", "progress_files", "segments.passes", "solver_process", "workflow",
     )),
-    *(m for m in MODULES if m.startswith("tamis.curation")),
+    *(m for m in MODULES if m.startswith("tamis.curation") and m != "tamis.curation.packer"),
 ]  # fmt: skip
 STAGES_FOR_THE_ENGINE = {
     "tamis.stages.base",
@@ -55,7 +55,7 @@ ROOMS = {
     "engine": {"errors", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages"},
     "backends": {"errors", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
     "dedup": {"errors", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages", "pipeline", "engine", "backends"},
-    "curation": {"errors", "files", "sizes", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends", "dedup"},
+    "curation": {"errors", "files", "sizes", "kernels", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends", "dedup"},
 }  # fmt: skip
 
 

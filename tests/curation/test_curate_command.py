@@ -61,7 +61,7 @@ def test_every_record_is_accounted_for_in_one_ledger(made: Any) -> None:
     }  # fmt: skip
     assert about["n_records"] == about["n_written"] + about["n_dropped"] + about["n_quarantined"] == 11
     assert [s["name"] for s in about["stages"]] == [
-        "text", "remove_exact_duplicates", "long_enough", "remove_fuzzy_duplicates", "sample",
+        "text", "remove_exact_duplicates", "long_enough", "remove_fuzzy_duplicates", "sample", "describe",
     ]  # fmt: skip
     assert [p["name"].partition(" ")[0] for p in about["passes"]] == ["keys-0", "keys-0", "write"]
     assert {k: d["n_duplicates"] for k, d in about["deduplications"].items()} == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from tamis.curation import Curation, CurationResult
     from tamis.curation.planner import CurationPlan
 
-PASSES = {"write": "reading documents again, writing those that stay"}
+PASSES = {
+    "write": "reading documents again, writing those that stay",
+    "packing": "putting the output together: size of files, splits, order",
+}
 
 
 def curate(
@@ -33,6 +37,16 @@ def curate(
     format_: Annotated[
         str | None, Option("--format", metavar="NAME", help="jsonl, jsonl.zst, jsonl.gz or parquet; default: as IN.")
     ] = None,
+    shard_size: Annotated[
+        str | None, Option(metavar="SIZE", help="Files of about this size before compression, e.g. 256MB.")
+    ] = None,
+    split: Annotated[
+        str | None, Option(metavar="SHARES", help="Split by the hash of each text, e.g. train=99.9,validation=0.1.")
+    ] = None,
+    shuffle: Annotated[
+        int | None, Option(min=0, metavar="SEED", help="Write documents in another order, which the seed decides.")
+    ] = None,
+    no_card: Annotated[bool, Option("--no-card", help="Write no README.md that describes the data.")] = False,
     plan: Annotated[
         bool, Option("--plan", help="Show the passes, what each reads, writes and holds, and stop.")
     ] = False,
@@ -51,8 +65,11 @@ def curate(
     """
     ends = {"input": _absolute(source), "output": _absolute(target)}
     changes = {**options.parse_sets(set_), **ends, **({"text_field": text_field} if text_field else {})}
-    if format_ is not None:
-        changes["write"] = "{format: " + format_ + "}"
+    writing = options.given(format=format_, shard_size=shard_size, split=split)
+    writing |= {"shuffle": shuffle} if shuffle is not None else {}
+    writing |= {"card": False} if no_card else {}
+    if writing:
+        changes["write"] = json.dumps(writing)  # which YAML reads as it is
     request = Request(preset, changes, tuple(allow_module or ()), work.settings(), work.alerts, allow_alert_sinks)
     found = request.workflow()
     if found is None or not hasattr(found[0], "steps"):

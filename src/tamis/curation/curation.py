@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.curation.facts import facts_of
 from tamis.curation.planner import CurationPlan, make_plan
 from tamis.curation.steps import Deduplication, Step
+from tamis.curation.writing import make_writing
 from tamis.dedup.options import Input, absolute
 from tamis.errors import PipelineError, UsageError
 from tamis.formats.names import ends_in
@@ -46,7 +47,9 @@ class Curation:
     DuplicateLines).
 
     `input_path`: a folder, a glob, a file or several; or the first step is a reader. `output_path`: a folder, written in the
-    format of the input or in `file_type`; or the last step is a writer. `run()` does all passes, and goes on where it was stopped.
+    format of the input or in `file_type` ("jsonl", "jsonl.zst", "jsonl.gz", "parquet"); or the last step is a writer. `shard_size`: files of about
+    this size before compression. `split`: "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a seed. `card`: a README.md
+    that describes the data. `run()` does all passes, and goes on where it was stopped.
     """
 
     def __init__(
@@ -56,11 +59,16 @@ class Curation:
         output_path: str | None = None,
         name: str = "curation",
         file_type: str | None = None,
+        shard_size: str | int | None = None,
+        split: str | Mapping[str, float] | None = None,
+        shuffle: int | bool | None = None,
+        card: bool = True,
     ) -> None:
         self.name = name
+        self.writing = make_writing(file_type, shard_size, split, shuffle, card)
         given = list(steps)
         self._reader = self._take_reader(given, input_path)
-        self._writer = self._take_writer(given, output_path, file_type)
+        self._writer = self._take_writer(given, output_path)
         self.output_path: str = self._writer.path
         self.steps: list[Step] = []
         for step in given:
@@ -85,21 +93,25 @@ class Curation:
             return given.pop(0)  # type: ignore[return-value]
         return Input(_WHO, absolute(input_path)).reader()
 
-    def _take_writer(self, given: list[Step], output_path: str | None, file_type: str | None) -> Writer:
+    def _take_writer(self, given: list[Step], output_path: str | None) -> Writer:
         last = given[-1] if given else None
         if isinstance(last, Writer) == (output_path is not None):
             got = "both" if output_path is not None else "neither"
             raise UsageError(f"{_WHO}: give output_path, or a writer as the last step; got {got}")
         if isinstance(last, Writer):
-            if file_type is not None:
-                raise UsageError(f"{_WHO}: file_type goes with output_path; the last step is a writer already")
+            if self.writing.is_packed or self.writing.file_type is not None:
+                raise UsageError(
+                    f"{_WHO}: file_type, shard_size, split and shuffle go with output_path; the last step is a writer already"
+                )
             if last.mode not in ("ignore", "error"):
                 raise UsageError(
                     f"{_WHO}: the writer's mode must be 'ignore', got {last.mode!r}; start over with fresh"
                 )
             given.pop()
             return last
-        return _writer_for(self.file_list_paths(), self._suffixes(), str(absolute(str(output_path))), file_type)
+        return _writer_for(
+            self.file_list_paths(), self._suffixes(), str(absolute(str(output_path))), self.writing.file_type
+        )
 
     def _flat(self, step: Step) -> list[Step]:
         if isinstance(step, Deduplication):
@@ -123,7 +135,23 @@ class Curation:
         return made  # type: ignore[no-any-return]
 
     def writer(self) -> Writer:
-        return copy.deepcopy(self._writer)
+        """Of the last pass: files that are packed afterwards are compressed then."""
+        made: Any = copy.deepcopy(self._writer)
+        if self.writing.is_packed and made.format == "jsonl":
+            made.file_extension, made.codec = "jsonl", None
+        return made  # type: ignore[no-any-return]
+
+    @property
+    def extension(self) -> str:
+        """Of the files in the end, without a dot."""
+        return self._writer.file_extension
+
+    @property
+    def text_field(self) -> str:
+        """That of the first step that has one."""
+        found = [getattr(s, "text_field", None) for s in self.steps]
+        named = [f[0] if isinstance(f, list) else f for f in found if f]
+        return str(named[0]) if named else "text"
 
     def _partitioning(self) -> FilePartitioningStage:
         parts: Any = self._reader

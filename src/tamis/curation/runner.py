@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from tamis import files
 from tamis.curation.curation import CurationResult
+from tamis.curation.describe import Describe
 from tamis.curation.group import GroupWorkflow, decided, make_group
+from tamis.curation.output import finish_output, forget_output, tidy_output
 from tamis.curation.replay import Replay
 from tamis.curation.steps import Deduplication
 from tamis.dedup.progress_files import read_json, write_json
@@ -65,6 +67,7 @@ class CurationRun:
             done = read_json(os.path.join(self.run_dir, FILE))
             self._same((done or {}).get("identity") or read_json(os.path.join(self.work, "identity.json")), identity)
             if done is not None:
+                tidy_output(self.output, done.get("made") or {})
                 self._remove_work()
                 return CurationResult("already", self.output, None, done["deduplications"], about=done["about"])
             write_json(os.path.join(self.work, "identity.json"), identity)
@@ -76,12 +79,14 @@ class CurationRun:
             written = self._write()
             self._check_counts(written, summaries)
             self._keep_duplicates()
+            made = finish_output(self, written)
             about = self._about(written, mark.peak_bytes, time.monotonic() - began_s)
             write_json(
                 os.path.join(self.run_dir, FILE),
-                {"identity": identity, "deduplications": summaries, "plan": self.plan.to_dict(), "passes": self.took, "about": about},
+                {"identity": identity, "deduplications": summaries, "plan": self.plan.to_dict(), "passes": self.took, "about": about, "made": made},
             )  # fmt: skip
             self._remove_work()
+            tidy_output(self.output, made)
         seconds = time.monotonic() - began_s
         return CurationResult(
             "finished", self.output, written, summaries, seconds, mark.peak_bytes, scratch_bytes, self.took, about
@@ -102,6 +107,7 @@ class CurationRun:
         busy = f"another curation or deduplication is writing to {self.output}; wait for it"
         with files.locked(os.path.join(self.run_dir, "dedup.lock"), busy):
             if self.fresh:
+                forget_output(self.output, (read_json(os.path.join(self.run_dir, FILE)) or {}).get("made"), self.work)
                 self._remove_work()
                 place.open()
                 try:
@@ -148,6 +154,7 @@ class CurationRun:
             "steps": [s.name for s in steps],
             "text_field": next((s.text_field for s in steps if isinstance(s, Deduplication)), "text"),
             "deduplications": {g.name: g.passes.identity for g in self.groups},
+            "writing": self.curation.writing.to_dict(),
             "stages": describe_job(make_job("", stages), {}),
         }
 
@@ -165,8 +172,10 @@ class CurationRun:
             changed = f"its steps were {earlier.get('steps')} and are {now['steps']}"
         elif found := differences(earlier["stages"], now["stages"]):
             changed = found[0]
-        else:
+        elif earlier.get("deduplications") != now["deduplications"]:
             changed = "a parameter of a deduplication differs"
+        else:
+            changed = f"it was written with {earlier.get('writing')} and is to be with {now['writing']}"
         raise RunConflict(
             f"{self.output} holds another curation: {changed}; give another output, or start over with fresh (--fresh)"
         )
@@ -200,7 +209,8 @@ class CurationRun:
             self.groups[-1].check_inputs()
             source.checked = self.groups[0].is_clean()
         last = [self.curation.steps[i] for i in self.plan.last]
-        stages: list[Any] = [source, *self.replay.stages(), *last, self.curation.writer()]
+        told = [Describe(self.curation.text_field)] if self.curation.writing.card else []
+        stages: list[Any] = [source, *self.replay.stages(), *last, *told, self.curation.writer()]
         began_s = time.monotonic()
         result = self.execute(Pipeline(self.curation.name, stages=stages), "write")
         self.took.append(pass_facts("write", result, time.monotonic() - began_s))

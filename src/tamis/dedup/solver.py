@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,13 +43,13 @@ def solve(folder: str) -> None:
 
             records = open_records(task)
             found = decision_files(os.path.join(folder, "found"), records, room)
-            exact_duplicates(records, found, room, _say("equal texts"))
+            exact_duplicates(records, found, room, say("equal texts"))
             _conclude(folder, task, records, found, {})
         elif step == "link":
             from tamis.dedup.fuzzy.solver import link_pass
 
             link_pass(
-                folder, open_records(task, "linked"), task["bands"], room, _say, max(1, int(task.get("threads", 1)))
+                folder, open_records(task, "linked"), task["bands"], room, say, max(1, int(task.get("threads", 1)))
             )
         elif step == "candidates":
             from tamis.dedup.fuzzy.solver import find_candidates
@@ -59,7 +59,7 @@ def solve(folder: str) -> None:
             from tamis.dedup.fuzzy.solver import decide
 
             records = open_records(task)
-            found, facts = decide(folder, records, task, room, _say)
+            found, facts = decide(folder, records, task, room, say)
             if task.get("equal_apart"):
                 _write_equal(folder, task, records, room)
             _conclude(folder, task, records, found, {**read_json(os.path.join(folder, "candidates.json")), **facts})
@@ -87,11 +87,11 @@ def solve(folder: str) -> None:
 
             records = Records(task["records"])
             found = DecisionFiles(os.path.join(folder, "found"), len(records), room)
-            _conclude(folder, task, records, found, semantic_duplicates(folder, records, found, task, room, _say))
+            _conclude(folder, task, records, found, semantic_duplicates(folder, records, found, task, room, say))
         elif step == "lines":
             from tamis.dedup.lines.solver import cut_lines
 
-            write_json(os.path.join(folder, "summary.json"), cut_lines(folder, task, room, _say))
+            write_json(os.path.join(folder, "summary.json"), cut_lines(folder, task, room, say))
         else:
             raise UsageError(f"deduplication: unknown step {step!r}")
 
@@ -155,7 +155,7 @@ def summarize(records: Records, found: DecisionFiles, n_files: int) -> dict[str,
     }
 
 
-def _say(what: str) -> Any:
+def say(what: str) -> Any:
     def progress(share: float) -> None:
         print(json.dumps({"phase": what, "share": round(share, 4)}), flush=True)
 
@@ -172,11 +172,16 @@ def cap_memory(budget_bytes: int) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """`arguments`: the folder with task.json. Prints one JSON object per line: progress, and why it could not be done."""
+    return run_apart(arguments, solve, "the decision")
+
+
+def run_apart(arguments: Sequence[str], work: Callable[[str], None], what: str) -> int:
+    """Do `work(folder)` under the budget of folder/task.json; what goes wrong is told to whoever listens (solver_process.py)."""
     (folder,) = arguments
     try:
         others = _DRIVER_BYTES + (meter.pss(os.getppid()) or 0)  # the driver, and the nursery that this was forked from
         cap_memory(int(read_json(os.path.join(folder, "task.json"))["budget_bytes"]) - others)
-        solve(folder)
+        work(folder)
     except TamisError as exc:
         return _refuse(str(exc), exc.exit_code)
     except (MemoryError, OSError) as exc:
@@ -184,9 +189,7 @@ def main(arguments: Sequence[str]) -> int:
             return _refuse(str(disk.explained(exc, [folder])), 4)
         if not is_memory_failure(exc):
             raise
-        return _refuse(
-            "the decision does not fit into the budget; give more --memory, the passes before it are kept", 4
-        )
+        return _refuse(f"{what} does not fit into the budget; give more --memory, the passes before it are kept", 4)
     return 0
 
 

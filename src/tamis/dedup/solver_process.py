@@ -14,12 +14,14 @@ from tamis.errors import BudgetError, RunConflict, TamisError, UsageError, Worke
 _SAID_BYTES = 1 << 20  # a line that is longer is no message of ours
 
 
-def decide(folder: str, nursery: Nursery, progress: Callable[[dict[str, Any]], None]) -> None:
-    """Run the steps of folder/task.json in a process of their own."""
+def decide(
+    folder: str, nursery: Nursery, progress: Callable[[dict[str, Any]], None], module: str = "tamis.dedup.solver"
+) -> None:
+    """Run the steps of folder/task.json in a process of their own: `main([folder])` of this module."""
     read, write = os.pipe()
     try:
         try:
-            process = nursery.call("solver", "tamis.dedup.solver", [folder], write)
+            process = nursery.call("solver", module, [folder], write)
         finally:
             os.close(write)
         try:

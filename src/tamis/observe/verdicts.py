@@ -140,7 +140,8 @@ def find_written(output: str, document: str, id_field: str = "id") -> Written | 
     """The document with this id in the output; None when there is none. Reads ids, not texts."""
     from tamis.formats.whole import read_whole_file
 
-    for path in sorted(p for p in run_folder(output).parent.iterdir() if p.is_file() and p.name.startswith("part-")):
+    data = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".jsonl.bz2", ".jsonl.xz", ".parquet")
+    for path in sorted(p for p in run_folder(output).parent.iterdir() if p.is_file() and p.name.endswith(data)):
         batch = read_whole_file(str(path))
         if id_field in batch.get_columns():
             ids = [str(v) for v in batch.values(id_field)]

@@ -312,7 +312,7 @@ def _one_of(*known: str) -> Callable[[object, str], None]:
 
 
 # Fields of `write:`, and the parameters of a Curation that they are.
-_WRITING = {"format": "file_type"}
+_WRITING = {k: "file_type" if k == "format" else k for k in ("format", "shard_size", "split", "shuffle", "card")}
 
 # Each check raises; the value itself is kept as written (sizes stay text, so that a message can show what the user wrote).
 _SETTINGS: dict[str, Callable[[object, str], None]] = {

@@ -1,0 +1,121 @@
+"""The dataset card: a README.md beside the data that says what it is, and tells Hugging Face `datasets` which files there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tamis.curation.describe import CHARS, LANGUAGE, LICENCE
+from tamis.sizes import format_size
+
+MARK = "<!-- written by tamis curate -->"
+_SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"), (10**8, "10M<n<100M"), (10**9, "100M<n<1B"))  # fmt: skip
+_CODE = re.compile(r"[a-z]{2,3}")
+
+
+def make_card(
+    name: str, ledger: Any, rules: Sequence[Mapping[str, Any]], splits: Sequence[Mapping[str, Any]], lang: str | None
+) -> str:
+    """`rules`: as plan.json has them; `splits`: name, path (with wildcards), rows, bytes; `lang`: the one language kept, if so."""
+    metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == "describe"), {})
+    languages = _counts(metrics, LANGUAGE)
+    licences = _counts(metrics, LICENCE)
+    codes = [lang] if lang else [c for c in languages if _CODE.fullmatch(c)]
+    lines = ["---", *_head(name, codes, licences, ledger.written.n, splits), "---", MARK, f"# {_plain(name)}", ""]
+    n_duplicates = sum(t.n for b in ledger.stages if _is_duplicates(b.name) for t in b.dropped.values())
+    lines += [
+        "| documents | |", "|---|---|",
+        f"| read | {ledger.records.n:,} |",
+        f"| dropped by a rule | {ledger.n_dropped - n_duplicates:,} |",
+        f"| duplicates of others | {n_duplicates:,} |",
+        f"| in quarantine | {ledger.quarantined.n:,} |",
+        f"| **written** | **{ledger.written.n:,}** |", "",
+    ]  # fmt: skip
+    lines += ["## Files", "", "| split | documents | size |", "|---|---|---|"]
+    lines += [f"| {s['name']} | {s['rows']:,} | {format_size(s['bytes'])} |" for s in splits]
+    lines += [
+        "",
+        "## Rules",
+        "",
+        "| step | rule | limits | documents dropped |",
+        "|---|---|---|---|",
+        *_rules(ledger, rules),
+        "",
+    ]
+    lines += ["## Lengths", "", *_lengths(ledger, metrics), ""]
+    for title, found in (("Languages", languages), ("Licences", licences)):
+        if found:
+            rows = [
+                f"| {_plain(value)} | {n:,} |" for value, n in sorted(found.items(), key=lambda kv: (-kv[1], kv[0]))
+            ]
+            lines += [f"## {title}", "", f"| {title.lower()[:-1]} | documents |", "|---|---|", *rows, ""]
+    if not licences:
+        lines += ["## Licences", "", "No document names a licence (fields `license`, `licence`, `license_type`).", ""]
+    return "\n".join(lines)
+
+
+def _head(
+    name: str, codes: Sequence[str], licences: Mapping[str, int], n_documents: int, splits: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Strings are written as JSON, which YAML reads as it is."""
+    size = next((label for limit, label in _SIZES if n_documents < limit), "n>1B")
+    lines = [f"pretty_name: {json.dumps(name)}", "size_categories:", f"- {json.dumps(size)}"]
+    if codes:
+        lines += ["language:", *(f"- {json.dumps(code)}" for code in codes)]
+    if len(licences) == 1:
+        lines.append(f"license: {json.dumps(next(iter(licences)))}")
+    lines += ["configs:", "- config_name: default", "  data_files:"]
+    for split in splits:
+        lines += [f"  - split: {json.dumps(split['name'])}", f"    path: {json.dumps(split['path'])}"]
+    return lines
+
+
+def _rules(ledger: Any, rules: Sequence[Mapping[str, Any]]) -> list[str]:
+    dropped = {(b.name, reason): t.n for b in ledger.stages for reason, t in b.dropped.items()}
+    rows, told = [], set()
+    for rule in rules:
+        key = (str(rule["stage"]), str(rule.get("name", "")))
+        limits = ", ".join(f"{k} {v}" for k, v in dict(rule.get("limits") or {}).items() if v is not None)
+        if key[1]:
+            rows.append(f"| {_plain(key[0])} | {_plain(key[1])} | {_plain(limits)} | {dropped.get(key, 0):,} |")
+            told.add(key)
+    rest = {key: n for key, n in dropped.items() if key not in told}
+    return rows + [f"| {_plain(stage)} | {_plain(reason)} | | {n:,} |" for (stage, reason), n in rest.items()]
+
+
+def _lengths(ledger: Any, metrics: Mapping[str, float]) -> list[str]:
+    histogram = ledger.lengths.get("out")
+    bins = [b for b in histogram.bins() if b[0] is not None] if histogram is not None else []
+    n = sum(b[2] for b in bins)
+    if not n:
+        return ["Nothing was written."]
+    quantiles = []
+    for share in (0.05, 0.25, 0.5, 0.75, 0.95):
+        left = share * n
+        for low, high, count in bins:
+            left -= count
+            if left <= 0:
+                quantiles.append(f"{share:.0%}: {format_size(low)} to {format_size(high if high is not None else low)}")
+                break
+    chars = int(metrics.get(CHARS, 0))
+    mean = f" {chars:,} characters of text, {chars // n:,} per document." if chars else ""
+    return [
+        f"{n:,} documents, {format_size(ledger.written_bytes)} as written.{mean}",
+        "",
+        f"Records are so long: {', '.join(quantiles)}.",
+    ]
+
+
+def _counts(metrics: Mapping[str, float], what: str) -> dict[str, int]:
+    return {key.partition("=")[2]: int(n) for key, n in metrics.items() if key.startswith(f"{what}=")}
+
+
+def _is_duplicates(stage: str) -> bool:
+    return stage.startswith("remove_") and "duplicates" in stage
+
+
+def _plain(text: str) -> str:
+    """Text from data or recipes as one cell of a table."""
+    return re.sub(r"([|<>`*_\[\]\\])", r"\\\1", text.replace("\n", " "))[:200]

@@ -1,0 +1,240 @@
+"""Putting the output together anew: files of a size, splits by content, another order. A process of its own, under the budget.
+
+Reads the files of the last pass (plain JSONL, or Parquet) one by one, as tables: the documents, or the lines of a JSONL file as bytes. A document's split
+and its place in the new order follow from hashes of its text alone, so they do not depend on how the pass was cut. To shuffle,
+rows go to buckets by the first bits of their key, as many buckets as it takes for one to fit; then each is sorted and
+written. Everything is written into FOLDER/packed; FOLDER/packed.json, written last, lists the files. A call that is killed starts over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import zstandard
+
+from tamis import files
+from tamis.curation.writing import cuts_of
+from tamis.dedup.progress_files import read_json, write_json
+from tamis.dedup.solver import run_apart, say
+from tamis.formats import parquet
+from tamis.formats.jsonl import JsonlBlock
+from tamis.kernels.buffers import string_buffers
+from tamis.kernels.hash128 import hash_arrow_strings
+from tamis.tasks import DocumentBatch
+
+_LINE, _KEY = "line", "__tamis_key"
+_BYTES_IN_MEMORY = 6  # for each byte of a bucket: as it is read, sorted, and written
+_MAX_BUCKETS = 512
+_SPLIT_SEED, _ORDER_SEED = 0x73706C6974, 0x6F72646572
+_ROW_GROUP_BYTES = 32_000_000
+Array = np.ndarray[Any, Any]
+
+
+def pack(folder: str) -> None:
+    """`task.json`: parts (files), text_field, extension, shard_bytes, split, shuffle, room_bytes."""
+    task = read_json(os.path.join(folder, "task.json"))
+    target = os.path.join(folder, "packed")
+    shutil.rmtree(target, ignore_errors=True)
+    os.makedirs(target)
+    names = list(task["split"]) or ["train"]
+    shards = {name: _Shards(target, name, task["extension"], task["shard_bytes"]) for name in names}
+    progress = say("packing")
+    total = max(1, sum(os.path.getsize(p) for p in task["parts"]))
+    tables = _tables(task, progress, total)
+    if task["shuffle"] is not None:
+        tables = _shuffled(tables, os.path.join(folder, "buckets"), total, int(task["room_bytes"]))
+    cuts = np.array(cuts_of(task["split"]), np.uint64)
+    for table, split in tables:
+        which = np.searchsorted(cuts, split, side="right")
+        for i, name in enumerate(names):
+            rows = np.flatnonzero(which == i)
+            if len(rows):
+                shards[name].add(table if len(rows) == len(table) else table.take(pa.array(rows)))
+    made = [about for name in names for about in shards[name].close()]
+    write_json(os.path.join(folder, "packed.json"), made)
+
+
+# -- reading --------------------------------------------------------------------------------------------------------------
+def _tables(task: dict[str, Any], progress: Any, total: int) -> Iterator[tuple[pa.Table, Array]]:
+    """The rows of each file, and the hash by which each gets its split. With a seed, a column holds the key of its place."""
+    done = 0
+    for path in task["parts"]:
+        table, texts = _read(path, task["text_field"])
+        parts = string_buffers(texts)
+        split, _ = hash_arrow_strings(parts.offsets, parts.data, parts.validity, _SPLIT_SEED)
+        if task["shuffle"] is not None:
+            keys, _ = hash_arrow_strings(parts.offsets, parts.data, parts.validity, _ORDER_SEED ^ int(task["shuffle"]))
+            table = table.append_column(_KEY, pa.array(keys)).append_column("__tamis_split", pa.array(split))
+        done += os.path.getsize(path)
+        progress(done / total)
+        if len(table):
+            yield table, split
+
+
+def _read(path: str, text_field: str) -> tuple[pa.Table, pa.Array]:
+    """Rows and texts of a file; the lines of JSONL as they are."""
+    if path.endswith(".parquet"):
+        table = parquet.open_file(path).read(use_threads=False).replace_schema_metadata(None)
+        texts = DocumentBatch(data=table).texts(text_field)
+        return table, texts
+    with open(path, "rb") as file:
+        data = np.frombuffer(file.read(), np.uint8)
+    ends = np.flatnonzero(data == 10)
+    offsets = np.concatenate([[0], ends + 1]).astype(np.int64)
+    lines = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+    block = JsonlBlock.parse(data, [text_field])
+    return pa.table({_LINE: lines}), DocumentBatch.over(block, np.arange(block.n_rows)).texts(text_field)
+
+
+# -- another order --------------------------------------------------------------------------------------------------------
+def _shuffled(
+    tables: Iterator[tuple[pa.Table, Array]], folder: str, total: int, room_bytes: int
+) -> Iterator[tuple[pa.Table, Array]]:
+    n = max(1, min(_MAX_BUCKETS, -(-total * _BYTES_IN_MEMORY // max(1, room_bytes))))
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    paths = [os.path.join(folder, f"{k:05d}.arrow") for k in range(n)]
+    with contextlib.ExitStack() as stack:
+        streams: dict[int, Any] = {}
+        for table, _ in tables:
+            keys = table[_KEY].to_numpy()
+            bucket = ((keys >> np.uint64(32)) * np.uint64(n) >> np.uint64(32)).astype(
+                np.int64
+            )  # n equal ranges of keys
+            for k in np.unique(bucket).tolist():
+                if k not in streams:
+                    sink = stack.enter_context(files.create(paths[k], 0o600))
+                    streams[k] = stack.enter_context(pa.ipc.new_stream(sink, table.schema))
+                streams[k].write_table(table.take(pa.array(np.flatnonzero(bucket == k))))
+    for path in paths:
+        if os.path.exists(path):
+            with pa.OSFile(path, "rb") as source:
+                table = pa.ipc.open_stream(source).read_all()
+            # Equal texts come in the order of the input.
+            table = table.take(pa.array(np.argsort(table[_KEY].to_numpy(), kind="stable")))
+            os.unlink(path)
+            yield table.drop_columns([_KEY, "__tamis_split"]), table["__tamis_split"].to_numpy()
+    os.rmdir(folder)
+
+
+# -- writing --------------------------------------------------------------------------------------------------------------
+class _Shards:
+    """Files of one split, of about `shard_bytes` before compression; named when their number is known."""
+
+    def __init__(self, folder: str, name: str, extension: str, shard_bytes: int | None) -> None:
+        self._folder, self._name, self._extension, self._most = folder, name, extension, shard_bytes
+        self._made: list[dict[str, Any]] = []
+        self._open: _ParquetFile | _JsonlFile | None = None
+
+    def add(self, table: pa.Table) -> None:
+        sizes = _row_sizes(table)
+        first = 0
+        while first < len(table):
+            if self._open is None:
+                self._open = self._next()
+            left = len(table) if self._most is None else self._most - self._open.n_bytes
+            ends = np.cumsum(sizes[first:])
+            n = len(ends) if self._most is None else max(1, int(np.searchsorted(ends, left, side="right")))
+            self._open.write(table.slice(first, n), int(ends[min(n, len(ends)) - 1]))
+            first += n
+            if self._most is not None and (first < len(table) or self._open.n_bytes >= self._most):
+                self._finish()
+
+    def _next(self) -> _ParquetFile | _JsonlFile:
+        path = os.path.join(self._folder, f"{self._name}-{len(self._made):05d}.{self._extension}")
+        return _ParquetFile(path) if self._extension == "parquet" else _JsonlFile(path, self._extension)
+
+    def _finish(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            about = {"split": self._name, "rows": self._open.n_rows, "path": self._open.path}
+            self._made.append({**about, "bytes": os.path.getsize(self._open.path)})
+            self._open = None
+
+    def close(self) -> list[dict[str, Any]]:
+        """What was written: split, file, name, rows, bytes."""
+        self._finish()
+        n = len(self._made)
+        return [
+            {**about, "name": f"{self._name}-{i:05d}-of-{n:05d}.{self._extension}"}
+            for i, about in enumerate(self._made)
+        ]
+
+
+class _JsonlFile:
+    def __init__(self, path: str, extension: str) -> None:
+        self.path, self.n_rows, self.n_bytes = path, 0, 0
+        self._raw = files.create(path)
+        self._out: Any = self._raw
+        if extension.endswith(".zst"):
+            self._out = zstandard.ZstdCompressor(level=3).stream_writer(self._raw, closefd=False)
+        elif extension.endswith(".gz"):
+            self._out = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, mtime=0, compresslevel=6)
+
+    def write(self, table: pa.Table, n_bytes: int) -> None:
+        for chunk in table[_LINE].chunks:
+            _, offsets, data = chunk.buffers()
+            ends = np.frombuffer(offsets, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
+            if len(chunk):
+                self._out.write(memoryview(data)[int(ends[0]) : int(ends[-1])])
+        self.n_rows += len(table)
+        self.n_bytes += n_bytes
+
+    def close(self) -> None:
+        if self._out is not self._raw:
+            self._out.close()
+        self._raw.flush()
+        os.fsync(self._raw.fileno())
+        self._raw.close()
+
+
+class _ParquetFile:
+    def __init__(self, path: str) -> None:
+        self.path, self.n_rows, self.n_bytes = path, 0, 0
+        self._writer: Any = None
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
+
+    def write(self, table: pa.Table, n_bytes: int) -> None:
+        self._waiting.append(table)
+        self._waiting_bytes += n_bytes
+        self.n_rows += len(table)
+        self.n_bytes += n_bytes
+        if self._waiting_bytes >= _ROW_GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            table = pa.concat_tables(self._waiting)
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(files.fresh(self.path), table.schema, compression="zstd")
+            self._writer.write_table(table, row_group_size=max(1, len(table)))
+            self._waiting, self._waiting_bytes = [], 0
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+        with open(self.path, "rb") as file:
+            os.fsync(file.fileno())
+
+
+def _row_sizes(table: pa.Table) -> Array:
+    """Bytes of each row: of a line as it is, of others an even share of the table."""
+    if _LINE in table.column_names and len(table.column_names) == 1:
+        return np.asarray(pc.binary_length(table[_LINE]).to_numpy(), np.int64)
+    return np.full(len(table), max(1, table.nbytes // max(1, len(table))), np.int64)
+
+
+def main(arguments: Sequence[str]) -> int:
+    return run_apart(arguments, pack, "putting the output together")

@@ -1,0 +1,96 @@
+"""How the output of a curation is written: format, size of files, splits, order. Checked here, done by packer.py."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.sizes import parse_size
+
+FORMATS = ("jsonl", "jsonl.zst", "jsonl.gz", "parquet")
+DEFAULT_SHARD_BYTES = 256_000_000
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
+
+
+@dataclass(frozen=True)
+class Writing:
+    """`file_type`: one of FORMATS, None: as the input. `shard_bytes`: files of about this size before compression, None: as the
+    partitions of the last pass come. `split`: shares by name, of which documents get one by the hash of their text. `shuffle`: a seed, None: the order of
+    the input. `card`: a README.md that describes the data set."""
+
+    file_type: str | None = None
+    shard_bytes: int | None = None
+    split: dict[str, float] = field(default_factory=dict)
+    shuffle: int | None = None
+    card: bool = True
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether files are put together anew after the last pass."""
+        return self.shard_bytes is not None or bool(self.split) or self.shuffle is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def make_writing(
+    file_type: Any = None, shard_size: Any = None, split: Any = None, shuffle: Any = None, card: Any = True
+) -> Writing:
+    """As users give it: `shard_size` "256MB"; `split` "train=99.9,validation=0.1" or a mapping; `shuffle` a seed, True for 0."""
+    if file_type is not None and file_type not in FORMATS:
+        raise UsageError(f"format: expected one of {', '.join(FORMATS)}, got {file_type!r}")
+    shard_bytes = None if shard_size is None else parse_size(shard_size, "shard_size")
+    if shard_bytes is not None and shard_bytes < 1000:
+        raise UsageError(f"shard_size: expected at least 1kB, got {shard_size!r}")
+    if shuffle is True or shuffle is False:
+        shuffle = 0 if shuffle else None
+    if shuffle is not None and (not isinstance(shuffle, int) or not 0 <= shuffle < 1 << 63):
+        raise UsageError(f"shuffle: expected a seed, a whole number from 0, got {shuffle!r}")
+    if not isinstance(card, bool):
+        raise UsageError(f"card: expected true or false, got {card!r}")
+    return Writing(file_type, shard_bytes, parse_split(split), shuffle, card)
+
+
+def parse_split(given: Any) -> dict[str, float]:
+    """Shares by name, which sum up to one.
+
+    >>> parse_split("train=99.9,validation=0.1")
+    {'train': 0.999, 'validation': 0.001}
+    """
+    if given is None or given == {}:
+        return {}
+    pairs: list[tuple[str, Any]] = []
+    if isinstance(given, Mapping):
+        pairs = [(str(k), v) for k, v in given.items()]
+    elif isinstance(given, str):
+        parts = [part.partition("=") for part in given.split(",")]
+        pairs = [(name.strip(), share.strip()) for name, _, share in parts]
+    wrong = UsageError(f"split: expected shares that sum up to 100, e.g. train=99.9,validation=0.1, got {given!r}")
+    found: dict[str, float] = {}
+    for name, share in pairs:
+        try:
+            number = float(str(share).rstrip("%"))
+        except ValueError:
+            raise wrong from None
+        if not _NAME.fullmatch(name) or name in found or not 0 < number <= 100:
+            raise wrong
+        found[name] = number
+    if not found or abs(sum(found.values()) - 100) > 1e-6:
+        raise wrong
+    return {name: round(number / 100, 12) for name, number in found.items()}
+
+
+def cuts_of(split: Mapping[str, float]) -> list[int]:
+    """Where each split ends among 64-bit hashes; the last one has no end.
+
+    >>> cuts_of({"train": 0.5, "validation": 0.5}) == [1 << 63]
+    True
+    """
+    total, cuts = 0.0, []
+    for share in list(split.values())[:-1]:
+        total += share
+        cuts.append(min(int(total * (1 << 64)), (1 << 64) - 1))
+    return cuts

@@ -1,0 +1,171 @@
+"""What is written in the end: sizes of files, splits, order, formats, the card; the same however the passes were cut."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from made_documents import text
+from small_corpus import MEMORY
+
+from tamis.backends.local import InProcessExecutor
+from tamis.curation import Curation, ExactDuplicates
+from tamis.curation import output as output_module
+from tamis.curation.card import make_card
+from tamis.curation.writing import make_writing, parse_split
+from tamis.engine.ledger import Ledger
+from tamis.errors import RunConflict, UsageError
+from tamis.stages.text.filters.language import LanguageFilter
+from tamis.stages.text.io.writer import JsonlWriter
+
+N = 120
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("source")
+    docs = [{"id": i, "text": text(i, 60), "license": "cc0" if i % 4 else "mit"} for i in range(N)]
+    (folder / "a.jsonl").write_text("".join(json.dumps(d) + "\n" for d in [*docs, docs[0]]))
+    return folder
+
+
+def run(source: Path, out: Path, blocksize: str = "5kB", fresh: bool = False, **writing: Any) -> Any:
+    curation = Curation([ExactDuplicates()], str(source), str(out), name="a | name", **writing)
+    return curation.run(InProcessExecutor(), memory=MEMORY, blocksize=blocksize, fresh=fresh)
+
+
+def lines(path: Path) -> list[str]:
+    data = path.read_bytes()
+    return (
+        (zstandard.ZstdDecompressor().decompressobj().decompress(data) if path.suffix == ".zst" else data)
+        .decode()
+        .splitlines()
+    )
+
+
+def split_of(out: Path, name: str) -> list[int]:
+    return [json.loads(line)["id"] for p in sorted(out.glob(f"{name}-*")) for line in lines(p)]
+
+
+@pytest.fixture(scope="module")
+def packed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("packed") / "out"
+    run(source, out, file_type="jsonl.zst", shard_size="10kB", split="train=80,validation=20", shuffle=7)
+    return out
+
+
+def test_every_document_is_in_one_split_and_files_have_the_asked_size(packed: Path, source: Path) -> None:
+    names = sorted(p.name for p in packed.iterdir())
+    shards = [n for n in names if n.startswith("train-")]
+    assert names == ["README.md", "_tamis", *shards, *(n for n in names if n.startswith("validation-"))]
+    assert shards == [f"train-{i:05d}-of-{len(shards):05d}.jsonl.zst" for i in range(len(shards))]
+    sizes = [sum(len(line) + 1 for line in lines(packed / n)) for n in shards]
+    assert all(8_000 < size <= 10_000 for size in sizes[:-1])
+    train, validation = split_of(packed, "train"), split_of(packed, "validation")
+    assert sorted(train + validation) == list(range(N))
+    assert 10 < len(validation) < 40
+    assert train != sorted(train)
+    original = set((source / "a.jsonl").read_text().splitlines())
+    assert {line for p in packed.glob("*.zst") for line in lines(p)} <= original  # byte for byte
+
+
+def test_splits_and_order_do_not_depend_on_how_the_passes_were_cut_nor_on_what_else_there_is(
+    packed: Path, source: Path, tmp_path: Path
+) -> None:
+    run(source, tmp_path / "out", blocksize="1MB", shard_size="1GB", split={"train": 80, "validation": 20}, shuffle=7)
+    assert split_of(tmp_path / "out", "train") == split_of(packed, "train")
+    assert [p.name for p in sorted((tmp_path / "out").glob("train*"))] == ["train-00000-of-00001.jsonl"]
+    few = tmp_path / "few"
+    few.mkdir()
+    (few / "b.jsonl").write_text("".join((source / "a.jsonl").read_text().splitlines(True)[30:60]))
+    run(few, tmp_path / "part", split="train=80,validation=20")
+    assert set(split_of(tmp_path / "part", "validation")) == {i for i in split_of(packed, "validation") if 30 <= i < 60}
+    assert split_of(tmp_path / "part", "train") == sorted(split_of(tmp_path / "part", "train"))  # not shuffled
+
+
+def test_parquet_and_the_card(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(source, out, file_type="parquet", shard_size="8kB")
+    tables = [pq.read_table(p) for p in sorted(out.glob("train-*.parquet"))]
+    assert [i for t in tables for i in t["id"].to_pylist()] == list(range(N))
+    assert len(tables) > 3
+    card = (out / "README.md").read_text()
+    for part in (
+        "# a \\| name", "| read | 121 |", "| duplicates of others | 1 |", "| **written** | **120** |", "| cc0 | 90 |", "| mit | 30 |",
+        'path: "train-*.parquet"', "120 documents, ", "characters of text",
+    ):  # fmt: skip
+        assert part in card
+    run(source, out, fresh=True, card=False)
+    assert not list(out.glob("train-*"))
+    assert not (out / "README.md").exists()
+
+
+def test_stopped_while_putting_the_output_together(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: Path
+) -> None:
+    out, how = (
+        tmp_path / "out",
+        {"shard_size": "10kB", "split": "train=80,validation=20", "shuffle": 7, "file_type": "jsonl.zst"},
+    )
+    real, moved = output_module.files.move, []
+
+    def stop(path: str, final: str) -> None:
+        moved.append(final)
+        if len(moved) == 3:
+            raise KeyboardInterrupt
+        real(path, final)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(output_module.files, "move", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(source, out, **how)
+    again = run(source, out, fresh=True, **how)  # some of the files were there already, and none is left of them
+    assert again.status == "finished"
+    assert split_of(out, "train") == split_of(packed, "train")
+    assert not list(out.glob("part-*"))
+    with pytest.raises(RunConflict, match="it was written with"):
+        run(source, out, shard_size="20kB")
+    assert run(source, out, **how).status == "already"
+
+
+def test_what_cannot_be_written_is_said() -> None:
+    for given, message in (
+        ({"file_type": "csv"}, "format: expected one of jsonl, jsonl.zst"), ({"shard_size": "10"}, "at least 1kB"), ({"split": "train=90"}, "sum up to 100"),
+        ({"split": "train=50,train=50"}, "split"), ({"split": "../x=100"}, "split"), ({"split": {"a": "x"}}, "split"),
+        ({"shuffle": -1}, "shuffle: expected a seed"), ({"card": "no"}, "card"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=message):
+            make_writing(**given)
+    assert parse_split({"train": 99, "test": "1%"}) == {"train": 0.99, "test": 0.01}
+    with pytest.raises(UsageError, match="go with output_path"):
+        Curation([ExactDuplicates(), JsonlWriter("out")], "in", shard_size="1MB")
+    with pytest.raises(RunConflict, match="no file of this output"):
+        output_module.tidy_output("/tmp", {"replaced": ["../x"]})
+
+
+def test_a_card_names_the_one_language_that_is_kept(source: Path, tmp_path: Path) -> None:
+    curation = Curation([LanguageFilter("en")], str(source), str(tmp_path / "out"))
+    assert output_module._language(curation) == "en"
+    assert 'language:\n- "en"' in make_card("x", Ledger(), [], [], "en")
+    assert "Nothing was written" in make_card("x", Ledger(), [], [], None)
+
+
+def test_datasets_loads_the_folder(packed: Path, tmp_path: Path) -> None:
+    pytest.importorskip("datasets", reason="the library datasets is not installed")
+    code = (
+        "import sys, datasets; d = datasets.load_dataset(sys.argv[1], cache_dir=sys.argv[2]);"
+        "print({k: sorted(v['id']) for k, v in d.items()})"
+    )
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(packed), str(tmp_path / "cache")], env=env, capture_output=True, text=True, timeout=100, check=False
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert eval(done.stdout) == {name: sorted(split_of(packed, name)) for name in ("train", "validation")}
