@@ -53,6 +53,14 @@ class Job:
         """Compiled kernels that the job needs: the engine's own, and those its stages name."""
         return ["", *dict.fromkeys(g for s in self.stages for g in s.kernel_groups)]
 
+    @property
+    def tasks_together(self) -> int:
+        """How many partitions stages of the first segment want in one call of `process_batch`."""
+        first = self.segments[0] if self.segments else Segment(0, 0, Resources())
+        return max(
+            (s.batch_size for s in self.stages[first.first : first.last] if s.supports_batch_processing()), default=1
+        )
+
     def wants_frames(self) -> bool:
         """Whether code of a user's stage looks at `data` or `to_pandas`: then workers share one pandas, loaded before any cap."""
         own = [type(stage) for stage in self.stages if not type(stage).__module__.startswith("tamis.")]

@@ -14,9 +14,17 @@ from tamis.formats.tables import TableBlock
 from tamis.tasks import DocumentBatch
 
 
+def is_parquet_file(path: str) -> bool:
+    """By its name, or by how it begins: a reader may be given files of any name."""
+    if is_parquet(path):
+        return True
+    with open(path, "rb") as file:
+        return file.read(4) == b"PAR1"
+
+
 def read_whole_file(path: str) -> DocumentBatch:
     """All documents of a JSONL or Parquet file. Raises FormatError on the first bad record."""
-    if is_parquet(path):
+    if is_parquet_file(path):
         info = describe(path)
         tables = [t for _, t in iter_rows(path, 0, info.n_rows)]
         table = pa.concat_tables(tables).combine_chunks() if tables else pa.table({})

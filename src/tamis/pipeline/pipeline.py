@@ -7,12 +7,14 @@ pipeline.run(memory="2GB")
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tamis import files
 from tamis.errors import Incomplete, PipelineError, RunConflict, TamisError, UsageError
 from tamis.hints import command
 from tamis.stages.base import CompositeStage, ProcessingStage
@@ -151,7 +153,8 @@ class Pipeline:
         lie in a temporary folder that goes when the program ends, unless run_dir names one.
 
         `settings` are those of a run: memory="2GB", workers, scratch, timeout, max_record, quarantine_limit, sample,
-        progressive, fresh, mode ("streaming" or "batch"), run_dir. `checkpoint_path` is another name for run_dir.
+        progressive, fresh, mode ("streaming" or "batch"), run_dir. `checkpoint_path` is another name for run_dir; with a writer the
+        run is kept beside its output, and a file in checkpoint_path says where.
         Raises Incomplete (with everything else committed) when too much went to quarantine. A sample delivered for want of disk
         or memory (on_infeasible="sample") is returned with a warning that says so.
         """
@@ -160,7 +163,10 @@ class Pipeline:
         if checkpoint_path is not None:
             if settings.get("run_dir") is not None:
                 raise UsageError("give checkpoint_path or run_dir, not both")
-            settings["run_dir"] = checkpoint_path
+            if any(isinstance(s, Writer) for s in self.stages):
+                _leave_pointer(checkpoint_path, next(s.path for s in self.stages if isinstance(s, Writer)))
+            else:
+                settings["run_dir"] = checkpoint_path
         result = self.execute(executor, initial_tasks, **settings)
         if result.first_failure and not result.exit_code:
             n = result.ledger.quarantined.n
@@ -225,6 +231,13 @@ class Pipeline:
         from tamis.engine.run.temporary import temporary_output
 
         return temporary_output()
+
+
+def _leave_pointer(checkpoint_path: str, output: str) -> None:
+    """A run with a writer is kept in its output: what a checkpoint is for is there, and goes on with the same call."""
+    os.makedirs(checkpoint_path, exist_ok=True)
+    with files.replacing(os.path.join(checkpoint_path, "tamis-run.json")) as file:
+        file.write(json.dumps({"output": output, "run_dir": os.path.join(output, "_tamis")}).encode())
 
 
 def _leave_report(run_dir: str) -> str:

@@ -24,7 +24,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tamis.errors import RecipeError, UsageError
 from tamis.recipe.targets import TARGET, Targets, check_allowed_name
@@ -47,6 +47,8 @@ TOP_LEVEL = (
     "backend",
     "execution_mode",
 )
+# What recipes of NeMo Curator carry for Hydra and for people.
+NOT_READ = ("defaults", "hydra", "documentation")
 BACKENDS = ("local", "ray_data", "xenna")
 MODES = ("streaming", "batch")
 ON_INFEASIBLE = ("stop", "sample")
@@ -86,6 +88,17 @@ def load_recipe(
     return _Loader(file, root, environ, [check_allowed_name(module) for module in allow]).load()
 
 
+class InOrder:
+    """Several workflows behind one `run`, which gives the result of the last."""
+
+    def __init__(self, workflows: Sequence[object]) -> None:
+        self.workflows = list(workflows)
+
+    def run(self, **settings: Any) -> Any:
+        made = [cast("Any", workflow).run(**settings) for workflow in self.workflows]
+        return made[-1]
+
+
 class _Loader:
     def __init__(self, file: str, root: Node, environ: Mapping[str, str], allow: Sequence[str]) -> None:
         assert isinstance(root.value, dict)
@@ -97,6 +110,10 @@ class _Loader:
         return RecipeError(message, file=self.file, line=node.line, field=path)
 
     def load(self) -> Recipe:
+        for key in NOT_READ:
+            self.top.pop(key, None)
+        if "stages" in self.top:
+            self._name_targets(self.top["stages"])
         unknown = [key for key in self.top if key not in TOP_LEVEL]
         for key in unknown:
             if isinstance(self.top[key].value, (list, dict)):
@@ -135,9 +152,9 @@ class _Loader:
             pipeline_args=args,
             stages=self.stages() if "stages" in self.top else [],
             settings=settings,
-            workflow=self.curation(args["name"]) if "steps" in self.top else self.one("workflow", "run"),
+            workflow=self.curation(args["name"]) if "steps" in self.top else self.workflow(),
             backend=backend,
-            ray_client=self.one("ray_client", "start"),
+            ray_client=self.ray_client(),
             alerts=alerts,
         )
 
@@ -209,6 +226,42 @@ class _Loader:
             if value is not None:
                 found[_WRITING[key]] = value
         return found
+
+    def _name_targets(self, node: Node) -> None:
+        """`- input_file_type: jsonl` and `- output_file_type: parquet` stand for a reader and a writer of that format."""
+        for i, item in enumerate(node.value if isinstance(node.value, list) else ()):
+            if not isinstance(item.value, dict) or TARGET in item.value:
+                continue
+            for key, room in (("input_file_type", "reader"), ("output_file_type", "writer")):
+                if key in item.value:
+                    kind = self.scalar(item.value[key], f"stages.{i}.{key}")
+                    if kind not in ("jsonl", "parquet"):
+                        raise self.fail(
+                            f"expected jsonl or parquet, got {kind!r}", item.value[key], f"stages.{i}.{key}"
+                        )
+                    name = f"tamis.stages.text.io.{room}.{str(kind).capitalize()}{room.capitalize()}"
+                    item.value[TARGET] = Node(name, item.line)
+                    del item.value[key]
+                    break
+
+    def workflow(self) -> object | None:
+        """One, or a list of them, which run one after the other."""
+        node = self.top.get("workflow")
+        if node is None or not isinstance(node.value, list):
+            return self.one("workflow", "run")
+        if not node.value:
+            raise self.fail("expected at least one workflow", node, "workflow")
+        made = [self.built(item, f"workflow.{i}", ("run",), "a workflow") for i, item in enumerate(node.value)]
+        return made[0] if len(made) == 1 else InOrder(made)
+
+    def ray_client(self) -> object | None:
+        """What would start a cluster; where no such client is here, none is needed: workers are started by the run."""
+        try:
+            return self.one("ray_client", "start")
+        except RecipeError as exc:
+            if "there is no module tamis.core" not in str(exc):
+                raise
+            return None
 
     def one(self, key: str, method: str) -> object | None:
         return self.built(self.top[key], key, (method,), f"a {key}") if key in self.top else None

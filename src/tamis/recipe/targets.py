@@ -22,6 +22,14 @@ from tamis.recipe.yaml_text import Node, References, suggest
 
 PUBLIC_ROOMS = ("tamis.stages", "tamis.pipeline", "tamis.core.client", "tamis.curation.steps")
 TARGET = "_target_"
+# Where earlier releases of the original had what recipes name.
+_EARLIER = {
+    "tamis.stages.text.modules.score_filter": "tamis.stages.text.filters",
+    "tamis.stages.text.modules.modifier": "tamis.stages.text.modifiers",
+    "tamis.stages.text.filters.heuristic_filter": "tamis.stages.text.filters.heuristic",
+    "tamis.stages.text.filters.code": "tamis.stages.text.filters.heuristic.code",
+    "tamis.stages.text.filters.fasttext_filter": "tamis.stages.text.filters.fasttext",
+}
 
 _DOTTED = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)*")
 _FOREIGN_KEYS = ("_args_", "_partial_", "_recursive_", "_convert_", "_mode_")
@@ -95,6 +103,8 @@ class Targets:
             )
         if name.startswith("nemo_curator."):
             name = "tamis." + name.removeprefix("nemo_curator.")
+            room, _, last = name.rpartition(".")
+            name = f"{_EARLIER.get(room, room)}.{last}"
         module = name.rpartition(".")[0]
         if not self._permitted(module):
             todo = (

@@ -33,7 +33,7 @@ class CommitLog:
                     if file.read(1):
                         raise RunConflict(
                             f"{self.path} is damaged at byte {at}: it is not a torn last line, so the run cannot be resumed; "
-                            "start over with --fresh"
+                            "start over with fresh=True (--fresh)"
                         )
                     os.truncate(self.path, at)
                     return

@@ -157,9 +157,13 @@ class RunDir:
         except FileNotFoundError:
             return None
         except ValueError as exc:
-            raise RunConflict(f"{self.path}/plan.json is damaged ({exc}); start over with --fresh") from None
+            raise RunConflict(
+                f"{self.path}/plan.json is damaged ({exc}); start over with fresh=True (--fresh)"
+            ) from None
         if not isinstance(plan, dict) or plan.get("version") != VERSION:
-            raise RunConflict(f"{self.path} was written by another version of Tamis; start over with --fresh")
+            raise RunConflict(
+                f"{self.path} was written by another version of Tamis; start over with fresh=True (--fresh)"
+            )
         return plan
 
     def write_plan(self, plan: dict[str, Any]) -> None:
@@ -214,7 +218,7 @@ class RunDir:
             wrong.pop(name, None)
             files.remove(os.path.join(self.output, name))
         if wrong:
-            raise RunConflict(f"{next(iter(wrong.values()))}; restore it, or start over with --fresh")
+            raise RunConflict(f"{next(iter(wrong.values()))}; restore it, or start over with fresh=True (--fresh)")
         remove_orphans(self.staged, self.output, self.quarantine, _CommittedNames(self))
         return past
 
@@ -222,7 +226,7 @@ class RunDir:
         """A name in the log, which must be one of the output folder's: it may be removed."""
         if os.path.basename(name) != name or name in ("", os.curdir, os.pardir):
             raise RunConflict(
-                f"{self.log.path} names {name!r}, which is no file of this output; start over with --fresh"
+                f"{self.log.path} names {name!r}, which is no file of this output; start over with fresh=True (--fresh)"
             )
         return name
 

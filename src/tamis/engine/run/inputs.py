@@ -48,7 +48,8 @@ def find_inputs(
         raise PipelineError(f"the pipeline has a source ({source.name}) and was given initial_tasks; drop one of them")
     if source is not None:
         files = files_of(source, output)
-        return Inputs(files, kinds_of(files, job), block or source.block_bytes, source.files_per_partition)
+        together = source.files_per_partition and source.files_per_partition * job.tasks_together
+        return Inputs(files, kinds_of(files, job), block or source.block_bytes, together)
     if initial_tasks is None:
         if job.reader is not None:
             raise PipelineError(
@@ -68,7 +69,13 @@ def files_of(source: FilePartitioningStage, output: str | None) -> FileList:
 def kinds_of(files: FileList, job: Job) -> list[Kind]:
     if job.reader is None:
         return [Kind.FILES] * len(files)
-    return [Kind.ROWS if is_parquet(p) else Kind.STREAM if codec_of(p) is not None else Kind.BYTES for p in files.paths]
+    if job.reader.formats == ("parquet",):  # the reader decides, not the name
+        return [Kind.ROWS] * len(files)
+    mixed = "parquet" in job.reader.formats
+    return [
+        Kind.ROWS if mixed and is_parquet(p) else Kind.STREAM if codec_of(p) is not None else Kind.BYTES
+        for p in files.paths
+    ]
 
 
 def _own_tasks(job: Job, tasks: list[Task[Any]], block: int | None) -> Inputs:

@@ -198,7 +198,7 @@ class Run:
                 more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
                 raise RunConflict(
                     f"{self.dir.output} holds a run of something else: {'; '.join(changed[:3])}{more}. "
-                    "Give another output, or start over with --fresh"
+                    "Give another output, or start over with fresh=True (--fresh)"
                 )
             earlier = [
                 float(s) for s in (self.dir.read_json("steps.json") or {}).get("steps", self.settings.targets[:1])
@@ -216,7 +216,7 @@ class Run:
         if wanted < earlier[-1]:
             raise RunConflict(
                 f"{self.dir.output} already holds (or is being filled with) {earlier[-1]:.3%} of the documents; a smaller "
-                "sample needs another output, or --fresh"
+                "sample needs another output, or fresh=True (--fresh)"
             )
         return [*earlier, *(t for t in targets if t > earlier[-1])]
 

@@ -123,6 +123,7 @@ class Cursor:
         group: list[Piece] = []
         total = 0
         limit = self.files_per_partition or MAX_FILES_PER_UNIT
+        by_number = self.files_per_partition is not None  # so many files, whatever their size, as far as memory allows
         while self._next_file < len(self.files):
             i = self._next_file
             kind, size, path = self.kinds[i], self.files.sizes[i], self.files.paths[i]
@@ -131,9 +132,10 @@ class Cursor:
                 self._advance()
                 continue
             decoded = max(size, 0) if kind is Kind.BYTES else int(max(size, 0) * self.ratio)
-            fits = decoded <= block_bytes
+            fits = by_number or decoded <= block_bytes
             alone = not fits or done is not None  # handed out by itself, so the group so far goes first
-            if group and (alone or total + decoded > block_bytes or len(group) >= limit or group[0].kind is not kind):
+            is_full = len(group) >= limit or (total + decoded > block_bytes and not by_number)
+            if group and (alone or is_full or group[0].kind is not kind):
                 break
             if kind is Kind.BYTES and (not fits or done is not None):
                 self._advance()
@@ -142,7 +144,7 @@ class Cursor:
                 if not self._rest:
                     continue
                 return self._cut(block_bytes)
-            if kind is Kind.STREAM and (decoded > block_bytes * 2 or done is not None):
+            if kind is Kind.STREAM and ((decoded > block_bytes * 2 and not by_number) or done is not None):
                 if not may_feed:
                     return None
                 self._advance()

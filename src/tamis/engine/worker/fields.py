@@ -15,7 +15,8 @@ from tamis.engine.job import Job
 from tamis.errors import PipelineError
 from tamis.formats.compression import StreamReader, codec_of
 from tamis.formats.jsonl import JsonlBlock
-from tamis.formats.names import is_parquet
+from tamis.formats.whole import is_parquet_file
+from tamis.stages.file_partitioning import JSONL_SUFFIXES
 from tamis.tasks import MISSING, DocumentBatch
 
 _N_LOOKS = 64
@@ -80,13 +81,13 @@ def _places(files: Sequence[tuple[str, int]]) -> Iterable[tuple[str, int]]:
     for k in range(each):
         for path, size in chosen:
             start = size * k // each
-            plain = codec_of(path) is None and not is_parquet(path)
+            plain = codec_of(path) is None and path.lower().endswith(JSONL_SUFFIXES)
             if k == 0 or (plain and start > k * _LOOK_BYTES):
                 yield path, start
 
 
 def _fields_at(path: str, start: int, fields: Sequence[str]) -> set[str]:
-    if is_parquet(path):
+    if is_parquet_file(path):
         return set(pyarrow.parquet.read_schema(path).names)
     if start:
         with open(path, "rb") as file:

@@ -239,6 +239,9 @@ class UnitRunner:
         self._account_bad(contents.bad, unit.step, ledger, quarantine)
         if reader is not None and reader.fields is not None:
             contents.batches = [b.select(list(reader.fields)) for b in contents.batches]
+        per_task = self.job.partitioning.files_per_partition if self.job.partitioning is not None else None
+        if per_task and self.job.tasks_together > 1:
+            contents.batches = [part for b in contents.batches for part in _by_files(b, unit, per_task)]
         return list(contents.batches), contents
 
     def _columns(self) -> tuple[str, ...] | None:
@@ -395,6 +398,15 @@ def _documents(tasks: list[Task[Any]], job: Job) -> list[DocumentBatch]:
             )
         documents.append(task)
     return documents
+
+
+def _by_files(batch: DocumentBatch, unit: Unit, per_task: int) -> list[DocumentBatch]:
+    """The documents of so many files at a time, each a task of its own."""
+    order = {p.file: i // per_task for i, p in enumerate(unit.pieces)}
+    if len(set(order.values())) < 2:
+        return [batch]
+    task = np.array([order.get(f, 0) for f in batch.places()[0].tolist()], np.int64)
+    return [batch.take(np.flatnonzero(task == k)) for k in np.unique(task).tolist()]
 
 
 def _raw_entries(batch: DocumentBatch, unit: Unit) -> list[Bad]:

@@ -1,0 +1,87 @@
+"""`python -m tamis.config.run --config-path FOLDER --config-name NAME key=value ...`: what `tamis run` does, in those words.
+
+`create_pipeline_from_yaml` gives the pipeline of a recipe without running it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tamis.errors import UsageError
+
+USAGE = "python -m tamis.config.run --config-path FOLDER --config-name NAME [key=value ...]"
+_SHORT = {"-cp": "--config-path", "-cn": "--config-name"}
+
+
+def parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The recipe's path, and the values that replace its own.
+
+    >>> parse(["--config-path", "in", "--config-name=a", "x.y=1", "+z=2"])
+    ('in/a.yaml', {'x.y': '1', 'z': '2'})
+    """
+    given: dict[str, str] = {}
+    overrides: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        name = _SHORT.get(name, name)
+        if name in _SHORT.values():
+            if not equals and not rest:
+                raise UsageError(f"{name} needs a value; {USAGE}")
+            given[name] = value if equals else rest.pop(0)
+        elif equals and not word.startswith("-"):
+            overrides[name.lstrip("+")] = value
+        else:
+            raise UsageError(f"{word!r} is not understood; {USAGE}")
+    if "--config-name" not in given:
+        raise UsageError(f"--config-name is missing; {USAGE}")
+    file = given["--config-name"]
+    file = file if file.endswith((".yaml", ".yml")) else file + ".yaml"
+    return os.path.join(given.get("--config-path", "."), file), overrides
+
+
+def create_pipeline_from_yaml(cfg: Any) -> Any:
+    """The pipeline of a recipe: its path, or what a YAML library made of it (a mapping)."""
+    from tamis.cli.request import Request
+
+    if isinstance(cfg, (str, os.PathLike)):
+        return Request(os.fspath(cfg)).build()[0]
+    import yaml
+
+    with tempfile.TemporaryDirectory(prefix="tamis-recipe-") as folder:
+        path = os.path.join(folder, "recipe.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            yaml.safe_dump(_plain(cfg), file, sort_keys=False)
+        return Request(path).build()[0]
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and lists of any library as Python's own."""
+    if isinstance(value, Mapping) or type(value).__name__ == "DictConfig":
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)) or type(value).__name__ == "ListConfig":
+        return [_plain(item) for item in value]
+    return value
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Ends the program with the exit code of the run."""
+    from tamis.cli.main import main as command
+
+    path, overrides = parse(sys.argv[1:] if arguments is None else arguments)
+    sets = [word for key, value in overrides.items() for word in ("--set", f"{key}={value}")]
+    sys.argv = ["tamis", "run", path, *sets]
+    command()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UsageError as exc:
+        print(f"error: {exc}", file=sys.stderr)
+        sys.exit(exc.exit_code)
