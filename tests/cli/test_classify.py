@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,11 @@ import small_models as small
 
 def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tamis.cli.main", *args]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100)
+    env = {
+        **os.environ,
+        "TOKENIZERS_PARALLELISM": "true",
+    }  # as some users have it: threads in the process that workers are forked from
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100, env=env)
 
 
 def test_every_classifier_has_a_name() -> None:

@@ -387,3 +387,15 @@ def test_high_use_of_memory_stops_growth_and_kills_in_the_end() -> None:
     killed = [x.worker for x in s.measured(185 * MB, uses, 2.0) if isinstance(x, Kill)]
     assert len(killed) == 1
     assert s.measured(185 * MB, uses, 2.1) == []  # who is dying counts as gone
+
+
+def test_a_worker_with_a_gpu_waits_until_the_one_before_it_is_gone() -> None:
+    s = supervisor((Kind.BYTES, 500), slots=4, gpus=[1.0], devices=["7"])
+    first = only(s.tick(0.0), Start)
+    assert first.environment == {"CUDA_VISIBLE_DEVICES": "7", "TAMIS_GPU_SHARE": "1"}
+    s.ready(first.worker, 0.0)
+    again = s.failed(
+        first.worker, 1, {"type": "failed", "kind": "error", "error": "CUDA error: device-side assert"}, 1.0
+    )
+    assert not [a for a in again if isinstance(a, Start)]  # its process still holds the device
+    assert only(s.died(first.worker, "exit status 0", 0, 2.0), Start).environment == first.environment

@@ -42,7 +42,7 @@ def serve(sock: socket.socket, is_loaded: bool, forked: bool = False) -> int:
         )
         return 1
     requests.send({"type": "up", **facts})
-    return Forker(requests, lambda _, fd: _work(fd, runner)).serve()
+    return Forker(requests, lambda message, fd: _work(fd, runner, message.get("environment", {}))).serve()
 
 
 def _load(requests: Requests, loaded: bool) -> UnitRunner:
@@ -54,8 +54,9 @@ def _load(requests: Requests, loaded: bool) -> UnitRunner:
     return load(payload, hello["place"], loaded)
 
 
-def _work(fd: int, runner: Any) -> int:
+def _work(fd: int, runner: Any, environment: dict[str, str]) -> int:
     name_process("tamis-worker")
+    os.environ.update(environment)  # which GPUs it sees: before any library looks for them
     os.setpgid(0, 0)
     faulthandler.enable()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from tamis.engine.crew import Event
@@ -31,7 +32,8 @@ class InlineCrew:
         for stage in self._job.stages:
             stage.setup_on_node(this_node(), WorkerMetadata())
 
-    def start(self, worker: int, segment: int) -> None:
+    def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None) -> None:
+        """In this process GPUs are as they are: variables come too late for libraries that are there already."""
         self._events.append(Event("ready", worker, {}))
 
     def assign(self, worker: int, message: dict[str, Any], cap_bytes: int) -> None:

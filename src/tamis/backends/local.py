@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,7 +109,7 @@ class ForkCrew:
         )
 
     # -- Crew -------------------------------------------------------------------------------------------------------------
-    def start(self, worker: int, segment: int) -> None:
+    def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None) -> None:
         if self._channel is None or self._channel.closed:
             self._restart()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -116,7 +117,7 @@ class ForkCrew:
         self._workers[worker] = process
         self._selector.register(ours, selectors.EVENT_READ, worker)
         assert self._channel is not None
-        send_request(self._channel.sock, {"child": worker}, [theirs.fileno()])
+        send_request(self._channel.sock, {"child": worker, "environment": dict(environment or {})}, [theirs.fileno()])
         theirs.close()
 
     def assign(self, worker: int, message: dict[str, Any], cap_bytes: int) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import json
+import os
 import pickle
 import sys
+import traceback
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +22,7 @@ from tamis.engine.job import Job
 from tamis.engine.worker.node import WorkerMetadata, this_node
 from tamis.engine.worker.process import UnitRunner
 from tamis.engine.worker.workplace import Workplace
+from tamis.errors import PipelineError
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
 from tamis.kernels.native import load_all
@@ -45,8 +49,39 @@ def load(payload: bytes, place: dict[str, Any], warm: bool = False) -> UnitRunne
         _take_pandas_in()
     load_libraries(job.kernel_groups(), warm)
     for stage in job.stages:
-        stage.setup_on_node(this_node(), WorkerMetadata())
+        set_up_on_node(stage)
     return UnitRunner(job, Workplace.from_dict(place["workplace"], expected_inputs(place["plan"])))
+
+
+def set_up_on_node(stage: Any) -> None:
+    """Here, where workers are forked from, so that they share what it loads; a stage that needs a GPU in a process of its own.
+
+    A process that has used CUDA cannot be forked: whatever such a stage does here would break every worker. What it leaves
+    on disk stays, what it leaves in memory does not.
+    """
+    if not stage.resources.requires_gpu:
+        stage.setup_on_node(this_node(), WorkerMetadata())
+        return
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        told = ""
+        try:
+            stage.setup_on_node(this_node(), WorkerMetadata())
+        except BaseException as exc:
+            told = f"{type(exc).__name__}: {exc}"[:4000] or "failed"
+            traceback.print_exc()
+        with contextlib.suppress(OSError):
+            os.write(write, told.encode("utf-8", "replace"))
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        told = pipe.read().decode("utf-8", "replace")
+    _, status = os.waitpid(child, 0)
+    if told or status:
+        raise PipelineError(
+            f"stage {stage.name!r}: its setup_on_node failed: {told or f'its process died, status {status}'}"
+        )
 
 
 def expected_inputs(path: str) -> dict[str, tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ class Event:
 class Crew(Protocol):
     """Workers by their numbers. Messages are plain data; nothing here says on which machine a worker is."""
 
-    def start(self, worker: int, segment: int) -> None: ...
+    def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None) -> None: ...
 
     def assign(self, worker: int, message: dict[str, Any], cap_bytes: int) -> None: ...
 

@@ -51,6 +51,30 @@ def count_gpus() -> int:
         return 0
 
 
+def device_names(environ: Mapping[str, str]) -> list[str]:
+    """The devices that processes of ours may use, as CUDA_VISIBLE_DEVICES calls them.
+
+    >>> device_names({"CUDA_VISIBLE_DEVICES": "3,GPU-aa"}), device_names({"CUDA_VISIBLE_DEVICES": ""})
+    (['3', 'GPU-aa'], [])
+    """
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [d.strip() for d in visible.split(",") if d.strip() and d.strip() != "-1"]
+    return [str(i) for i in range(count_gpus())]
+
+
+def device_bytes() -> int:
+    """Memory of the smallest GPU that is ours to use; 0 where there is none, or nobody can tell."""
+    source = find_gpus()
+    if source is None:
+        return 0
+    try:
+        found = [look.total_bytes for look in source.look()]
+        return min(found, default=0)
+    finally:
+        source.close()
+
+
 def visible_gpus(uuids: Sequence[str], environ: Mapping[str, str]) -> list[int]:
     """Which of the machine's GPUs CUDA_VISIBLE_DEVICES leaves us: by number, or by (the beginning of) their name.
 

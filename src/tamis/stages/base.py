@@ -124,6 +124,11 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     def teardown(self) -> None:
         """Once per worker, after its last task."""
 
+    def least_bytes(self) -> int:
+        """Memory that it takes at least once it is set up (the weights of a model), as far as that is known before: a budget in which
+        that cannot fit is refused before anything is loaded. 0: not known."""
+        return 0
+
     # -- what it needs and gives --------------------------------------------------------------------------------------
     def inputs(self) -> Any:
         """(task attributes, columns) that must be there, or {TaskType: (attributes, columns)}."""

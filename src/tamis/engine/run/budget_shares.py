@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tamis.engine.job import Job
@@ -30,6 +31,7 @@ GROWTH_BYTES = 4_000_000  # what it may still grow by
 # (with the collector frozen that is 3 MB of 98, measured over many partitions).
 WORKER_OWN_BYTES = 5_000_000
 COPIED_SHARE = 0.15
+BESIDE_MODEL_BYTES = 400_000_000  # torch and transformers, measured on a CPU, and a worker's partition
 GOOD_CAP_BYTES = 64_000_000  # with less, one worker fewer is better
 
 
@@ -88,6 +90,19 @@ def share_budget(budget_bytes: int, server: Server, settings: RunSettings, recor
         {"cores": cores, "asked": settings.workers, "least_cap_bytes": wanted, "pool_bytes": pool},
     )  # fmt: skip
     return Shares(fixed, worker, pool, n, server.anon_bytes // 2 + LIBRARY_BYTES)
+
+
+def refuse_too_large(budget_bytes: int, stages: Sequence[tuple[str, int]]) -> None:
+    """Before anything is loaded: what stages (name, bytes) take at least must fit. Measured figures decide later, in `share_budget`."""
+    least = sum(n for _, n in stages)
+    if least <= budget_bytes * USABLE:
+        return
+    name, n = max(stages, key=lambda s: s[1])
+    enough = math.ceil((least + BESIDE_MODEL_BYTES) / USABLE / STEP_BYTES) * STEP_BYTES
+    raise BudgetError(
+        f"a memory budget of {format_size(budget_bytes)} is too small: the weights of stage {name!r} alone take {format_size(n)}; "
+        f"the smallest that may work is {enough // 10**6}MB"
+    )
 
 
 def count_workers(wanted: int, pool_bytes: int, worker_bytes: int, least_cap_bytes: int) -> int:

@@ -167,8 +167,8 @@ class Driver:
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case Start(worker, segment):
-                    self.crew.start(worker, segment)
+                case Start(worker, segment, environment):
+                    self.crew.start(worker, segment, environment)
                 case Assign(worker, unit, fence, cap_bytes):
                     self.crew.assign(worker, unit.to_message(fence), cap_bytes)
                 case More(worker, block_bytes):

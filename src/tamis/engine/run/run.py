@@ -20,7 +20,7 @@ from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.monitor.monitor import Monitor, Watch
 from tamis.engine.monitor.monitor import Place as MonitorPlace
 from tamis.engine.run import disk
-from tamis.engine.run.budget_shares import USABLE, Server, Shares, share_budget
+from tamis.engine.run.budget_shares import USABLE, Server, Shares, refuse_too_large, share_budget
 from tamis.engine.run.commit import Committer
 from tamis.engine.run.compiling import compile_missing
 from tamis.engine.run.directory import Past, RunDir, changed_inputs, describe_inputs, new_run_id
@@ -35,6 +35,7 @@ from tamis.engine.run.settings_record import note_budget, note_models, note_pred
 from tamis.engine.run.verdict import judge
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor
+from tamis.engine.supervisor.devices import fixed_workers, gpu_share
 from tamis.engine.supervisor.remedies import Remedies
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
@@ -43,6 +44,7 @@ from tamis.engine.worker.workplace import OutputSpec, Workplace
 from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineError, RunConflict, TamisError
 from tamis.hints import command
 from tamis.memory.budget import Budget, find_budget
+from tamis.memory.gpu import device_bytes, device_names
 from tamis.memory.lookout import Mark, watching
 from tamis.memory.machine import filesystem, free_bytes
 from tamis.memory.predictor import Predictor
@@ -237,6 +239,7 @@ class Run:
         )  # fmt: skip
         workplace = {"workplace": place.to_dict(), "plan": os.path.join(self.dir.path, "plan.json")}
         self.progress({"phase": "starting"})
+        refuse_too_large(budget.bytes, [(s.name, s.least_bytes()) for s in self.job.stages])
         self._compile(budget)
         crew = self.make_crew(
             self.job, workplace, os.path.join(self.dir.path, "worker.log"), self.settings.count_caller
@@ -352,13 +355,19 @@ class Run:
             block = 1 << 40
         from tamis.sizes import parse_size
 
+        devices = device_names(os.environ)
+        by_memory = any(s.resources.gpu_memory_gb for s in self.job.segments)
+        each = device_bytes() if by_memory else 0
+        gpus = [gpu_share(s.resources.gpus, s.resources.gpu_memory_gb, each) for s in self.job.segments]
         return Config(
             budget_bytes=budget.bytes,
             pool_bytes=shares.pool_bytes,
             worker_bytes=shares.worker_bytes,
             n_slots=shares.n_workers,
-            fixed_workers=[s.n_workers for s in self.job.segments],
+            fixed_workers=fixed_workers([s.n_workers for s in self.job.segments], gpus, len(devices)),
             cpus=[s.resources.cpus for s in self.job.segments],
+            gpus=gpus,
+            devices=devices,
             mode=self.settings.mode,
             max_block_bytes=block,
             queue_bytes=parse_size(self.settings.queue),

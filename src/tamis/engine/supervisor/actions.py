@@ -10,8 +10,11 @@ from tamis.engine.supervisor.units import Piece, Unit
 
 @dataclass(frozen=True)
 class Start:
+    """`environment`: variables of its process alone, such as the GPUs that it sees."""
+
     worker: int
     segment: int
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tamis.engine.supervisor.actions import Action, Assign, Kill, Note, Start, Stop, Trim
+from tamis.engine.supervisor.devices import Devices, environment
 from tamis.engine.supervisor.leakage import Leakage, level_of
 from tamis.engine.supervisor.state import Config, Worker
 from tamis.engine.supervisor.units import Unit
@@ -20,6 +21,7 @@ class Pool:
         self.config = config
         self.workers: dict[int, Worker] = {}
         self.pressure, self.decision = Pressure(), Decision()
+        self.devices = Devices(config.devices, config.gpus or ())
         self.leakage = Leakage()
         names = ("splits", "retries", "kills", "crashes", "memory_failures", "recycled", "committed", "late")
         self.counters = dict.fromkeys(names, 0)
@@ -78,13 +80,16 @@ class Pool:
         if any(w.dying for w in self.workers.values()):
             return []
         spare = [w for w in self.workers.values() if w.segment != segment and ((w.unit is None and w.ready) or w.held)]
+        if not self.devices.has_room(segment):
+            spare = [w for w in spare if self.devices.share(w.segment)]
         return self._retire(spare[0]) if spare else []
 
     def _start(self, segment: int) -> Start:
         worker = Worker(self._next_worker, segment)
         self._next_worker += 1
         self.workers[worker.id] = worker
-        return Start(worker.id, segment)
+        devices = self.devices.take(worker.id, segment)
+        return Start(worker.id, segment, dict(environment(devices, self.devices.share(segment))))
 
     def _assign(self, worker: Worker, unit: Unit, cap_bytes: int, now_s: float) -> Assign:
         worker.unit, worker.fence, worker.cap_bytes, worker.since_s = unit, self._next_fence, cap_bytes, now_s

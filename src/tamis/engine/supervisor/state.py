@@ -24,6 +24,8 @@ class Config:
     n_slots: int
     fixed_workers: list[int | None] = field(default_factory=lambda: [None])
     cpus: list[float] | None = None  # what one worker of each segment asks for
+    gpus: list[float] | None = None  # ... of GPUs
+    devices: list[str] = field(default_factory=list)  # GPUs that there are
     mode: str = "streaming"
     max_block_bytes: int = 32 << 20
     queue_bytes: int = 256 << 20

@@ -217,6 +217,7 @@ class Supervisor(Pool):
         """A worker is gone, from within `stage`. `how` says with which status; what that means depends on who killed it and how
         full it was."""
         worker = self.workers.pop(worker_id, None)
+        self.devices.free(worker_id)
         if worker is not None:
             self.leakage.gone(worker.id, worker.segment, heir=False)
         if worker is None or worker.unit is None:
@@ -462,7 +463,7 @@ class Supervisor(Pool):
             else:
                 more = bool(self.queues[segment]) or (segment == 0 and not self.cursor.exhausted)
             if more and not idle and len(living) < n and grow and self._may_start(segment):
-                if self.grants.has_seat(bool(self.feeds)):
+                if self.grants.has_seat(bool(self.feeds)) and self.devices.has_room(segment):
                     actions.append(self._start(segment))
                 elif not living:
                     actions += self._make_room(segment)

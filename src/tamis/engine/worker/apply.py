@@ -91,6 +91,8 @@ def run_stage(
     began = time.perf_counter()
     results: list[Task[Any]] = []
     size = max(1, stage.batch_size)
+    if size > len(tasks) and stage.supports_batch_processing():
+        tasks = _in_parts(tasks, size)
     if uses is not None:
         uses.begin(tasks)
     try:
@@ -105,6 +107,24 @@ def run_stage(
     book.seconds += time.perf_counter() - began
     book.count(stage._consume_custom_metrics())
     return results
+
+
+def _in_parts(tasks: list[Task[Any]], n: int) -> list[Task[Any]]:
+    """Tasks for a stage that wants `n` at once: batches of documents are cut, the largest first, until there are so many.
+
+    Who asks for several batches has a use for them, one per thread or device; a partition alone would be a single one.
+    """
+    parts = list(tasks)
+    while len(parts) < n:
+        sizes = [t.num_items if isinstance(t, DocumentBatch) else 0 for t in parts]
+        at = max(range(len(parts)), key=lambda i: sizes[i], default=-1)
+        if at < 0 or sizes[at] < 2:
+            break
+        middle = sizes[at] // 2
+        whole = parts[at]
+        assert isinstance(whole, DocumentBatch)
+        parts[at : at + 1] = [whole.take(np.arange(middle)), whole.take(np.arange(middle, sizes[at]))]
+    return parts
 
 
 def _run_chunk(

@@ -103,6 +103,9 @@ class AegisModelStage(ModelStage):
             return super()._find(identifier)
         return super()._find(self.base_model)
 
+    def _find_here(self) -> folders.ModelFolder:
+        return folders.open_folder(folders.local(self.base_model, self.cache_dir), trust_remote_code=True)
+
     def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
         from tamis.stages.text.models.language import AnsweringModel, GuardedModel, adapter_of
 

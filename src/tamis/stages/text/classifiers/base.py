@@ -69,10 +69,12 @@ class Classifier(CompositeStage[DocumentBatch, DocumentBatch]):
         stages: list[ProcessingStage[Any, Any]] = []
         if not self.use_existing_tokens:
             stages.append(self.tokenizer())
-        stages += self.model_stages()
+        behind = self.model_stages()
         if self.filter_by:
-            stages.append(Filter(LabelFilter(list(self.filter_by)), self.label_field, name=f"{self.name}_filter"))
-        return stages
+            behind.append(Filter(LabelFilter(list(self.filter_by)), self.label_field, name=f"{self.name}_filter"))
+        for stage in behind[1:]:  # in the worker of the model: handing documents on would cost more than these do
+            stage.resources = behind[0].resources
+        return stages + behind
 
     def model_stages(self) -> list[ProcessingStage[Any, Any]]:
         return [self.model_stage()]

@@ -35,6 +35,7 @@ class Shape:
     step: int = 8
     fixed: bool = False
     packed: bool = False
+    in_order: bool = False  # texts as they come, however much is padded
 
     def within(self, max_tokens: int) -> Shape:
         return replace(self, max_tokens=max_tokens)
@@ -48,32 +49,36 @@ class Shape:
 
     def key(self, batch: Batch) -> int:
         """What batches have in common that take the same memory per token."""
-        return 0 if self.packed else batch.length
+        return 0 if self.packed or self.in_order else batch.length
 
 
-def plan(
-    lengths: Sequence[int], shape: Shape, at: Sequence[int] | None = None, in_order: bool = False
-) -> Iterator[Batch]:
+def plan(lengths: Sequence[int], shape: Shape, at: Sequence[int] | None = None) -> Iterator[Batch]:
     """Batches that hold every position (or those `at`) once, the longest texts first: what does not fit is noticed early.
-
-    `in_order`: as they come, `max_rows` at a time, however much is padded.
 
     >>> [(b.at, b.n_rows, b.length) for b in plan([3, 30, 9, 2], Shape(max_tokens=32, max_rows=8))]
     [([1], 1, 32), ([2], 1, 16), ([0, 3], 2, 8)]
     >>> [(b.at, b.n_tokens) for b in plan([3, 30, 9, 2], Shape(max_tokens=48, max_rows=8, packed=True))]
     [([1, 2], 48), ([0, 3], 16)]
     """
-    order = list(range(len(lengths)) if at is None else at)
-    if not in_order:
-        order.sort(key=lambda i: (-lengths[i], i))
-    begin = 0
+    order, begin = ordered(lengths, shape, at), 0
     while begin < len(order):
-        end = _end(lengths, order, begin, shape, in_order)
-        yield _batch(lengths, order[begin:end], shape)
-        begin = end
+        batch = next_batch(lengths, order, begin, shape)
+        yield batch
+        begin += len(batch.at)
 
 
-def _end(lengths: Sequence[int], order: Sequence[int], begin: int, shape: Shape, in_order: bool) -> int:
+def ordered(lengths: Sequence[int], shape: Shape, at: Sequence[int] | None = None) -> list[int]:
+    """Positions in the order in which batches take them."""
+    order = list(range(len(lengths)) if at is None else at)
+    return order if shape.in_order else sorted(order, key=lambda i: (-lengths[i], i))
+
+
+def next_batch(lengths: Sequence[int], order: Sequence[int], begin: int, shape: Shape) -> Batch:
+    """The batch that begins at this place of the order."""
+    return _batch(lengths, list(order[begin : _end(lengths, order, begin, shape)]), shape)
+
+
+def _end(lengths: Sequence[int], order: Sequence[int], begin: int, shape: Shape) -> int:
     """Where the batch that begins here ends."""
     first = shape.padded(lengths[order[begin]])
     n_tokens, longest = first, first
@@ -84,7 +89,7 @@ def _end(lengths: Sequence[int], order: Sequence[int], begin: int, shape: Shape,
         n_tokens += shape.padded(own)
         if (n_tokens if shape.packed else (end + 1 - begin) * longest) > shape.max_tokens:
             break
-        if not in_order and not shape.packed and not _is_alike(own, first, shape):
+        if not shape.in_order and not shape.packed and not _is_alike(own, first, shape):
             break
         end += 1
     return end

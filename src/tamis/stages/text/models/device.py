@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import gc
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tamis.errors import TamisError
-from tamis.stages.text.models.batching import Batch, Shape, plan
+from tamis.stages.text.models.batching import Batch, Shape, next_batch, ordered
 
 CPU_TOKENS = 2048  # more tokens in a batch are no faster on a core, and take more memory
 GPU_TOKENS = 32_768
@@ -48,6 +47,7 @@ class Allowance:
     n_failures: int = 0
     _tokens: dict[int, float] = field(default_factory=dict)
     _failed_at: dict[int, int] = field(default_factory=dict)
+    _fitted_at: dict[int, int] = field(default_factory=dict)
     _clean: dict[int, int] = field(default_factory=dict)
 
     def of(self, batch: Batch) -> Shape:
@@ -55,16 +55,18 @@ class Allowance:
         return self.shape.within(int(self._tokens.get(self.shape.key(batch), self.shape.max_tokens)))
 
     def failed(self, batch: Batch) -> bool:
-        """A batch did not fit; the next of its kind is half as large. False where nothing is left to halve."""
+        """A batch did not fit; the next of its kind is as large as one that did, or half as large. False where nothing is left."""
         key = self.shape.key(batch)
         self.n_failures += 1
+        good = self._fitted_at.pop(key, 0)  # once: where that fails, too, somebody else has taken memory
         self._failed_at[key], self._clean[key] = batch.n_tokens, 0
-        self._tokens[key] = max(batch.n_tokens // 2, batch.least_tokens)
+        self._tokens[key] = max(good if 0 < good < batch.n_tokens else batch.n_tokens // 2, batch.least_tokens)
         return batch.n_tokens > batch.least_tokens
 
     def fitted(self, batch: Batch) -> None:
         """A batch fitted. After enough of them it may be a little larger, up to just below where it failed last."""
         key = self.shape.key(batch)
+        self._fitted_at[key] = max(self._fitted_at.get(key, 0), batch.n_tokens)
         if key not in self._tokens:
             return
         self._clean[key] += 1
@@ -75,19 +77,19 @@ class Allowance:
 
 
 def run_batches(
-    lengths: Sequence[int], run: Callable[[Batch], Any], allowance: Allowance, device: Device, in_order: bool = False
+    lengths: Sequence[int], run: Callable[[Batch], Any], allowance: Allowance, device: Device
 ) -> Iterator[tuple[list[int], Any]]:
-    """`run` over all texts, in batches that fit: (positions, what it gave), every position once. `in_order`: not sorted by length."""
-    waiting = deque(plan(lengths, allowance.shape, in_order=in_order))
-    while waiting:
-        batch = waiting.popleft()
+    """`run` over all texts, in batches that fit: (positions, what it gave), every position once."""
+    order, begin = ordered(lengths, allowance.shape), 0
+    while begin < len(order):
+        batch = next_batch(lengths, order, begin, allowance.shape)
         allowed = allowance.of(batch)
-        if batch.n_tokens > max(allowed.max_tokens, batch.least_tokens):
-            waiting.extendleft(reversed(list(plan(lengths, allowed, batch.at, in_order))))
-            continue
+        if allowed != allowance.shape:
+            batch = next_batch(lengths, order, begin, allowed)
         result = _try(run, batch, device)
         if result is not None:
             allowance.fitted(batch)
+            begin += len(batch.at)
             yield batch.at, result[0]
             continue
         device.release()
@@ -96,7 +98,6 @@ def run_batches(
                 f"a text of {batch.length} tokens does not fit the memory of {device.name}, alone in its batch; use a smaller "
                 "max_seq_length, or a device with more memory"
             )
-        waiting.appendleft(batch)
 
 
 def _try(run: Callable[[Batch], Any], batch: Batch, device: Device) -> tuple[Any] | None:
@@ -112,21 +113,26 @@ def _try(run: Callable[[Batch], Any], batch: Batch, device: Device) -> tuple[Any
 class TorchDevice:
     """A core (`cpu`) or the first GPU that this process may see (`cuda`), through torch."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, share: float = 1.0) -> None:
+        """`share` of the GPU's memory is what this process may take: more fails here, and not in a process beside it."""
         import torch
 
         self.kind = kind
+        if kind == "cuda" and share < 1:
+            torch.cuda.set_per_process_memory_fraction(share)
         self.name = (
             "the CPU"
             if kind == "cpu"
             else f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES', '0')} ({torch.cuda.get_device_name(0)})"
         )
 
-    def shape(self, max_rows: int, packed: bool) -> Shape:
+    def shape(self, max_rows: int, packed: bool, in_order: bool) -> Shape:
         """Batches that are as fast as any on such a device."""
         if self.kind == "cpu":
-            return Shape(CPU_TOKENS, max_rows, packed=packed)
-        return Shape(GPU_TOKENS, max_rows, 8 if packed else GPU_STEP, fixed=True, packed=packed)
+            return Shape(CPU_TOKENS, max_rows, packed=packed, in_order=in_order)
+        return Shape(
+            GPU_TOKENS, max_rows, 8 if packed else GPU_STEP, fixed=not in_order, packed=packed, in_order=in_order
+        )
 
     def is_full(self, exc: BaseException) -> bool:
         import torch

@@ -61,27 +61,39 @@ def fetch(identifier: str, cache_dir: str | None = None, token: str | None = Non
 
     Called once per machine, before workers start (setup_on_node): the only place that may use the network.
     """
-    if (path := _as_folder(identifier)) is not None:
-        return path
     try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        raise MissingExtra(f"the model {identifier!r}, which is not a folder,", "models") from None
-    wanted: dict[str, Any] = {
-        "repo_id": identifier, "cache_dir": cache_dir, "allow_patterns": [*DATA_FILES, *(["*.py"] if with_code else [])],
-    }  # fmt: skip
-    try:
-        return Path(snapshot_download(**wanted, local_files_only=True))
-    except Exception:  # not in the cache, or not whole: whatever it is, the hub is asked next
+        return local(identifier, cache_dir, with_code)
+    except FileNotFoundError:  # not in the cache, or not whole: the hub is asked
         pass
+    from huggingface_hub import snapshot_download
+
     try:
-        return Path(snapshot_download(**wanted, token=token))
+        return Path(snapshot_download(**_wanted(identifier, cache_dir, with_code), token=token))
     except Exception as exc:
         raise UsageError(
             f"model {identifier!r} is neither a folder here nor in the local cache, and it cannot be downloaded "
             f"({type(exc).__name__}: {_first_line(exc)}); give a folder that holds it, or download it where the hub can be reached "
             "(gated models need hf_token)"
         ) from None
+
+
+def local(identifier: str, cache_dir: str | None = None, with_code: bool = False) -> Path:
+    """The folder of a model that is on this machine; FileNotFoundError for a hub id that is not in the cache."""
+    if (path := _as_folder(identifier)) is not None:
+        return path
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise MissingExtra(f"the model {identifier!r}, which is not a folder,", "models") from None
+    try:
+        return Path(snapshot_download(**_wanted(identifier, cache_dir, with_code), local_files_only=True))
+    except Exception as exc:
+        raise FileNotFoundError(f"{identifier}: {_first_line(exc)}") from None
+
+
+def _wanted(identifier: str, cache_dir: str | None, with_code: bool) -> dict[str, Any]:
+    patterns = [*DATA_FILES, *(["*.py"] if with_code else [])]
+    return {"repo_id": identifier, "cache_dir": cache_dir, "allow_patterns": patterns}
 
 
 def open_folder(path: Path, trust_remote_code: bool = False) -> ModelFolder:

@@ -6,6 +6,7 @@ it runs, which texts go together, what happens when a device is full, and that d
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
@@ -99,6 +100,13 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         if not self.resources.requires_gpu:
             self.setup()
 
+    def least_bytes(self) -> int:
+        """The weights, where they are on this machine already; on a GPU they pass through the host's memory, too."""
+        try:
+            return self._find_here().n_bytes
+        except (UsageError, OSError):  # told when the run sets it up
+            return 0
+
     def setup(self, worker_metadata: Any = None) -> None:
         if self._network is not None:
             return
@@ -108,11 +116,13 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         kind = choose_device(self.resources.requires_gpu)
         if kind == "cpu":
             torch.set_num_threads(1)  # workers are the parallelism; and threads would not survive a fork
-        self._device = TorchDevice(kind)
+        self._device = TorchDevice(kind, float(os.environ.get("TAMIS_GPU_SHARE", "1")))
         folder = self._find()
         self._max_tokens = self.max_seq_length or _longest(folder.config)
         self._network = self.load(folder, self._device)
-        self._allowance = Allowance(self._device.shape(self.model_inference_batch_size, self._network.packs))
+        self._allowance = Allowance(
+            self._device.shape(self.model_inference_batch_size, self._network.packs, not self.has_seq_order)
+        )
 
     def teardown(self) -> None:
         self._forget()
@@ -127,6 +137,9 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def _find(self, identifier: str | None = None) -> folders.ModelFolder:
         path = folders.fetch(identifier or self.model_identifier, self.cache_dir, self.hf_token, self.trust_remote_code)
         return folders.open_folder(path, self.trust_remote_code)
+
+    def _find_here(self) -> folders.ModelFolder:
+        return folders.open_folder(folders.local(self.model_identifier, self.cache_dir), trust_remote_code=True)
 
     # -- work -------------------------------------------------------------------------------------------------------------
     def process(self, task: DocumentBatch) -> DocumentBatch:
@@ -163,7 +176,6 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             lambda batch: network([texts[i] for i in batch.at], batch),
             self._allowance,
             self._device,
-            in_order=not self.has_seq_order,
         )
         for positions, rows in batches:
             at += positions

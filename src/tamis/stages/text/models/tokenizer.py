@@ -90,7 +90,8 @@ class Tokenizer:
         trust_remote_code: bool = False,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would not survive a fork
+        # Whatever the user set: threads that it starts here are not there in the workers, which would wait for them for ever.
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
         try:
             from transformers import AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
         except ImportError:

@@ -1,0 +1,100 @@
+"""Which GPUs each worker sees, and so how many workers the segments that need GPUs can have. Pure.
+
+A worker gets whole devices (`gpus=2`) or a share of one (`gpus=0.5`); shares of one device add up to at most one. It keeps them until its
+process is gone: a device has no room for a worker that comes before the one it replaces has left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+_ALMOST = 1e-6
+
+
+class Devices:
+    """`names`: as CUDA_VISIBLE_DEVICES calls them. `shares`: GPUs that one worker of each segment asks for; 0 for none."""
+
+    def __init__(self, names: Sequence[str] = (), shares: Sequence[float] = ()) -> None:
+        self._names, self._shares = list(names), list(shares)
+        self._held: dict[int, tuple[tuple[str, ...], float]] = {}
+
+    def share(self, segment: int) -> float:
+        return self._shares[segment] if 0 <= segment < len(self._shares) else 0.0
+
+    def has_room(self, segment: int) -> bool:
+        """Whether one more worker of this segment finds its devices."""
+        return not self.share(segment) or self._choose(self.share(segment)) is not None
+
+    def take(self, worker: int, segment: int) -> tuple[str, ...]:
+        """The devices of a new worker; nothing for a segment that needs none."""
+        share = self.share(segment)
+        chosen = self._choose(share) if share else None
+        if not chosen:
+            return ()
+        self._held[worker] = chosen, min(share, 1.0)
+        return chosen
+
+    def free(self, worker: int) -> None:
+        self._held.pop(worker, None)
+
+    def _used(self) -> dict[str, float]:
+        used = dict.fromkeys(self._names, 0.0)
+        for names, share in self._held.values():
+            for name in names:
+                used[name] += share
+        return used
+
+    def _choose(self, share: float) -> tuple[str, ...] | None:
+        """The emptiest devices that have room for so much of each."""
+        used = self._used()
+        n, each = max(1, math.ceil(share - _ALMOST)), min(share, 1.0)
+        free = [
+            name
+            for name in sorted(self._names, key=lambda d: (used[d], self._names.index(d)))
+            if used[name] + each <= 1 + _ALMOST
+        ]
+        return tuple(free[:n]) if len(free) >= n else None
+
+
+def most_workers(n_devices: int, share: float) -> int:
+    """How many workers with this share the devices have room for.
+
+    >>> [most_workers(2, share) for share in (1.0, 0.5, 0.3, 2.0, 3.0)]
+    [2, 4, 6, 1, 0]
+    """
+    if share > 1:
+        return n_devices // math.ceil(share - _ALMOST)
+    return n_devices * int(1 / share + _ALMOST)
+
+
+def fixed_workers(asked: Sequence[int | None], shares: Sequence[float], n_devices: int) -> list[int | None]:
+    """Workers of each segment that are fixed: those that a stage asked for, and, where GPUs are needed, as many as find theirs.
+
+    >>> fixed_workers([None, None, 8], [0.0, 1.0, 0.5], 2)
+    [None, 2, 4]
+    """
+    return [
+        n if not share else max(1, min(most_workers(n_devices, share), n if n is not None else n_devices * 1000))
+        for n, share in zip(asked, shares, strict=True)
+    ]
+
+
+def gpu_share(gpus: float, gpu_memory_gb: float, device_bytes: int) -> float:
+    """The GPUs that one worker asks for; memory as a share of a device, in tenths, at least one of them.
+
+    >>> [gpu_share(0.5, 0, 0), gpu_share(0, 20, 80 * 10**9), gpu_share(0, 1, 80 * 10**9), gpu_share(0, 20, 0)]
+    [0.5, 0.3, 0.1, 1.0]
+    """
+    if gpus or not gpu_memory_gb:
+        return gpus
+    if not device_bytes:  # nobody can tell: the device is its alone
+        return 1.0
+    return min(1.0, max(1, math.ceil(gpu_memory_gb * 1e9 / device_bytes * 10 - _ALMOST)) / 10)
+
+
+def environment(devices: Sequence[str], share: float) -> Mapping[str, str]:
+    """What a worker's process must know before any library looks for GPUs; `share` of each of them may be taken."""
+    if not devices:
+        return {}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(devices), "TAMIS_GPU_SHARE": f"{min(share, 1.0):g}"}

@@ -1,0 +1,133 @@
+"""Batches by tokens, and a device that is full: a fake one with a limit, and one that a neighbour fills in the middle of the work."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from tamis.errors import UsageError
+from tamis.stages.text.models.batching import Batch, Shape, plan
+from tamis.stages.text.models.device import Allowance, DeviceMemory, run_batches
+
+
+class Full(Exception):
+    pass
+
+
+class FakeDevice:
+    """Has room for so many tokens of a batch, and counts how often it had not."""
+
+    name = "a fake device"
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.n_full, self.n_released = limit, 0, 0
+        self.tokens: list[int] = []
+
+    def run(self, batch: Batch) -> list[int]:
+        if batch.n_tokens > self.limit:
+            self.n_full += 1
+            raise Full
+        self.tokens.append(batch.n_tokens)
+        return list(batch.at)
+
+    def is_full(self, exc: BaseException) -> bool:
+        return isinstance(exc, Full)
+
+    def release(self) -> None:
+        self.n_released += 1
+
+
+def lengths(n: int = 2000) -> list[int]:
+    rng = random.Random(0)
+    return [min(512, int(rng.lognormvariate(4.5, 1.0)) + 2) for _ in range(n)]
+
+
+SHAPES = [
+    Shape(4096, 64), Shape(4096, 64, packed=True), Shape(4096, 64, 32, fixed=True), Shape(4096, 64, fixed=True, packed=True),
+]  # fmt: skip
+
+
+IN_ORDER = Shape(4096, 64, in_order=True)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, IN_ORDER])
+def test_every_text_is_in_one_batch_that_holds_it(shape: Shape) -> None:
+    own = lengths()
+    batches = list(plan(own, shape))
+    assert sorted(i for b in batches for i in b.at) == list(range(len(own)))
+    for b in batches:
+        assert len(b.at) <= b.n_rows
+        assert max(own[i] for i in b.at) <= b.length
+        assert b.n_tokens <= max(shape.max_tokens, b.least_tokens)
+        if shape.packed:
+            assert sum(shape.padded(own[i]) for i in b.at) <= b.n_tokens
+
+
+def test_hardly_anything_is_padded() -> None:
+    own = lengths()
+    assert sum(b.n_tokens for b in plan(own, Shape(4096, 10**6))) < 1.12 * sum(own)
+    assert sum(b.n_tokens for b in plan(own, Shape(4096, 10**6, packed=True))) < 1.06 * sum(own)
+
+
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s.fixed])
+def test_fixed_shapes_follow_from_a_text_alone(shape: Shape) -> None:
+    own = lengths()
+    seen: dict[int, set[tuple[int, ...]]] = {}
+    for some in (range(len(own)), range(0, len(own), 3), range(700, 720)):
+        for b in plan(own, shape, list(some)):
+            for i in b.at:
+                seen.setdefault(i, set()).add((b.n_tokens,) if shape.packed else (b.n_rows, b.length))
+    assert all(len(shapes) == 1 for shapes in seen.values())
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, IN_ORDER])
+def test_a_batch_that_does_not_fit_is_halved_and_nothing_is_lost(shape: Shape) -> None:
+    own, device = lengths(), FakeDevice(1500)
+    allowance = Allowance(shape)
+    found = list(run_batches(own, device.run, allowance, device))
+    assert sorted(i for at, _ in found for i in at) == list(range(len(own)))
+    assert all(at == result for at, result in found)
+    assert device.n_released == device.n_full == allowance.n_failures > 0
+    kinds = 1 if shape.packed or shape.in_order else len({shape.padded(n) for n in own})
+    assert device.n_full <= 3 * kinds  # at most three for each kind of batch
+
+
+def test_it_grows_back_with_care_to_just_below_where_it_failed() -> None:
+    own, device = [64] * 60_000, FakeDevice(3000)
+    allowance = Allowance(Shape(4096, 10**6, 64))
+    list(run_batches(own, device.run, allowance, device))
+    assert device.n_full == 2  # at 4096, and once more while it grew
+    assert device.tokens[0] == 2048
+    assert min(device.tokens[:-1]) == 2048
+    assert 2700 < max(device.tokens) <= 3000
+    assert sum(device.tokens) / len(device.tokens) > 0.8 * 3000
+
+
+def test_a_neighbour_that_takes_memory_in_the_middle_is_survived() -> None:
+    own, device = [128] * 3000, FakeDevice(8192)
+    done: list[int] = []
+    allowance = Allowance(Shape(8192, 10**6))
+    for at, _ in run_batches(own, device.run, allowance, device):
+        done += at
+        if len(done) == 640:
+            device.limit = 1100
+    assert sorted(done) == list(range(3000))
+    assert device.n_full <= 4  # at 8192, 4096, 2048, and while it grew
+
+
+def test_one_text_that_never_fits_is_an_error_that_says_so() -> None:
+    device = FakeDevice(100)
+    with pytest.raises(
+        DeviceMemory, match="a text of 512 tokens does not fit the memory of a fake device, alone in its batch"
+    ):
+        list(run_batches([10, 512, 20], device.run, Allowance(Shape(4096, 64)), device))
+
+
+def test_other_errors_pass() -> None:
+    def run(_: Batch) -> Any:
+        raise UsageError("another kind")
+
+    with pytest.raises(UsageError, match="another kind"):
+        list(run_batches([1], run, Allowance(Shape(64, 8)), FakeDevice(10)))
