@@ -38,6 +38,7 @@ _DEFAULT_ENV = {
     "RAYON_NUM_THREADS": "1",
     "POLARS_MAX_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # asking whether there is a GPU must not start CUDA where workers are forked from
     "JE_ARROW_MALLOC_CONF": "background_thread:false",  # the forking server must have one thread
 }
 

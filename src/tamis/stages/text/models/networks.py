@@ -50,8 +50,9 @@ class Encoder:
         self._own: Any = None
         if not why_not(model.config):
             self._packed = PackedDeberta(model, device.kind, self.dtype, max_tokens)
-        else:
-            self._own = model.to(device.kind, self.dtype).eval()
+        if self._packed is None or (device.kind == "cuda" and self._packed.not_fused):
+            # Sequence by sequence would be slow on a GPU: without the kernel it is padded like any other.
+            self._packed, self._own = None, model.to(device.kind, self.dtype).eval()
 
     def pooled(self, texts: Tokens, batch: Batch) -> torch.Tensor:
         import torch
@@ -213,8 +214,7 @@ class HeadedEncoder:
     ) -> None:
         torch = need_torch(f"the model {folder.path}")
         self._encoder = Encoder(load_encoder(folder, prefix, base), device, max_tokens, pooling, half)
-        found = weights_of(folder, "")
-        layers = [linear(found, name, folder) for name in heads]
+        layers = [linear(weights_of(folder, f"{name}."), name, folder) for name in heads]
         self.sizes = [len(bias) for _, bias in layers]
         self._weight = torch.cat([w for w, _ in layers]).to(device.kind)
         self._bias = torch.cat([b for _, b in layers]).to(device.kind)
