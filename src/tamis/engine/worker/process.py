@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 
 from tamis import secrets
 from tamis.engine import activity as doing
@@ -40,6 +42,7 @@ from tamis.errors import PipelineError
 from tamis.formats.faults import asked_bytes, is_memory_failure
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.known import KnownRecords
+from tamis.formats.names import is_parquet
 from tamis.kernels import hash128
 from tamis.memory import meter
 from tamis.memory.release import PeakWatch
@@ -69,6 +72,7 @@ class UnitRunner:
         self._bounded = {(r["stage"], r["score"]) for r in job.rules() if r.get("at_least") or r.get("at_most")}
         self._known: KnownRecords | None = None
         self._fields = FieldCheck(job)
+        self._input_schema: tuple[pa.Schema | None] | None = None
 
     def run(self, unit: Unit, fence: int, say: Say, wait: Callable[[], int]) -> dict[str, Any]:
         """The report on a unit: type "done", "too_large" or "failed"."""
@@ -285,7 +289,26 @@ class UnitRunner:
         documents = _documents(rest, self.job)
         if self._is_declared:
             documents = self._fit_schema(documents, base, ledger, files)
-        return files + output.write_documents(documents, base, spec, ledger) + kept.write(documents, base, is_last=True)
+        return (
+            files
+            + output.write_documents(documents, base, spec, ledger, self._model())
+            + kept.write(documents, base, is_last=True)
+        )
+
+    def _model(self) -> pa.Schema | None:
+        """The schema of the first input file, if it is Parquet and Parquet is written: the output is to look like it."""
+        if self.place.output.format != "parquet" or self.job.reader is None or not self.place.expected:
+            return None
+        if self._input_schema is None:
+            first = next(iter(self.place.expected))
+            is_rows = self.job.reader.formats == ("parquet",) or is_parquet(first)
+            try:
+                self._input_schema = (pyarrow.parquet.read_schema(first) if is_rows else None,)
+            except (OSError, pa.ArrowException) as exc:  # whoever reads it says what is wrong with it
+                if is_memory_failure(exc):
+                    raise
+                self._input_schema = (None,)
+        return self._input_schema[0]
 
     def _fit_schema(
         self, documents: list[DocumentBatch], base: str, ledger: Ledger, files: list[dict[str, Any]]
@@ -376,7 +399,7 @@ class UnitRunner:
                 "covered": [],
             }
         made = output.recast_parquet(
-            unit.extra["path"], base + ".out", unit.extra["schema"], self.place.output.compression
+            unit.extra["path"], base + ".out", unit.extra["schema"], self.place.output, self._model()
         )
         return {
             "type": "done",

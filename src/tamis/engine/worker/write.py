@@ -23,6 +23,7 @@ from tamis.formats.compression import open_writer
 from tamis.formats.encode import written_lines
 from tamis.formats.exact import stored
 from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.presenting import present, presented
 from tamis.formats.row_bytes import row_bytes
 from tamis.formats.row_hashes import row_hashes
 from tamis.formats.run_schema import NO_FIELDS
@@ -33,9 +34,12 @@ TASKS = "tasks"  # how files with pickled tasks end
 
 
 def write_documents(
-    batches: Sequence[DocumentBatch], base: str, spec: OutputSpec, ledger: Ledger
+    batches: Sequence[DocumentBatch], base: str, spec: OutputSpec, ledger: Ledger, model: pa.Schema | None = None
 ) -> list[dict[str, Any]]:
-    """Write all batches to one file `base`.out; returns its description (nothing when there are no documents)."""
+    """Write all batches to one file `base`.out; returns its description (nothing when there are no documents).
+
+    `model`: the schema of the input, which Parquet files are to look like.
+    """
     batches = [b for b in batches if b.num_items]
     if not batches:
         return []
@@ -54,7 +58,7 @@ def write_documents(
     elif spec.format == "arrow":
         description = _write_arrow(batches, path, ledger)
     else:
-        description = _write_parquet(batches, path, spec, ledger)
+        description = _write_parquet(batches, path, spec, ledger, model)
     n_bytes = os.path.getsize(path)
     ledger.written_bytes += n_bytes
     n_rows = ledger.content.n - before[0]
@@ -107,7 +111,9 @@ def _write_arrow(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) ->
     return {"extension": "arrow", "check": out.check}
 
 
-def _write_parquet(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> dict[str, Any]:
+def _write_parquet(
+    batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger, model: pa.Schema | None
+) -> dict[str, Any]:
     facts: run_schema.Facts = {}
     if spec.schema is not None:
         target = schema.parse_schema(spec.schema).remove_metadata()
@@ -122,11 +128,12 @@ def _write_parquet(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec
         parts = [(t.schema, s) for t, s in zip(tables, seen, strict=True)]
         target = run_schema.run_schema(parts, list(spec.fields or ()))
         fitting = (run_schema.to_run_schema(t, target) for t in tables)
-    with parquet.TableWriter(files.fresh(path), target, compression=spec.compression) as writer:
+    looks = presented(target, model if spec.schema is None else None, spec.fields or ())
+    with parquet.TableWriter(files.fresh(path), looks, compression=spec.compression) as writer:
         for table in fitting:
             ledger.content.add(len(table), hash128.sum128(*row_hashes(table)))
             _count_lengths(ledger, row_bytes(table))
-            writer.write(table)
+            writer.write(table if looks is target else present(table, looks))
     description: dict[str, Any] = {"extension": "parquet", "schema": json.dumps(schema.to_json(target))}
     if facts:
         description["observed"] = json.dumps(run_schema.facts_to_json(facts), sort_keys=True)
@@ -179,17 +186,18 @@ def check_declared(batch: DocumentBatch, declared: Mapping[str, str]) -> tuple[D
     return batch.filter(keep), sorted(bad.items())
 
 
-def recast_parquet(path: str, out: str, union: str, compression: str) -> dict[str, Any]:
+def recast_parquet(path: str, out: str, union: str, spec: OutputSpec, model: pa.Schema | None = None) -> dict[str, Any]:
     """The same rows under the schema of the whole run, which `join_files` made."""
     plain, observed = json.loads(union)
     target = schema.from_json(json.loads(plain))
     info = parquet.describe(path)
     content = 0
-    with parquet.TableWriter(files.fresh(out), target, compression=compression) as writer:
+    looks = presented(target, model if spec.schema is None else None, spec.fields or ())
+    with parquet.TableWriter(files.fresh(out), looks, compression=spec.compression) as writer:
         for _, table in parquet.iter_rows(path, 0, info.n_rows):
             cast = run_schema.to_run_schema(table.replace_schema_metadata(None), target)
             content += hash128.sum128(*row_hashes(cast))
-            writer.write(cast)
+            writer.write(cast if looks is target else present(cast, looks))
     return {
         "path": out, "kind": "output", "rows": info.n_rows, "bytes": os.path.getsize(out), "extension": "parquet",
         "content": f"{content % (1 << 128):032x}", "schema": plain, "observed": observed,

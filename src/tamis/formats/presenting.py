@@ -1,0 +1,76 @@
+"""Parquet in, Parquet out: columns in the order of the input, with its Arrow types and its metadata.
+
+Inside, texts are large_string and dictionaries plain values, and columns of a run are in a canonical order. What is written looks
+like the first input file again, where that says the same: string stays string, a dictionary a dictionary, and columns that
+stages added come behind. Metadata (the features of Hugging Face) is kept; that of pandas is not, as it tells of an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+_OF_PANDAS = b"pandas"
+
+
+def presented(target: pa.Schema, model: pa.Schema | None, leading: Sequence[str] = ()) -> pa.Schema:
+    """The schema to write, from that of the run and that of the input. `leading`: columns whose order the user chose."""
+    if model is None:
+        return target
+    known = [name for name in model.names if name in target.names]
+    order = list(dict.fromkeys([*(n for n in leading if n in target.names), *known, *target.names]))
+    fields = []
+    for name in order:
+        field = target.field(name)
+        if model.names.count(name) == 1:
+            like = model.field(name)
+            field = pa.field(name, _like(field.type, like.type), metadata=like.metadata)
+        fields.append(field)
+    metadata = {key: value for key, value in (model.metadata or {}).items() if key != _OF_PANDAS}
+    return pa.schema(fields, metadata or None)
+
+
+def present(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The same rows under the schema that `presented` gave."""
+    columns = []
+    for field in schema:
+        column = table.column(field.name)
+        if column.type != field.type:
+            if pa.types.is_dictionary(field.type):
+                column = column.cast(field.type.value_type).combine_chunks().dictionary_encode()
+            column = column.cast(field.type)
+        columns.append(column)
+    return pa.Table.from_arrays([_chunked(c) for c in columns], schema=schema)
+
+
+def _chunked(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+
+
+def _like(kind: pa.DataType, model: pa.DataType) -> pa.DataType:
+    """The model's type where it says the same in other words, else the type as it is."""
+    if kind == model or (_is_text(kind) and _is_text(model)) or (_is_binary(kind) and _is_binary(model)):
+        return model
+    if pa.types.is_dictionary(model) and _like(kind, model.value_type) == model.value_type:
+        return pa.dictionary(pa.int32(), model.value_type)
+    if pa.types.is_list(kind) and (pa.types.is_list(model) or pa.types.is_large_list(model)):
+        inner = model.value_field.with_type(_like(kind.value_type, model.value_type)).with_nullable(True)
+        return pa.list_(inner) if pa.types.is_list(model) else pa.large_list(inner)
+    if pa.types.is_struct(kind) and pa.types.is_struct(model):
+        ours, theirs = _members(kind), _members(model)
+        if set(ours) == set(theirs):
+            return pa.struct([pa.field(n, _like(ours[n], theirs[n])) for n in ours])
+    return kind
+
+
+def _members(kind: pa.DataType) -> dict[str, pa.DataType]:
+    return {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
