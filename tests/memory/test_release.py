@@ -169,6 +169,7 @@ def test_hygiene_env_adds_settings_and_keeps_the_users_own():
         "RAYON_NUM_THREADS": "1",
         "POLARS_MAX_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         "JE_ARROW_MALLOC_CONF": "background_thread:false",
     }
 
