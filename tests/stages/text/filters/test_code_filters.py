@@ -233,3 +233,11 @@ def test_fertility_by_a_sentencepiece_model(monkeypatch: pytest.MonkeyPatch, tmp
     assert (one.keep_document(2.5), one.keep_document(2.4)) == (True, False)
     with pytest.raises(UsageError, match="path_to_tokenizer must be the path"):
         TokenizerFertilityFilter()
+
+
+def test_vowel_signs_are_alphabetic() -> None:
+    """Devanagari writes most vowels as signs, which are no letters: a page must not look like a table of numbers."""
+    hindi = "\u0939\u093f\u0928\u094d\u0926\u0940"  # three letters, two vowel signs, one virama
+    assert AlphaFilter().score_document(hindi) == pytest.approx(5 / 6)
+    assert AlphaFilter().score_document("a\u0301b 12") == pytest.approx(2 / 6)  # an accent is no sign of an alphabet
+    assert AlphaFilter().score_document("\u216b \u00b2") == pytest.approx(1 / 3)

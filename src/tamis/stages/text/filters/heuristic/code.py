@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tamis.errors import MissingExtra, UsageError
 from tamis.stages.text.filters.base import BoundedFilter, DocumentFilter, StatisticsFilter
+from tamis.stages.text.filters.heuristic.alphabetic import n_alphabetic
 from tamis.stages.text.filters.heuristic.comments import SCANNERS, comment_chars, python_comments
 
 if TYPE_CHECKING:
@@ -138,14 +139,15 @@ class XMLHeaderFilter(DocumentFilter):
 
 
 @dataclass
-class AlphaFilter(StatisticsFilter):
-    """Letters (of any script) as a share of all characters; 0 for an empty text. Finds tables and tensors in code."""
+class AlphaFilter(BoundedFilter):
+    """Alphabetic characters (of any script, vowel signs too) as a share of all; 0 for an empty text. Finds tables and tensors in code."""
 
     min_alpha_ratio: float = 0.25
     _name = "alpha_filter"
-    compares = ("alpha_chars", "chars")
-    when_nothing = 0.0
     at_least = "min_alpha_ratio"
+
+    def score_document(self, text: str) -> float:
+        return n_alphabetic(text) / len(text) if text else 0.0
 
 
 @dataclass
