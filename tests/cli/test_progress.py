@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tamis.cli import progress
-from tamis.cli.progress import Rates, Shown
+from tamis.pipeline.progress import Rates, Shown
 
 
 def state(seconds: float, left: int, read: int, **more: Any) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def _watched(
 @contextlib.contextmanager
 def shown_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Each pass with a progress display of its own, under its name. `more`: names of passes beside those of deduplications."""
-    from tamis.cli.progress import Shown
+    from tamis.pipeline.progress import Shown
 
     with contextlib.ExitStack() as stack:
         now: list[Any] = ["", None]

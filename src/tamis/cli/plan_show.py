@@ -96,7 +96,7 @@ def format_time(seconds: float) -> str:
     >>> format_time(4.26), format_time(75)
     ('4.3 s', '1:15')
     """
-    from tamis.cli.progress import clock
+    from tamis.pipeline.progress import clock
 
     return clock(seconds) if seconds >= 60 else f"{seconds:.1f} s"
 

@@ -98,10 +98,10 @@ def execute_pipeline(
     from tamis.cli.ahead import import_ahead
     from tamis.cli.alerting import Wanted, alert_lines, make_watch
     from tamis.cli.drops import drops_of_run
-    from tamis.cli.progress import Shown
     from tamis.cli.request import output_of
     from tamis.cli.summary import as_dict
     from tamis.forecast import ranges
+    from tamis.pipeline.progress import Shown
 
     run_dir = os.path.join(output_of(pipeline, settings), "_tamis")
     shown, began_s = Shown(quiet), time.time()

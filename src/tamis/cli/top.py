@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tamis.cli import options
 from tamis.cli.arguments import Argument, Option
-from tamis.cli.progress import clock
+from tamis.pipeline.progress import clock
 from tamis.sizes import format_size
 
 if TYPE_CHECKING:

@@ -147,6 +147,7 @@ class Pipeline:
         executor: BaseExecutor | None = None,
         initial_tasks: Sequence[Task[Any]] | None = None,
         checkpoint_path: str | None = None,
+        progress: bool = True,
         **settings: Any,
     ) -> list[Task[Any]]:
         """Run it and return the written files (FileGroupTask), or the documents (lazily loaded) if there is no writer; these
@@ -155,6 +156,7 @@ class Pipeline:
         `settings` are those of a run: memory="2GB", workers, scratch, timeout, max_record, quarantine_limit, sample,
         progressive, fresh, mode ("streaming" or "batch"), run_dir. `checkpoint_path` is another name for run_dir; with a writer the
         run is kept beside its output, and a file in checkpoint_path says where.
+        `progress`: a line while it runs and a summary at the end, on stderr; False for neither.
         Raises Incomplete (with everything else committed) when too much went to quarantine. A sample delivered for want of disk
         or memory (on_infeasible="sample") is returned with a warning that says so.
         """
@@ -167,7 +169,11 @@ class Pipeline:
                 _leave_pointer(checkpoint_path, next(s.path for s in self.stages if isinstance(s, Writer)))
             else:
                 settings["run_dir"] = checkpoint_path
-        result = self.execute(executor, initial_tasks, **settings)
+        result = (
+            self._shown(executor, initial_tasks, settings)
+            if progress
+            else self.execute(executor, initial_tasks, **settings)
+        )
         if result.first_failure and not result.exit_code:
             n = result.ledger.quarantined.n
             warnings.warn(
@@ -182,6 +188,25 @@ class Pipeline:
         if result.exit_code:
             raise TamisError(result.message)
         return load_results(result, self.name)
+
+    def _shown(
+        self, executor: BaseExecutor | None, initial_tasks: Sequence[Task[Any]] | None, settings: dict[str, Any]
+    ) -> RunResult:
+        """`execute` with its progress shown, unless the executor has somebody who watches already."""
+        from tamis.backends.local import LocalExecutor
+        from tamis.pipeline.progress import Shown, in_one_line
+
+        executor = executor if executor is not None else LocalExecutor()
+        if executor.progress is not None:
+            return self.execute(executor, initial_tasks, **settings)
+        with Shown() as shown:
+            executor.progress = shown.show
+            try:
+                result = self.execute(executor, initial_tasks, **settings)
+            finally:
+                executor.progress = None
+        shown.note(in_one_line(self.name, result))
+        return result
 
     def execute(
         self, executor: BaseExecutor | None = None, initial_tasks: Sequence[Task[Any]] | None = None, **settings: Any

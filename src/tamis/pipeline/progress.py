@@ -15,6 +15,8 @@ from tamis.sizes import format_size
 if TYPE_CHECKING:
     from rich.live import Live
 
+    from tamis.engine.run.run import RunResult
+
 PLAIN_EVERY_S = 5.0
 _PHASES = {
     "starting": "starting ...",
@@ -57,9 +59,11 @@ class Shown:
         self._live: Live | None = None
         self._phase = ""
         self._printed_s = time.monotonic()
+        self._in_notebook, self._width = False, 0
 
     def __enter__(self) -> Shown:
-        if not self._quiet and sys.stderr.isatty():
+        self._in_notebook = not self._quiet and "ipykernel" in sys.modules
+        if not self._quiet and not self._in_notebook and sys.stderr.isatty():
             from rich.console import Console
             from rich.live import Live
 
@@ -68,6 +72,10 @@ class Shown:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._width:
+            with contextlib.suppress(OSError, ValueError):
+                print(" " * self._width, end="\r", file=sys.stderr, flush=True)
+            self._width = 0
         if self._live is not None:
             with contextlib.suppress(OSError, ValueError):
                 self._live.stop()
@@ -101,6 +109,10 @@ class Shown:
 
             self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
             return
+        if self._in_notebook:  # one line, written over, as progress bars there are
+            print(text.ljust(self._width), end="\r", file=sys.stderr, flush=True)
+            self._width = len(text)
+            return
         now = time.monotonic()
         # "starting" takes a second and says nothing worth a line in a log.
         if (phase in ("compiling", "schema") and is_new) or (
@@ -118,6 +130,19 @@ def _text(state: dict[str, Any], rates: Rates) -> str:
             f"about {clock(state['seconds_left'])} left ..."
         )
     return rates.line(state) if phase == "working" else _PHASES.get(phase, phase)
+
+
+def in_one_line(name: str, result: RunResult) -> str:
+    """What a run did, for whoever called it from Python."""
+    ledger = result.ledger
+    if result.status == "already":
+        return f"{name}: finished earlier, nothing to do ({ledger.written.n:,} documents in {result.output})"
+    aside = f", {ledger.quarantined.n:,} in quarantine" if ledger.quarantined.n else ""
+    memory = f"{format_size(result.peak_bytes)} of {format_size(result.budget_bytes)}"
+    return (
+        f"{name}: {ledger.records.n:,} documents read, {ledger.written.n:,} written, {ledger.n_dropped:,} dropped{aside}; "
+        f"{clock(result.seconds)}, peak memory {memory}"
+    )
 
 
 def clock(seconds: float) -> str:

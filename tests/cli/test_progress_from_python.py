@@ -1,0 +1,50 @@
+"""A pipeline that is run from Python says what it does, and says nothing with progress=False."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tamis import InProcessExecutor, Pipeline
+from tamis.pipeline.progress import Shown
+from tamis.stages.text.filters import ScoreFilter
+from tamis.stages.text.filters.heuristic import WordCountFilter
+from tamis.stages.text.io.reader import JsonlReader
+
+WORKING: dict[str, Any] = {
+    "phase": "working", "seconds": 1.0, "left_bytes": 5, "total_bytes": 10, "read_bytes": 5, "documents": 1, "written": 1,
+    "dropped": 0, "quarantined": 0, "used_bytes": 1, "budget_bytes": 2,
+}  # fmt: skip
+
+
+def test_a_summary_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text('{"text": "one"}\n{"text": "two words"}\n')
+    stages = [JsonlReader(str(tmp_path / "in")), ScoreFilter(WordCountFilter(2))]
+    executor = InProcessExecutor()
+    Pipeline("words", stages=stages).run(executor, run_dir=str(tmp_path / "run"))
+    told = capsys.readouterr()
+    assert told.err.startswith("words: 2 documents read, 1 written, 1 dropped; 0:0")
+    assert "peak memory" in told.err
+    assert (told.out, executor.progress) == ("", None)
+    Pipeline("words", stages=stages).run(executor, run_dir=str(tmp_path / "run"))
+    assert "finished earlier, nothing to do (1 documents in" in capsys.readouterr().err
+    Pipeline("words", stages=stages).run(executor, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_one_line_that_is_written_over_in_a_notebook(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    with Shown() as shown:
+        shown.show(WORKING)
+        shown.show({"phase": "compiling", "done": 1, "of": 9, "seconds_left": 20})
+    lines = capsys.readouterr().err.split("\r")
+    assert lines[0].startswith(" 50 %  1 documents")
+    assert lines[1].startswith("compiling kernels")
+    assert lines[2].strip() == ""
