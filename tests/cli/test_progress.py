@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tamis.cli import progress
+from tamis.pipeline import progress
 from tamis.pipeline.progress import Rates, Shown
 
 
