@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from tamis.cli import options
 from tamis.cli.arguments import Argument, Exit, Option
@@ -17,6 +17,20 @@ def semantic(
     embedding_field: Annotated[
         str, Option(help="The field that holds the embedding, a list of numbers.")
     ] = "embeddings",
+    model: Annotated[
+        str | None,
+        Option(
+            metavar="MODEL",
+            help="Embed the texts with this model: minilm (comes with the extra models), a hub id or a folder. Default: the embeddings are there.",
+        ),
+    ] = None,
+    pooling: Annotated[
+        str | None,
+        Option(
+            help="How a MODEL that does not say so itself makes one vector of its tokens: mean_pooling, last_token, cls_token."
+        ),
+    ] = None,
+    text_field: Annotated[str, Option(help="The field that holds the text, for --model.")] = "text",
     eps: Annotated[float, Option(help="How unlike duplicates may be: 0.01 is a cosine of at least 0.99.")] = 0.01,
     clusters: Annotated[
         int | None,
@@ -41,12 +55,23 @@ def semantic(
     Documents are put into clusters (k-means), and those of one cluster are compared, on the CPU and inside the memory budget, however many
     there are. Documents without an embedding stay. The same command again goes on where it stopped.
 
-    Example: tamis dedup semantic embedded/ clean/ --eps 0.02 --memory 2GB
+    Example: tamis dedup semantic data/ clean/ --model minilm --eps 0.02 --memory 4GB
     """
-    from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
+    workflow: Any
+    if model is None:
+        from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
 
-    workflow = SemanticDeduplicationWorkflow(
-        source, target, clusters, embedding_field=embedding_field, input_filetype=None, random_state=seed, which_to_keep=keep,
-        eps=eps, perform_removal=not find_only, input_blocksize=work.blocksize, max_source_loss=max_source_loss,
-    )  # fmt: skip
+        workflow = SemanticDeduplicationWorkflow(
+            source, target, clusters, embedding_field=embedding_field, input_filetype=None, random_state=seed, which_to_keep=keep,
+            eps=eps, perform_removal=not find_only, input_blocksize=work.blocksize, max_source_loss=max_source_loss,
+        )  # fmt: skip
+    else:
+        from tamis.dedup.semantic.text_workflow import TextSemanticDeduplicationWorkflow
+        from tamis.stages.text.embedders.base import DEFAULT_MODEL
+
+        workflow = TextSemanticDeduplicationWorkflow(
+            source, target, model_identifier=DEFAULT_MODEL if model == "minilm" else model, text_field=text_field, n_clusters=clusters,
+            embedding_field=embedding_field, input_filetype=None, kmeans_random_state=seed, which_to_keep=keep, eps=eps,
+            perform_removal=not find_only, input_blocksize=work.blocksize, max_source_loss=max_source_loss, embedding_pooling=pooling,
+        )  # fmt: skip
     raise Exit(perform_with(workflow.run, work))

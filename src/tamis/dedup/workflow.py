@@ -81,6 +81,9 @@ class Passes:
     index_kind: str = ""
     index_parameters: dict[str, Any] = field(default_factory=dict)
     step: StepOf | None = None  # where it is one step of a curation (tamis/curation)
+    before: list[ProcessingStage[Any, Any]] = field(
+        default_factory=list
+    )  # between the reader and the first stage of `keys`
 
 
 @dataclass
@@ -452,7 +455,7 @@ class Workflow:
 
     def _pass(self, folder: str, stage: ProcessingStage[Any, Any]) -> list[str]:
         """One pass over the documents into work/folder; its files."""
-        before = self.passes.step.before(folder) if self.passes.step is not None else []
+        before = self.passes.step.before(folder) if self.passes.step is not None else self.passes.before
         stages = [self._source(), *before, stage, RecordWriter(os.path.join(self.work, folder))]
         pipeline = Pipeline(f"{self.passes.name}: {folder}", stages=stages)
         if os.path.exists(os.path.join(self.work, "inputs.json")):

@@ -1,0 +1,9 @@
+"""Embeddings of texts. Importing this loads neither torch nor transformers: a model is loaded when a run begins."""
+
+from tamis.stages.text.embedders.base import (
+    EmbeddingCreatorStage,
+    EmbeddingModelStage,
+    SentenceTransformerEmbeddingModelStage,
+)
+
+__all__ = ["EmbeddingCreatorStage", "EmbeddingModelStage", "SentenceTransformerEmbeddingModelStage"]

@@ -1,0 +1,228 @@
+"""Embeddings: tokenizer (CPU) -> model (GPU, or CPU where there is none); each document gets a list of numbers of length 1.
+
+A folder that the library sentence-transformers saved says itself how tokens become one vector (modules.json, 1_Pooling); that is read here, and
+nothing of the library is needed. Any other encoder is pooled as `embedding_pooling` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+from tamis.stages.base import CompositeStage, ProcessingStage
+from tamis.stages.text.models import folder as folders
+from tamis.stages.text.models.device import TorchDevice
+from tamis.stages.text.models.model import ModelStage, Network, as_lists
+from tamis.stages.text.models.tokenizer import TokenizerStage
+from tamis.stages.text.models.utils import TOKENS, format_name_with_suffix
+from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+POOLINGS = {"mean_pooling": "mean", "last_token": "last", "cls_token": "first"}
+_MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first", "pooling_mode_lasttoken": "last"}
+
+
+class EmbeddingModelStage(ModelStage):
+    """An encoder, pooled over the tokens of each text: the mean, or the last token."""
+
+    def __init__(
+        self,
+        model_identifier: str,
+        cache_dir: str | None = None,
+        embedding_field: str = "embeddings",
+        pooling: str = "mean_pooling",
+        hf_token: str | None = None,
+        model_inference_batch_size: int = 1024,
+        has_seq_order: bool = True,
+        padding_side: str = "right",
+        autocast: bool = True,
+        transformers_init_kwargs: dict[str, Any] | None = None,
+        max_seq_length: int | None = None,
+        trust_remote_code: bool = False,
+        tokens_field: str = TOKENS,
+    ) -> None:
+        if pooling not in POOLINGS:
+            raise UsageError(f"pooling: expected one of {', '.join(POOLINGS)}, got {pooling!r}")
+        super().__init__(
+            model_identifier, cache_dir, hf_token, model_inference_batch_size, has_seq_order, padding_side, max_seq_length, autocast,
+            False, trust_remote_code, tokens_field,
+        )  # fmt: skip
+        self.embedding_field, self.pooling = embedding_field, pooling
+        self.transformers_init_kwargs = dict(transformers_init_kwargs or {})
+
+    def outputs(self) -> Any:
+        return ["data"], [self.embedding_field]
+
+    def how(self, folder: folders.ModelFolder) -> str:
+        """How tokens become one vector."""
+        return POOLINGS[self.pooling]
+
+    def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
+        from tamis.stages.text.models.networks import Encoder, load
+
+        settings = {"trust_remote_code": self.trust_remote_code, **self.transformers_init_kwargs}
+        model = load(folder, "AutoModel", **settings)
+        return Embedder(Encoder(model, device, self._max_tokens, self.how(folder), self.autocast))
+
+    def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
+        import numpy as np
+
+        return {self.embedding_field: as_lists([np.asarray(r, np.float32) for r in rows])}
+
+
+class SentenceTransformerEmbeddingModelStage(EmbeddingModelStage):
+    """The same for a model of sentence-transformers, whose folder says how it is pooled."""
+
+    def __init__(
+        self,
+        model_identifier: str,
+        cache_dir: str | None = None,
+        embedding_field: str = "embeddings",
+        hf_token: str | None = None,
+        model_inference_batch_size: int = 1024,
+        has_seq_order: bool = True,
+        padding_side: str = "right",
+        autocast: bool = True,
+        transformers_init_kwargs: dict[str, Any] | None = None,
+        max_seq_length: int | None = None,
+        trust_remote_code: bool = False,
+        tokens_field: str = TOKENS,
+    ) -> None:
+        super().__init__(
+            model_identifier, cache_dir, embedding_field, "mean_pooling", hf_token, model_inference_batch_size, has_seq_order, padding_side,
+            autocast, transformers_init_kwargs, max_seq_length, trust_remote_code, tokens_field,
+        )  # fmt: skip
+
+    def how(self, folder: folders.ModelFolder) -> str:
+        return pooling_of(folder.path)
+
+
+class Embedder:
+    """The pooled states of an encoder, as vectors of length 1."""
+
+    def __init__(self, encoder: Any) -> None:
+        self._encoder, self.packs = encoder, encoder.packs
+
+    def __call__(self, texts: Any, batch: Any) -> Any:
+        import torch
+
+        with torch.inference_mode():
+            return torch.nn.functional.normalize(self._encoder.pooled(texts, batch), dim=-1)
+
+
+def pooling_of(path: Path) -> str:
+    """How a folder of sentence-transformers pools: by its modules. One that adds layers of its own is refused."""
+    listed = path / "modules.json"
+    if not listed.exists():
+        raise UsageError(
+            f"model folder {path}: no modules.json, so it is no model of sentence-transformers; use use_sentence_transformer=False "
+            "(--pooling mean) and choose the pooling"
+        )
+    modules = _read_list(listed)
+    kinds = [str(m.get("type", "")).rpartition(".")[2] for m in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or any(k != "Normalize" for k in kinds[2:]):
+        raise UsageError(
+            f"model folder {path}: expected Transformer, Pooling and Normalize in modules.json, got {', '.join(kinds)}"
+        )
+    modes = folders.read_json(path / str(modules[1]["path"]) / "config.json")
+    chosen = [name for name in modes if name.startswith("pooling_mode") and modes[name] is True]
+    if len(chosen) != 1 or chosen[0] not in _MODES:
+        raise UsageError(
+            f"model folder {path}: pooling by {', '.join(chosen) or 'nothing'} is not known; expected one of {', '.join(_MODES)}"
+        )
+    return _MODES[chosen[0]]
+
+
+def _read_list(path: Path) -> list[dict[str, Any]]:
+    import json
+
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return [dict(m) for m in found]
+    except (OSError, ValueError, TypeError) as exc:
+        raise UsageError(f"model file {path} cannot be read: {exc}") from None
+
+
+def tokens_of(path: Path) -> int | None:
+    """The longest text that a model of sentence-transformers was made for; None where it does not say."""
+    about = path / "sentence_bert_config.json"
+    found = folders.read_json(about).get("max_seq_length") if about.exists() else None
+    return found if isinstance(found, int) and found > 0 else None
+
+
+def resolve(model_identifier: str, cache_dir: str | None = None) -> str:
+    """The default model comes from an installed package where it is not on this machine anyway: no network is needed."""
+    if model_identifier != DEFAULT_MODEL:
+        return model_identifier
+    try:
+        return str(folders.local(model_identifier, cache_dir))
+    except FileNotFoundError:
+        return str(folders.bundled_embedder())
+
+
+@dataclass(repr=False)
+class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
+    """Adds an embedding of each text: a list of numbers of length 1; null for a document without a text.
+
+    The default model needs no network: it comes with the extra `models`. `use_sentence_transformer=False` takes any encoder and pools it by
+    `embedding_pooling` (mean_pooling, last_token or cls_token).
+    """
+
+    model_identifier: str = DEFAULT_MODEL
+    use_sentence_transformer: bool = True
+    text_field: str = "text"
+    embedding_field: str = "embeddings"
+    cache_dir: str | None = None
+    max_chars: int | None = None
+    max_seq_length: int | None = None
+    padding_side: str = "right"
+    embedding_pooling: str = "mean_pooling"
+    model_inference_batch_size: int = 1024
+    autocast: bool = True
+    sort_by_length: bool = True
+    hf_token: str | None = None
+    transformers_init_kwargs: dict[str, Any] = field(default_factory=dict)
+    trust_remote_code: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.name = format_name_with_suffix(self.model_identifier, "_embedder")
+        if self.embedding_pooling not in POOLINGS:
+            raise UsageError(
+                f"embedding_pooling: expected one of {', '.join(POOLINGS)}, got {self.embedding_pooling!r}"
+            )
+
+    def inputs(self) -> Any:
+        return ["data"], [self.text_field]
+
+    def outputs(self) -> Any:
+        return ["data"], [self.embedding_field]
+
+    def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        found = resolve(self.model_identifier, self.cache_dir)
+        longest = self.max_seq_length
+        if longest is None and self.use_sentence_transformer and Path(found).is_dir():
+            longest = tokens_of(Path(found))
+        common: dict[str, Any] = {
+            "cache_dir": self.cache_dir, "embedding_field": self.embedding_field, "hf_token": self.hf_token,
+            "model_inference_batch_size": self.model_inference_batch_size, "has_seq_order": self.sort_by_length,
+            "padding_side": self.padding_side, "autocast": self.autocast, "transformers_init_kwargs": self.transformers_init_kwargs,
+            "max_seq_length": longest, "trust_remote_code": self.trust_remote_code,
+        }  # fmt: skip
+        model: EmbeddingModelStage
+        if self.use_sentence_transformer:
+            model = SentenceTransformerEmbeddingModelStage(found, **common)
+        else:
+            model = EmbeddingModelStage(found, pooling=self.embedding_pooling, **common)
+        tokenizer = TokenizerStage(
+            found, self.cache_dir, self.hf_token, self.text_field, self.max_chars, longest, self.padding_side, self.sort_by_length,
+            trust_remote_code=self.trust_remote_code,
+        )  # fmt: skip
+        for stage, suffix in ((tokenizer, "_tokenizer"), (model, "_model")):
+            stage.name = format_name_with_suffix(self.model_identifier, suffix)
+        return [tokenizer, model]

