@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tamis.stages.base import CompositeStage, ProcessingStage
     from tamis.stages.function_decorators import processing_stage
     from tamis.stages.resources import Resources
+    from tamis.stages.to_backend import ToBackend
     from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
 
 __version__ = "0.1.0"
@@ -31,6 +32,7 @@ _HOMES = {
     "Sequential": "tamis.pipeline",
     "TamisError": "tamis.errors",
     "Task": "tamis.tasks",
+    "ToBackend": "tamis.stages.to_backend",
     "processing_stage": "tamis.stages.function_decorators",
 }
 
@@ -48,6 +50,7 @@ __all__ = [
     "Sequential",
     "TamisError",
     "Task",
+    "ToBackend",
     "__version__",
     "memory",
     "processing_stage",

@@ -138,10 +138,14 @@ def in_one_line(name: str, result: RunResult) -> str:
     if result.status == "already":
         return f"{name}: finished earlier, nothing to do ({ledger.written.n:,} documents in {result.output})"
     aside = f", {ledger.quarantined.n:,} in quarantine" if ledger.quarantined.n else ""
-    memory = f"{format_size(result.peak_bytes)} of {format_size(result.budget_bytes)}"
+    peak = (
+        f", peak memory {format_size(result.peak_bytes)} of {format_size(result.budget_bytes)}"
+        if result.peak_bytes
+        else ""
+    )
     return (
         f"{name}: {ledger.records.n:,} documents read, {ledger.written.n:,} written, {ledger.n_dropped:,} dropped{aside}; "
-        f"{clock(result.seconds)}, peak memory {memory}"
+        f"{clock(result.seconds)}{peak}"
     )
 
 

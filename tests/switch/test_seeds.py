@@ -1,0 +1,67 @@
+"""Every code block of the documents that Tamis is made after runs with the one word changed, or is listed here with the reason why not."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tamis.stages.base import ProcessingStage
+
+SEEDS = Path(os.environ.get("TAMIS_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "seeds"
+BLOCKS = [
+    (file.name[:3], language, code)
+    for file in (sorted(SEEDS.glob("*.txt")) if SEEDS.is_dir() else ())
+    for language, code in re.findall(r"```(\{?\w*\}?)\s(.*?)```", file.read_text(encoding="utf-8"), re.DOTALL)
+]
+# What a block contains -> why it does not run here.
+NOT_RUN = {
+    "torch.OutOfMemoryError": "a note, not code",
+    "memory_per_doc": "a formula, not code: tamis plan computes it",
+    "ray.init": "starts a Ray cluster by Ray's own means, which is no part of Tamis",
+    "get_client": "starts a Dask cluster of GPUs; nothing has to be started here",
+    "XennaExecutor": "an executor for clusters, which is not there yet",
+    "RayClient": "a client for clusters, which is not there yet; a recipe that has one runs without it",
+}
+
+
+class WordCountStage(ProcessingStage[Any, Any]):
+    name = "word_count"
+
+    def process(self, task: Any) -> Any:
+        return task
+
+
+@pytest.mark.skipif(not BLOCKS, reason="the documents are not beside this checkout")
+def test_the_blocks_are_found() -> None:
+    assert len(BLOCKS) >= 13
+    assert all(any(key in code for _, _, code in BLOCKS) for key in NOT_RUN)
+
+
+@pytest.mark.skipif(not BLOCKS, reason="the documents are not beside this checkout")
+@pytest.mark.parametrize("at", range(len(BLOCKS)))
+def test_a_block_runs(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, language, code = BLOCKS[at]
+    why = next((reason for key, reason in NOT_RUN.items() if key in code), None)
+    if why is not None:
+        pytest.skip(f"{where}: {why}")
+    assert language == "python"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "a.jsonl").write_text('{"text": "a"}\n')
+    if " # " in code and "\n" not in code.strip():  # a document whose line breaks are gone
+        code = re.sub(r"# Configure batch size on a stage ", "\n", code)
+    scope: dict[str, Any] = {name: WordCountStage() for name in ("cpu_operation", "gpu_operation", "cpu_operation_2")}
+    scope["WordCountStage"] = WordCountStage
+    exec(compile(code.replace("nemo_curator", "tamis"), f"<block {at} of {where}>", "exec"), scope)
+    made = [v for k, v in scope.items() if k in ("reader", "dedup", "classifier", "pipeline", "word_count_stage")]
+    assert made or "Resources(" in code
+    if "word_count_stage" in scope:
+        assert scope["word_count_stage"].batch_size == 128
+    if "pipeline" in scope:
+        assert [s.name for s in scope["pipeline"].build()].count("to_backend") == 2
+    if "dedup" in scope:
+        assert (scope["dedup"].input_blocksize, scope["dedup"].perform_removal) == ("1GB", False)
