@@ -346,7 +346,7 @@ def test_importing_tamis_loads_nothing_of_it() -> None:
 def test_the_public_names_are_these() -> None:
     assert tamis.__all__ == [
         "CompositeStage", "DocumentBatch", "EmptyTask", "FileGroupTask", "InProcessExecutor", "LocalExecutor", "Pipeline",
-        "ProcessingStage", "Resources", "Secret", "Sequential", "TamisError", "Task", "__version__", "memory", "processing_stage",
+        "ProcessingStage", "Resources", "Secret", "Sequential", "TamisError", "Task", "ToBackend", "__version__", "memory", "processing_stage",
     ]  # fmt: skip
 
 
