@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -51,3 +54,15 @@ def test_parameters_and_methods_that_are_told_are_missing() -> None:
 
 def test_every_group_says_why() -> None:
     assert all(group["reason"] for group in GROUPS.values())
+
+
+def test_a_module_that_is_not_here_says_what_to_use() -> None:
+    """Small files in plain sight, at the paths of whole rooms of the original: each raises, with the advice of doctor."""
+    others = [e for group in ("cluster", "gpu", "lance", "pictures") for e in GROUPS[group]["missing"] if ":" not in e]
+    for entry in (e for e in others if not e.startswith("tamis.models.")):
+        with pytest.raises(ModuleNotFoundError) as told:
+            importlib.import_module(entry)
+        assert str(told.value) == f"{entry} is not part of Tamis: {instead_of(entry)}"
+        assert told.value.name == entry
+    with pytest.raises(ModuleNotFoundError, match=r"tamis\.stages\.video is not part of Tamis: video is not here yet"):
+        importlib.import_module("tamis.stages.video.io.video_reader")

@@ -137,7 +137,7 @@ def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as exc:
-        if exc.name == name:
+        if exc.name is not None and (name == exc.name or name.startswith(exc.name + ".")):
             return None
         raise
 
