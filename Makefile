@@ -7,6 +7,7 @@
 #   make bench-engine  memory and throughput figures of the engine
 #   make bench-text    filters against their peers
 #   make bench-dedup   deduplication: quality, speed, memory, against its peers
+#   make bench-curate  a whole curation beside its steps as commands of their own
 #   make bench-observe what monitoring and the dashboard cost
 #   make bench-gpu     models on a GPU, beside plain transformers (needs a CUDA device)
 #   make bench-models  classifiers on the CPU, beside plain transformers
@@ -29,7 +30,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: bench-gpu venv demo test lint format bench-engine bench-text bench-dedup bench-langid bench-models bench-observe bench-plan bench-start wheel torture clean
+.PHONY: bench-gpu venv demo test lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-observe bench-plan bench-start wheel torture clean
 
 venv: $(STAMP)
 
@@ -64,6 +65,9 @@ bench-text: $(STAMP)
 
 bench-dedup: $(STAMP)
 	@$(BIN)/python benchmarks/dedup.py
+
+bench-curate: $(STAMP)
+	@$(BIN)/python benchmarks/curate.py
 
 bench-observe: $(STAMP)
 	@$(BIN)/python benchmarks/observe.py

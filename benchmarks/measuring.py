@@ -22,7 +22,7 @@ TAMIS = str(Path(sys.executable).with_name("tamis"))  # the command of the envir
 def measure(
     command: list[str], timeout_s: float = 900, env: dict[str, str] | None = None, pss_interval_s: float = 0.1
 ) -> dict[str, Any]:
-    """wall_s, cpu_s, peak_pss_mb, rc, and the last line the command printed as JSON under "said".
+    """wall_s, cpu_s, peak_pss_mb, rc, and what the command printed last, as JSON, under "said".
 
     Modules are compiled once, as where they are installed, whatever the environment says.
     """
@@ -47,6 +47,8 @@ def measure(
             result = _sample(command, log.name, timeout_s, env)
         text = Path(log.name).read_text(errors="replace").strip()
     last = text.splitlines()[-1] if text else ""
+    if last == "}" and "{\n" in text:  # an object over several lines
+        last = text[text.index("{\n") :]
     try:
         result["said"] = json.loads(last)
     except ValueError:

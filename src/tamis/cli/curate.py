@@ -206,18 +206,24 @@ def print_result(about: dict[str, Any]) -> None:
 
 # -- planning -------------------------------------------------------------------------------------------------------------
 def show_plan(curation: Curation, as_json: bool) -> None:
-    """The passes of a curation. Reads the names of the input files, and nothing else."""
+    """The passes of a curation. Reads the names of the input files, and a little of some of them to guess how many documents there are."""
     from tamis.cli.show import print_json, print_lines, print_table
+    from tamis.sizes import format_size
 
-    made = curation.plan()
-    found = curation.files()
+    made, sizes = curation.plan(), curation.sizes()
     if as_json:
-        print_json(
-            {**made.to_dict(), "n_files": len(found), "input_bytes": sum(found.sizes), "output": curation.output_path}
-        )
+        print_json({**made.to_dict(), **sizes, "output": curation.output_path})
         return
     print_table(f"{curation.name}: {made.n_reads} passes over the input", ["pass", "", ""], plan_rows(made))
-    print_lines([*(f"look: {remark}" for remark in made.remarks), f"output: {curation.output_path}"])
+    files = (
+        f"{format_size(sizes['input_bytes'])} in {sizes['n_files']:,} files, about {sizes['n_documents']:,} documents"
+    )
+    keys = [f"keys of {name}: at most {format_size(n)} on the disk" for name, n in sizes["key_bytes"].items()]
+    more = (
+        "then files are put together anew: one more read and write of what stays" if curation.writing.is_packed else ""
+    )
+    remarks = [f"look: {remark}" for remark in made.remarks]
+    print_lines([f"input: {files}", *keys, *([more] if more else []), *remarks, f"output: {curation.output_path}"])
 
 
 def plan_rows(made: CurationPlan) -> list[tuple[str, str, str]]:

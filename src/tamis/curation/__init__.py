@@ -4,6 +4,7 @@ Curation([GopherQuality(), ExactDuplicates(), FuzzyDuplicates()], "data/", "clea
 """
 
 from tamis.curation.curation import Curation, CurationResult
+from tamis.curation.mixing import Source
 from tamis.curation.steps import DuplicateLines, ExactDuplicates, FuzzyDuplicates
 
-__all__ = ["Curation", "CurationResult", "DuplicateLines", "ExactDuplicates", "FuzzyDuplicates"]
+__all__ = ["Curation", "CurationResult", "DuplicateLines", "ExactDuplicates", "FuzzyDuplicates", "Source"]

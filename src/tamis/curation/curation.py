@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.curation.facts import facts_of
+from tamis.curation.mixing import Mix, Source, is_plain, sources_of
 from tamis.curation.planner import CurationPlan, make_plan
 from tamis.curation.steps import Deduplication, Step
 from tamis.curation.writing import make_writing
@@ -49,7 +50,7 @@ class Curation:
     `input_path`: a folder, a glob, a file or several; or the first step is a reader. `output_path`: a folder, written in the
     format of the input or in `file_type` ("jsonl", "jsonl.zst", "jsonl.gz", "parquet"); or the last step is a writer. `shard_size`: files of about
     this size before compression. `split`: "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a seed. `card`: a README.md
-    that describes the data. `run()` does all passes, and goes on where it was stopped.
+    that describes the data. `sources`: instead of `input_path`, several inputs with a weight each. `run()` does all passes, and goes on where it was stopped.
     """
 
     def __init__(
@@ -63,10 +64,16 @@ class Curation:
         split: str | Mapping[str, float] | None = None,
         shuffle: int | bool | None = None,
         card: bool = True,
+        sources: Sequence[Source | Mapping[str, Any]] | None = None,
     ) -> None:
         self.name = name
         self.writing = make_writing(file_type, shard_size, split, shuffle, card)
         given = list(steps)
+        self.sources = [] if sources is None else sources_of(sources)
+        if self.sources:
+            if input_path is not None:
+                raise UsageError(f"{_WHO}: give input_path or sources, not both")
+            input_path = [s.path for s in self.sources]
         self._reader = self._take_reader(given, input_path)
         self._writer = self._take_writer(given, output_path)
         self.output_path: str = self._writer.path
@@ -170,11 +177,38 @@ class Curation:
 
         return list_files(self.file_list_paths(), self._suffixes(), leave_out=[self.output_path])
 
+    def mix(self) -> Mix | None:
+        """The stage that gives each source its weight; None where there is nothing to do."""
+        from tamis.formats.listing import list_files
+
+        if is_plain(self.sources):
+            return None
+        seen: set[str] = set()
+        first: list[int] = []
+        for source in self.sources:
+            first.append(len(seen))
+            seen |= set(list_files(absolute(source.path), self._suffixes(), leave_out=[self.output_path]).paths)
+        return Mix(first, [s.weight for s in self.sources], self.text_field)
+
     # -- what it will do --------------------------------------------------------------------------------------------------
     def plan(self) -> CurationPlan:
         """Passes, and why there are so many. Nothing is read but the names of the input files."""
         plain = all(ends_in(os.fsdecode(path), JSONL_SUFFIXES) for path in self.files().paths)
         return make_plan(facts_of(self.steps), plain)
+
+    def sizes(self) -> dict[str, Any]:
+        """What the plan comes to, from a small sample of the input: files, bytes, documents, and the most that the keys of each
+        group of deduplications take on the disk (by the names of its steps), where every document is left."""
+        from tamis.dedup.planning import KEY_BYTES, META_BYTES, estimate_documents
+
+        found = self.files()
+        n = estimate_documents([os.fsdecode(p) for p in found.paths], list(found.sizes))
+        keys = {}
+        for group in self.plan().groups:
+            last = self.steps[group.decides[-1]]
+            bands = int(getattr(last, "bands_per_iteration", None) or getattr(last, "num_bands", 0))
+            keys["+".join(self.steps[i].name for i in group.decides)] = n * (META_BYTES + KEY_BYTES * bands)
+        return {"n_files": len(found), "input_bytes": sum(found.sizes), "n_documents": n, "key_bytes": keys}
 
     def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> CurationResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes."""

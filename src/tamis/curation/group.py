@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ class GroupWorkflow(Workflow):
     ) -> None:
         settings = {k: v for k, v in run.settings.items() if k != "keep_rejected"}
         super().__init__(passes, {**settings, "watch": run.watch}, self._relay(run, number), run.executor)
-        self.number, self.steps, self.labels = number, list(steps), labels
+        self.number, self.steps, self.labels, self._run = number, list(steps), labels, run
         self.took: list[dict[str, Any]] = []
 
     def _relay(self, run: CurationRun, number: int) -> Any:
@@ -98,6 +99,12 @@ class GroupWorkflow(Workflow):
         result = super().run()
         self.find_work()
         return result
+
+    @contextlib.contextmanager
+    def _processes(self) -> Iterator[None]:
+        """Those of the whole curation, which ends them."""
+        self._nursery = self._run.nursery
+        yield
 
     def _execute(self, pipeline: Pipeline, label: str) -> Any:
         from tamis.curation.runner import pass_facts

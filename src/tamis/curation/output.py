@@ -89,7 +89,6 @@ def _pack(run: CurationRun, parts: list[str]) -> list[dict[str, Any]]:
 
 
 def _call_packer(run: CurationRun, folder: str, parts: list[str]) -> None:
-    from tamis.backends.nursery import Nursery
     from tamis.memory import beside
     from tamis.memory.budget import find_budget
 
@@ -101,11 +100,7 @@ def _call_packer(run: CurationRun, folder: str, parts: list[str]) -> None:
         "room_bytes": solver_room(budget), "budget_bytes": budget,
     }  # fmt: skip
     write_json(os.path.join(folder, "task.json"), task)
-    nursery = Nursery(os.path.join(folder, "processes.log"), modules=["tamis.curation.packer"])
-    try:
-        decide(folder, nursery, lambda state: run.progress({**state, "pass": "packing"}), "tamis.curation.packer")
-    finally:
-        nursery.close()
+    decide(folder, run.nursery, lambda state: run.progress({**state, "pass": "packing"}), "tamis.curation.packer")
     packed = read_json(os.path.join(folder, "packed.json")) or []
     took = {
         "name": "packing", "seconds": round(time.monotonic() - began_s, 3),

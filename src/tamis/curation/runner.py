@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 FILE = "curation.json"
 _FOLDER = "curation"
+_FORKED = ["tamis.dedup.solver", "tamis.dedup.removal", "tamis.dedup.remembered.stages", "tamis.curation.packer"]
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -59,10 +60,11 @@ class CurationRun:
         self.replay = Replay(curation.steps)
         self.groups = [make_group(self, k) for k in range(len(self.plan.groups))]
         self.took: list[dict[str, Any]] = []
+        self.nursery: Any = None
 
     def run(self) -> CurationResult:
         began_s = time.monotonic()
-        with watching(bool(self.settings.get("count_caller"))) as mark, self._locked():
+        with watching(bool(self.settings.get("count_caller"))) as mark, self._locked(), self._processes():
             identity = self._identity()
             done = read_json(os.path.join(self.run_dir, FILE))
             self._same((done or {}).get("identity") or read_json(os.path.join(self.work, "identity.json")), identity)
@@ -130,6 +132,22 @@ class CurationRun:
                             os.rmdir(self.output)
                 raise
 
+    @contextlib.contextmanager
+    def _processes(self) -> Iterator[None]:
+        """One process from which those of all passes and decisions are forked. It loads while we plan."""
+        from tamis.backends.nursery import Nursery
+        from tamis.kernels.library import are_ready
+
+        self.nursery = Nursery(os.path.join(self.work, "processes.log"), modules=_FORKED)
+        stages = [*self.curation.steps, *(s for g in self.groups for s, _ in g.passes.keys or g.passes.keys_of(1))]
+        groups = ["", *dict.fromkeys(k for s in stages if isinstance(s, ProcessingStage) for k in s.kernel_groups)]
+        try:
+            if not os.path.exists(os.path.join(self.run_dir, FILE)) and self.executor is None and are_ready(groups):
+                self.nursery.start(groups)
+            yield
+        finally:
+            self.nursery.close()
+
     def _has_commits(self) -> bool:
         from tamis.engine.run.directory import RunDir
 
@@ -154,7 +172,7 @@ class CurationRun:
             "steps": [s.name for s in steps],
             "text_field": next((s.text_field for s in steps if isinstance(s, Deduplication)), "text"),
             "deduplications": {g.name: g.passes.identity for g in self.groups},
-            "writing": self.curation.writing.to_dict(),
+            "writing": self.curation.writing.to_dict() | {"weights": [s.weight for s in self.curation.sources]},
             "stages": describe_job(make_job("", stages), {}),
         }
 
@@ -195,7 +213,10 @@ class CurationRun:
         def observe(state: dict[str, Any]) -> None:
             self.progress({**state, "pass": label})
 
-        executor = self.executor if self.executor is not None else LocalExecutor(progress=observe, watch=self.watch)
+        executor = self.executor
+        if executor is None:
+            executor = LocalExecutor(progress=observe, watch=self.watch)
+            executor.nursery = self.nursery
         result = pipeline.execute(executor, **self.settings)
         if result.exit_code == Incomplete.exit_code:
             raise Incomplete(f"{label}: {result.message}")
@@ -209,6 +230,8 @@ class CurationRun:
             self.groups[-1].check_inputs()
             source.checked = self.groups[0].is_clean()
         last = [self.curation.steps[i] for i in self.plan.last]
+        if (mix := self.curation.mix()) is not None:
+            last.append(mix)
         told = [Describe(self.curation.text_field)] if self.curation.writing.card else []
         stages: list[Any] = [source, *self.replay.stages(), *last, *told, self.curation.writer()]
         began_s = time.monotonic()

@@ -40,6 +40,7 @@ TOP_LEVEL = (
     "stages",
     "workflow",
     "steps",
+    "sources",
     "write",
     "settings",
     "alerts",
@@ -121,8 +122,9 @@ class _Loader:
         if sum(key in self.top for key in ("stages", "workflow", "steps")) != 1:
             got = "both" if sum(key in self.top for key in ("stages", "workflow", "steps")) > 1 else "neither"
             raise self.fail(f"expected either 'stages:', 'workflow:' or 'steps:', got {got}", self.root)
-        if "write" in self.top and "steps" not in self.top:
-            raise self.fail("'write:' goes with 'steps:'; elsewhere the last stage writes", self.top["write"], "write")
+        for key in ("write", "sources"):
+            if key in self.top and "steps" not in self.top:
+                raise self.fail(f"'{key}:' goes with 'steps:'; elsewhere stages read and write", self.top[key], key)
         built_parts = [key for key in ("stages", "workflow", "steps", "ray_client") if key in self.top]
         for key in built_parts:
             self.targets.check(self.top[key], key)
@@ -206,6 +208,8 @@ class _Loader:
         methods = ("process", "decompose", "removal")
         steps = [self.built(item, f"steps.{i}", methods, "a step") for i, item in enumerate(node.value)]
         ends = {f"{key}_path": self.targets.build(self.top[key], key) for key in ("input", "output") if key in self.top}
+        if "sources" in self.top:
+            ends["sources"] = self.targets.build(self.top["sources"], "sources")
         writing = self.writing()
         try:
             return Curation(steps, name=name, **ends, **writing)  # type: ignore[arg-type]

@@ -1,0 +1,176 @@
+"""Figures of a whole curation: `make bench-curate`, or `python benchmarks/curate.py [--quick] [--only PART]`.
+
+The preset web-english over real text in one command, beside the same steps as commands of their own, each reading what the one before
+wrote; and each of its steps alone over all of the input. Every line is measured now, from outside (measuring.py). Input: 1 GB, the
+base files ten times over, each time with another word between every four, so that copies are no duplicates of each other; `--quick`: 100 MB.
+docs/benchmarks-curate.md is written by a full run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import data
+import figures
+from figures import ROWS, note, table
+from measuring import TAMIS, measure
+
+OUT = Path(os.environ.get("TAMIS_BENCH_OUT", data.DATA / "out")) / "curate"
+MEMORY = "512MB"
+BUDGET_MB = 512
+MARKS = ("", "very", "quite", "rather", "often", "perhaps", "indeed", "always", "mostly", "hardly")
+FUZZY = ["--word-ngrams", "5", "--bands", "14", "--rows", "8"]
+STEP = """
+name: {name}
+stages:
+  - _target_: tamis.stages.text.io.reader.DocumentReader
+    file_paths: {source}
+  - {stage}
+  - _target_: tamis.stages.text.io.writer.JsonlWriter
+    path: {target}
+"""
+FILTERS = {
+    "text": "{_target_: tamis.stages.text.filters.has_text.HasText}",
+    "language": "{_target_: tamis.stages.text.filters.language.LanguageFilter, lang: en, min_score: 0.65}",
+    "gopher_repetition": "{_target_: tamis.stages.text.filters.gopher.GopherRepetition}",
+    "gopher_quality": "{_target_: tamis.stages.text.filters.gopher.GopherQuality}",
+    "c4_quality": "{_target_: tamis.stages.text.filters.c4.C4Quality}",
+    "fineweb_quality": "{_target_: tamis.stages.text.filters.fineweb.FineWebQuality}",
+}
+PII = (
+    "{_target_: tamis.stages.text.modifiers.Modify, input_fields: text, "
+    "modifier_fn: {_target_: tamis.stages.text.modifiers.PiiRedactor, kinds: [email, ipv4]}}"
+)
+
+
+def marked(n_times: int) -> Path:
+    """The base files n times over, about 100 MB each; in each copy but the first another word stands between every four."""
+    folder = data.DATA / f"marked-{n_times}"
+    if folder.exists():
+        return folder
+    temporary = data.DATA / f"marked-{n_times}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    for k in range(n_times):
+        for part in data.base():
+            with open(part, "rb") as source, open(temporary / f"{k:03d}-{part.name}", "wb") as target:
+                for line in source:
+                    row = json.loads(line)
+                    if k:
+                        words = row["text"].split(" ")
+                        fours = [" ".join(words[i : i + 4]) for i in range(0, len(words), 4)]
+                        row["text"], row["id"] = f" {MARKS[k]} ".join(fours), f"{row['id']}-{k}"
+                    target.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    temporary.rename(folder)
+    return folder
+
+
+def tamis(*arguments: object) -> dict[str, Any]:
+    """Measured, by the clock of the whole process tree."""
+    result = measure([TAMIS, *map(str, arguments), "--memory", MEMORY, "--json", "--quiet"], 1800)
+    if result["rc"]:
+        raise SystemExit(f"{arguments}: {result['said']}")
+    return result
+
+
+def step(name: str, stage: str, source: Path, target: Path) -> dict[str, Any]:
+    recipe = OUT / f"{name}.yaml"
+    recipe.write_text(STEP.format(name=name, source=source, target=target, stage=stage))
+    return tamis("run", recipe, "--fresh")
+
+
+def flow(result: dict[str, Any]) -> tuple[float, float]:
+    """MB read (decoded) and written, over all passes."""
+    said = result["said"]
+    passes = said.get("passes") or [said]
+    return sum(p.get("read_bytes", 0) for p in passes) / 1e6, sum(p.get("written_bytes", 0) for p in passes) / 1e6
+
+
+def size_of(folder: Path) -> float:
+    return sum(p.stat().st_size for p in folder.glob("*.jsonl")) / 1e6
+
+
+def apart(source: Path) -> tuple[dict[str, float], str]:
+    """The steps as commands of their own; sums, and the content hash of what is left."""
+    total = {"wall_s": 0.0, "cpu_s": 0.0, "peak_pss_mb": 0.0, "read_mb": 0.0, "written_mb": 0.0}
+    here = source
+    for i, name in enumerate([*FILTERS, "exact", "fuzzy", "pii"]):
+        target = OUT / f"apart-{i}"
+        shutil.rmtree(target, ignore_errors=True)
+        if name in ("exact", "fuzzy"):
+            result = tamis("dedup", name, here, target, *(FUZZY if name == "fuzzy" else []))
+            reads = 2  # keys, removal
+        else:
+            result = step(name, FILTERS.get(name, PII), here, target)
+            reads = 1
+        for key in ("wall_s", "cpu_s"):
+            total[key] += result[key]
+        total["peak_pss_mb"] = max(total["peak_pss_mb"], result["peak_pss_mb"])
+        total["read_mb"] += reads * size_of(here)
+        total["written_mb"] += size_of(target)
+        if here != source:
+            shutil.rmtree(here)
+        here = target
+    return total, str(json.loads((here / "_tamis" / "manifest.json").read_text())["content_hash"])
+
+
+def whole(quick: bool) -> None:
+    source = marked(1 if quick else 10)
+    target = OUT / "whole"
+    shutil.rmtree(target, ignore_errors=True)
+    once = tamis("curate", source, target, "--preset", "web-english", "--no-card", "--fresh")
+    said, (read, written) = once["said"], flow(once)
+    n, kept = said["n_records"], said["n_written"]
+    part = f"web-english, {size_of(source) / 1000:.1f} GB"
+    note(part, "documents in, written", f"{n:,}, {kept:,}")
+    note(
+        part,
+        "one command",
+        f"{once['wall_s']:.1f} s wall, {once['cpu_s']:.1f} s CPU, {read:,.0f} MB read, {written:,.0f} MB written",
+    )
+    note(part, "peak, all processes (outside)", f"{once['peak_pss_mb']:.0f} MB", once["peak_pss_mb"] <= BUDGET_MB)
+    note(part, "scratch at most", f"{said['scratch_bytes'] / 1e6:.1f} MB")
+    sums, content = apart(source)
+    figure = f"{sums['wall_s']:.1f} s wall, {sums['cpu_s']:.1f} s CPU, {sums['read_mb']:,.0f} MB read, {sums['written_mb']:,.0f} MB written"
+    note(part, "the same steps as 9 commands", figure)
+    note(part, "the same content hash", said["content_hash"][:12], content == said["content_hash"])
+    note(part, "faster, by CPU time", f"{sums['cpu_s'] / once['cpu_s']:.2f} x", sums["cpu_s"] / once["cpu_s"] >= 1.8)
+    note(part, "faster, by the clock", f"{sums['wall_s'] / once['wall_s']:.2f} x")
+    single(source, part, once["cpu_s"])
+
+
+def single(source: Path, part: str, whole_cpu_s: float) -> None:
+    """Each kind of step alone over all of the input, and one copy."""
+    took: dict[str, float] = {}
+    together = "{_target_: tamis.stages.text.filters.heuristics.HeuristicEnglish}"
+    for name, stage in (("language id", FILTERS["language"]), ("28 heuristic filters", together)):
+        took[name] = step("alone", stage, source, OUT / "alone")["cpu_s"]
+    took["copy"] = tamis("run", "copy", "--set", f"input={source}", "--set", f"output={OUT / 'alone-copy'}", "--fresh")[
+        "cpu_s"
+    ]
+    took["exact deduplication"] = tamis("dedup", "exact", source, OUT / "alone-exact", "--fresh")["cpu_s"]
+    took["fuzzy deduplication"] = tamis("dedup", "fuzzy", source, OUT / "alone-fuzzy", *FUZZY, "--fresh")["cpu_s"]
+    note(part, "each alone over all of the input, CPU", ", ".join(f"{k} {v:.1f} s" for k, v in took.items()))
+    copy = took.pop("copy")
+    slowest = max(took.values())
+    ratio = whole_cpu_s / (slowest + copy)
+    note(part, "one command beside its slowest step and a copy, CPU", f"{ratio:.2f} x", ratio <= 1.3)
+
+
+def write() -> None:
+    about = (__doc__ or "").partition("\n\n")[2].strip()
+    lines = [
+        "# Figures of a whole curation", "", f"Written by `make bench-curate`, on {len(os.sched_getaffinity(0))} cores, {MEMORY}.", "", about, "",
+        *table(ROWS),
+    ]  # fmt: skip
+    figures.write_page("benchmarks-curate.md", lines)
+
+
+if __name__ == "__main__":
+    raise SystemExit(figures.run_parts(__doc__, {"whole": whole}, OUT, write))
