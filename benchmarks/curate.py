@@ -165,11 +165,9 @@ def single(source: Path, part: str, whole_cpu_s: float) -> None:
 
 def write() -> None:
     about = (__doc__ or "").partition("\n\n")[2].strip()
-    lines = [
-        "# Figures of a whole curation", "", f"Written by `make bench-curate`, on {len(os.sched_getaffinity(0))} cores, {MEMORY}.", "", about, "",
-        *table(ROWS),
-    ]  # fmt: skip
-    figures.write_page("benchmarks-curate.md", lines)
+    machine = f"on {len(os.sched_getaffinity(0))} cores with a load of {os.getloadavg()[2]:.0f}, {MEMORY}"
+    head = ["# Figures of a whole curation", "", f"Written by `make bench-curate`, {machine}.", "", about, ""]
+    figures.write_page("benchmarks-curate.md", [*head, *table(ROWS)])
 
 
 if __name__ == "__main__":

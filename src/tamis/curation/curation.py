@@ -206,7 +206,8 @@ class Curation:
         keys = {}
         for group in self.plan().groups:
             last = self.steps[group.decides[-1]]
-            bands = int(getattr(last, "bands_per_iteration", None) or getattr(last, "num_bands", 0))
+            per_pass = getattr(last, "bands_per_iteration", None) or getattr(last, "num_bands", 0)
+            bands = int(per_pass or 0)
             keys["+".join(self.steps[i].name for i in group.decides)] = n * (META_BYTES + KEY_BYTES * bands)
         return {"n_files": len(found), "input_bytes": sum(found.sizes), "n_documents": n, "key_bytes": keys}
 
