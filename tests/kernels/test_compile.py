@@ -189,3 +189,13 @@ def test_a_budget_without_room_for_compiling_is_refused(tmp_path: Path, monkeypa
         BudgetError, match=r"kernels must be compiled first, which takes 205 MB.*python -m tamis.kernels.compile"
     ):
         compile_missing([""], 150_000_000, count_caller=False)
+
+
+def test_scipy_is_left_out_where_it_is_installed() -> None:
+    """numba would load it: more than the memory that compiling has at first use."""
+    code = (
+        "import sys; from tamis.kernels.compile import _leave_scipy_out as leave; leave(); import numba; "
+        "print(sorted(m for m in sys.modules if m.startswith('scipy.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

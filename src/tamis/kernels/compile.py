@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import tamis.kernels
 from tamis.errors import TamisError
@@ -56,6 +57,7 @@ def shared_library(group: str, level: Level, frugal: bool, done: Done) -> bytes:
 def _compiled(modules: list[str]) -> bytes:
     """[name, signature, symbol, LLVM code] of every kernel of some modules, as JSON."""
     tamis.kernels.compiling.modules = frozenset(modules)
+    _leave_scipy_out()
     from tamis.kernels import _jit
 
     for module in modules:
@@ -63,7 +65,14 @@ def _compiled(modules: list[str]) -> bytes:
     return json.dumps([[k.name, str(k.signature), k.symbol, k.code] for k in _jit.compiled]).encode()
 
 
+def _leave_scipy_out() -> None:
+    """numba loads it where it is installed, with libraries of some 75 MB, for linear algebra that no kernel uses."""
+    absent: Any = None
+    sys.modules.setdefault("scipy", absent)
+
+
 def _emitted(compiled: list[list[str]], level: Level) -> bytes:
+    _leave_scipy_out()
     from tamis.kernels._emit import Compiled, machine_code
 
     return machine_code([Compiled(name, signature_of(text), *rest) for name, text, *rest in compiled], level)
