@@ -92,6 +92,13 @@ def test_why_answers_for_any_step(document: str, told: list[str], made: Any) -> 
     assert [part for part in told if part not in said.output] == []
 
 
+def test_what_another_threshold_would_do_is_told_of_what_was_written_in_the_end(made: Any) -> None:
+    for limit, n_back, n_lost in ((3, 1, 0), (30, 0, 0), (500, 0, 5)):
+        said = tamis("rethreshold", made[0] / "out", f"word_count.min_words={limit}", "--json")
+        told = json.loads(said.stdout)
+        assert (told["n_back"], told["n_written"], told["n_lost"]) == (n_back, 5, n_lost)
+
+
 def test_the_report_has_the_funnel_of_all_steps(made: Any) -> None:
     page = (made[0] / "out" / "_tamis" / "report.html").read_text()
     assert [

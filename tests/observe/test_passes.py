@@ -57,3 +57,14 @@ def test_passes_under_the_scratch_folder_of_the_workflow(tmp_path: Path) -> None
         assert find_place(tmp_path / "out/_tamis", str(tmp_path / "scratch")).run_dir == keys
         # A run directory may be anybody's: it does not say which folders of the user's are looked into.
         assert find_place(tmp_path / "out/_tamis", str(tmp_path / "other")).run_dir == tmp_path / "out/_tamis"
+
+
+def test_the_pass_of_a_curation(tmp_path: Path) -> None:
+    run_dir = tmp_path / "out/_tamis"
+    dated(make_run(run_dir / "curation/0/_tamis/dedup/keys-0/_tamis", seconds=1), 1000)
+    assert find_run(str(tmp_path / "out")) == run_dir
+    second = dated(make_run(run_dir / "curation/1/_tamis/dedup/keys-0/_tamis", seconds=1), 2000)
+    found = find_place(run_dir)
+    assert (found.run_dir, found.doing, len(found.passes)) == (second, "reading documents, making keys", 2)
+    dated(make_run(run_dir, seconds=1), 3000)
+    assert (find_place(run_dir).run_dir, find_place(run_dir).doing) == (run_dir, "writing what stays")

@@ -89,11 +89,8 @@ def _pack(run: CurationRun, parts: list[str]) -> list[dict[str, Any]]:
 
 
 def _call_packer(run: CurationRun, folder: str, parts: list[str]) -> None:
-    from tamis.memory import beside
-    from tamis.memory.budget import find_budget
-
     writing, began_s = run.curation.writing, time.monotonic()
-    budget = find_budget(run.settings.get("memory"), os.environ).bytes - beside.reserved_bytes()
+    budget = run.budget_bytes()
     task = {
         "parts": [os.path.join(run.output, name) for name in parts], "text_field": run.curation.text_field, "extension": run.curation.extension,
         "shard_bytes": writing.shard_bytes, "split": writing.split, "shuffle": writing.shuffle,

@@ -23,6 +23,7 @@ from tamis.curation.output import finish_output, forget_output, tidy_output
 from tamis.curation.replay import Replay
 from tamis.curation.steps import Deduplication
 from tamis.dedup.progress_files import read_json, write_json
+from tamis.dedup.solver_process import decide
 from tamis.engine.run import disk
 from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError, UsageError
 from tamis.memory.lookout import watching
@@ -34,7 +35,13 @@ if TYPE_CHECKING:
 
 FILE = "curation.json"
 _FOLDER = "curation"
-_FORKED = ["tamis.dedup.solver", "tamis.dedup.removal", "tamis.dedup.remembered.stages", "tamis.curation.packer"]
+_FORKED = [
+    "tamis.dedup.solver",
+    "tamis.dedup.removal",
+    "tamis.dedup.remembered.stages",
+    "tamis.curation.scores",
+    "tamis.curation.packer",
+]
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -81,6 +88,7 @@ class CurationRun:
             written = self._write()
             self._check_counts(written, summaries)
             self._keep_duplicates()
+            self._keep_scores()
             made = finish_output(self, written)
             about = self._about(written, mark.peak_bytes, time.monotonic() - began_s)
             write_json(
@@ -263,6 +271,23 @@ class CurationRun:
                 for file in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
                     os.makedirs(target, exist_ok=True)
                     files.move(os.path.join(folder, file), os.path.join(target, f"{name}-{file}"))
+
+    def _keep_scores(self) -> None:
+        """Scores of the rules that only earlier passes asked, for those who ask what another limit would do."""
+        if not self.groups:
+            return
+        folder = os.path.join(self.work, "scores")
+        files.own_folder(folder, "start over with fresh (--fresh)")
+        passes = [os.path.join(group.work, "keys-0", "_tamis") for group in self.groups]
+        task = {"passes": passes, "run_dir": self.run_dir, "budget_bytes": self.budget_bytes()}
+        write_json(os.path.join(folder, "task.json"), task)
+        decide(folder, self.nursery, lambda _: None, "tamis.curation.scores")
+
+    def budget_bytes(self) -> int:
+        from tamis.memory import beside
+        from tamis.memory.budget import find_budget
+
+        return find_budget(self.settings.get("memory"), os.environ).bytes - beside.reserved_bytes()
 
     def _about(self, written: Any, peak_bytes: int, seconds: float) -> dict[str, Any]:
         ledger = written.ledger

@@ -1,11 +1,12 @@
 """Where to look: a run has one run directory, a deduplication one for each of its passes, which come and go.
 
 While a deduplication works, its passes lie in `<output>/_tamis/dedup/<pass>/_tamis` (or under the scratch folder), and the last
-one, the removal, in `<output>/_tamis` itself.
+one, the removal, in `<output>/_tamis` itself. A curation has such a folder for each of its deduplications: `_tamis/curation/0/_tamis/dedup`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,37 +40,52 @@ def find_run(output: str) -> Path:
     path = Path(output)
     for folder in (path / "_tamis", path):
         if any(
-            (folder / name).exists() for name in ("plan.json", "run.sqlite", "manifest.json", "dedup", "dedup.json")
+            (folder / name).exists()
+            for name in ("plan.json", "run.sqlite", "manifest.json", "dedup", "dedup.json", "curation")
         ):
             return folder
     raise UsageError(f"{output} holds no run of Tamis (no _tamis in it); give the output folder of a run")
 
 
 def find_place(run_dir: Path, scratch: str | None = None) -> Place:
-    work = run_dir / "dedup"
+    found = [made for work in _works(run_dir, scratch) for made in _passes_in(work)]
+    if not found:
+        return Place(run_dir)
+    found.sort(key=lambda p: p.changed_at)
+    last = _pass("removal", run_dir)
+    if last.changed_at > found[-1].changed_at:
+        is_curation = (run_dir / "curation").is_dir()
+        return Place(run_dir, (*found, last), "writing what stays" if is_curation else "removing duplicates")
+    newest = found[-1]
+    doing = _NAMES.get(newest.name.partition("-")[0], newest.name)
+    return Place(newest.run_dir, tuple(found), "deciding which ones go" if newest.finished else doing)
+
+
+def _works(run_dir: Path, scratch: str | None) -> list[Path]:
+    """Folders that may hold passes: that of a deduplication, or those of the deduplications of a curation."""
+    steps: list[Path] = []
+    with contextlib.suppress(OSError), os.scandir(run_dir / "curation") as entries:
+        steps = [Path(e.path) / "_tamis" for e in entries if e.name.isdecimal()][:MAX_PASSES]
+    return [_work_of(folder, scratch) for folder in (run_dir, *steps)]
+
+
+def _work_of(run_dir: Path, scratch: str | None) -> Path:
     if scratch is not None:
         # dedup/workflow.py keeps its name there. Only a folder in the scratch folder that the user named is looked into.
         told = read_object(run_dir / "work.json", []).get("path")
         if isinstance(told, str) and os.path.dirname(told) == os.path.abspath(scratch):
-            work = Path(told)
+            return Path(told)
+    return run_dir / "dedup"
+
+
+def _passes_in(work: Path) -> list[Pass]:
     found: list[Pass] = []
-    try:
-        with os.scandir(work) as entries:
-            for entry in entries:
-                folder = Path(entry.path) / "_tamis"
-                if len(found) < MAX_PASSES and folder.is_dir():
-                    found.append(_pass(entry.name, folder))
-    except OSError:  # no deduplication, or one that has ended
-        pass
-    if not found:
-        return Place(run_dir)
-    found.sort(key=lambda p: p.changed_at)
-    removal = _pass("removal", run_dir)
-    if removal.changed_at > found[-1].changed_at:
-        return Place(run_dir, (*found, removal), "removing duplicates")
-    newest = found[-1]
-    doing = _NAMES.get(newest.name.partition("-")[0], newest.name)
-    return Place(newest.run_dir, tuple(found), "deciding which ones go" if newest.finished else doing)
+    with contextlib.suppress(OSError), os.scandir(work) as entries:  # no deduplication, or one that has ended
+        for entry in entries:
+            folder = Path(entry.path) / "_tamis"
+            if len(found) < MAX_PASSES and folder.is_dir():
+                found.append(_pass(entry.name, folder))
+    return found
 
 
 def _pass(name: str, folder: Path) -> Pass:

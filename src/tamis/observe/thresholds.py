@@ -162,6 +162,12 @@ def _scores_of(folder: Path, rule: Rule) -> Iterator[tuple[ScoreTable, Array, bo
                     keep &= ~_dropped_later(folder, commit, table)
                 some = ScoreTable(table.file[keep], table.offset[keep], table.n_bytes[keep], {}, table.is_last)
                 yield some, codes[keep], key.is_whole
+    # Of rules that only an earlier pass of a curation asked, without what later ones dropped (curation/scores.py).
+    for path in sorted((folder / "remembered_scores").glob("*.bin")):
+        table = read_table(path, {(rule.stage, rule.score)})
+        for key, codes in table.codes.items():
+            keep = codes != MISSING
+            yield ScoreTable(table.file[keep], table.offset[keep], table.n_bytes[keep]), codes[keep], key.is_whole
 
 
 def read_table(path: Path, wanted: set[tuple[str, str]] | None = None) -> ScoreTable:

@@ -36,7 +36,7 @@ def write_remembered(run_dir: str, labels: Sequence[str], folder: str, paths: Se
     """
     tables = [_Table(os.path.join(folder, str(k))) for k in range(len(labels))]
     number = {label: k for k, label in enumerate(labels)}
-    for rows in _in_input_order(os.path.join(run_dir, "verdicts")):
+    for rows in in_input_order(os.path.join(run_dir, "verdicts")):
         for label in pc.unique(rows["stage"]).to_pylist():
             if label in number:
                 tables[number[label]].add(rows.filter(pc.equal(rows["stage"], label)))
@@ -76,8 +76,8 @@ class _Table:
         return self._n
 
 
-def _in_input_order(folder: str) -> Iterator[pa.Table]:
-    """All verdicts, some at a time, ascending by place, each document once."""
+def in_input_order(folder: str, columns: Sequence[str] = _WANTED) -> Iterator[pa.Table]:
+    """All verdicts (these columns of them), some at a time, ascending by place, each document once."""
     found: list[tuple[tuple[int, int], str]] = []
     names = sorted(n for n in os.listdir(folder) if n.endswith(".parquet")) if os.path.isdir(folder) else []
     for name in names:
@@ -89,7 +89,7 @@ def _in_input_order(folder: str) -> Iterator[pa.Table]:
     found.sort()
     waiting: pa.Table | None = None
     for i, (_, path) in enumerate(found):
-        rows = _read(path, _WANTED)
+        rows = _read(path, list(columns))
         rows = rows if waiting is None else pa.concat_tables([waiting, rows])
         rows = _sorted(rows)
         following = found[i + 1][0] if i + 1 < len(found) else None

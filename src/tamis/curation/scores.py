@@ -1,0 +1,58 @@
+"""Scores of the documents that were written, of the rules that only an earlier pass asked: for `tamis rethreshold`.
+
+The pass that ran the rules stored them (formats/score_file.py), with those of documents that later steps dropped. Here these are left out, by
+the verdicts of the last pass, and the rest is kept in `<run dir>/remembered_scores`. A process of its own; what is done twice is the same.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+
+import numpy as np
+
+from tamis import files
+from tamis.dedup.decisions import PlaceTable
+from tamis.dedup.progress_files import read_json
+from tamis.dedup.remembered.tables import in_input_order
+from tamis.dedup.removal import rows_of_table
+from tamis.dedup.solver import run_apart
+from tamis.formats.score_file import ScoreTable, encode_scores, read_scores
+
+FOLDER = "remembered_scores"
+
+
+def carry(folder: str) -> None:
+    """`task.json`: passes (their run directories), run_dir (of the last pass)."""
+    task = read_json(os.path.join(folder, "task.json"))
+    gone = os.path.join(folder, "gone")
+    shutil.rmtree(gone, ignore_errors=True)
+    table = PlaceTable(gone, {"file": "<i4", "offset": "<i8"})
+    for rows in in_input_order(os.path.join(task["run_dir"], "verdicts"), ["file", "offset"]):
+        table.add(file=rows["file"].to_numpy(), offset=rows["offset"].to_numpy())
+    table.close()
+    target = os.path.join(task["run_dir"], FOLDER)
+    shutil.rmtree(target, ignore_errors=True)
+    os.makedirs(target)
+    for i, run_dir in enumerate(task["passes"]):
+        scores = os.path.join(run_dir, "scores")
+        for name in sorted(os.listdir(scores)) if os.path.isdir(scores) else []:
+            kept = _without(read_scores(os.path.join(scores, name)), gone)
+            if len(kept):
+                files.write_bytes(os.path.join(target, f"{i}-{name}"), encode_scores(kept))
+
+
+def _without(table: ScoreTable, gone: str) -> ScoreTable:
+    """The documents of a table that a table of places does not list."""
+    keep = np.ones(len(table), bool)
+    for file in np.unique(table.file).tolist():
+        mine = np.flatnonzero(table.file == file)
+        mine = mine[np.argsort(table.offset[mine], kind="stable")]
+        keep[mine[rows_of_table(gone, file, table.offset[mine], ())[0]]] = False
+    codes = {key: values[keep] for key, values in table.codes.items()}
+    return ScoreTable(table.file[keep], table.offset[keep], table.n_bytes[keep], codes, is_last=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    return run_apart(arguments, carry, "keeping scores")
