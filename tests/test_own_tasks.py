@@ -237,3 +237,12 @@ def test_names_of_tasks() -> None:
     assert FileGroupTask("d", ["b", "a"]).get_deterministic_id() == FileGroupTask("e", ["a", "b"]).task_id
     assert [type(t)().dataset_name for t in (EmptyTask(), NoneTask(), FailedTask())] == ["empty", "none", "failed"]
     assert all(isinstance(t, SentinelTask) and t.num_items == 0 for t in (EmptyTask(), NoneTask(), FailedTask()))
+
+
+def test_a_task_may_be_named() -> None:
+    assert FileGroupTask(task_id="batch_0", dataset_name="d", data=["a"]).task_id == "batch_0"
+    assert (Sheet("d", ["x"], task_id="7").task_id, EmptyTask().task_id, EmptyTask(task_id="1").task_id) == (
+        "7",
+        "0",
+        "1",
+    )

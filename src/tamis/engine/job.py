@@ -151,7 +151,10 @@ def _check_needs(stage: ProcessingStage[Any, Any]) -> None:
     """Needs that nobody here can meet are said before the run, not in the middle of it."""
     unknown = sorted(set(stage.runtime_env or {}) - {"env_vars"})
     if unknown:
-        raise PipelineError(f"stage {stage.name!r}: runtime_env has {unknown}; only env_vars is known")
+        raise PipelineError(
+            f"stage {stage.name!r}: runtime_env has {unknown}; only env_vars is known: workers run in the environment of this program, "
+            "so install there what a stage needs"
+        )
     needed = max(stage.resources.gpus, 1.0 if stage.resources.requires_gpu else 0.0)
     if needed > count_gpus():
         raise PipelineError(

@@ -17,7 +17,7 @@ class FileGroupTask(Task[list[str]]):
     reader_config: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.task_id = self.get_deterministic_id()
+        self.task_id = self.task_id or self.get_deterministic_id()
 
     @property
     def num_items(self) -> int:

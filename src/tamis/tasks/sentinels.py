@@ -23,7 +23,7 @@ class EmptyTask(SentinelTask):
     dataset_name: str = "empty"
 
     def __post_init__(self) -> None:
-        self.task_id = "0"
+        self.task_id = self.task_id or "0"
 
 
 @dataclass

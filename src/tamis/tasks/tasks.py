@@ -16,7 +16,7 @@ class Task(Generic[T]):
     data: T = None  # type: ignore[assignment]
     _stage_perf: list[Any] = field(default_factory=list, repr=False)
     _metadata: dict[str, Any] = field(default_factory=dict, repr=False)
-    task_id: str = field(init=False, default="")
+    task_id: str = field(default="", kw_only=True)
 
     @property
     def num_items(self) -> int:
