@@ -21,6 +21,7 @@ name: d
 workflow:
   _target_: tamis.stages.deduplication.exact.workflow.ExactDeduplicationWorkflow
   input_path: in
+  input_filetype: jsonl
   output_path: unique
   max_source_loss: 1
 settings: {memory: 512MB}

@@ -53,7 +53,7 @@ def prepare(tmp_path: Path) -> tuple[RunDir, list[Commit | Replace]]:
     replace = Replace(
         9,
         "part-000000-000000000000100.jsonl",
-        {"path": staged, "kind": "output", "rows": 1, "bytes": 6, "content": f"{5:032x}"},
+        {"path": staged, "kind": "output", "rows": 1, "bytes": 6, "content": f"{5:032x}", "extension": "parquet"},
     )
     return folder, [make_job(folder, 2, "two\n", "bad two\n"), make_job(folder, 3, "three\n"), replace]
 

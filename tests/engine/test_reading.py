@@ -259,7 +259,7 @@ def test_a_file_that_the_disk_does_not_give_is_set_aside_by_name(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(reading, "read_range", broken)
-    monkeypatch.setattr(reading.parquet, "iter_rows", broken)
+    monkeypatch.setattr(parquet, "iter_rows", broken)
     size, info = path.stat().st_size, path.stat()
     kind, end = (Kind.BYTES, size) if name == "x.jsonl" else (Kind.ROWS, TO_END)
     limits = Limits(1000, 0, {str(path): (size, info.st_mtime_ns)})

@@ -13,7 +13,8 @@ import pytest
 
 from tamis.errors import FormatError
 from tamis.formats import parquet, parquet_footer
-from tamis.formats.parquet import ParquetFault, ParquetInfo, TableWriter, describe, iter_rows
+from tamis.formats.parquet import TableWriter, describe, iter_rows
+from tamis.formats.table_format import RowsFault, TableInfo
 
 
 def rows(first: int, end: int) -> list[dict[str, object]]:
@@ -43,7 +44,7 @@ def test_describe(path: Path) -> None:
     assert all(g.decoded_bytes > 1000 for g in info.row_groups)
     assert info.columns == [("id", "int64"), ("text", "string")]
     assert info.file_bytes == path.stat().st_size
-    assert ParquetInfo.from_dict(json.loads(json.dumps(info.to_dict()))) == info
+    assert TableInfo.from_dict(json.loads(json.dumps(info.to_dict()))) == info
 
 
 @pytest.mark.parametrize("damage", ["empty", "text", "truncated", "no footer", "footer"])
@@ -178,7 +179,7 @@ def test_rows_before_a_corrupt_page_are_delivered_and_the_fault_names_the_row(
             assert at == first + len(got)
             got.extend(table.to_pylist())
 
-    with pytest.raises(ParquetFault) as caught:
+    with pytest.raises(RowsFault) as caught:
         drain(0)
     fault = caught.value
     assert got == rows(0, fault.row)
@@ -188,7 +189,7 @@ def test_rows_before_a_corrupt_page_are_delivered_and_the_fault_names_the_row(
     # The fault is found again from any start, also one beyond it, and the next row group can be read.
     for start in (fault.row - 3, fault.row, fault.row + 10):
         got.clear()
-        with pytest.raises(ParquetFault) as again:
+        with pytest.raises(RowsFault) as again:
             drain(start)
         assert again.value.row == max(fault.row, start)
         assert got == rows(start, fault.row)
@@ -198,7 +199,7 @@ def test_rows_before_a_corrupt_page_are_delivered_and_the_fault_names_the_row(
 def test_a_corrupt_first_page_is_a_fault_at_the_beginning_of_its_group(path: Path) -> None:
     damaged_page(path, 2, 0.0)
     assert read(path, 0, 6000) == rows(0, 6000)
-    with pytest.raises(ParquetFault, match="decoding stopped at row 6000") as caught:
+    with pytest.raises(RowsFault, match="decoding stopped at row 6000") as caught:
         read(path, 6000, 7000)
     assert pickle.loads(pickle.dumps(caught.value)).next_row == 9000
 

@@ -25,7 +25,7 @@ def classify(
         str | None, Argument(metavar="MODEL", help="A known classifier, a hub id, or the folder of a model.")
     ] = None,
     source: Annotated[
-        str | None, Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")
+        str | None, Argument(metavar="IN", help="A file, a folder or a glob of JSONL, Parquet or Arrow files.")
     ] = None,
     target: Annotated[
         str | None, Argument(metavar="OUT", help="The folder for the documents with their labels.")

@@ -20,7 +20,7 @@ def filter_(
         str | None, Argument(metavar="SET", help="A set of rules, or several joined by +, e.g. gopher+c4.")
     ] = None,
     source: Annotated[
-        str | None, Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")
+        str | None, Argument(metavar="IN", help="A file, a folder or a glob of JSONL, Parquet or Arrow files.")
     ] = None,
     target: Annotated[str | None, Argument(metavar="OUT", help="The folder for what is kept.")] = None,
     text_field: Annotated[str, Option(help="The field that holds the text.")] = "text",

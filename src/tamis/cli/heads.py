@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from tamis.formats.compression import StreamFault, StreamReader, codec_of
-from tamis.formats.names import is_parquet
+from tamis.formats.registry import is_table
 
 _RATIO_BYTES = 4_000_000
 
@@ -23,7 +23,7 @@ def copy_heads(paths: list[str], folder: str, n_bytes: int) -> list[dict[str, An
     heads = []
     for i, path in enumerate(paths):
         try:
-            made = _parquet(path, folder, i, share) if is_parquet(path) else _jsonl(path, folder, i, share)
+            made = _rows(path, folder, i, share) if is_table(path) else _jsonl(path, folder, i, share)
         except (OSError, ValueError) as exc:  # pyarrow's errors are ValueErrors
             heads.append({"path": path, "error": str(exc)[:200]})
             continue
@@ -59,23 +59,24 @@ def _ratio(reader: StreamReader, n_read: int, size_bytes: int) -> float:
     return n_read / min(reader.compressed_offset, size_bytes)
 
 
-def _parquet(path: str, folder: str, i: int, n_bytes: int) -> dict[str, Any]:
+def _rows(path: str, folder: str, i: int, n_bytes: int) -> dict[str, Any]:
     import pyarrow as pa
 
     from tamis.formats import parquet
+    from tamis.formats.registry import table_format
 
-    with parquet.open_file(path, pre_buffer=False, buffer_size=1 << 20) as file:
-        groups = [file.metadata.row_group(g).total_byte_size for g in range(file.metadata.num_row_groups)]
-        batches, total = [], 0
-        for batch in file.iter_batches(batch_size=256):
-            batches.append(batch)
-            total += batch.nbytes
-            if total >= n_bytes:
-                break
-        table = pa.Table.from_batches(batches, file.schema_arrow)
+    rows = table_format(path)
+    info = rows.describe(path)
+    tables, total = [], 0
+    for _, table in rows.iter_rows(path, 0, info.n_rows, batch_bytes=1 << 20, max_rows=256):
+        tables.append(table)
+        total += table.nbytes
+        if total >= n_bytes:
+            break
     copy = os.path.join(folder, f"head-{i:03d}.parquet")
-    parquet.write_table(table, copy)
-    return {"head": copy if len(table) else "", "ratio": sum(groups) / max(os.path.getsize(path), 1)}
+    parquet.write_table(pa.concat_tables(tables) if tables else pa.table({}), copy)
+    decoded = sum(group.decoded_bytes for group in info.row_groups)
+    return {"head": copy if total else "", "ratio": decoded / max(info.file_bytes, 1)}
 
 
 def main() -> None:

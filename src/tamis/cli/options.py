@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from tamis.cli.arguments import Argument, Option, OptionGroup
 from tamis.errors import UsageError
 
-Source = Annotated[str, Argument(metavar="IN", help="A file, a folder or a glob of JSONL or Parquet files.")]
+Source = Annotated[str, Argument(metavar="IN", help="A file, a folder or a glob of JSONL, Parquet or Arrow files.")]
 RecipePath = Annotated[str, Argument(metavar="RECIPE", help="A recipe file, or the name of a shipped recipe.")]
 Memory = Annotated[str | None, Option(help="Memory budget of all processes together, e.g. 2GB or 512MiB.")]
 Workers = Annotated[int | None, Option(min=1, help="Worker processes; default: one per core, if they fit.")]

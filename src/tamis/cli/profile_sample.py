@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from tamis.formats.compression import StreamFault, StreamReader, codec_of
-from tamis.formats.names import is_parquet
+from tamis.formats.registry import is_table
 
 _MAX_FILES = 64
 _CHUNK = 1 << 20
@@ -31,7 +31,7 @@ def take(paths: list[str], sizes: list[int], folder: str, n_bytes: int) -> dict[
     for i, (path, _) in enumerate(chosen):
         share = max((n_bytes - total) // (len(chosen) - i), 1)
         try:
-            copy, n = _parquet(path, folder, i, share) if is_parquet(path) else _lines(path, folder, i, share)
+            copy, n = _rows(path, folder, i, share) if is_table(path) else _lines(path, folder, i, share)
         except (OSError, ValueError) as exc:  # pyarrow's errors are ValueErrors
             error = error or f"{path}: {exc}"
             continue
@@ -86,22 +86,28 @@ def _open(codec: str | None, path: str) -> Any:
     return zstandard.open(path, "wb", cctx=zstandard.ZstdCompressor(level=3))
 
 
-def _parquet(path: str, folder: str, i: int, n_bytes: int) -> tuple[str, int]:
-    """Rows from the beginning, in row groups of the file's own size."""
-    import pyarrow.parquet as pq
+def _rows(path: str, folder: str, i: int, n_bytes: int) -> tuple[str, int]:
+    """Rows from the beginning, in groups of about the file's own size."""
+    import pyarrow as pa
 
     from tamis.formats import parquet
+    from tamis.formats.registry import table_format
 
     copy = os.path.join(folder, f"sample-{i:04d}.parquet")
-    total = 0
-    with parquet.open_file(path, pre_buffer=False, buffer_size=1 << 20) as file:
-        n_rows = file.metadata.row_group(0).num_rows if file.metadata.num_row_groups else 0
-        with pq.ParquetWriter(copy, file.schema_arrow) as out:
-            for batch in file.iter_batches(batch_size=max(1, min(n_rows, 4096))):
-                out.write_batch(batch, row_group_size=max(n_rows, 1))
-                total += batch.nbytes
-                if total >= n_bytes:
-                    break
+    rows, total, out = table_format(path), 0, None
+    info = rows.describe(path)
+    group_bytes = max(1, info.row_groups[0].decoded_bytes if info.row_groups else 1)
+    for _, table in rows.iter_rows(path, 0, info.n_rows, batch_bytes=1 << 20):
+        if out is None:
+            out = parquet.TableWriter(copy, table.schema, row_group_bytes=group_bytes)
+        out.write(table)
+        total += table.nbytes
+        if total >= n_bytes:
+            break
+    if out is None:
+        parquet.write_table(pa.table({}), copy)
+    else:
+        out.close()
     return copy, total
 
 

@@ -50,14 +50,14 @@ def around(name: str, source: str, target: str, stages: Sequence[str], values: S
     for value in (source, target, *values):
         if "${" in value:
             raise UsageError(f"{value}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
-    is_parquet, extension = output_format(source, output=target)
+    writer, extension = output_format(source, output=target)
     lines = [
         f"name: {json.dumps(name)}",
         "stages:",
         "  - _target_: tamis.stages.text.io.reader.DocumentReader",
         f"    file_paths: {json.dumps(path_text(source))}",
         *stages,
-        f"  - _target_: tamis.stages.text.io.writer.{'ParquetWriter' if is_parquet else 'JsonlWriter'}",
+        f"  - _target_: tamis.stages.text.io.writer.{writer.__name__}",
         f"    path: {json.dumps(path_text(target))}",
         f"    file_extension: {extension}",
     ]

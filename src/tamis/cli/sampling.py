@@ -14,13 +14,9 @@ from dataclasses import dataclass, field
 
 from tamis.errors import FormatError
 from tamis.formats.compression import codec_of
-from tamis.formats.names import is_parquet
+from tamis.formats.registry import codecs_of, suffixes, table_name
 
-PARQUET_SUFFIX = ".parquet"
-SUFFIXES = (
-    *(name + codec for name in (".jsonl", ".json", ".ndjson") for codec in ("", ".gz", ".zst", ".bz2", ".xz")),
-    PARQUET_SUFFIX,
-)
+SUFFIXES = tuple(suffix + codec for suffix in suffixes() for codec in codecs_of(suffix))
 MAX_FIELDS = 1000
 MAX_BAD_SHOWN = 1000
 N_PLACES = 4
@@ -143,7 +139,7 @@ def take_sample(
             continue
         before = sample.n_documents
         try:
-            look = _look_into_parquet if seen.format == "parquet" else _look_into_lines
+            look = _look_into_rows if table_name(path) else _look_into_lines
             look(seen, sample, share_bytes)
         except FormatError as exc:
             seen.fault = str(exc)
@@ -154,8 +150,8 @@ def take_sample(
 
 
 def _format(path: str) -> str:
-    if is_parquet(path):
-        return "parquet"
+    if name := table_name(path):
+        return name
     codec = codec_of(path)
     return f"jsonl.{codec}" if codec else "jsonl"
 
@@ -267,10 +263,11 @@ def _any_int(digits: str) -> int:
     return int(digits) if len(digits) < 4000 else 0
 
 
-def _look_into_parquet(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
-    from tamis.formats.parquet import describe, iter_rows
+def _look_into_rows(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
+    from tamis.formats.registry import table_format
 
-    info = describe(seen.path)
+    rows = table_format(seen.path)
+    info = rows.describe(seen.path)
     seen.n_documents, seen.is_exact = info.n_rows, True
     for name, _ in info.columns:
         if len(sample.fields) < MAX_FIELDS:
@@ -281,7 +278,9 @@ def _look_into_parquet(seen: FileSeen, sample: Sample, share_bytes: int) -> None
     for i in [0, *later] if groups else []:
         n_bytes = 0
         group = groups[i]
-        for _, table in iter_rows(seen.path, group.first_row, group.first_row + group.n_rows, batch_bytes=_READ_BYTES):
+        for _, table in rows.iter_rows(
+            seen.path, group.first_row, group.first_row + group.n_rows, batch_bytes=_READ_BYTES
+        ):
             for row in table.to_pylist():
                 sample.add_document(row)
             n_bytes += table.nbytes

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from tamis.cli.split_chunks import Chunks, Done, Limit
-from tamis.formats.parquet import ParquetFault, TableWriter, describe, iter_rows, open_file
+from tamis.formats.parquet import TableWriter, describe, iter_rows, open_file
+from tamis.formats.table_format import RowsFault
 
 _CODEC_NAMES = {"gz": "gzip", "zst": "zstd", "none": "none"}
 
@@ -29,7 +30,7 @@ def split_rows(source: Path, chunks: Chunks, limit: Limit, compress: str | None)
                 for _, table in iter_rows(source, at, info.n_rows):
                     writer.feed(table.cast(schema))
                 break
-            except ParquetFault as exc:
+            except RowsFault as exc:
                 done.faults.append(f"rows {exc.row:,} to {exc.next_row - 1:,} cannot be read ({exc.reason})")
                 at = exc.next_row
         writer.close_chunk()

@@ -223,11 +223,10 @@ class Curation:
 
 def _writer_for(paths: Any, suffixes: Sequence[str], output: str, file_type: str | None) -> Writer:
     """`file_type`: jsonl, parquet, or jsonl with a compression; None: as the input."""
-    from tamis.stages.text.io.formats import output_format
-    from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
+    from tamis.stages.text.io.formats import output_format, writer_of
 
     if file_type is None:
-        is_parquet, extension = output_format(paths, suffixes, output)
+        kind, extension = output_format(paths, suffixes, output)
     else:
-        is_parquet, extension = file_type == "parquet", file_type
-    return (ParquetWriter if is_parquet else JsonlWriter)(output, file_extension=extension)
+        kind, extension = writer_of(file_type), file_type
+    return kind(output, file_extension=extension)

@@ -65,14 +65,12 @@ class Input:
 
     def writer(self, output: str, filetype: str | None, extension: str | None = None, **more: Any) -> WriterFactory:
         """Makes writers in the format of the input, or the one named. Parameters are checked now."""
-        from tamis.stages.text.io.formats import output_format
-        from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
+        from tamis.stages.text.io.formats import output_format, writer_of
 
         check_filetype(self.who, "output_filetype", filetype)
-        is_parquet, found = output_format(self.path, self.suffixes(), output)
-        if filetype is not None and is_parquet != (filetype == "parquet"):
-            is_parquet, found = filetype == "parquet", filetype
-        kind = ParquetWriter if is_parquet else JsonlWriter
+        kind, found = output_format(self.path, self.suffixes(), output)
+        if filetype is not None and kind is not writer_of(filetype):
+            kind, found = writer_of(filetype), filetype
         kind(output, file_extension=extension or found, **more)
         return lambda: kind(output, file_extension=extension or found, **more)
 

@@ -13,7 +13,7 @@ class RecordWriter(JsonlWriter):
 
     file_extension: str = "arrow"
     name: str = "record_writer"
-    format = "arrow"
+    format = "columns"
     is_reported = False  # one pass of several
 
     def _check_format(self) -> None:

@@ -24,14 +24,6 @@ def ends_in(path: str, suffixes: tuple[str, ...]) -> bool:
     return path.lower().endswith(suffixes)
 
 
-def is_parquet(path: str) -> bool:
-    """
-    >>> is_parquet("a.Parquet"), is_parquet("a.jsonl")
-    (True, False)
-    """
-    return path.lower().endswith(".parquet")
-
-
 def path_text(path: str) -> str:
     """A path for a column of text or a recipe: itself, or, where its bytes are not UTF-8, a file: URI. `path_of` is the inverse.
 

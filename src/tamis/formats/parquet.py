@@ -2,7 +2,7 @@
 
 Row groups of any size are streamed: one iterator per row group whose batch size follows the measured bytes per row
 (`iter_batches` with a 1 MiB buffer took 33 MB where reading the table took 1,070). A corrupt page ends the stream with
-`ParquetFault` after every row before it was delivered. See also: `row_hashes.py` (content hashes of rows).
+`RowsFault` after every row before it was delivered. See also: `row_hashes.py` (content hashes of rows).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -19,70 +18,27 @@ import pyarrow.parquet as pq
 from tamis.errors import FormatError
 from tamis.formats.faults import is_memory_failure
 from tamis.formats.parquet_footer import plain_metadata
+from tamis.formats.table_format import (
+    BATCH_BYTES,
+    MAX_BATCH_ROWS,
+    BufferedWriter,
+    RowGroup,
+    RowsFault,
+    TableInfo,
+    counted,
+    cut,
+    plain_types,
+)
 
-BATCH_BYTES = 8 * 2**20
 ROW_GROUP_BYTES = 32 * 10**6
 _BUFFER_BYTES = 2**20
 _COLUMN_BYTES = 4096  # of a column in a batch, at least: each takes 0.1 ms there, whatever is in it
 _FIRST_BATCH_ROWS = 32
-MAX_BATCH_ROWS = 2**17
-_NOT_PLAIN = {
-    kind.id
-    for kind in (
-        pa.string(), pa.binary(), pa.string_view(), pa.binary_view(), pa.dictionary(pa.int8(), pa.int8()),
-        pa.run_end_encoded(pa.int16(), pa.int8()),
-    )
-}  # fmt: skip
-"""Types that `plain_types` changes, beside extension types."""
 _ERRORS = (pa.ArrowException, OSError, ValueError, EOFError)
 """What pyarrow raises for bad files (ArrowInvalid is a ValueError, Thrift and codec errors are OSError)."""
 
 
-class ParquetFault(FormatError):
-    """Decoding stopped at absolute row `row`; every row before it was delivered.
-
-    `next_row` is where reading may go on: the beginning of the next row group (or the end of the file).
-    """
-
-    def __init__(self, row: int, reason: str, next_row: int) -> None:
-        super().__init__(f"decoding stopped at row {row}: {reason}; rows {row} to {next_row - 1} cannot be read")
-        self.row, self.reason, self.next_row = row, reason, next_row
-
-    def __reduce__(self) -> tuple[type[ParquetFault], tuple[int, str, int]]:
-        return type(self), (self.row, self.reason, self.next_row)
-
-
-@dataclass(frozen=True)
-class RowGroup:
-    first_row: int
-    n_rows: int
-    decoded_bytes: int
-    """Uncompressed, still encoded: a dictionary-encoded column can take many times this once decoded."""
-
-
-@dataclass(frozen=True)
-class ParquetInfo:
-    n_rows: int
-    row_groups: list[RowGroup]
-    columns: list[tuple[str, str]]
-    """(name, Arrow type) as the file declares them."""
-    file_bytes: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """A plain structure for JSON; `from_dict` is its inverse."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> ParquetInfo:
-        return cls(
-            n_rows=plain["n_rows"],
-            row_groups=[RowGroup(**group) for group in plain["row_groups"]],
-            columns=[(name, kind) for name, kind in plain["columns"]],
-            file_bytes=plain["file_bytes"],
-        )
-
-
-def describe(path: str | os.PathLike[str]) -> ParquetInfo:
+def describe(path: str | os.PathLike[str]) -> TableInfo:
     """What the footer says. FormatError when the file is empty, truncated, corrupt or something else."""
     with _open(path) as file:
         metadata = file.metadata
@@ -100,7 +56,12 @@ def describe(path: str | os.PathLike[str]) -> ParquetInfo:
         )
     if twice := sorted(name for name, n in Counter(name for name, _ in columns).items() if n > 1):
         raise FormatError(f"{os.fspath(path)}: column {twice[0]!r} appears more than once; rename one of them")
-    return ParquetInfo(metadata.num_rows, row_groups, columns, file_bytes)
+    return TableInfo(metadata.num_rows, row_groups, columns, file_bytes)
+
+
+def read_schema(path: str | os.PathLike[str]) -> pa.Schema:
+    with _open(path) as file:
+        return file.schema_arrow
 
 
 def open_file(path: str | os.PathLike[str], **options: Any) -> pq.ParquetFile:
@@ -188,13 +149,13 @@ class _GroupReader:
                     raise  # the file vanished or the disk fails: no fault of the data
                 if self._n_asked <= 1 or self._skipping:
                     reason = (str(exc).strip() or type(exc).__name__).splitlines()[0]
-                    raise ParquetFault(self._group_first + at, reason, self._group_end) from exc
+                    raise RowsFault(self._group_first + at, reason, self._group_end) from exc
                 # Reading again in finer steps moves up to the fault: 16 times finer on each pass, down to one row.
                 max_rows = max(1, self._n_asked // 16)
 
     def _pass(self, start: int, end: int, max_rows: int) -> Iterator[tuple[int, pa.Table]]:
         if not self._columns:
-            yield from _counted(start, end)
+            yield from counted(start, end)
             return
         n_rows, at = _FIRST_BATCH_ROWS, 0
         self._ask(n_rows, at, start, max_rows)
@@ -206,7 +167,7 @@ class _GroupReader:
                 first, last = max(start - at, 0), min(end - at, batch.num_rows)
                 if first < last:
                     kept = plain_types(pa.Table.from_batches([batch.slice(first, last - first)]).select(self._columns))
-                    yield from self._cut(at + first, kept)
+                    yield from cut(at + first, kept, self._batch_bytes)
                 at += batch.num_rows
                 if at >= end:
                     return
@@ -216,55 +177,11 @@ class _GroupReader:
                 self._ask(n_rows, at, start, max_rows)
                 # Takes effect on the next read of the running iterator: no restart to change the size.
                 file.reader.set_batch_size(self._n_asked)
-        raise ParquetFault(
-            self._group_first + at, f"the row group ends after {at} rows, {end} expected", self._group_end
-        )
+        raise RowsFault(self._group_first + at, f"the row group ends after {at} rows, {end} expected", self._group_end)
 
     def _ask(self, n_rows: int, at: int, start: int, max_rows: int) -> None:
         self._skipping = at < start
         self._n_asked = min(n_rows, min(start - at, self._max_rows) if self._skipping else max_rows)
-
-    def _cut(self, at: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-        """`table` in slices below `batch_bytes`; usually it is below already."""
-        if table.nbytes <= self._batch_bytes or table.num_rows == 1:
-            yield at, table
-            return
-        half = table.num_rows // 2
-        yield from self._cut(at, table.slice(0, half))
-        yield from self._cut(at + half, table.slice(half))
-
-
-def _counted(start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
-    """Tables without columns: the rows are only counted."""
-    for at in range(start, end, MAX_BATCH_ROWS):
-        yield at, pa.table({"": pa.nulls(min(MAX_BATCH_ROWS, end - at))}).select([])
-
-
-def plain_types(table: pa.Table) -> pa.Table:
-    """Strings as large_string, binaries as large_binary, dictionaries and views as plain values; the rest as it is."""
-    table = table.replace_schema_metadata(None)
-    fields = list(table.schema)
-    kinds = [field.type for field in fields]
-    odd = [i for i, k in enumerate(kinds) if k.id in _NOT_PLAIN or isinstance(k, pa.BaseExtensionType)]
-    if not odd:
-        return table
-    columns = table.columns
-    for i in odd:
-        kind = _plain_type(kinds[i])
-        fields[i], columns[i] = fields[i].with_type(kind), columns[i].cast(kind)
-    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _plain_type(kind.storage_type)
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return _plain_type(kind.value_type)
-    if pa.types.is_string(kind) or pa.types.is_string_view(kind):
-        return pa.large_string()
-    if pa.types.is_binary(kind) or pa.types.is_binary_view(kind):
-        return pa.large_binary()
-    return kind
 
 
 def _open(path: str | os.PathLike[str], metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
@@ -287,9 +204,8 @@ def _open(path: str | os.PathLike[str], metadata: pq.FileMetaData | None = None)
         raise FormatError(f"{os.fspath(path)}: not a readable Parquet file: {exc}") from exc
 
 
-class TableWriter:
-    """A Parquet file being written in row groups of about `row_group_bytes` (decoded). The same tables in the same
-    order give the same bytes. Memory: one row group decoded, and its encoded pages."""
+class TableWriter(BufferedWriter):
+    """A Parquet file being written in row groups of about `group_bytes` (decoded). Memory: one row group decoded, and its encoded pages."""
 
     def __init__(
         self,
@@ -299,8 +215,7 @@ class TableWriter:
         level: int | None = 3,
         row_group_bytes: int = ROW_GROUP_BYTES,
     ) -> None:
-        self._path, self._schema, self._row_group_bytes = path, schema, row_group_bytes
-        self._sink = pa.OSFile(os.fsencode(path), "wb")
+        super().__init__(path, schema, row_group_bytes)
         self._writer = pq.ParquetWriter(
             self._sink,
             schema,
@@ -308,55 +223,12 @@ class TableWriter:
             compression_level=level if compression in ("zstd", "gzip", "brotli") else None,
             write_page_checksum=True,
         )
-        self._waiting: list[pa.Table] = []
-        self._n_waiting_bytes = 0
-        self._n_rows = 0
-        self._closed = False
 
-    def write(self, table: pa.Table) -> None:
-        """Append `table`, cast to the schema; columns it lacks are null, columns the schema lacks are an error."""
-        from tamis.formats.schema import cast_table
+    def _write_group(self, table: pa.Table) -> None:
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
-        table = cast_table(table, self._schema)
-        self._n_rows += table.num_rows
-        n_parts = max(1, -(-table.nbytes // self._row_group_bytes))
-        n_part_rows = max(1, -(-table.num_rows // n_parts))
-        for start in range(0, table.num_rows, n_part_rows):
-            part = table.slice(start, n_part_rows)
-            self._waiting.append(part)
-            self._n_waiting_bytes += part.nbytes
-            if self._n_waiting_bytes >= self._row_group_bytes:
-                self._flush()
+    def _write_end(self) -> None:
+        self._writer.close()
 
-    def close(self) -> tuple[int, int]:
-        """Write what waits and the footer; returns (rows, bytes of the file)."""
-        if not self._closed:
-            self._closed = True
-            try:
-                self._flush()
-                self._writer.close()
-            finally:
-                self._sink.close()
-        return self._n_rows, os.path.getsize(self._path)
-
-    def abort(self) -> None:
-        """Close without a footer: what is on disk is no Parquet file."""
-        self._closed, self._waiting = True, []
-        self._sink.close()
+    def _leave_unfinished(self) -> None:
         self._writer.is_open = False  # or its finaliser would try to write a footer
-
-    def _flush(self) -> None:
-        if self._waiting:
-            # Not combined into one chunk per column: that copy would double the memory for nothing.
-            table = pa.concat_tables(self._waiting)
-            self._waiting, self._n_waiting_bytes = [], 0
-            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
-
-    def __enter__(self) -> TableWriter:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()

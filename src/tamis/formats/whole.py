@@ -8,25 +8,16 @@ import pyarrow as pa
 from tamis.errors import FormatError
 from tamis.formats.compression import StreamReader
 from tamis.formats.jsonl import JsonlBlock
-from tamis.formats.names import is_parquet
-from tamis.formats.parquet import describe, iter_rows
+from tamis.formats.registry import holds_rows, table_format
 from tamis.formats.tables import TableBlock
 from tamis.tasks import DocumentBatch
 
 
-def is_parquet_file(path: str) -> bool:
-    """By its name, or by how it begins: a reader may be given files of any name."""
-    if is_parquet(path):
-        return True
-    with open(path, "rb") as file:
-        return file.read(4) == b"PAR1"
-
-
 def read_whole_file(path: str) -> DocumentBatch:
-    """All documents of a JSONL or Parquet file. Raises FormatError on the first bad record."""
-    if is_parquet_file(path):
-        info = describe(path)
-        tables = [t for _, t in iter_rows(path, 0, info.n_rows)]
+    """All documents of a file. Raises FormatError on the first bad record."""
+    if holds_rows(path):
+        rows = table_format(path)
+        tables = [t for _, t in rows.iter_rows(path, 0, rows.describe(path).n_rows)]
         table = pa.concat_tables(tables).combine_chunks() if tables else pa.table({})
         origin: JsonlBlock | TableBlock = TableBlock(table.replace_schema_metadata(None))
     else:

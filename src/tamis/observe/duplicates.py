@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import FormatError, UsageError
-from tamis.formats.names import is_parquet, path_of, path_text
+from tamis.formats.names import path_of, path_text
+from tamis.formats.registry import is_table
 from tamis.observe.record_at import line_at
 from tamis.observe.verdicts import Verdict, find, input_paths, run_folder
 
@@ -169,7 +170,7 @@ def read_side(path: str, offset: int, field: str, known: dict[str, tuple[int, in
         info = os.stat(path)
         if path in known and known[path] != (info.st_size, info.st_mtime_ns):
             return Side(path, offset, None, "the file was changed after the run")
-        record = _parquet_row(path, offset, field) if is_parquet(path) else _json_line(path, offset)
+        record = _row(path, offset, field) if is_table(path) else _json_line(path, offset)
         text = record.get(field) if isinstance(record, dict) else None
     except FileNotFoundError:
         return Side(path, offset, None, "the file is gone")
@@ -187,10 +188,10 @@ def _json_line(path: str, offset: int) -> Any:
     return json.loads(line.decode("utf-8", "replace"))
 
 
-def _parquet_row(path: str, row: int, field: str) -> Any:
-    from tamis.formats.parquet import iter_rows
+def _row(path: str, row: int, field: str) -> Any:
+    from tamis.formats.registry import table_format
 
-    for start, table in iter_rows(path, row, row + 1):
+    for start, table in table_format(path).iter_rows(path, row, row + 1):
         if start <= row < start + len(table) and field in table.column_names:
             return {field: table.column(field)[row - start].as_py()}
     return {}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import FormatError
-from tamis.formats.names import is_parquet
+from tamis.formats.registry import is_table
 from tamis.hints import command
 from tamis.observe.commits import commits_at
 from tamis.observe.quarantine import read_entries
@@ -84,10 +84,10 @@ def _steps(folder: Path) -> list[float]:
 def read_record(path: str, offset: int) -> tuple[dict[str, Any] | None, str]:
     """The record that begins at a place (a Parquet row: {}); (None, "") where none does, (None, why) where nobody can tell."""
     try:
-        if is_parquet(path):
-            from tamis.formats.parquet import describe
+        if is_table(path):
+            from tamis.formats.registry import table_format
 
-            return ({} if offset < describe(path).n_rows else None), ""
+            return ({} if offset < table_format(path).describe(path).n_rows else None), ""
         line = line_at(path, offset)
         record = json.loads(line.decode("utf-8", "replace")) if line is not None and line.strip() else None
         return (record if isinstance(record, dict) else None), ""

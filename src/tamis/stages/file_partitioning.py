@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import UsageError
+from tamis.formats.registry import codecs_of, suffixes
 from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.tasks import EmptyTask, FileGroupTask
 
-CODECS = ("", ".gz", ".zst", ".bz2", ".xz")
-JSONL_SUFFIXES = (".jsonl", ".json", ".ndjson")
-PARQUET_SUFFIXES = (".parquet",)
+JSONL_SUFFIXES = suffixes("jsonl")
+PARQUET_SUFFIXES = suffixes("parquet")
 
 
 @dataclass(repr=False)
@@ -51,7 +51,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
         if self.blocksize is not None:
             parse_size(self.blocksize, f"{self.name}: blocksize")
         if self.file_extensions is None:
-            self.file_extensions = (*JSONL_SUFFIXES, *PARQUET_SUFFIXES)
+            self.file_extensions = suffixes()
 
     @property
     def block_bytes(self) -> int | None:
@@ -60,7 +60,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
     def suffixes(self) -> tuple[str, ...]:
         """Accepted endings of file names (in any case): each extension, plain or compressed."""
         bases = [(e if e.startswith(".") else "." + e).lower() for e in self.file_extensions or ()]
-        return tuple(b + c for b in bases for c in (CODECS if b not in PARQUET_SUFFIXES else ("",)))
+        return tuple(b + c for b in bases for c in codecs_of(b))
 
     def num_workers(self) -> int | None:
         return 1

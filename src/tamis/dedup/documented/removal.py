@@ -14,7 +14,7 @@ from tamis.dedup.ids import workflow as own
 from tamis.dedup.ids.stages import check_field, id_texts
 from tamis.dedup.keys import text_hashes
 from tamis.errors import UsageError
-from tamis.formats.names import is_parquet
+from tamis.formats.registry import is_table
 from tamis.pipeline import Pipeline, WorkflowBase
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.options import read_options
@@ -120,7 +120,7 @@ def _is_without_ids(path: Any) -> bool:
     if not isinstance(path, (str, os.PathLike)) or not os.path.isdir(path):
         return False
     return not any(
-        is_parquet(name) or ".json" in name for _, _, names in os.walk(os.fspath(path)) for name in map(str, names)
+        is_table(name) or ".json" in name for _, _, names in os.walk(os.fspath(path)) for name in map(str, names)
     )
 
 

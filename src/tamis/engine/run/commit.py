@@ -92,8 +92,9 @@ def commit_group(group: list[Commit | Replace], output: str, quarantine: str, lo
             records.append({"t": "commit", "step": job.step, "cover": job.covered, "files": made, "ledger": job.ledger})
             staged += [f["path"] for f in job.files if f["kind"] != "listed"]
         else:
-            base = job.old.removesuffix(".parquet").removesuffix(".r")
-            file = _publish(job.file, base + ".r.parquet", output, quarantine, folders)
+            extension = "." + job.file["extension"]
+            base = job.old.removesuffix(extension).removesuffix(".r")
+            file = _publish(job.file, f"{base}.r{extension}", output, quarantine, folders)
             records.append({"t": "replace", "old": job.old, "file": file})
             staged.append(job.file["path"])
             old.append(os.path.join(output, job.old))

@@ -17,7 +17,7 @@ from tamis.engine.supervisor.units import Kind
 from tamis.errors import PipelineError, UsageError
 from tamis.formats.compression import codec_of
 from tamis.formats.listing import FileList, check_named, list_files
-from tamis.formats.names import is_parquet
+from tamis.formats.registry import TABLES, is_table
 from tamis.sizes import parse_size
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
@@ -69,13 +69,11 @@ def files_of(source: FilePartitioningStage, output: str | None) -> FileList:
 def kinds_of(files: FileList, job: Job) -> list[Kind]:
     if job.reader is None:
         return [Kind.FILES] * len(files)
-    if job.reader.formats == ("parquet",):  # the reader decides, not the name
+    if all(name in TABLES for name in job.reader.formats):  # the reader says what is in them, whatever they are called
         return [Kind.ROWS] * len(files)
-    mixed = "parquet" in job.reader.formats
-    return [
-        Kind.ROWS if mixed and is_parquet(p) else Kind.STREAM if codec_of(p) is not None else Kind.BYTES
-        for p in files.paths
-    ]
+    if not any(name in TABLES for name in job.reader.formats):
+        return [Kind.STREAM if codec_of(p) is not None else Kind.BYTES for p in files.paths]
+    return [Kind.ROWS if is_table(p) else Kind.STREAM if codec_of(p) is not None else Kind.BYTES for p in files.paths]
 
 
 def _own_tasks(job: Job, tasks: list[Task[Any]], block: int | None) -> Inputs:
@@ -118,7 +116,7 @@ def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) 
                 f"initial_tasks: {type(task).__name__} among documents or files; give tasks of one kind, or run two pipelines"
             )
     if isinstance(tasks[0], DocumentBatch):
-        return Inputs(files, [Kind.ROWS if is_parquet(p) else Kind.BYTES for p in files.paths], block)
+        return Inputs(files, [Kind.ROWS if is_table(p) else Kind.BYTES for p in files.paths], block)
     return Inputs(files, kinds_of(files, job), block)
 
 

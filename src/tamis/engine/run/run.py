@@ -42,6 +42,7 @@ from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Kind
 from tamis.engine.worker.workplace import OutputSpec, Workplace
 from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineError, RunConflict, TamisError
+from tamis.formats.registry import TABLES
 from tamis.hints import command
 from tamis.memory.budget import Budget, find_budget
 from tamis.memory.gpu import device_bytes, device_names
@@ -482,7 +483,7 @@ class Run:
         self, config: Config, predictors: list[Predictor], crew: OpenCrew, committer: Committer, total: Ledger
     ) -> None:
         """JSONL -> Parquet: one schema for all files of the run, the union of what partitions found."""
-        if self._output_spec().format != "parquet":
+        if self._output_spec().format not in TABLES:
             return
         found = [f for f in self._committed_files(committer) if f.get("schema")]
         files = {f["name"]: f["schema"] for f in found}

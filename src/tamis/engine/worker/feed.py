@@ -19,8 +19,9 @@ from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.quarantine import Bad, account_bad, write_quarantine
 from tamis.engine.worker.read import Contents, Limits, open_input
 from tamis.engine.worker.stream_blocks import DecodedStream, Emit, StreamBlocks
-from tamis.formats import parquet
 from tamis.formats.compression import StreamReader, codec_of
+from tamis.formats.registry import table_format
+from tamis.formats.table_format import MAX_BATCH_ROWS, RowsFault
 
 _ROW_BATCH_BYTES = 8 << 20
 Say = Callable[[dict[str, Any]], None]
@@ -75,16 +76,16 @@ def _feed_rows(
     piece: Piece, unit: Unit, place: str, bad: list[Bad], emit: Emit, columns: tuple[str, ...] | None
 ) -> None:
     at = piece.start
-    end = piece.end if piece.end != TO_END else parquet.describe(piece.path).n_rows
+    end = piece.end if piece.end != TO_END else table_format(piece.path).describe(piece.path).n_rows
     blocks = _RowBlocks(piece, place, emit)
     while at < end:
         try:
             batch_bytes = max(1 << 16, min(unit.block_bytes, _ROW_BATCH_BYTES))
-            most = int(unit.extra.get("max_rows", parquet.MAX_BATCH_ROWS))  # fewer after it did not fit
-            for first, table in parquet.iter_rows(piece.path, at, end, columns, batch_bytes, most):
+            most = int(unit.extra.get("max_rows", MAX_BATCH_ROWS))  # fewer after it did not fit
+            for first, table in table_format(piece.path).iter_rows(piece.path, at, end, columns, batch_bytes, most):
                 blocks.add(first, table, unit.block_bytes)
             break
-        except parquet.ParquetFault as fault:
+        except RowsFault as fault:
             blocks.close()
             stop = min(fault.next_row, end)
             bad.append(
@@ -93,7 +94,7 @@ def _feed_rows(
                     piece.path,
                     fault.row,
                     stop - fault.row,
-                    f"damaged Parquet page: {fault.reason}",
+                    f"damaged: {fault.reason}",
                     unit="rows",
                     n=stop - fault.row,
                 )

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import pyarrow.parquet
 
 from tamis.engine.job import Job
 from tamis.errors import PipelineError
 from tamis.formats.compression import StreamReader, codec_of
 from tamis.formats.jsonl import JsonlBlock
-from tamis.formats.whole import is_parquet_file
+from tamis.formats.registry import holds_rows, table_format
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
 from tamis.tasks import MISSING, DocumentBatch
 
@@ -87,8 +86,8 @@ def _places(files: Sequence[tuple[str, int]]) -> Iterable[tuple[str, int]]:
 
 
 def _fields_at(path: str, start: int, fields: Sequence[str]) -> set[str]:
-    if is_parquet_file(path):
-        return set(pyarrow.parquet.read_schema(path).names)
+    if holds_rows(path):
+        return set(table_format(path).read_schema(path).names)
     if start:
         with open(path, "rb") as file:
             file.seek(start)

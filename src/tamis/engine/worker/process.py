@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
 
 from tamis import secrets
 from tamis.engine import activity as doing
@@ -38,11 +37,11 @@ from tamis.engine.worker.quarantine import Bad, account_bad, write_quarantine
 from tamis.engine.worker.read import Contents, Limits, TooLarge, read_pieces
 from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.workplace import Workplace
-from tamis.errors import PipelineError
+from tamis.errors import FormatError, PipelineError
 from tamis.formats.faults import asked_bytes, is_memory_failure
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.known import KnownRecords
-from tamis.formats.names import is_parquet
+from tamis.formats.registry import TABLES, is_table, table_format
 from tamis.kernels import hash128
 from tamis.memory import meter
 from tamis.memory.release import PeakWatch
@@ -296,15 +295,15 @@ class UnitRunner:
         )
 
     def _model(self) -> pa.Schema | None:
-        """The schema of the first input file, if it is Parquet and Parquet is written: the output is to look like it."""
-        if self.place.output.format != "parquet" or self.job.reader is None or not self.place.expected:
+        """The schema of the first input file, if rows are read and written: the output is to look like it."""
+        if self.place.output.format not in TABLES or self.job.reader is None or not self.place.expected:
             return None
         if self._input_schema is None:
             first = next(iter(self.place.expected))
-            is_rows = self.job.reader.formats == ("parquet",) or is_parquet(first)
+            is_rows = all(name in TABLES for name in self.job.reader.formats) or is_table(first)
             try:
-                self._input_schema = (pyarrow.parquet.read_schema(first) if is_rows else None,)
-            except (OSError, pa.ArrowException) as exc:  # whoever reads it says what is wrong with it
+                self._input_schema = (table_format(first).read_schema(first) if is_rows else None,)
+            except (OSError, pa.ArrowException, FormatError) as exc:  # whoever reads it says what is wrong with it
                 if is_memory_failure(exc):
                     raise
                 self._input_schema = (None,)
@@ -384,7 +383,7 @@ class UnitRunner:
 
     @property
     def _is_declared(self) -> bool:
-        return self.place.output.schema is not None and self.place.output.format == "parquet"
+        return self.place.output.schema is not None and self.place.output.format in TABLES
 
     def _recast(self, unit: Unit, base: str) -> dict[str, Any]:
         if "join" in unit.extra:
@@ -398,7 +397,7 @@ class UnitRunner:
                 "largest_record": 0,
                 "covered": [],
             }
-        made = output.recast_parquet(
+        made = output.recast_table(
             unit.extra["path"], base + ".out", unit.extra["schema"], self.place.output, self._model()
         )
         return {

@@ -20,14 +20,15 @@ from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Kind, Piece
 from tamis.engine.worker.blocks import check_bytes, check_file
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad
 from tamis.errors import FormatError
-from tamis.formats import parquet
 from tamis.formats.compression import StreamFault, StreamReader, codec_of
 from tamis.formats.faults import is_memory_failure
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.known import Found, KnownRecords
 from tamis.formats.ranges import read_range
+from tamis.formats.registry import table_format
 from tamis.formats.row_bytes import row_bytes
 from tamis.formats.stretches import Stretch, Stretches
+from tamis.formats.table_format import RowsFault, TableInfo
 from tamis.formats.tables import TableBlock
 from tamis.formats.utf8 import bad_text_rows
 from tamis.tasks import DocumentBatch
@@ -367,7 +368,8 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
                 table.slice(piece.start - piece.base, piece.end - piece.start), piece, piece.start, limits, contents
             )
         ]
-    info = parquet.describe(piece.path)
+    rows = table_format(piece.path)
+    info = rows.describe(piece.path)
     whole = piece.end == TO_END
     end = info.n_rows if whole else piece.end
     most = max(limits.block_bytes, MIN_ROWS_BYTES) * 2 if limits.block_bytes and end - piece.start > 1 else 1 << 62
@@ -376,14 +378,14 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
     tables, at, total = [], piece.start, 0
     while at < end:
         try:
-            for first, table in parquet.iter_rows(piece.path, at, end, limits.columns):
+            for first, table in rows.iter_rows(piece.path, at, end, limits.columns):
                 total += table.nbytes
                 # What a row group declares is encoded: a few kB may stand for gigabytes.
                 if total > most:
                     raise TooLarge(_measured(piece, info, end, first + len(table), total))
                 tables.append(_good_rows(table, piece, first, limits, contents))
             break
-        except parquet.ParquetFault as fault:
+        except RowsFault as fault:
             stop = min(fault.next_row, end)
             contents.bad.append(
                 Bad(
@@ -391,7 +393,7 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
                     piece.path,
                     fault.row,
                     stop - fault.row,
-                    f"damaged Parquet page: {fault.reason}",
+                    f"damaged: {fault.reason}",
                     unit="rows",
                     n=stop - fault.row,
                 )
@@ -401,7 +403,7 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
     return tables
 
 
-def _groups(piece: Piece, info: parquet.ParquetInfo, end: int, ratio: float = 1.0) -> dict[str, Any]:
+def _groups(piece: Piece, info: TableInfo, end: int, ratio: float = 1.0) -> dict[str, Any]:
     """The row groups of a piece, each with the bytes that its rows are taken to have: `ratio` times what it declares."""
     groups = []
     for g in info.row_groups:
@@ -411,7 +413,7 @@ def _groups(piece: Piece, info: parquet.ParquetInfo, end: int, ratio: float = 1.
     return {"rows": piece.file, "groups": groups, "n_rows": end, "whole": piece.end == TO_END}
 
 
-def _measured(piece: Piece, info: parquet.ParquetInfo, end: int, at: int, n_bytes: int) -> dict[str, Any]:
+def _measured(piece: Piece, info: TableInfo, end: int, at: int, n_bytes: int) -> dict[str, Any]:
     """As `_groups`, after the rows up to `at` turned out to have `n_bytes`, so that these cannot be handed out as one again."""
     declared = sum(size for _, _, size in _groups(piece, info, at)["groups"])
     return {**_groups(piece, info, end, max(1.0, n_bytes / max(1, declared))), "measured": True}

@@ -18,7 +18,7 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.worker import binning
 from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.workplace import OutputSpec
-from tamis.formats import parquet, run_schema, schema
+from tamis.formats import registry, run_schema, schema
 from tamis.formats.compression import open_writer
 from tamis.formats.encode import written_lines
 from tamis.formats.exact import stored
@@ -55,10 +55,10 @@ def write_documents(
     before = ledger.content.n, ledger.content.identity
     if as_jsonl:
         description = _write_jsonl(batches, path, spec, ledger)
-    elif spec.format == "arrow":
-        description = _write_arrow(batches, path, ledger)
+    elif spec.format == "columns":
+        description = _write_columns(batches, path, ledger)
     else:
-        description = _write_parquet(batches, path, spec, ledger, model)
+        description = _write_table(batches, path, spec, ledger, model)
     n_bytes = os.path.getsize(path)
     ledger.written_bytes += n_bytes
     n_rows = ledger.content.n - before[0]
@@ -95,7 +95,7 @@ def _write_jsonl(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, 
     return {"extension": extension, "joins": True}
 
 
-def _write_arrow(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) -> dict[str, Any]:
+def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) -> dict[str, Any]:
     """Columns as they lie in memory, one record batch per batch, for passes that read them again by position.
 
     Between passes of one workflow only: the stage gives all batches the same columns, and what identifies a row's content
@@ -111,7 +111,7 @@ def _write_arrow(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) ->
     return {"extension": "arrow", "check": out.check}
 
 
-def _write_parquet(
+def _write_table(
     batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger, model: pa.Schema | None
 ) -> dict[str, Any]:
     facts: run_schema.Facts = {}
@@ -129,12 +129,14 @@ def _write_parquet(
         target = run_schema.run_schema(parts, list(spec.fields or ()))
         fitting = (run_schema.to_run_schema(t, target) for t in tables)
     looks = presented(target, model if spec.schema is None else None, spec.fields or ())
-    with parquet.TableWriter(files.fresh(path), looks, compression=spec.compression) as writer:
+    name = spec.format if spec.format in registry.TABLES else "parquet"
+    with registry.named(name).TableWriter(files.fresh(path), looks, compression=spec.compression) as writer:
         for table in fitting:
             ledger.content.add(len(table), hash128.sum128(*row_hashes(table)))
             _count_lengths(ledger, row_bytes(table))
             writer.write(table if looks is target else present(table, looks))
-    description: dict[str, Any] = {"extension": "parquet", "schema": json.dumps(schema.to_json(target))}
+    extension = spec.extension if name == spec.format else name
+    description: dict[str, Any] = {"extension": extension, "schema": json.dumps(schema.to_json(target))}
     if facts:
         description["observed"] = json.dumps(run_schema.facts_to_json(facts), sort_keys=True)
     return description
@@ -186,19 +188,20 @@ def check_declared(batch: DocumentBatch, declared: Mapping[str, str]) -> tuple[D
     return batch.filter(keep), sorted(bad.items())
 
 
-def recast_parquet(path: str, out: str, union: str, spec: OutputSpec, model: pa.Schema | None = None) -> dict[str, Any]:
+def recast_table(path: str, out: str, union: str, spec: OutputSpec, model: pa.Schema | None = None) -> dict[str, Any]:
     """The same rows under the schema of the whole run, which `join_files` made."""
     plain, observed = json.loads(union)
     target = schema.from_json(json.loads(plain))
-    info = parquet.describe(path)
+    rows = registry.named(spec.format)
+    info = rows.describe(path)
     content = 0
     looks = presented(target, model if spec.schema is None else None, spec.fields or ())
-    with parquet.TableWriter(files.fresh(out), looks, compression=spec.compression) as writer:
-        for _, table in parquet.iter_rows(path, 0, info.n_rows):
+    with rows.TableWriter(files.fresh(out), looks, compression=spec.compression) as writer:
+        for _, table in rows.iter_rows(path, 0, info.n_rows):
             cast = run_schema.to_run_schema(table.replace_schema_metadata(None), target)
             content += hash128.sum128(*row_hashes(cast))
             writer.write(cast if looks is target else present(cast, looks))
     return {
-        "path": out, "kind": "output", "rows": info.n_rows, "bytes": os.path.getsize(out), "extension": "parquet",
+        "path": out, "kind": "output", "rows": info.n_rows, "bytes": os.path.getsize(out), "extension": spec.extension,
         "content": f"{content % (1 << 128):032x}", "schema": plain, "observed": observed,
     }  # fmt: skip

@@ -1,6 +1,15 @@
 """Reading and writing of documents."""
 
-from tamis.stages.text.io.reader import DocumentReader, JsonlReader, ParquetReader
-from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
+from tamis.stages.text.io.reader import ArrowReader, DocumentReader, JsonlReader, ParquetReader, TextReader
+from tamis.stages.text.io.writer import ArrowWriter, JsonlWriter, ParquetWriter
 
-__all__ = ["DocumentReader", "JsonlReader", "JsonlWriter", "ParquetReader", "ParquetWriter"]
+__all__ = [
+    "ArrowReader",
+    "ArrowWriter",
+    "DocumentReader",
+    "JsonlReader",
+    "JsonlWriter",
+    "ParquetReader",
+    "ParquetWriter",
+    "TextReader",
+]

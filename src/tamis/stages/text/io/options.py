@@ -6,7 +6,7 @@ honoured by doing nothing, which is all there is to do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tamis.errors import UsageError
@@ -58,14 +58,14 @@ def jsonl_options(stage: str, given: Mapping[str, Any] | None) -> tuple[dict[str
     return options, _CODECS[codec]
 
 
-def parquet_options(stage: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+def rows_options(stage: str, given: Mapping[str, Any] | None, compressions: Sequence[str]) -> dict[str, Any]:
     """What was given, checked; `compression` as the writer knows it."""
     options = dict(given or {})
     _check(stage, "write_kwargs", options, ("compression", "engine", "index", "storage_options"))
     if options.get("compression", "zstd") is None:
         options["compression"] = "none"
-    if options.get("compression", "zstd") not in ("zstd", "snappy", "gzip", "lz4", "none"):
-        raise UsageError(f"{stage}: compression must be zstd, snappy, gzip, lz4 or none")
+    if options.get("compression", "zstd") not in compressions:
+        raise UsageError(f"{stage}: compression must be {', '.join(compressions[:-1])} or {compressions[-1]}")
     return options
 
 

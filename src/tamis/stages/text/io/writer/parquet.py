@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tamis.errors import UsageError
-from tamis.stages.text.io.options import parquet_options
+from tamis.stages.text.io.options import rows_options
 from tamis.stages.text.io.writer.jsonl import JsonlWriter
 
 
@@ -21,11 +22,14 @@ class ParquetWriter(JsonlWriter):
     name: str = "parquet_writer"
     schema: Mapping[str, str] | None = None
     format = "parquet"
+    extensions: ClassVar[tuple[str, ...]] = ("parquet",)
+    compressions: ClassVar[tuple[str, ...]] = ("zstd", "snappy", "gzip", "lz4", "none")
 
     def _check_format(self) -> None:
-        self.write_kwargs = parquet_options(self.name, self.write_kwargs)
-        if self.file_extension != "parquet":
-            raise UsageError(f"{self.name}: file_extension must be parquet, got {self.file_extension!r}")
+        self.write_kwargs = rows_options(self.name, self.write_kwargs, self.compressions)
+        if self.file_extension not in self.extensions:
+            wanted = " or ".join(self.extensions)
+            raise UsageError(f"{self.name}: file_extension must be {wanted}, got {self.file_extension!r}")
         if self.schema is not None and not all(isinstance(t, str) for t in self.schema.values()):
             raise UsageError(
                 f"{self.name}: schema maps column names to type names, e.g. {{'text': 'string', 'n': 'int64'}}"

@@ -1,0 +1,93 @@
+"""Which formats there are. A new format of rows is a module (table_format.py says what it has) and one line here.
+
+Only names: who decides what is read (the supervisor) must not import Arrow. `table_format` imports the module.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+if TYPE_CHECKING:
+    from tamis.formats.table_format import TableFormat
+
+CODECS = ("", ".gz", ".zst", ".bz2", ".xz")
+LINES = (".jsonl", ".json", ".ndjson")
+"""Files of lines, each a JSON object; plain or compressed."""
+
+
+class Rows(NamedTuple):
+    """A format of rows. `magic`: how its files begin. `only_asked`: files with these endings are read only where a reader names them."""
+
+    suffixes: tuple[str, ...]
+    module: str
+    magic: bytes = b""
+    codecs: tuple[str, ...] = ("",)
+    only_asked: bool = False
+
+
+TABLES = {
+    "parquet": Rows((".parquet",), "tamis.formats.parquet", b"PAR1"),
+    "arrow": Rows((".arrow", ".feather"), "tamis.formats.arrow", b"ARROW1"),
+    "text": Rows((".txt", ".text", ".md"), "tamis.formats.text_files", codecs=CODECS, only_asked=True),
+}
+
+
+def suffixes(*formats: str) -> tuple[str, ...]:
+    """Endings of the files of these formats ("jsonl" among them), compression not among them; of all that are read unasked by default.
+
+    >>> suffixes("parquet"), suffixes()
+    (('.parquet',), ('.jsonl', '.json', '.ndjson', '.parquet', '.arrow', '.feather'))
+    """
+    wanted = formats or ("jsonl", *(name for name, rows in TABLES.items() if not rows.only_asked))
+    return tuple(s for name in wanted for s in (LINES if name == "jsonl" else TABLES[name].suffixes))
+
+
+def codecs_of(suffix: str) -> tuple[str, ...]:
+    """What may follow such an ending.
+
+    >>> codecs_of(".parquet"), codecs_of(".jsonl")
+    (('',), ('', '.gz', '.zst', '.bz2', '.xz'))
+    """
+    return next((rows.codecs for rows in TABLES.values() if suffix in rows.suffixes), CODECS)
+
+
+def table_name(path: str) -> str:
+    """The format of rows that the name of a file tells of; "" for files of lines and unknown names.
+
+    >>> table_name("a.Parquet"), table_name("b.arrow"), table_name("notes.txt.gz"), table_name("a.jsonl.gz")
+    ('parquet', 'arrow', 'text', '')
+    """
+    plain = path.lower()
+    for name, rows in TABLES.items():
+        if plain.endswith(tuple(s + c for s in rows.suffixes for c in rows.codecs)):
+            return name
+    return ""
+
+
+def is_table(path: str) -> bool:
+    """
+    >>> is_table("a.Parquet"), is_table("a.jsonl")
+    (True, False)
+    """
+    return table_name(path) != ""
+
+
+def holds_rows(path: str) -> bool:
+    """By its name, or by how it begins: a reader may be given files of any name."""
+    return is_table(path) or _begins_as(path) != ""
+
+
+def table_format(path: str) -> TableFormat:
+    """The module that reads a file of rows: by its name, or by how it begins where a reader was told to read other names."""
+    return named(table_name(path) or _begins_as(path) or "parquet")
+
+
+def _begins_as(path: str) -> str:
+    with open(path, "rb") as file:
+        head = file.read(8)
+    return next((name for name, rows in TABLES.items() if rows.magic and head.startswith(rows.magic)), "")
+
+
+def named(name: str) -> TableFormat:
+    return cast("TableFormat", import_module(TABLES[name].module))
