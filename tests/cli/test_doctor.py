@@ -29,6 +29,7 @@ def test_text_says_how_the_budget_is_enforced() -> None:
     assert "Memory budget: 2 GB" in result.output
     assert "RLIMIT_DATA" in result.output
     assert "watchdog" in result.output
+    assert "cgroup" not in result.output.partition("Limits")[0]  # none is made
 
 
 def test_a_wrong_size_is_a_usage_error() -> None:

@@ -233,8 +233,9 @@ class Parent(TextStage):
     def process(self, task: DocumentBatch) -> DocumentBatch:
         if has(task, self.word):
             code = (
-                "import resource, time\n"
-                "resource.setrlimit(resource.RLIMIT_DATA, (resource.getrlimit(resource.RLIMIT_DATA)[1],) * 2)\n"
+                "import contextlib, resource, time\n"
+                "with contextlib.suppress(ValueError):\n"
+                "    resource.setrlimit(resource.RLIMIT_DATA, (resource.getrlimit(resource.RLIMIT_DATA)[1],) * 2)\n"
                 "hoard = []\n"
                 f"for _ in range({self.n_bytes // 10_000_000}):\n"
                 "    hoard.append(b'x' * 10_000_000)\n"

@@ -42,9 +42,6 @@ class FakeFiles:
     def read(self, path: str) -> str | None:
         return self.texts.get(path)
 
-    def can_write(self, path: str) -> bool:
-        return False
-
 
 def test_meminfo() -> None:
     found = parse_meminfo(MEMINFO)

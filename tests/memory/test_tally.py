@@ -71,7 +71,7 @@ def test_a_new_process_makes_all_be_asked_for_anew_because_it_shares_with_them()
 def test_what_cannot_be_asked_for_yet_is_a_guess_and_no_peak() -> None:
     class Slow(Shared):
         def pss(self, pid: Pid = "self") -> int | None:
-            clock.now_s += 0.01  # each question takes this long
+            clock.now_s += 0.2  # each question takes this long
             return super().pss(pid)
 
     meter = Slow({1: FakeProcess(50 * MB, 40 * MB)}, told={1: 90 * MB})
@@ -82,8 +82,12 @@ def test_what_cannot_be_asked_for_yet_is_a_guess_and_no_peak() -> None:
     clock.now_s += 0.02
     assert tally.look() == 0
     assert tally.uses == {1: 90 * MB, 2: 46 * MB}  # rather too much than too little
-    clock.now_s += 0.2
-    assert tally.look() == 91 * MB
+    assert tally.look(insist=True) == 91 * MB
+    meter.processes[3] = FakeProcess(10 * MB, parent=1)
+    meter.told |= {3: 10 * MB}
+    assert tally.look() == 0
+    clock.now_s += 20.0
+    assert tally.look() == 101 * MB
 
 
 def test_file_pages_that_come_are_asked_about_when_they_are_many() -> None:
@@ -124,6 +128,19 @@ def test_a_counter_that_was_reset_counts_from_there() -> None:
     tally.look()
     meter.processes[1].anon_bytes, meter.processes[1].peak_bytes = 10 * MB, 60 * MB
     assert tally.look() == 60 * MB
+
+
+def test_who_ends_while_it_is_asked_for_counts_nothing() -> None:
+    class Ending(Shared):
+        def pss(self, pid: Pid = "self") -> int | None:
+            if pid == 2:
+                del self.processes[2]
+                return None
+            return super().pss(pid)
+
+    meter = Ending({1: FakeProcess(50 * MB, 40 * MB), 2: FakeProcess(30 * MB)}, told={1: 70 * MB})
+    tally, _ = made(meter)
+    assert tally.look() == 70 * MB
 
 
 def test_the_gone_count_nothing_and_the_hidden_all_they_hold() -> None:

@@ -19,23 +19,31 @@ import struct
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from tamis import files
 from tamis.engine import activity as doing
+from tamis.memory import leftovers, meter
+from tamis.memory.ending import end_descendants, end_strays
 from tamis.memory.release import hygiene_env
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _HEAD = struct.Struct("<I")
 
 
-def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent is gone."""
+def die_with_parent(parent: int, how: int = signal.SIGKILL) -> None:
+    """Ask the kernel for this signal when the parent is gone."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, how)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Ask the kernel to make this process the parent of its descendants whose own parent ends, daemons among them."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def name_process(name: str) -> None:
@@ -59,10 +67,12 @@ class Requests:
         self._data = bytearray()
         self._fds: list[int] = []
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
         data = json.dumps(message).encode()
+        data = _HEAD.pack(len(data)) + data
         with contextlib.suppress(OSError):
-            self.sock.sendall(_HEAD.pack(len(data)) + data)
+            n_sent = socket.send_fds(self.sock, [data], fds) if fds else 0
+            self.sock.sendall(data[n_sent:])
 
     def receive(self, block: bool) -> bool:
         """Read what is there, with file descriptors. False when the other side is gone."""
@@ -109,12 +119,13 @@ class Forker:
     """Forks a child for every message {"child": number, ...} with one file descriptor; the child runs `become(message, fd)`.
 
     Tells {"type": "forked", "child", "pid"} and, when it has ended, {"type": "exit", "child", "pid", "code", "stage"}: the last is
-    what it was doing.
+    what it was doing. Whatever else turns up as a child of this process was started by one of them, and is ended when that is gone.
     """
 
     def __init__(self, requests: Requests, become: Callable[[dict[str, Any], int], int]) -> None:
         self._requests, self._become = requests, become
         self._children: dict[int, tuple[int, mmap.mmap]] = {}  # pid -> number, and where it notes what it is doing
+        self._is_orphan = False
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
         os.set_blocking(self._wake_read, False)
@@ -124,13 +135,33 @@ class Forker:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        adopt_orphans()
+        # From here on there may be children, and their children: they are ended before this process is.
+        signal.signal(signal.SIGTERM, self._note_end)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.siginterrupt(number, False)  # a fork that waits at the gate is not to fail for it
+        die_with_parent(os.getppid(), signal.SIGTERM)
+        before = leftovers.present()
+        try:
+            return self._serve()
+        finally:
+            below = meter.descendants()  # of a supervisor that was killed: nobody else is left to clean up after them
+            shared = leftovers.mapped_by(below)
+            end_descendants()
+            leftovers.remove_files(shared, before)
+            leftovers.remove_segments(below.keys())
+
+    def _note_end(self, *_: object) -> None:
+        self._is_orphan = True
+
+    def _serve(self) -> int:
         while True:
             select.select([self._requests.sock.fileno(), self._wake_read], [], [], 5.0)
             with contextlib.suppress(BlockingIOError):
                 while os.read(self._wake_read, 4096):
                     pass
             self._reap()
-            if not self._requests.receive(block=False):
+            if self._is_orphan or not self._requests.receive(block=False):
                 return 0
             while (message := self._requests.next_message()) is not None:
                 self._fork(message, self._requests.take_fd())
@@ -146,6 +177,7 @@ class Forker:
             if pid in self._children:
                 child, page = self._children.pop(pid)
                 code = os.waitstatus_to_exitcode(status)
+                end_strays(self._children)
                 told = {"type": "exit", "child": child, "pid": pid, "code": code, "stage": doing.noted(page)}
                 page.close()
                 self._requests.send(told)
@@ -176,6 +208,7 @@ class Forker:
         parent = os.getppid()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         die_with_parent(parent)
         self._requests.sock.close()
         os.close(self._wake_read)

@@ -16,7 +16,8 @@ import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tamis.backends import early
-from tamis.backends.forking import Forker, Requests, die_with_parent, enter, leave, name_process, settle
+from tamis.backends.forking import Forker, Requests, adopt_orphans, die_with_parent, enter, leave, name_process, settle
+from tamis.memory.gate import close_gate
 
 if TYPE_CHECKING:
     from tamis.engine.worker.process import UnitRunner
@@ -36,12 +37,15 @@ def serve(sock: socket.socket, is_loaded: bool, forked: bool = False) -> int:
     try:
         runner = _load(requests, is_loaded)
         facts = settle(drop_pages=not forked)
+        gate = close_gate()
     except BaseException as exc:
         requests.send(
             {"type": "error", "error": f"{type(exc).__name__}: {exc}", "trace": traceback.format_exc()[-4000:]}
         )
         return 1
-    requests.send({"type": "up", **facts})
+    requests.send({"type": "up", **facts}, [gate] if gate is not None else [])
+    if gate is not None:
+        os.close(gate)  # it is for the supervisor alone
     return Forker(requests, lambda message, fd: _work(fd, runner, message.get("environment", {}))).serve()
 
 
@@ -58,6 +62,7 @@ def _work(fd: int, runner: Any, environment: dict[str, str]) -> int:
     name_process("tamis-worker")
     os.environ.update(environment)  # which GPUs it sees: before any library looks for them
     os.setpgid(0, 0)
+    adopt_orphans()
     faulthandler.enable()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")

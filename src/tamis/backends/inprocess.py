@@ -36,7 +36,7 @@ class InlineCrew:
         """In this process GPUs are as they are: variables come too late for libraries that are there already."""
         self._events.append(Event("ready", worker, {}))
 
-    def assign(self, worker: int, message: dict[str, Any], cap_bytes: int) -> None:
+    def assign(self, worker: int, message: dict[str, Any], cap_bytes: int, ceiling_bytes: int) -> None:
         self._work.append((worker, message))
 
     def send(self, worker: int, message: dict[str, Any]) -> None:

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tamis import files, secrets
 from tamis.backends import early
 from tamis.backends.base import BaseExecutor
 from tamis.backends.forking import launch, send_request
+from tamis.backends.guard import Guard, Notice
 from tamis.backends.inprocess import InlineCrew
 from tamis.backends.nursery import Child, Nursery
 from tamis.engine.channel import Channel
@@ -25,7 +26,9 @@ from tamis.engine.crew import Event
 from tamis.engine.job import Job
 from tamis.engine.run.budget_shares import Server
 from tamis.errors import UsageError, WorkerError
-from tamis.memory import lookout, meter
+from tamis.memory import lookout
+from tamis.memory.ending import end_escaped, end_tree
+from tamis.sizes import format_size
 
 _LOG_EVERY_S = 0.5
 _MAX_SERVER_STARTS = 20
@@ -36,9 +39,8 @@ _LOG_BYTES = 64 << 20
 class _Process:
     channel: Channel
     pid: int = 0
-    base_data_bytes: int = 0
-    waiting: list[dict[str, Any]] = field(default_factory=list)
-    cap_bytes: int = 0
+    is_ready: bool = False
+    was_refused: bool = False  # something, during this unit
 
 
 class ForkCrew:
@@ -60,14 +62,17 @@ class ForkCrew:
         self._channel: Channel | None = None
         self._n_starts = 0
         self._lookout: lookout.Lookout | None = None
+        self._guard: Guard | None = None
         self._log_seen_at = 0.0
         self.server = Server(0, 0, 0)
 
     # -- the forking server -----------------------------------------------------------------------------------------------
     def open(self) -> None:
         """Start the forking server and wait until everything is imported."""
-        if self._lookout is None:
+        if self._lookout is None or self._guard is None:
             self._lookout = lookout.begin(self._count_caller)
+            workplace = self._place["workplace"]
+            self._guard = Guard(self._lookout, self.wake, (workplace["staged"], workplace["scratch"]))
         self._n_starts += 1
         if self._n_starts > _MAX_SERVER_STARTS:
             raise WorkerError(f"the forking server died {_MAX_SERVER_STARTS} times; see {self._log}")
@@ -87,6 +92,8 @@ class ForkCrew:
         assert answer is not None
         parent_bytes = self._nursery.own_bytes if self._nursery is not None else 0
         self.server = Server(answer["own_bytes"] + parent_bytes, answer["anon_bytes"], answer["peak_bytes"])
+        fds = self._channel.fds
+        self._guard.stand_at(fds.pop(0) if fds else None)
         self._selector.register(ours, selectors.EVENT_READ, self._channel)
 
     def _start_server(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
@@ -120,12 +127,13 @@ class ForkCrew:
         send_request(self._channel.sock, {"child": worker, "environment": dict(environment or {})}, [theirs.fileno()])
         theirs.close()
 
-    def assign(self, worker: int, message: dict[str, Any], cap_bytes: int) -> None:
+    def assign(self, worker: int, message: dict[str, Any], cap_bytes: int, ceiling_bytes: int) -> None:
         process = self._workers.get(worker)
         if process is None:
             return
-        process.cap_bytes = cap_bytes
-        self._set_cap(process)
+        assert self._guard is not None
+        process.was_refused = False
+        self._guard.grant(worker, cap_bytes, ceiling_bytes)
         process.channel.send(message)
 
     def send(self, worker: int, message: dict[str, Any]) -> None:
@@ -137,14 +145,15 @@ class ForkCrew:
         process = self._workers.get(worker)
         if process is None or not process.pid:
             return
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                kill(process.pid, signal.SIGKILL)
-                return
+        assert self._guard is not None
+        if not self._guard.end(worker):
+            end_tree(process.pid)
 
     def poll(self, timeout_s: float) -> list[Event]:
-        events: list[Event] = []
-        for key, _ in self._selector.select(timeout_s):
+        ready = self._selector.select(timeout_s)
+        assert self._guard is not None
+        events = [event for notice in self._guard.take_notices() for event in self._noticed(notice)]
+        for key, _ in ready:
             if key.data is None:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_read, 4096)
@@ -155,13 +164,14 @@ class ForkCrew:
         return events
 
     def wake(self) -> None:
-        """End a `poll` early (called by the committing thread)."""
+        """End a `poll` early (called by the committing thread and the guard)."""
         with contextlib.suppress(BlockingIOError, OSError):
             os.write(self._wake_write, b"x")
 
     def measure(self) -> tuple[int, dict[int, int]]:
         """Bytes in use at the last look of the lookout: everything that counts, and each worker with all below it."""
         assert self._lookout is not None
+        assert self._guard is not None
         self._trim_log()
         workers = {process.pid: worker for worker, process in self._workers.items() if process.pid}
         uses, parents = self._lookout.uses, self._lookout.parents
@@ -172,7 +182,7 @@ class ForkCrew:
                 above = parents.get(above)
             if above is not None:
                 used[workers[above]] = used.get(workers[above], 0) + n_bytes
-        return self._lookout.used_bytes, used
+        return self._lookout.used_bytes, used | self._guard.stopped()
 
     @property
     def n_processes(self) -> int:
@@ -192,9 +202,10 @@ class ForkCrew:
             except subprocess.TimeoutExpired:
                 self._server.kill()
                 self._server.wait()
-        if self._lookout is not None:
+        if self._lookout is not None and self._guard is not None:
+            self._guard.close()
             lookout.end(self._count_caller)
-            self._lookout = None
+            self._lookout = self._guard = None
         self._selector.close()
         for process in self._workers.values():
             process.channel.close()
@@ -209,14 +220,53 @@ class ForkCrew:
         events = []
         for message in process.channel.poll():
             if message["type"] == "ready":
-                process.pid = message["pid"]
-                process.base_data_bytes = message["data_bytes"]
-                events.append(Event("ready", worker, message))
+                if not process.is_ready and self._guard is not None:  # later it might say anything
+                    process.pid, process.is_ready = process.pid or message["pid"], True
+                    self._guard.adopt(worker, process.pid, message["data_bytes"])
+                    events.append(Event("ready", worker, message))
             else:
+                self._complete(worker, process, message)
                 events.append(Event("message", worker, message))
         if process.channel.closed:
             self._selector.unregister(process.channel.sock)  # its exit status comes from the server
         return events
+
+    def _complete(self, worker: int, process: _Process, report: dict[str, Any]) -> None:
+        """Add to a report what the worker itself cannot know: what its children and mappings took, that they lacked memory, and how
+        much was asked for."""
+        if report["type"] not in ("done", "failed", "set_up"):
+            return
+        assert self._guard is not None
+        if report["type"] == "failed" and report.get("kind") == "error" and self._guard.is_starved(worker):
+            report["kind"] = "memory"
+            process.channel.send({"type": "exit"})  # after a failed allocation of its own it would go by itself
+        took = self._guard.account(worker)
+        if took.peak_bytes > report.get("peak_bytes", 0):
+            report["peak_bytes"] = took.peak_bytes
+        report["beside_bytes"] = took.held_bytes
+        if report["type"] == "set_up":
+            report["kept_bytes"] += took.held_bytes
+        if report.get("kind") == "memory" and took.asked_bytes:
+            own = report.get("asked_bytes", 0)  # exact, and all there is to say where the worker was alone
+            report["asked_bytes"] = max(own, took.asked_bytes) if took.peak_bytes else own or took.asked_bytes
+
+    def _noticed(self, notice: Notice) -> list[Event]:
+        """A refusal is told once in a unit, before the failure that follows from it, and which it explains."""
+        process = self._workers.get(notice.worker)
+        if process is None:
+            return []
+        if notice.kind == "unbounded":
+            text = (
+                "shared memory, mapped files and child processes of stages are watched only, a hundred times a second: this machine "
+                "lets nothing bound them (no seccomp notifications), so they may go beyond the budget for a moment"
+            )
+            return [Event("unbounded", notice.worker, {"text": text})]
+        if process.was_refused:
+            return []
+        process.was_refused = True
+        what = f"{format_size(notice.n_bytes)} more than its cap" if notice.n_bytes else "another process"
+        text = f"worker {notice.worker} wanted {what}: shared memory, mapped files and children count in its cap"
+        return [Event("refused", notice.worker, {"text": text, "n_bytes": notice.n_bytes})]
 
     def _from_server(self) -> list[Event]:
         assert self._channel is not None
@@ -229,10 +279,11 @@ class ForkCrew:
                 events += self._gone(message["child"], message["code"], message["stage"])
         if self._channel.closed:
             self._selector.unregister(self._channel.sock)
-            for worker in list(self._workers):
-                events += self._gone(worker, -signal.SIGKILL)
             if self._server is not None:
                 self._server.wait()
+            end_escaped()
+            for worker in list(self._workers):
+                events += self._gone(worker, -signal.SIGKILL)
         return events
 
     def _gone(self, worker: int, code: int, stage: str = "") -> list[Event]:
@@ -242,6 +293,9 @@ class ForkCrew:
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(process.channel.sock)
         process.channel.close()
+        if self._guard is not None and (removed := self._guard.forget(worker, code)):
+            text = f"{len(removed)} files that worker {worker} left in shared memory were removed"
+            events.append(Event("removed", worker, {"text": text, "files": removed[:20]}))
         killer = -code if code < 0 else 0
         how = f"signal {signal.Signals(killer).name}" if killer else f"exit status {code}"
         return [*events, Event("died", worker, {"how": how, "signal": killer, "stage": stage})]
@@ -256,11 +310,6 @@ class ForkCrew:
                 self._selector.unregister(self._channel.sock)
             self._channel.close()
         self.open()
-
-    def _set_cap(self, process: _Process) -> None:
-        if process.pid and process.base_data_bytes:
-            with contextlib.suppress(OSError, ValueError):
-                meter.set_data_limit(process.pid, process.base_data_bytes + process.cap_bytes)
 
     def _trim_log(self) -> None:
         """A stage that prints without end must not fill the disk."""

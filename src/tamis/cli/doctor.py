@@ -17,7 +17,7 @@ _LOW_DISK_BYTES = 5 * 10**9
 _LEGS = {
     "RLIMIT_DATA": "each worker has a cap (RLIMIT_DATA, moved while it runs): an allocation beyond it fails at once",
     "watchdog": "a watchdog reads the memory of every process many times a second and stops workers before the budget is reached",
-    "cgroup": "the kernel limits all workers together (control group)",
+    "gate": "shared memory, mapped files and children of a stage wait for the supervisor's yes (seccomp) and count in the worker's cap",
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 _HEAD = struct.Struct("<I")
 MAX_MESSAGE_BYTES = 256 << 20
+_MAX_FDS = 4
 
 
 class Channel:
@@ -21,6 +22,7 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self._buffer = bytearray()
+        self.fds: list[int] = []  # descriptors that came with messages which were waited for
         self.closed = False
 
     def fileno(self) -> int:
@@ -47,7 +49,8 @@ class Channel:
             if message is not None:
                 return message
             try:
-                data = self.sock.recv(1 << 16)
+                data, fds, _, _ = socket.recv_fds(self.sock, 1 << 16, _MAX_FDS)
+                self.fds += fds
             except (ConnectionResetError, OSError):
                 data = b""
             if not data:

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Event:
-    """Something happened to a worker: "ready", "message" (with data) or "died" (with how and signal)."""
+    """Something happened to a worker: "ready", "message" (with data), "refused" (so many bytes, to map them), "unbounded" (what it does
+    is watched only), "died" (with how and signal), "removed" (files that it had left in shared memory)."""
 
     kind: str
     worker: int
@@ -21,7 +22,7 @@ class Crew(Protocol):
 
     def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None) -> None: ...
 
-    def assign(self, worker: int, message: dict[str, Any], cap_bytes: int) -> None: ...
+    def assign(self, worker: int, message: dict[str, Any], cap_bytes: int, ceiling_bytes: int) -> None: ...
 
     def send(self, worker: int, message: dict[str, Any]) -> None: ...
 

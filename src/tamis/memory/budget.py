@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tamis.errors import BudgetError
+from tamis.memory import gate
 from tamis.sizes import format_size, parse_size
 
 CGROUP_PERCENT = 90  # the kernel also charges page cache and kernel memory to the group
@@ -26,7 +27,6 @@ class Files(Protocol):
     """The little that is asked of the file system."""
 
     def read(self, path: str) -> str | None: ...
-    def can_write(self, path: str) -> bool: ...
 
 
 class RealFiles:
@@ -36,9 +36,6 @@ class RealFiles:
                 return file.read()
         except OSError:
             return None
-
-    def can_write(self, path: str) -> bool:
-        return os.access(path, os.W_OK)
 
 
 @dataclass(frozen=True)
@@ -121,14 +118,14 @@ def describe_limits(files: Files | None = None) -> dict[str, Any]:
     """What this machine offers for keeping a budget, as plain data for `tamis doctor`."""
     files = files or RealFiles()
     cgroup, meminfo = find_cgroup(files), _meminfo(files)
-    may_create = _may_create(files, cgroup)
+    known = (files.read("/proc/sys/kernel/seccomp/actions_avail") or "").split()
+    has_gate = "user_notif" in known and not gate.is_off(os.environ)
     overcommit = (files.read("/proc/sys/vm/overcommit_memory") or "").strip()
     return {
         "cgroup": cgroup.kind,
         "cgroup_memory_version": cgroup.memory_version,
         "cgroup_path": cgroup.path,
         "cgroup_limits": [{"path": limit.path, "bytes": limit.bytes} for limit in cgroup.limits],
-        "cgroup_may_create": may_create,
         "rlimit_data_bytes": _rlimit(resource.RLIMIT_DATA),
         "rlimit_as_bytes": _rlimit(resource.RLIMIT_AS),
         "swap_total_bytes": meminfo.get("SwapTotal", 0),
@@ -138,7 +135,7 @@ def describe_limits(files: Files | None = None) -> dict[str, Any]:
         "n_cores": len(os.sched_getaffinity(0)),
         "psi": files.read("/proc/pressure/memory") is not None,
         "overcommit": _OVERCOMMIT.get(overcommit, "unknown"),
-        "enforcement": ["RLIMIT_DATA", "watchdog", *(["cgroup"] if may_create else [])],
+        "enforcement": ["RLIMIT_DATA", *(["gate"] if has_gate else []), "watchdog"],
     }
 
 
@@ -208,11 +205,3 @@ def _limits(files: Files, directory: str, mount_point: str, version: int, mem_to
         if directory == mount_point or not directory.startswith(mount_point):
             return found
         directory = posixpath.dirname(directory)
-
-
-def _may_create(files: Files, cgroup: Cgroup) -> bool:
-    """Whether we may make control groups with memory limits below our own; asked, not tried."""
-    if cgroup.memory_version != 2 or cgroup.path is None:
-        return False
-    controllers = (files.read(f"{cgroup.path}/cgroup.controllers") or "").split()
-    return "memory" in controllers and files.can_write(cgroup.path) and files.can_write(f"{cgroup.path}/cgroup.procs")

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tamis.memory import meter
-from tamis.memory.tally import Tally
+from tamis.memory.tally import EXACT_S, RESTLESS_S, Tally
 
-LOOK_S = 0.02
+LOOK_S, HURRIED_S = 0.02, 0.01
 _YOUNG_S = 1.0  # a process that was just started may still be on its way to becoming one of ours
 MARK_VARIABLE = "TAMIS_STARTED_BY"
 _TOKEN = os.urandom(8).hex()  # of this process: it is in the environment of every process that Tamis starts from here
@@ -53,6 +53,7 @@ class Lookout:
         self._listeners: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
+        self._pause_s = LOOK_S
         self._thread = threading.Thread(target=self._keep_looking, name="tamis-lookout", daemon=True)
 
     def start(self) -> None:
@@ -100,6 +101,11 @@ class Lookout:
         with self._lock:
             self._marks = [m for m in self._marks if m is not mark]
 
+    def hurry(self, wanted: bool) -> None:
+        """Look more often for a while: something may grow that nothing else bounds."""
+        self._pause_s = HURRIED_S if wanted else LOOK_S
+        self._tally.exact_s = RESTLESS_S if wanted else EXACT_S
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Have it called after every look, in the lookout's thread."""
         self._listeners.append(listener)
@@ -108,7 +114,7 @@ class Lookout:
         self._listeners = [each for each in self._listeners if each != listener]
 
     def _keep_looking(self) -> None:
-        while not self._ended.wait(LOOK_S):
+        while not self._ended.wait(self._pause_s):
             self.look()
 
 

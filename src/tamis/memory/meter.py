@@ -201,6 +201,60 @@ def _stat_fields(pid: Pid) -> list[bytes] | None:
     return raw[raw.rindex(b")") + 2 :].split() if raw else None
 
 
+def parent(pid: Pid) -> int | None:
+    """The process that started it, or whoever took it over."""
+    fields = _stat_fields(pid)
+    return None if fields is None else int(fields[1])
+
+
+def process_of(task: int) -> int | None:
+    """The process that a task (thread) belongs to."""
+    for line in (_read(f"/proc/{task}/status") or b"").splitlines():
+        if line.startswith(b"Tgid:"):
+            return int(line.split()[1])
+    return None
+
+
+def command_line(pid: Pid = "self") -> bytes | None:
+    """The words that a program was started with, ended by zero bytes each."""
+    return _read(f"/proc/{pid}/cmdline")
+
+
+def size_bytes(pid: Pid = "self") -> int | None:
+    """The address space, touched or not."""
+    raw = _read(f"/proc/{pid}/statm")
+    return int(raw.split()[0]) * _PAGE_BYTES if raw else None
+
+
+def data_bytes(pid: Pid = "self") -> int | None:
+    """Private writable bytes, touched or not: what RLIMIT_DATA counts."""
+    seen = status(pid)
+    return None if seen is None else seen["VmData"]
+
+
+class Mapping(NamedTuple):
+    """One line of /proc/<pid>/maps."""
+
+    start: int
+    n_bytes: int
+    is_shared: bool
+    device: bytes
+    inode: int
+    path: str
+
+
+def mappings(pid: Pid = "self") -> list[Mapping]:
+    """What a process has mapped; nothing for one that is gone."""
+    found = []
+    for line in (_read(f"/proc/{pid}/maps") or b"").splitlines():
+        span, rights, _, device, inode, *path = line.split(None, 5)
+        start, _, end = span.partition(b"-")
+        name = os.fsdecode(path[0]) if path else ""
+        low = int(start, 16)
+        found.append(Mapping(low, int(end, 16) - low, rights.endswith(b"s"), device, int(inode), name))
+    return found
+
+
 def process_start_time(pid: Pid = "self") -> int | None:
     """Clock ticks from boot to the start of the process. (pid, start time) tells a reused pid from the old process."""
     fields = _stat_fields(pid)

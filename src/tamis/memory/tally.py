@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from tamis.memory.meter import Meter, ProcMeter, Statm
 
-EXACT_S = 0.5
-_PAUSE = 10  # times the CPU that a question took: no more than a tenth of one core, however restless the processes are
+EXACT_S, RESTLESS_S = 0.5, 0.1
+_CPU_SHARE, _SAVED_S = 0.05, 0.1  # of one core for questions, and how much of it may be saved up for restless moments
 _FALL_BYTES = 1 << 20
 _MOVED_SHARE, _LOST_SHARE = 0.01, 0.1  # of the sum: so many file pages make us ask again, or make the sum a guess
 
@@ -56,15 +56,18 @@ class Tally:
         self._together: set[int] = set()  # those whose PSS was asked for at the same time: they share with each other
         self._resident: dict[int, int] = {}  # at the last look
         self._highest: dict[int, int] = {}  # known of each since its kernel counter was last reset
-        self._all_at = self._asked_at = float("-inf")
-        self._took_s = 0.0
+        self._all_at, self._looked_at = float("-inf"), clock()
+        self._credit_s = _SAVED_S
         self._was_sure = False
+        self.exact_s = (
+            EXACT_S  # RESTLESS_S while there are forks: what they copy by writing does not show in resident memory
+        )
         self.used_bytes = 0
         self.uses: dict[int, int] = {}
         self.parents: dict[int, int] = {}
 
     def look(self, insist: bool = False) -> int:
-        """Count now; `insist`: exactly, however short the last time ago. Returns the most in use since the last look, or 0 if
+        """Count now; `insist`: exactly, however often that was asked already. Returns the most in use since the last look, or 0 if
         that is not known: somebody has just come or gone, and who shares what has changed.
         """
         self.parents = dict(self._processes())
@@ -74,7 +77,9 @@ class Tally:
                 seen[pid] = statm
         missed_bytes = self._missed(seen)
         now_s = self._clock()
-        if insist or now_s - self._asked_at >= _PAUSE * self._took_s:
+        self._credit_s = min(_SAVED_S, self._credit_s + _CPU_SHARE * (now_s - self._looked_at))
+        self._looked_at = now_s
+        if insist or self._credit_s > 0:
             self._ask(seen, self._worth_asking(seen, now_s))
         for pid in seen.keys() - self._basis.keys():
             self._measure(pid, seen)
@@ -101,7 +106,7 @@ class Tally:
 
     def _worth_asking(self, seen: Mapping[int, Statm], now_s: float) -> Iterable[int]:
         """Everybody, when it is time or somebody came or went; else those whose file pages have moved."""
-        if seen.keys() != self._together or now_s - self._all_at >= EXACT_S:
+        if seen.keys() != self._together or now_s - self._all_at >= self.exact_s:
             return seen
         return [pid for pid in seen if self._moved(seen, [pid]) > _MOVED_SHARE * self.used_bytes]
 
@@ -118,12 +123,15 @@ class Tally:
             self._basis, self._together, self._all_at = {}, asked, self._clock()
         for pid in asked:
             self._measure(pid, seen)
-        self._took_s, self._asked_at = self._cpu() - began_s, self._clock()
+        self._credit_s -= self._cpu() - began_s
 
     def _measure(self, pid: int, seen: dict[int, Statm]) -> None:
         """It may grow while it is measured: its PSS belongs to the middle of that time. Where PSS is hidden, all counts."""
         pss_bytes, before = self._meter.pss(pid), seen[pid]
-        after = seen[pid] = self._meter.statm(pid) or before
+        after = self._meter.statm(pid) or Statm(0, 0)
+        if pss_bytes is None:  # hidden, or it has just ended
+            before = after
+        seen[pid] = after
         resident = (before.resident_bytes + after.resident_bytes) // 2
         shared = (before.shared_bytes + after.shared_bytes) // 2
         self._basis[pid] = _Basis(resident if pss_bytes is None else pss_bytes, resident - shared, shared)

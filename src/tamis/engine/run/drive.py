@@ -136,6 +136,9 @@ class Driver:
         if event.kind == "died":
             self.observe("died", {"worker": worker, **data})
             return s.died(worker, data["how"], data["signal"], now, data.get("stage", ""))
+        if event.kind in ("refused", "removed", "unbounded"):
+            self.observe(event.kind, {"worker": worker, **data})
+            return []
         if event.kind == "ready":
             return s.ready(worker, now, data.get("floor_bytes", 0), data.get("file_bytes", 0))
         kind, fence = data["type"], data.get("fence", -1)
@@ -170,7 +173,9 @@ class Driver:
                 case Start(worker, segment, environment):
                     self.crew.start(worker, segment, environment)
                 case Assign(worker, unit, fence, cap_bytes):
-                    self.crew.assign(worker, unit.to_message(fence), cap_bytes)
+                    self.crew.assign(
+                        worker, unit.to_message(fence), cap_bytes, self.supervisor.config.ceiling(cap_bytes)
+                    )
                 case More(worker, block_bytes):
                     self.crew.send(worker, {"type": "more", "block_bytes": block_bytes})
                 case Trim(worker):

@@ -157,7 +157,8 @@ class Grants:
         before = worker.kept_bytes + worker.file_bytes
         worker.file_bytes = min(int(report.get("file_bytes", 0)), worker.file_bytes + self.config.shared_bytes)
         if worker.base_bytes and "floor_bytes" in report:
-            worker.kept_bytes = max(0, int(report["floor_bytes"]) - worker.base_bytes)
+            beside = int(report.get("beside_bytes", 0))
+            worker.kept_bytes = max(0, int(report["floor_bytes"]) - worker.base_bytes) + beside
         decoded = int(report.get("decoded_bytes", 0))
         if unit.mode is not Mode.RUN or not decoded:
             return

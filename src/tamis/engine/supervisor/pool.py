@@ -40,7 +40,7 @@ class Pool:
                     worker.id, worker.used_bytes, busy, now_s - worker.since_s if busy else 0.0, last, worker.dying
                 )
             )
-            if busy and not worker.dying and worker.used_bytes > self.config.ceiling(worker.cap_bytes):
+            if worker.cap_bytes and not worker.dying and worker.used_bytes > self.config.ceiling(worker.cap_bytes):
                 actions += self._kill(worker, "over its cap")
         before = self.pressure.level
         self.pressure = self.pressure.after(used_bytes, self.config.budget_bytes)

@@ -47,7 +47,8 @@ class Unfit:
 
     def advice(self, is_large: bool = False) -> str:
         """What it had and what to do. `is_large`: it is a document that could be quarantined for its size."""
-        had = f"it asked for {format_size(self.asked_bytes)} at once" if self.asked_bytes else "it took all"
+        how = "at once" if self.asked_bytes > self.had_bytes else "more than it had"
+        had = f"it asked for {format_size(self.asked_bytes)} {how}" if self.asked_bytes else "it took all"
         aside = "set max_record below its size to quarantine it, or " if is_large else ""
         return f"{had}, one worker can get {format_size(self.had_bytes)}; {aside}run again with --memory {-(-self.budget_bytes // 10**6)}MB or more"
 

@@ -1,0 +1,80 @@
+"""Ending processes together with everything that they started, wherever it went. Used by the guard, forking servers and nurseries."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Container
+
+from tamis.memory import lookout, meter
+
+_ROUNDS = 50
+_TRACKER = b"multiprocessing.resource_tracker"  # removes what its process has left behind, and then ends by itself
+_TRACKER_S = 0.5
+
+
+def send(pid: int, number: int) -> None:
+    """A signal to a process that may be gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def end_tree(pid: int) -> None:
+    """Kill a process and all below it. It is stopped first, so that nobody is born meanwhile; trackers end by themselves."""
+    send(pid, signal.SIGSTOP)
+    killed: set[int] = set()
+    for _ in range(_ROUNDS):  # who was killed has no more children, but may have had some just before
+        found = [child for child in meter.descendants(pid) if child not in killed and not is_tracker(child)]
+        for child in found:
+            send(child, signal.SIGKILL)
+        killed.update(found)
+        if not found:
+            break
+    send(pid, signal.SIGKILL)
+
+
+def end_strays(known: Container[int]) -> None:
+    """Kill the children of this process that nobody here has started (orphans that it took over), and all below them."""
+    own = os.getpid()
+    for pid, parent in meter.descendants().items():
+        if parent == own and pid not in known and meter.is_alive(pid) and not is_tracker(pid):
+            end_tree(pid)
+
+
+def end_descendants() -> None:
+    """Kill everything below this process; trackers after a moment."""
+    deadline_s = time.monotonic() + _TRACKER_S
+    for _ in range(_ROUNDS):
+        living = [pid for pid in meter.descendants() if meter.is_alive(pid)]
+        late = time.monotonic() > deadline_s
+        for pid in living:
+            if late or not is_tracker(pid):
+                send(pid, signal.SIGKILL)
+        _reap()
+        if not living:
+            return
+        time.sleep(0.002 if len(living) > 1 or not is_tracker(living[0]) else 0.02)
+
+
+def end_escaped() -> int:
+    """Kill those whom processes of ours have started and that are not below us any more. Returns how many there were."""
+    ours = {os.getpid(), *meter.descendants()}
+    n = 0
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) not in ours and lookout.is_marked(int(name)):
+            send(int(name), signal.SIGKILL)
+            n += 1
+    return n
+
+
+def is_tracker(pid: int) -> bool:
+    return _TRACKER in (meter.command_line(pid) or b"")
+
+
+def _reap() -> None:
+    """The dead below us give their own children to us only once they are waited for, if they were ours."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass

@@ -1,0 +1,252 @@
+"""A worker and all below it under one cap: who may still allocate how much. Decides only; processes are reached through `Limits`.
+
+RLIMIT_DATA is per process and inherited, so eight children could take eight caps. Here the limits of a family are set so that what
+they have allocated, what they may still allocate and what they have mapped add up to the cap, at every moment: what is left is
+divided evenly, anew with every child that comes or goes. A fork counts in full what its parent has allocated: it may write to
+all of it, and so copy it. Mappings that are shared or of a file count in full, from the moment they are asked for (gate.py). Only
+what is copied of the forking server's own pages is not seen here, and is watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+_CROWDED = 0.8
+_SPARE_BYTES = 1 << 20  # beside what is asked for
+_MAX_LOOKS = 3  # a child that was not seen by then has come and gone
+_MAX_REFUSED = 64  # members of whom it is remembered what they did not get
+LEAST_BYTES = 2_000_000  # with less for each a fork is refused: it could do nothing
+
+
+class Limits(Protocol):
+    def data(self, pid: int) -> int | None:
+        """Private writable bytes (VmData); None for one that is gone."""
+
+    def limit(self, pid: int, n_bytes: int) -> None:
+        """Set its RLIMIT_DATA."""
+
+
+@dataclass
+class _Coming:
+    """A child that may be forked now and has not been seen."""
+
+    parent: int
+    start_bytes: int  # what it has from its parent and does not count
+    reserved_bytes: int  # what it has and counts, and what it may allocate beyond that
+    n_looks: int = 0
+
+
+@dataclass
+class _Promise:
+    """A member may have so much: it counts until it has it, or does not come for it."""
+
+    data_bytes: int
+    n_looks: int = 0
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a family took since its last grant, as it counts in the cap. None of it is known to the worker itself."""
+
+    peak_bytes: int = 0  # at most, beyond what it had at the grant; 0 if the worker was alone and had mapped nothing
+    held_bytes: int = 0  # mapped, and by children: now
+    asked_bytes: int = 0  # and was not given, when it lacked most
+
+
+@dataclass
+class _Refused:
+    """What one member was refused: how often, and at most."""
+
+    n: int
+    n_bytes: int
+
+
+class Family:
+    """`pid` and `base_bytes` are the worker's: what it had allocated before it was given any work is not counted."""
+
+    def __init__(self, pid: int, base_bytes: int, limits: Limits) -> None:
+        self.pid, self.cap_bytes, self.mapped_bytes = pid, 0, 0
+        self._limits = limits
+        self._starts = {pid: base_bytes}
+        self._given: dict[int, int] = {}  # limits as they were set
+        self._coming: list[_Coming] = []
+        self._promised: dict[int, _Promise] = {}
+        self._new: set[int] = set()  # on their way through an exec: what they have allocated so far will be gone
+        self._before_bytes = self._worst_bytes = self._asked_bytes = 0  # since the last grant
+        self._was_alone = True
+        self._refused: dict[int, _Refused] = {}
+
+    @property
+    def pids(self) -> set[int]:
+        return set(self._starts)
+
+    @property
+    def has_children(self) -> bool:
+        return len(self._starts) + len(self._coming) > 1
+
+    def is_crowded(self, pid: int) -> bool:
+        """Whether a member has all but used up what it was given."""
+        data, given, start = self._limits.data(pid), self._given.get(pid), self._starts.get(pid, 0)
+        return data is not None and given is not None and data - start > _CROWDED * (given - start)
+
+    @property
+    def account(self) -> Account:
+        """Told of a unit when it is over, whether it was done or failed."""
+        if self._was_alone:
+            return Account(asked_bytes=self._asked_bytes)
+        data = self._data()
+        own = data.get(self.pid, 0) - self._starts[self.pid]
+        peak = max(0, self._worst_bytes - self._before_bytes)
+        return Account(peak, max(0, self._taken(data) - own), self._asked_bytes)
+
+    def refuse(self, pid: int, n_bytes: int) -> None:
+        """A member did not get so much. What all of them lack is guessed from that: those who were refused may each ask for it at
+        once, and so may their brothers, who had no time to. (A child of a pool that has failed takes the next piece of work,
+        and fails again, in place of another.)
+        """
+        seen = self._refused.setdefault(pid, _Refused(0, 0))
+        seen.n, seen.n_bytes = seen.n + 1, max(seen.n_bytes, n_bytes)
+        if len(self._refused) > _MAX_REFUSED:
+            del self._refused[next(iter(self._refused))]
+        children = [r for member, r in self._refused.items() if member != self.pid]
+        n_likely = min(len(self._starts) - 1, sum(r.n for r in children))
+        likely = max(sum(r.n_bytes for r in children), n_likely * max((r.n_bytes for r in children), default=0))
+        own = self._refused.get(self.pid)
+        self._note_need(likely + (own.n_bytes if own is not None else 0))
+
+    def _note_need(self, asked_bytes: int = 0) -> None:
+        taken = self._taken(self._data())
+        if taken + asked_bytes > self._worst_bytes + self._asked_bytes:
+            self._worst_bytes, self._asked_bytes = taken, asked_bytes
+
+    def allocate(self, pid: int, n_bytes: int) -> bool:
+        """Whether a member can allocate so much at once. If need be the others get less, until it has."""
+        data = self._data()
+        if pid not in data or data[pid] + n_bytes <= self._given.get(pid, 0):
+            return True
+        if self._room(data) < n_bytes + _SPARE_BYTES or not self.has_children:
+            return False
+        self._promised[pid] = _Promise(data[pid] + n_bytes + _SPARE_BYTES)
+        self.share()
+        return True
+
+    def grant(self, cap_bytes: int) -> None:
+        """The worker begins something new, with this cap."""
+        self.cap_bytes = cap_bytes
+        self.share()
+        self._refused = {}
+        self._was_alone = not self.has_children and not self.mapped_bytes
+        self._before_bytes = self._worst_bytes = self._taken(self._data())
+        self._asked_bytes = 0
+
+    def share(self) -> None:
+        """Divide what is left among all members."""
+        if not self.has_children:
+            self._set(self.pid, self._starts[self.pid] + self.cap_bytes - self.mapped_bytes)
+            return
+        for raising in (False, True):  # whoever gets less first: in between nobody may have what another still has
+            data = self._data()
+            each = self._room(data) // max(1, len(data))
+            for pid, n_bytes in data.items():
+                if (n_bytes + each >= self._given.get(pid, 0)) is raising:
+                    self._set(pid, n_bytes + each)
+
+    def map(self, n_bytes: int) -> bool:
+        """Whether so much more may be mapped; if so it counts from now on."""
+        self.mapped_bytes += n_bytes
+        self.share()
+        data = self._data()
+        if self._room(data) >= 0 and all(n <= self._given.get(pid, n) for pid, n in data.items()):
+            self._was_alone = False
+            self._note_need()
+            return True
+        self.mapped_bytes -= n_bytes
+        self.share()
+        return False
+
+    def note_mapped(self, n_bytes: int) -> None:
+        """So much is mapped in truth: something was unmapped."""
+        if n_bytes != self.mapped_bytes:
+            self.mapped_bytes = n_bytes
+            self.share()
+
+    def fork(self, pid: int, copies: bool = True) -> bool:
+        """Whether a member may fork. Its child will have the limit that it has itself, and (`copies`) may write to its memory."""
+        self._promised.pop(pid, None)  # it would be its child's as well
+        data = self._data()
+        own = data.get(pid, 0)
+        start = min(own, self._starts.get(pid, 0)) if copies else own
+        each = (self._room(data) - (own - start)) // (len(data) + 1)
+        self._was_alone = False
+        if each < LEAST_BYTES:
+            self.refuse(pid, (own - start + LEAST_BYTES) * max(1, len(data) - 1))  # it may want as many again
+            return False
+        self._coming.append(_Coming(pid, start, own - start + each))
+        self.share()
+        return True
+
+    def exec(self, pid: int) -> None:
+        """A member becomes another program, which starts with nothing."""
+        if pid == self.pid:
+            return
+        if pid not in self._starts:
+            self._coming = self._coming[1:]
+        self._new.add(pid)
+        self._starts[pid] = 0
+        self._given[pid] = 0
+        self.share()
+
+    def update(self, parents: Mapping[int, int]) -> None:
+        """Who is there, each with its parent; the worker among them."""
+        had_children = self.has_children
+        starts = {pid: start for pid, start in self._starts.items() if pid in parents or pid == self.pid}
+        for pid, parent in parents.items():
+            if pid not in starts:
+                fork = next((c for c in self._coming if c.parent == parent), None)
+                starts[pid] = self._starts[self.pid] if fork is None else fork.start_bytes
+                self._coming = [c for c in self._coming if c is not fork]
+        for child in self._coming:
+            child.n_looks += 1
+        for promise in self._promised.values():
+            promise.n_looks += 1
+        self._coming = [c for c in self._coming if c.n_looks < _MAX_LOOKS]
+        self._promised = {i: p for i, p in self._promised.items() if p.n_looks < _MAX_LOOKS and i in starts}
+        self._starts = starts
+        self._given = {pid: n for pid, n in self._given.items() if pid in starts}
+        self._new &= starts.keys()
+        if had_children or self.has_children:
+            self._was_alone = False
+            self.share()
+            self._note_need()
+
+    # -- inside ---------------------------------------------------------------------------------------------------------
+    def _data(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for pid in self._starts:
+            n_bytes = self._limits.data(pid)
+            if n_bytes is None:
+                continue
+            if pid in self._new and n_bytes > self._given.get(pid, 0):
+                n_bytes = 0  # still the old program
+            if pid in self._promised:
+                n_bytes = max(n_bytes, self._promised[pid].data_bytes)
+            found[pid] = n_bytes
+        return found
+
+    def _room(self, data: Mapping[int, int]) -> int:
+        return self.cap_bytes - self._taken(data) - sum(child.reserved_bytes for child in self._coming)
+
+    def _taken(self, data: Mapping[int, int]) -> int:
+        grown = 0
+        for pid, n_bytes in data.items():
+            since = n_bytes - self._starts[pid]
+            grown += since if pid == self.pid else max(0, since)
+        return self.mapped_bytes + grown
+
+    def _set(self, pid: int, n_bytes: int) -> None:
+        n_bytes = max(0, n_bytes)
+        if self._given.get(pid) != n_bytes:
+            self._given[pid] = n_bytes
+            self._limits.limit(pid, n_bytes)

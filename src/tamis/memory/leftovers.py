@@ -1,0 +1,118 @@
+"""Shared memory that ended processes leave behind: files in /dev/shm and System V segments, which take memory until removed.
+
+Only what the processes of a worker had mapped, that was not there when the run began, that is ours, and that nobody else has
+open is ever removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import stat
+from collections.abc import Collection, Iterable
+
+from tamis.memory import meter
+
+SHARED_FOLDER = "/dev/shm"
+_SYSV_TABLE = "/proc/sysvipc/shm"
+_IPC_RMID = 0
+
+Identity = tuple[int, int]  # device and inode
+
+
+def present(folder: str = SHARED_FOLDER) -> set[Identity]:
+    """The files that are there now."""
+    found = set()
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                found.add((status.st_dev, status.st_ino))
+    return found
+
+
+def mapped_by(pids: Iterable[int], folder: str = SHARED_FOLDER) -> set[str]:
+    """Files of the folder itself (segments have no folders below it) that these processes have mapped."""
+    found: set[str] = set()
+    for pid in pids:
+        for path in _mapped_paths(pid):
+            if os.path.dirname(path) == folder:
+                found.add(path)
+    return found
+
+
+def remove_files(paths: Collection[str], before: Collection[Identity]) -> list[str]:
+    """Remove those that are left over; `before`: files that were there already. Returns what was removed."""
+    ours = [path for path in paths if _is_ours(path, before)]
+    if not ours:
+        return []
+    used = _in_use(set(ours))
+    removed = []
+    for path in ours:
+        if path not in used:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+                removed.append(path)
+    return removed
+
+
+def remove_segments(pids: Collection[int]) -> int:
+    """Remove the System V segments that these processes made and that nobody is attached to. Returns how many."""
+    n = 0
+    for segment in parse_segments(_text(_SYSV_TABLE), pids):
+        n += ctypes.CDLL(None).shmctl(segment, _IPC_RMID, None) == 0
+    return n
+
+
+def parse_segments(table: str, makers: Collection[int]) -> list[int]:
+    """Segments nobody is attached to, made by one of these processes.
+
+    >>> parse_segments("key shmid perms size cpid lpid nattch uid\\n 0 7 600 4096 12 12 0 0\\n 0 8 600 4096 12 12 1 0\\n", [12])
+    [7]
+    """
+    lines = [line.split() for line in table.splitlines()]
+    if not lines:
+        return []
+    at = {name: i for i, name in enumerate(lines[0])}
+    return [
+        int(row[at["shmid"]])
+        for row in lines[1:]
+        if len(row) >= len(at) and int(row[at["cpid"]]) in makers and row[at["nattch"]] == "0"
+    ]
+
+
+def _is_ours(path: str, before: Collection[Identity]) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return (
+        stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and (status.st_dev, status.st_ino) not in before
+    )
+
+
+def _in_use(paths: set[str]) -> set[str]:
+    """Those that a living process has mapped or open."""
+    used: set[str] = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            used |= paths & _mapped_paths(int(name))
+            with contextlib.suppress(OSError):
+                for fd in os.listdir(f"/proc/{name}/fd"):
+                    with contextlib.suppress(OSError):
+                        used |= paths & {os.readlink(f"/proc/{name}/fd/{fd}")}
+    return used
+
+
+def _mapped_paths(pid: int) -> set[str]:
+    """Files with shared mappings of this process."""
+    return {mapping.path for mapping in meter.mappings(pid) if mapping.is_shared}
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        return ""

@@ -1,0 +1,61 @@
+"""Files that lie in memory (tmpfs, memfd) and that processes hold open without mapping them: memory that no process's own counts show."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
+
+from tamis.memory import meter
+
+_KINDS = ("tmpfs", "ramfs")
+
+
+def shared_total() -> int:
+    """All memory of this kind on the machine, mapped or not: whether it moves is quick to see."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("Shmem:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def parse_mounts(mountinfo: str) -> set[int]:
+    """Devices of file systems that lie in memory.
+
+    >>> sorted(parse_mounts("26 1 0:24 / /dev/shm rw - tmpfs tmpfs rw\\n27 1 8:1 / / rw - ext4 /dev/sda1 rw")) == [os.makedev(0, 24)]
+    True
+    """
+    found = set()
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if len(fields) > 2 and kind and kind[0] in _KINDS:
+            major, _, minor = fields[2].partition(":")
+            found.add(os.makedev(int(major), int(minor)))
+    return found
+
+
+def memory_devices() -> set[int]:
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            return parse_mounts(file.read())
+    except OSError:
+        return set()
+
+
+def held_by(pids: Iterable[int], devices: set[int], but_not_in: Sequence[str] = ()) -> dict[str, int]:
+    """Such files, open and not mapped in these processes, with the bytes they take; not those in these folders."""
+    found: dict[tuple[int, int], tuple[str, int]] = {}
+    mapped: set[int] = set()
+    for pid in pids:
+        mapped |= {mapping.inode for mapping in meter.mappings(pid) if mapping.is_shared}
+        with contextlib.suppress(OSError):
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    path = os.readlink(f"/proc/{pid}/fd/{fd}")
+                    status = os.stat(f"/proc/{pid}/fd/{fd}")
+                    inside = any(path.startswith(folder.rstrip("/") + "/") for folder in but_not_in)
+                    if not inside and (status.st_dev in devices or path.startswith("/memfd:")):
+                        found[status.st_dev, status.st_ino] = path, status.st_blocks * 512
+    return {path: n_bytes for (_, inode), (path, n_bytes) in found.items() if n_bytes and inode not in mapped}

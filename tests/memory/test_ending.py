@@ -1,0 +1,100 @@
+"""Ending processes with everything they started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tamis.memory import ending, meter
+from tamis.memory.release import hygiene_env
+
+# A parent with a child, a grandchild, and a daemon that left them; it tells their pids.
+FAMILY = """
+import os, signal, sys, time
+def told(*more):
+    os.write(1, b"%d\\n" % os.getpid())
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0: told()
+    os._exit(0)
+if os.fork() == 0:
+    if os.fork() == 0: told()
+    told()
+told()
+"""
+
+
+@pytest.fixture
+def family() -> Iterator[Callable[[], tuple[subprocess.Popen[bytes], list[int]]]]:
+    pids: list[int] = []
+
+    def start() -> tuple[subprocess.Popen[bytes], list[int]]:
+        process = subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, env=hygiene_env(os.environ))
+        assert process.stdout is not None
+        found = [int(process.stdout.readline()) for _ in range(4)]
+        pids.extend(found)
+        process.stdout.close()
+        return process, found
+
+    yield start
+    for pid in pids:
+        ending.send(pid, signal.SIGKILL)
+
+
+def all_gone(pids: list[int]) -> bool:
+    deadline = time.monotonic() + 10
+    while any(meter.is_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return not any(meter.is_alive(pid) for pid in pids)
+
+
+def test_a_tree_ends_and_who_left_it_is_found_by_its_mark(
+    family: Callable[[], tuple[subprocess.Popen[bytes], list[int]]],
+) -> None:
+    process, pids = family()
+    below = [process.pid, *meter.descendants(process.pid)]
+    daemon = next(pid for pid in pids if pid not in below)
+    ending.end_tree(process.pid)
+    process.wait()
+    assert all_gone([pid for pid in pids if pid != daemon])
+    assert meter.is_alive(daemon)
+    assert ending.end_escaped() == 1
+    assert all_gone([daemon])
+
+
+def test_strays_are_those_nobody_knows(family: Callable[[], tuple[subprocess.Popen[bytes], list[int]]]) -> None:
+    kept, stray = family(), family()
+    daemons = [
+        next(p for p in pids if p not in (each.pid, *meter.descendants(each.pid))) for each, pids in (kept, stray)
+    ]
+    ending.end_strays({kept[0].pid})
+    stray[0].wait()
+    assert not meter.is_alive(stray[0].pid)
+    assert meter.is_alive(kept[0].pid)
+    ending.end_tree(kept[0].pid)
+    kept[0].wait()
+    assert all_gone([pid for pid in kept[1] + stray[1] if pid not in daemons])
+    assert ending.end_escaped() == 2
+
+
+def test_trackers_are_told_by_their_command_line() -> None:
+    code = "from multiprocessing.resource_tracker import main; import time; print(1, flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert ending.is_tracker(process.pid)
+        process.kill()
+    assert not ending.is_tracker(os.getpid())
+    assert not ending.is_tracker(2**22)
+
+
+def test_a_signal_to_nobody_is_no_error() -> None:
+    ending.send(2**22, signal.SIGKILL)
