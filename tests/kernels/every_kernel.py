@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reference"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "stages" / "text" / "models"))
@@ -29,6 +30,7 @@ from tamis.kernels.sketch import band_keys, components, similarity, sorting
 from tamis.kernels.splice import assemble, assemble_plain
 from tamis.kernels.text import fasttext_kernels, long_repetition, split_lines, text_stats, word_stats
 from tamis.stages.text.models.fasttext_model import FastTextModel
+from tamis.stages.text.models.fasttext_training import TrainingOptions, train_classifier
 
 DOCUMENTS = [
     "The cat sat on the mat. The cat sat on the mat!\n\nSee https://example.org/a?b=c, or read more...\n- one\n- two …\n",
@@ -112,6 +114,9 @@ def text() -> Iterator[Any]:
         for shape in shapes:
             model = FastTextModel.load(random_twin(**shape).save(Path(folder) / "model.bin"))
             yield model.predict(["the cat is naïve", "être ou ne pas être", "日本 の 首都", ""], k=2)
+    options = TrainingOptions(dim=4, epochs=2, buckets=50, min_count=1)
+    made = train_classifier(pa.array(DOCUMENTS, pa.large_string()), ["a", "b"] * (len(DOCUMENTS) // 2), options)
+    yield np.frombuffer(made[-32:], "<f4").round(3)  # the vectors of the labels
 
 
 def sketch() -> Iterator[Any]:

@@ -1,6 +1,6 @@
 """`tamis classify MODEL IN OUT`: a classifier over files, without writing a recipe.
 
-MODEL is the name of a known classifier (`tamis classify --list`), a hub id, or the folder of a model. As with `tamis filter`, the
+MODEL is the name of a known classifier (`tamis classify --list`), a hub id, the folder of a model, or a fastText model file. As with `tamis filter`, the
 command writes a recipe for itself and runs that.
 """
 
@@ -22,7 +22,11 @@ _OWN = "tamis.stages.text.classifiers"
 
 def classify(
     model: Annotated[
-        str | None, Argument(metavar="MODEL", help="A known classifier, a hub id, or the folder of a model.")
+        str | None,
+        Argument(
+            metavar="MODEL",
+            help="A known classifier, a hub id, the folder of a model, or a fastText model (.bin, .ftz).",
+        ),
     ] = None,
     source: Annotated[
         str | None, Argument(metavar="IN", help="A file, a folder or a glob of JSONL, Parquet or Arrow files.")
@@ -88,7 +92,7 @@ def known() -> dict[str, Any]:
 
     made = {}
     for name in classifiers.__all__:
-        if name != "DistributedDataClassifier":
+        if name not in ("DistributedDataClassifier", "FastTextClassifier"):
             words = name.removesuffix("Classifier").replace("FineWeb", "Fineweb")
             made["".join("-" + c.lower() if c.isupper() and i else c.lower() for i, c in enumerate(words))] = getattr(
                 classifiers, name
@@ -102,7 +106,13 @@ def make_recipe(model: str, source: str, target: str, chosen: dict[str, Any]) ->
 
     found = known().get(model)
     folder = chosen.pop("model_folder", None)
-    if found is None:
+    if found is None and os.path.isfile(model):
+        unknown = sorted({"max_seq_length", "trust_remote_code"} & set(chosen)) + (["model_folder"] if folder else [])
+        if unknown:
+            raise UsageError(f"--{unknown[0].replace('_', '-')} means nothing for the fastText model {model}")
+        stage = f"{_OWN}.FastTextClassifier"
+        chosen = {"model_path": os.path.abspath(model), **chosen}
+    elif found is None:
         if folder is not None:
             raise UsageError(
                 f"--model-folder is for a known classifier, and {model!r} is none; give the folder itself as MODEL"

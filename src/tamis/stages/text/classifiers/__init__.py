@@ -4,6 +4,7 @@ from tamis.stages.text.classifiers.aegis import AegisClassifier, InstructionData
 from tamis.stages.text.classifiers.base import DistributedDataClassifier
 from tamis.stages.text.classifiers.content_type import ContentTypeClassifier
 from tamis.stages.text.classifiers.domain import DomainClassifier, MultilingualDomainClassifier
+from tamis.stages.text.classifiers.fasttext import FastTextClassifier
 from tamis.stages.text.classifiers.fineweb_edu import (
     FineWebEduClassifier,
     FineWebMixtralEduClassifier,
@@ -17,6 +18,7 @@ __all__ = [
     "ContentTypeClassifier",
     "DistributedDataClassifier",
     "DomainClassifier",
+    "FastTextClassifier",
     "FineWebEduClassifier",
     "FineWebMixtralEduClassifier",
     "FineWebNemotronEduClassifier",

@@ -1,0 +1,112 @@
+"""FastTextClassifier: a linear model over words and their n-grams; for machines without a GPU, thousands of documents a second."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tamis.errors import UsageError
+from tamis.stages.base import CompositeStage, ProcessingStage
+from tamis.stages.text.filters.score_filter import Filter
+from tamis.stages.text.models.label_filter import LabelFilter
+from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    from tamis.stages.text.models.fasttext_model import FastTextModel
+
+LABEL = "__label__"
+
+
+@dataclass(repr=False)
+class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Adds the best label of each text, and its probability. Documents without a text get nulls."""
+
+    model_path: str
+    label_field: str = "label"
+    score_field: str | None = None
+    text_field: str = "text"
+    max_chars: int | None = None
+    name: str = "fasttext_model"
+    kernel_groups: ClassVar[tuple[str, ...]] = ("text",)
+
+    def __post_init__(self) -> None:
+        if not os.path.isfile(self.model_path):
+            raise UsageError(
+                f"FastTextClassifier: model_path {self.model_path!r} is not a file; expected a fastText model (.bin or .ftz)"
+            )
+        self._model: FastTextModel | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_model": None}
+
+    def inputs(self) -> Any:
+        return ["data"], [self.text_field]
+
+    def outputs(self) -> Any:
+        return ["data"], [self.label_field] + ([self.score_field] if self.score_field is not None else [])
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """Before workers are forked: they share the mapped file."""
+        self.setup()
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        if self._model is None:
+            from tamis.stages.text.models.fasttext_model import FastTextModel
+
+            self._model = FastTextModel.load(self.model_path)
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        self.setup()
+        assert self._model is not None
+        texts = task.texts(self.text_field)
+        if self.max_chars is not None:
+            texts = pc.utf8_slice_codeunits(texts, 0, self.max_chars)
+        ids, scores = self._model.predict_ids(texts, k=1)
+        ids, scores = ids.reshape(-1), scores.reshape(-1)
+        names = pa.array([name.removeprefix(LABEL) for name in self._model.labels], pa.large_string())
+        has = np.asarray(texts.is_valid()) & (ids >= 0)
+        result = task.with_column(self.label_field, names.take(pa.array(np.where(has, ids, 0), mask=~has)))
+        if self.score_field is not None:
+            numbers = np.minimum(scores.astype(np.float64), 1.0)
+            result = result.with_column(self.score_field, pa.array(np.round(numbers, 6), mask=~has))
+        return result
+
+
+@dataclass(repr=False)
+class FastTextClassifier(CompositeStage[DocumentBatch, DocumentBatch]):
+    """A fastText model: one that `tamis train-classifier` made, or any supervised one (.bin or .ftz).
+
+    `label_field` gets the label without its prefix, `score_field`, if given, its probability. `filter_by`: labels of the documents that stay.
+    """
+
+    model_path: str
+    label_field: str = "label"
+    score_field: str | None = None
+    text_field: str = "text"
+    filter_by: list[str] | None = None
+    max_chars: int | None = None
+    name: str = "fasttext_classifier"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.filter_by, str):
+            raise UsageError(f"FastTextClassifier: filter_by must be a list of labels, got {self.filter_by!r}")
+        self.decompose()
+
+    def inputs(self) -> Any:
+        return ["data"], [self.text_field]
+
+    def outputs(self) -> Any:
+        return self.decompose()[0].outputs()
+
+    def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        stages: list[ProcessingStage[Any, Any]] = [
+            FastTextModelStage(self.model_path, self.label_field, self.score_field, self.text_field, self.max_chars)
+        ]
+        if self.filter_by:
+            stages.append(Filter(LabelFilter(list(self.filter_by)), self.label_field, name=f"{self.name}_filter"))
+        return stages
