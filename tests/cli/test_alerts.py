@@ -23,6 +23,8 @@ workflow:
   input_path: in
   input_filetype: jsonl
   output_path: unique
+  input_filetype: jsonl
+  perform_removal: true
   max_source_loss: 1
 settings: {memory: 512MB}
 alerts:

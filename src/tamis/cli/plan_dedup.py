@@ -56,6 +56,7 @@ def show(
     from tamis.forecast.prediction import runs_of
     from tamis.formats.passed import passed_lines
 
+    workflow = workflow.own() if hasattr(workflow, "own") else workflow
     if not hasattr(workflow, "plan"):
         raise UsageError(f"{type(workflow).__name__} has no plan; run it")
     found = _plan(workflow, memory, where, asked, scratch)

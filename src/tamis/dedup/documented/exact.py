@@ -109,6 +109,10 @@ class ExactDeduplicationWorkflow(WorkflowBase):
         metadata["total_time"] = time.monotonic() - began_s
         return DocumentedResult("exact_deduplication", found, written, metadata)
 
+    def own(self) -> own.ExactDeduplicationWorkflow:
+        """The workflow behind it, as commands know it."""
+        return self._own(self.input_path)
+
     def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
         """What a run would take, from a small sample; `work`: its scratch folder. Nothing is written."""
-        return self._own(self.input_path).plan(memory, work)
+        return self.own().plan(memory, work)

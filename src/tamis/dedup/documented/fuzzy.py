@@ -123,6 +123,10 @@ class FuzzyDeduplicationWorkflow(WorkflowBase):
         metadata["total_time"] = time.monotonic() - began_s
         return DocumentedResult("fuzzy_deduplication", found, written, metadata)
 
+    def own(self) -> own.FuzzyDeduplicationWorkflow:
+        """The workflow behind it, as commands know it."""
+        return self._own(self.input_path)
+
     def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
         """What a run would take, from a small sample; `work`: its scratch folder. Nothing is written."""
-        return self._own(self.input_path).plan(memory, work)
+        return self.own().plan(memory, work)
