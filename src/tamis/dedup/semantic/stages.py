@@ -1,0 +1,367 @@
+"""Semantic deduplication in single stages, with the files between them that users know: clusters, pairs, duplicates.
+
+KMeansStage        embeddings in Parquet -> centroid=K/*.parquet, with the distance of each document to its centroid
+PairwiseStage      each of these -> cluster_K.parquet: for each document the one before it, by rank, that it resembles most
+IdentifyDuplicatesStage   those files -> a table of the ids that go
+
+One worker does each of them. SemanticDeduplicationWorkflow finds and removes in one call, inside a budget, and compares a document
+only with documents that stay; use these where another tool reads the files.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis import files
+from tamis.dedup.semantic.ranking import RankingStrategy
+from tamis.dedup.semantic.vectors import unit_vectors
+from tamis.errors import UsageError
+from tamis.stages.base import CompositeStage, ProcessingStage
+from tamis.stages.file_partitioning import FilePartitioningStage
+from tamis.tasks import EmptyTask, FileGroupTask
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+L2, COSINE = "l2_dist_to_cent", "cosine_dist_to_cent"
+SCORE, PARTNER = "cosine_sim_score", "max_id"
+_ROWS = 65_536  # read, assigned and written at a time
+_ALL = 1 << 40
+
+
+@dataclass(repr=False)
+class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
+    """Clusters of the embeddings in some Parquet files (spherical k-means), written cluster by cluster."""
+
+    id_field: str
+    embedding_field: str
+    output_path: str
+    filetype: str
+    n_clusters: int
+    metadata_fields: Sequence[str] | None = None
+    embedding_dim: int | None = None
+    verbose: bool = False
+    max_iter: int = 300
+    tol: float = 0.0001
+    random_state: int = 42
+    init: str = "k-means||"
+    n_init: int = 1
+    oversampling_factor: float = 2.0
+    max_samples_per_batch: int = 1 << 15
+    fit_data_fraction: float | None = None
+    cache_path: str | None = None
+    read_kwargs: Mapping[str, Any] | None = None
+    write_kwargs: Mapping[str, Any] | None = None
+    name: str = "kmeans"
+
+    def __post_init__(self) -> None:
+        if self.filetype != "parquet":
+            raise UsageError(
+                f"KMeansStage: input_filetype must be 'parquet', got {self.filetype!r}; SemanticDeduplicationWorkflow takes JSONL too"
+            )
+        if isinstance(self.n_clusters, bool) or not isinstance(self.n_clusters, int) or self.n_clusters < 1:
+            raise UsageError(f"KMeansStage: n_clusters must be a whole number above 0, got {self.n_clusters!r}")
+        if self.n_init != 1:
+            raise UsageError(
+                "KMeansStage: n_init: clusters are made once, from seeds chosen by k-means||; leave it at 1"
+            )
+
+    def process(self, task: FileGroupTask) -> FileGroupTask:
+        import numpy as np
+
+        from tamis.dedup.semantic.kmeans import Blocks, Options, fit, nearest, uniform
+
+        options = Options(
+            self.n_clusters, self.max_iter, self.tol, self.random_state, self.init, self.oversampling_factor
+        )
+        made: list[str] = []
+        with tempfile.TemporaryDirectory(dir=self.cache_path) as folder:
+            sample = os.path.join(folder, "sample.f32")
+            dimension, n = 0, 0
+            with open(sample, "wb") as file:
+                for table in self._tables(task.data, [self.embedding_field]):
+                    x, has = self._vectors(table)
+                    chosen = has & (
+                        uniform(np.arange(n, n + len(x)), self.random_state) < (self.fit_data_fraction or 1.0)
+                    )
+                    file.write(x[chosen].tobytes())
+                    dimension, n = max(dimension, x.shape[1] if has.any() else 0), n + len(x)
+            if not os.path.getsize(sample):
+                raise UsageError(f"KMeansStage: none of the {n} documents has an embedding in {self.embedding_field!r}")
+            centroids = fit(Blocks(sample, dimension), options, lambda _: None)
+        columns = [self.id_field, self.embedding_field, *(self.metadata_fields or ())]
+        for number, table in enumerate(self._tables(task.data, columns)):
+            x, has = self._vectors(table)
+            at, distance = nearest(x, centroids)
+            made += self._write(table, number, at, np.asarray(distance), has)
+        return FileGroupTask(task.dataset_name, made)
+
+    def _tables(self, paths: Sequence[str], columns: list[str]) -> Iterator[pa.Table]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        for path in paths:
+            file = pq.ParquetFile(path, **{k: v for k, v in (self.read_kwargs or {}).items() if k == "memory_map"})
+            missing = [c for c in columns if c not in file.schema_arrow.names]
+            if missing:
+                raise UsageError(f"KMeansStage: {path} has no column {missing[0]!r}; it has {file.schema_arrow.names}")
+            for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
+                yield pa.Table.from_batches([batch])
+
+    def _vectors(self, table: pa.Table) -> tuple[Any, Any]:
+        column = table.column(self.embedding_field).combine_chunks()
+        return unit_vectors(column, self.embedding_field, self.embedding_dim)
+
+    def _write(self, table: pa.Table, number: int, at: Any, distance: Any, has: Any) -> list[str]:
+        """One file for every cluster that has documents here. `distance` is 1 - cosine; of unit vectors l2 follows from it."""
+        import numpy as np
+        import pyarrow as pa
+
+        made = []
+        for cluster in np.unique(at[has]).tolist():
+            rows = np.flatnonzero(has & (at == cluster))
+            part = table.take(pa.array(rows))
+            cosine = np.maximum(distance[rows].astype(np.float64), 0.0)
+            part = part.append_column(L2, pa.array(np.sqrt(2 * cosine))).append_column(COSINE, pa.array(cosine))
+            made.append(
+                _write(
+                    part,
+                    os.path.join(self.output_path, f"centroid={cluster}", f"part-{number:05d}.parquet"),
+                    self.write_kwargs,
+                )
+            )
+        return made
+
+
+@dataclass(repr=False)
+class KMeansStage(CompositeStage[EmptyTask, FileGroupTask]):
+    """Embeddings in Parquet files -> clusters: `output_path/centroid=K/*.parquet`."""
+
+    n_clusters: int
+    id_field: str
+    embedding_field: str
+    input_path: Any
+    output_path: str
+    metadata_fields: Sequence[str] | None = None
+    verbose: bool = False
+    embedding_dim: int | None = None
+    input_filetype: str = "parquet"
+    input_file_extensions: Sequence[str] | None = None
+    read_kwargs: Mapping[str, Any] | None = None
+    write_kwargs: Mapping[str, Any] | None = None
+    max_iter: int = 300
+    tol: float = 0.0001
+    random_state: int = 42
+    init: str = "k-means||"
+    n_init: int = 1
+    oversampling_factor: float = 2.0
+    max_samples_per_batch: int = 1 << 15
+    fit_data_fraction: float | None = None
+    cache_path: str | None = None
+    name: str = "kmeans_stage"
+
+    def __post_init__(self) -> None:
+        self.decompose()
+
+    def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        extensions = list(self.input_file_extensions) if self.input_file_extensions else [".parquet"]
+        return [
+            FilePartitioningStage(self.input_path, files_per_partition=_ALL, file_extensions=extensions),
+            KMeansReadFitWriteStage(
+                self.id_field, self.embedding_field, os.path.abspath(self.output_path), self.input_filetype, self.n_clusters,
+                self.metadata_fields, self.embedding_dim, self.verbose, self.max_iter, self.tol, self.random_state, self.init, self.n_init,
+                self.oversampling_factor, self.max_samples_per_batch, self.fit_data_fraction, self.cache_path, self.read_kwargs,
+                self.write_kwargs,
+            ),
+        ]  # fmt: skip
+
+
+@dataclass(repr=False)
+class ClusterWiseFilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
+    """The files of each cluster, as KMeansStage writes them, as one task."""
+
+    input_path: str
+    storage_options: Mapping[str, Any] | None = None
+    name: str = "cluster_wise_file_partitioning"
+    is_source_stage = True
+
+    def num_workers(self) -> int | None:
+        return 1
+
+    def process(self, task: EmptyTask) -> list[FileGroupTask]:
+        folders = sorted(f.name for f in os.scandir(self.input_path) if f.is_dir() and f.name.startswith("centroid="))
+        if not folders:
+            raise UsageError(
+                f"PairwiseStage: {self.input_path} has no folders centroid=...; give the output of KMeansStage"
+            )
+        made = []
+        for folder in folders:
+            at = os.path.join(self.input_path, folder)
+            group = FileGroupTask("", sorted(os.path.join(at, n) for n in os.listdir(at) if n.endswith(".parquet")))
+            group._metadata["centroid"] = folder.removeprefix("centroid=")
+            made.append(group)
+        return made
+
+
+@dataclass(repr=False)
+class PairwiseCosineSimilarityStage(ProcessingStage[FileGroupTask, FileGroupTask]):
+    """For each document of a cluster the one before it, by rank, that it resembles most."""
+
+    id_field: str
+    embedding_field: str
+    output_path: str
+    ranking_strategy: RankingStrategy | None
+    pairwise_batch_size: int = 1024
+    verbose: bool = False
+    embedding_dim: int | None = None
+    read_kwargs: Mapping[str, Any] | None = None
+    write_kwargs: Mapping[str, Any] | None = None
+    which_to_keep: str = "hard"
+    random_seed: int = 42
+    name: str = "pairwise_cosine_similarity"
+
+    def process(self, task: FileGroupTask) -> FileGroupTask:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.concat_tables([pq.ParquetFile(p).read(use_threads=False) for p in task.data])
+        table = table.take(pa.array(self._order(table)))
+        x, _ = unit_vectors(
+            table.column(self.embedding_field).combine_chunks(), self.embedding_field, self.embedding_dim
+        )
+        likeness, of = pairwise_cosine_similarity_batched(x, self.pairwise_batch_size)
+        ids = table.column(self.id_field).combine_chunks()
+        made = pa.table({"id": ids, PARTNER: ids.take(pa.array(of)), SCORE: pa.array(np.asarray(likeness, np.float32))})
+        path = os.path.join(self.output_path, f"cluster_{task._metadata.get('centroid', task.task_id)}.parquet")
+        return FileGroupTask(task.dataset_name, [_write(made, path, self.write_kwargs)])
+
+    def _order(self, table: pa.Table) -> np.ndarray[Any, Any]:
+        """Positions, those that are kept rather first; of equals the one with the smaller id."""
+        import numpy as np
+
+        ids = np.argsort(np.array([str(i) for i in table.column(self.id_field).to_pylist()]), kind="stable")
+        tie = np.empty(len(ids), np.int64)
+        tie[ids] = np.arange(len(ids))
+        strategy = self.ranking_strategy
+        if (strategy is not None and strategy.strategy == "random") or (
+            strategy is None and self.which_to_keep == "random"
+        ):
+            from tamis.dedup.semantic.kmeans import uniform
+
+            return np.argsort(
+                uniform(tie, self.random_seed if strategy is None else strategy.random_seed), kind="stable"
+            )
+        column, descending = (COSINE, self.which_to_keep == "hard") if strategy is None else strategy.column()
+        if column not in table.column_names:
+            raise UsageError(
+                f"PairwiseStage: no column {column!r} to rank by; name it in metadata_fields of KMeansStage"
+            )
+        values = table.column(column).combine_chunks().to_numpy(zero_copy_only=False).astype(np.float64)
+        return np.lexsort((tie, -values if descending else values))
+
+
+@dataclass(repr=False)
+class PairwiseStage(CompositeStage[EmptyTask, FileGroupTask]):
+    """Clusters, as KMeansStage writes them -> pairs: `output_path/cluster_K.parquet` with id, max_id and cosine_sim_score."""
+
+    id_field: str
+    embedding_field: str
+    input_path: str
+    output_path: str
+    ranking_strategy: RankingStrategy | None = None
+    embedding_dim: int | None = None
+    pairwise_batch_size: int = 1024
+    verbose: bool = False
+    read_kwargs: Mapping[str, Any] | None = None
+    write_kwargs: Mapping[str, Any] | None = None
+    which_to_keep: str = "hard"
+    sim_metric: str = "cosine"
+    random_seed: int = 42
+    name: str = "pairwise_stage"
+
+    def __post_init__(self) -> None:
+        if self.sim_metric != "cosine":
+            raise UsageError(f"PairwiseStage: sim_metric must be 'cosine', got {self.sim_metric!r}")
+        if self.which_to_keep not in ("hard", "easy", "random"):
+            raise UsageError(f"PairwiseStage: which_to_keep must be hard, easy or random, got {self.which_to_keep!r}")
+
+    def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        return [
+            ClusterWiseFilePartitioningStage(os.path.abspath(self.input_path)),
+            PairwiseCosineSimilarityStage(
+                self.id_field, self.embedding_field, os.path.abspath(self.output_path), self.ranking_strategy, self.pairwise_batch_size,
+                self.verbose, self.embedding_dim, self.read_kwargs, self.write_kwargs, self.which_to_keep, self.random_seed,
+            ).with_(num_workers=1),
+        ]  # fmt: skip
+
+
+@dataclass(repr=False)
+class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
+    """Pairs, as PairwiseStage writes them -> `output_path/duplicates-*.parquet`: ids of documents with a likeness of at least 1 - eps."""
+
+    output_path: str
+    eps: float
+    _num_row_groups_hint: int | None = None
+    verbose: bool = False
+    read_kwargs: Mapping[str, Any] | None = None
+    write_kwargs: Mapping[str, Any] | None = None
+    name: str = "identify_duplicates"
+    batch_size: int = 1000
+
+    def __post_init__(self) -> None:
+        if not 0 <= float(self.eps) <= 2:
+            raise UsageError(f"IdentifyDuplicatesStage: eps must be from 0 to 2, got {self.eps!r}")
+
+    def num_workers(self) -> int | None:
+        return 1
+
+    def process(self, task: FileGroupTask) -> FileGroupTask:
+        return self.process_batch([task])[0]
+
+    def process_batch(self, tasks: list[FileGroupTask]) -> list[FileGroupTask]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        paths = [p for task in tasks for p in task.data]
+        found = pa.concat_tables([pq.ParquetFile(p).read(use_threads=False) for p in paths])
+        found = found.filter(pc.greater_equal(found.column(SCORE), 1.0 - float(self.eps))).sort_by("id")
+        name = FileGroupTask("", paths).task_id
+        path = os.path.join(os.path.abspath(self.output_path), f"duplicates-{name}.parquet")
+        return [FileGroupTask("", [_write(found, path, self.write_kwargs)])]
+
+
+def pairwise_cosine_similarity_batched(cluster_reps: Any, batch_size: int = 1024) -> tuple[Any, Any]:
+    """For each row of unit vectors the largest cosine to a row before it, and which; the first has 0 and itself. In blocks."""
+    import numpy as np
+
+    x = np.asarray(cluster_reps, np.float32)
+    best, of = np.zeros(len(x), np.float32), np.zeros(len(x), np.int64)
+    for begin in range(0, len(x), batch_size):
+        block = x[begin : begin + batch_size]
+        likeness = block @ x[: begin + len(block)].T
+        later = np.arange(begin + len(block))[None, :] >= (begin + np.arange(len(block)))[:, None]
+        likeness[later] = -2.0
+        of[begin : begin + len(block)] = likeness.argmax(1)
+        best[begin : begin + len(block)] = likeness.max(1)
+    if len(x):
+        best[0], of[0] = 0.0, 0
+    return best, of
+
+
+def _write(table: pa.Table, path: str, settings: Mapping[str, Any] | None) -> str:
+    """A Parquet file, whole or not at all."""
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **{k: v for k, v in (settings or {}).items() if k != "storage_options"})
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    files.write_bytes(path, sink.getvalue())
+    return path
