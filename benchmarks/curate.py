@@ -37,11 +37,11 @@ stages:
 """
 FILTERS = {
     "text": "{_target_: tamis.stages.text.filters.has_text.HasText}",
-    "language": "{_target_: tamis.stages.text.filters.language.LanguageFilter, lang: en, min_score: 0.65}",
     "gopher_repetition": "{_target_: tamis.stages.text.filters.gopher.GopherRepetition}",
     "gopher_quality": "{_target_: tamis.stages.text.filters.gopher.GopherQuality}",
     "c4_quality": "{_target_: tamis.stages.text.filters.c4.C4Quality}",
     "fineweb_quality": "{_target_: tamis.stages.text.filters.fineweb.FineWebQuality}",
+    "language": "{_target_: tamis.stages.text.filters.language.LanguageFilter, lang: en, min_score: 0.65}",
 }
 PII = (
     "{_target_: tamis.stages.text.modifiers.Modify, input_fields: text, "
