@@ -29,7 +29,7 @@ def test_a_reader_is_a_partitioning_and_a_reading_stage() -> None:
     )
     assert (reading.name, reading.fields, reading.formats) == ("jsonl_reader", ["text"], ("jsonl",))  # type: ignore[attr-defined]
     assert ParquetReader("in/").decompose()[1].formats == ("parquet",)  # type: ignore[attr-defined]
-    assert DocumentReader("in/").decompose()[1].formats == ("jsonl", "parquet")  # type: ignore[attr-defined]
+    assert DocumentReader("in/").decompose()[1].formats == ("jsonl", "parquet", "arrow")  # type: ignore[attr-defined]
 
 
 def test_readers_and_writers_at_every_path_that_users_know() -> None:
@@ -175,18 +175,18 @@ def test_mistakes_in_a_writer_are_found_when_it_is_made(cls: Any, arguments: dic
 
 
 def test_the_format_of_the_output_is_that_of_the_input(tmp_path: Path) -> None:
-    def of(*names: str) -> tuple[bool, str]:
+    def of(*names: str) -> tuple[Any, str]:
         folder = tmp_path / "+".join(names)
         folder.mkdir()
         for name in names:
             (folder / name).write_text("")
         return output_format(str(folder))
 
-    assert of("a.jsonl", "b.json") == (False, "jsonl")
-    assert of("a.jsonl.zst", "b.ndjson.zst") == (False, "jsonl.zst")
-    assert of("a.jsonl.zst", "b.jsonl.gz") == (False, "jsonl")
-    assert of("a.jsonl.zst", "b.jsonl") == (False, "jsonl")
-    assert of("a.parquet") == (True, "parquet")
-    assert of("a.parquet", "b.jsonl") == (False, "jsonl")
+    assert of("a.jsonl", "b.json") == (JsonlWriter, "jsonl")
+    assert of("a.jsonl.zst", "b.ndjson.zst") == (JsonlWriter, "jsonl.zst")
+    assert of("a.jsonl.zst", "b.jsonl.gz") == (JsonlWriter, "jsonl")
+    assert of("a.jsonl.zst", "b.jsonl") == (JsonlWriter, "jsonl")
+    assert of("a.parquet") == (ParquetWriter, "parquet")
+    assert of("a.parquet", "b.jsonl") == (JsonlWriter, "jsonl")
     with pytest.raises(UsageError, match="no input files"):
         output_format(str(tmp_path / "absent*.jsonl"))

@@ -91,7 +91,7 @@ def run_stage(
     began = time.perf_counter()
     results: list[Task[Any]] = []
     size = max(1, stage.batch_size)
-    if size > len(tasks) and stage.supports_batch_processing():
+    if size > len(tasks) == 1 and stage.supports_batch_processing():  # several are as the user cut the input
         tasks = _in_parts(tasks, size)
     if uses is not None:
         uses.begin(tasks)
