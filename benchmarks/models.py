@@ -25,6 +25,11 @@ import zstandard
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/benchmarks-models.md"
 BATCH, MAX_TOKENS = 32, 512
+JOBS = [
+    ("bert", "BERT, 6 layers of 384", True),
+    ("deberta", "DeBERTa-v2, 6 layers of 384", True),
+    ("bert", "BERT, 6 layers of 384", False),
+]
 PLAIN = """
 import json, sys, torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -42,8 +47,8 @@ with torch.inference_mode(), open(target, "w") as out:
 """
 
 
-def documents(n: int) -> list[str]:
-    """Real texts where there are some, of all lengths, in an order that tells nothing."""
+def documents(n: int, paragraphs: bool) -> list[str]:
+    """Real texts where there are some (or their paragraphs), of all lengths, in an order that tells nothing."""
     random.seed(0)
     found: list[str] = []
     for path in sorted((ROOT.parent / "shared/corpus").glob("*.jsonl.zst")):
@@ -52,6 +57,8 @@ def documents(n: int) -> list[str]:
     if not found:
         words = [f"word{i}" for i in range(3000)]
         found = [" ".join(random.choices(words, k=int(random.lognormvariate(4.5, 1.0)) + 1)) for _ in range(n)]
+    if paragraphs:
+        found = [part for text in found for part in text.split("\n\n") if len(part) >= 20]
     random.shuffle(found)
     return (found * (n // len(found) + 1))[:n]
 
@@ -94,42 +101,43 @@ def timed(command: list[str]) -> tuple[float, float]:
     return time.perf_counter() - began, cpu
 
 
+def compared(root: Path, kind: str, name: str, texts: list[str], cores: int, paragraphs: bool) -> str:
+    """One row of the table."""
+    source, folder, plain_output, output = root / "in.jsonl", root / kind, root / "plain.jsonl", root / "out"
+    source.write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(texts)), encoding="utf-8")
+    build(folder, kind, texts)
+    plain = timed([sys.executable, "-c", PLAIN, str(folder), str(source), str(plain_output), str(cores)])
+    ours = timed([sys.executable, "-m", "tamis.cli.main", "classify", str(folder), str(source), str(output), "--memory", "4GB", "--quiet"])  # fmt: skip
+    same = labels(plain_output) == {k: v for p in output.glob("*.jsonl") for k, v in labels(p).items()}
+    what = f"{len(texts)} {'paragraphs' if paragraphs else 'documents'} of {sum(map(len, texts)) / len(texts):,.0f} characters"
+    return (
+        f"| {name} | {what} | {plain[0]:.1f} | {ours[0]:.1f} | {len(texts) / ours[0]:.1f} | {plain[0] / ours[0]:.2f} | "
+        f"{plain[1] / ours[1]:.2f} | {'yes' if same else 'no'} |"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, default=600)
+    parser.add_argument("--only", help="a part of 'bert documents', 'bert paragraphs', 'deberta paragraphs'")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
-    texts = documents(given.documents)
     cores = len(os.sched_getaffinity(0))
     rows = []
-    with tempfile.TemporaryDirectory() as place:
-        root = Path(place)
-        source = root / "in.jsonl"
-        source.write_text(
-            "".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(texts)), encoding="utf-8"
-        )
-        for kind, name in (("bert", "BERT, 6 layers of 384"), ("deberta", "DeBERTa-v2, 6 layers of 384")):
-            folder = root / kind
-            build(folder, kind, texts)
-            plain = timed(
-                [sys.executable, "-c", PLAIN, str(folder), str(source), str(root / "plain.jsonl"), str(cores)]
-            )
-            ours = timed([sys.executable, "-m", "tamis.cli.main", "classify", str(folder), str(source), str(root / f"out-{kind}"), "--memory", "4GB", "--quiet"])  # fmt: skip
-            same = labels(root / "plain.jsonl") == {
-                k: v for p in (root / f"out-{kind}").glob("*.jsonl") for k, v in labels(p).items()
-            }
-            rows.append(
-                f"| {name} | {plain[0]:.1f} | {ours[0]:.1f} | {len(texts) / ours[0]:.1f} | {plain[0] / ours[0]:.2f} | {plain[1] / ours[1]:.2f} | {'yes' if same else 'no'} |"
-            )
+    for kind, name, paragraphs in JOBS:
+        if given.only and given.only not in f"{kind} {'paragraphs' if paragraphs else 'documents'}":
+            continue
+        texts = documents(given.documents * (4 if paragraphs else 1), paragraphs)
+        with tempfile.TemporaryDirectory() as place:
+            rows.append(compared(Path(place), kind, name, texts, cores, paragraphs))
             print(rows[-1], flush=True)
-    mean = sum(map(len, texts)) / len(texts)
     page = (
         "# Classifiers on the CPU\n\nWritten by `make bench-models`. "
-        f"{len(texts)} documents of {mean:,.0f} characters on average, {MAX_TOKENS} tokens at most, {cores} cores, JSONL to JSONL with everything "
-        f"included, random weights. Plain: `transformers` as its documentation shows it, {BATCH} documents at a time as they come.\n\n"
-        "| model | plain, s | tamis classify, s | documents/s | times faster | times less CPU | same labels |\n|---|---|---|---|---|---|---|\n"
-        + "\n".join(rows)
-        + "\n"
+        f"{MAX_TOKENS} tokens at most, {cores} cores, JSONL to JSONL with everything included (the start, too), random weights. Plain: "
+        f"`transformers` as its documentation shows it, {BATCH} texts at a time as they come, padded to the longest of them. Of documents most are longer "
+        f"than the model takes, so that hardly anything is padded either way; paragraphs are of all lengths. Load of the machine: {os.getloadavg()[0]:.1f}.\n\n"
+        "| model | texts | plain, s | tamis classify, s | texts/s | times faster | times less CPU | same labels |\n"
+        "|---|---|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )
     print(page)
     if given.write:

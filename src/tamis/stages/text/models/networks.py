@@ -77,11 +77,19 @@ class Encoder:
         if self.pooling == "mean":  # sums of neighbouring rows: those of a text, those up to the next, ...
             starts = [a for a, _ in packed.spans] + [len(hidden)]
             lengths = [n for i, (a, own) in enumerate(packed.spans) for n in (own, starts[i + 1] - a - own)]
-            of = torch.tensor(lengths, device=hidden.device)
+            of = _on(hidden.device, lengths)
             sums = torch.segment_reduce(hidden.float(), "sum", lengths=of, axis=0, unsafe=True)
             return sums[::2] / of[::2, None]
         at = [a if self.pooling == "first" else a + n - 1 for a, n in packed.spans]
-        return hidden[torch.tensor(at, device=hidden.device)].float()
+        return hidden[_on(hidden.device, at)].float()
+
+
+def _on(device: torch.device, numbers: list[int]) -> torch.Tensor:
+    """Numbers on a device without waiting for the work that it still has: from pinned memory."""
+    import torch
+
+    made = torch.tensor(numbers)
+    return made if device.type == "cpu" else made.pin_memory().to(device, non_blocking=True)
 
 
 def padded(texts: Tokens, batch: Batch, device: str, side: str = "right") -> tuple[torch.Tensor, torch.Tensor]:
