@@ -3,7 +3,7 @@
 #   make demo          gather text, plant faults, curate it under 512 MB, show that the ledger found them
 #   make test          the default test suite
 #   make lint          ruff (check and format) and mypy
-#   make torture       the slow tests: long fuzzing, kill -9, disk full
+#   make torture       the slow tests: long fuzzing, kill -9, disk full, every job under every budget
 #   make bench-engine  memory and throughput figures of the engine
 #   make bench-text    filters against their peers
 #   make bench-dedup   deduplication: quality, speed, memory, against its peers
@@ -13,6 +13,7 @@
 #   make bench-models  classifiers on the CPU, beside plain transformers
 #   make bench-plan    how often what `tamis plan` says of peak and time holds
 #   make bench-langid  speed of language id, and agreement with the fastText library
+#   make bench-budget  peaks of every kind of job under three budgets, seen from outside
 #   make bench-start   what installing and starting take
 #   make wheel         the release: kernels for all CPU levels, the same bytes each time (in dist/)
 #   make venv          only the environment (.venv)
@@ -30,7 +31,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: bench-gpu venv demo test lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-observe bench-plan bench-start wheel torture clean
+.PHONY: bench-gpu venv demo test lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-observe bench-plan bench-budget bench-start wheel torture clean
 
 venv: $(STAMP)
 
@@ -78,6 +79,9 @@ bench-gpu: $(STAMP)
 
 bench-start: $(STAMP)
 	@$(BIN)/python benchmarks/start.py
+
+bench-budget: $(STAMP)
+	@$(BIN)/python benchmarks/budget.py
 
 bench-plan: $(STAMP)
 	@$(BIN)/python benchmarks/plan.py

@@ -65,7 +65,6 @@ EXAMPLES = {
     "own_stage.py": "count words: 12 in, 12 out\ntoo few words: 12 in, 7 out\nfinished: 7 documents in",
     "notebook.py": "[{'text': ''}, {'text': 'WORD '}, {'text': 'WORD WORD '}]\n12 documents, already\n",
     "in_process.py": "12 documents written\n",
-    "curate.py": "no questions: 12 in, 11 out\nremove_exact_duplicates: 11 in, 9 out\nremove_fuzzy_duplicates: 9 in, 9 out\n",
 }
 
 

@@ -1,71 +1,64 @@
-"""The budget as somebody outside sees it: hostile stages of every kind, and ordinary jobs, each with several budgets."""
+"""No command goes over its budget, whatever its budget, its job and its history: every cell of the matrix, seen from outside."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
-from outside import measured
+from budget_cells import BUDGETS, HOSTILE, JOBS, REFUSED, Cell, make_input, outcome, run_cells
 
 from tamis.memory.budget import describe_limits
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 needs_gate = pytest.mark.skipif("gate" not in describe_limits()["enforcement"], reason="no seccomp notifications here")
-BUDGETS = (300, 512, 1000)
-CORPUS = Path(__file__).parents[2].parent / "shared" / "corpus"
+_INPUT_BYTES, _FEW_BYTES = 60_000_000, 400_000
 
-# What ends in a refusal; the others go on with less, or leave their children to fail.
-REFUSED = (
-    "mapped_file", "shared_map", "shared_memory", "many_small_maps", "forks", "pool", "rewriting", "mapping_children",
-    "programs", "unmapped_file", "nameless_file",
-)  # fmt: skip
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("matrix") / "in"
+    make_input(folder, _INPUT_BYTES)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A few documents, and a home with kernels in it: a hostile stage needs no more to be hostile."""
+    folder = tmp_path_factory.mktemp("hostile")
+    make_input(folder / "in", _FEW_BYTES)
+    assert [cell.status for cell in run_cells("copy", BUDGETS[-1], folder / "in", folder)] == [0, 0]
+    return folder / "in", folder / "home"
+
+
+def _check(cell: Cell) -> None:
+    when = "first" if cell.is_first else "later"
+    print(f"{cell.job}, {cell.budget}, {when}: {cell.peak_bytes / 1e6:.1f} MB, {outcome(cell)}, {cell.seconds} s")
+    assert cell.fits, (cell.peak_bytes, cell.output[-2000:])
+    assert cell.left == []
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("job", JOBS)
+def test_an_ordinary_job_stays_inside_the_budget_the_first_time_and_later(
+    source: Path, tmp_path: Path, job: str, budget: str
+) -> None:
+    for cell in run_cells(job, budget, source, tmp_path):
+        _check(cell)
+        assert cell.status == 0, cell.output[-2000:]
 
 
 @needs_gate
-@pytest.mark.parametrize("budget_mb", BUDGETS)
-@pytest.mark.parametrize("kind", [*REFUSED, "generations", "daemons"])
-def test_a_hostile_stage_stays_inside_the_budget_and_leaves_nothing(kind: str, budget_mb: int, tmp_path: Path) -> None:
-    mb = budget_mb * 5 // 2
-    if kind == "mapped_file":
-        with open(tmp_path / "big", "wb") as file:
-            for _ in range(mb):
-                file.write(os.urandom(1 << 10) * 977)  # no holes: all of it can be in memory
-    before = set(os.listdir("/dev/shm"))
-    script = str(Path(__file__).with_name("hostile_run.py"))
-    seen = measured([sys.executable, script, kind, str(mb), f"{budget_mb}MB", str(tmp_path)], timeout_s=200)
-    left = set(os.listdir("/dev/shm")) - before
-    shutil.rmtree(tmp_path)
-    print(f"{kind} {budget_mb} MB: {seen.peak_bytes / 1e6:.1f} MB, {seen.seconds:.1f} s, status {seen.status}")
-    assert seen.peak_bytes <= budget_mb * 10**6
-    assert seen.left == []
-    assert left == set()
-    assert seen.status in ((3, 4) if kind in REFUSED else (0, 3, 4)), seen.output[-2000:]
-    assert "--memory" in seen.output or kind not in REFUSED
-
-
-JOBS = {
-    "copy": ["run", "copy", "--set", "input={input}", "--set", "output={output}"],
-    "english": ["run", "heuristic_english", "--set", "input={input}", "--set", "output={output}"],
-    "exact": ["dedup", "exact", "{input}", "{output}"],
-    "fuzzy": ["dedup", "fuzzy", "{input}", "{output}"],
-    "lines": ["dedup", "lines", "{input}", "{output}"],
-}
-
-
-@pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no texts in {CORPUS}")
-@pytest.mark.parametrize("budget_mb", BUDGETS)
-@pytest.mark.parametrize("job", JOBS)
-def test_an_ordinary_job_stays_inside_the_budget_the_first_time_and_later(
-    job: str, budget_mb: int, tmp_path: Path
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_stage_stays_inside_the_budget_and_leaves_nothing(
+    few: tuple[Path, Path], tmp_path: Path, kind: str, budget: str
 ) -> None:
-    for run in ("first", "later"):  # the first one finds no profile of this machine
-        words = [word.format(input=CORPUS, output=tmp_path / run) for word in JOBS[job]]
-        command = [sys.executable, "-m", "tamis.cli.main", *words, "--memory", f"{budget_mb}MB"]
-        seen = measured(command, timeout_s=300, TAMIS_PROFILE_DIR=str(tmp_path / "profiles"))
-        print(f"{job} {budget_mb} MB, {run}: {seen.peak_bytes / 1e6:.1f} MB, {seen.seconds:.1f} s")
-        assert seen.status == 0, seen.output[-2000:]
-        assert seen.peak_bytes <= budget_mb * 10**6
-        assert seen.left == []
+    """Each wants twice its budget: it is refused with a number, or goes on with less, or its children fail."""
+    source, home = few
+    before = set(os.listdir("/dev/shm"))
+    for cell in run_cells(kind, budget, source, tmp_path, home):
+        _check(cell)
+        assert cell.status in ((3, 4) if kind in REFUSED else (0, 3, 4)), cell.output[-2000:]
+        assert "--memory" in cell.output or kind not in REFUSED
+        assert set(os.listdir("/dev/shm")) - before == set()

@@ -1,0 +1,264 @@
+"""The budget matrix: jobs of every kind under three budgets, on a machine that never ran Tamis and on one that did, seen from outside.
+
+A cell is one command. tests/faults/test_budget_matrix.py asks that no cell goes over its budget, benchmarks/budget.py writes what they take
+into docs/benchmarks-budget.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+from outside import measured
+
+from tamis.sizes import parse_size
+
+ROOT = Path(__file__).resolve().parents[2]
+BUDGETS = ("300MB", "512MB", "1GB")
+JOBS = {
+    "copy": ("run", "copy"),
+    "28 filters": ("run", "heuristic_english"),
+    "exact": ("dedup", "exact"),
+    "fuzzy": ("dedup", "fuzzy"),
+    "lines": ("dedup", "lines"),
+}
+REFUSED = (
+    "mapped_file", "shared_map", "shared_memory", "many_small_maps", "forks", "pool", "rewriting", "mapping_children", "programs",
+    "unmapped_file", "nameless_file",
+)  # fmt: skip
+"""Kinds of tests/faults/hostile_stages.py that end in a refusal; the others go on with less, or leave their children to fail."""
+HOSTILE = (*REFUSED, "generations", "daemons")
+WANTED = 2  # a hostile stage wants so many budgets
+_WORDS = [
+    "the",
+    "be",
+    "to",
+    "of",
+    "and",
+    "a",
+    "in",
+    "that",
+    "have",
+    "it",
+    "for",
+    "not",
+    "on",
+    "with",
+    "he",
+    "as",
+    "you",
+    "do",
+    "at",
+    "this",
+    "but",
+    "his",
+    "by",
+    "from",
+    "they",
+    "we",
+    "say",
+    "her",
+    "she",
+    "or",
+    "an",
+    "will",
+    "my",
+    "one",
+    "all",
+    "would",
+    "there",
+    "their",
+    "what",
+    "so",
+    "up",
+    "out",
+    "if",
+    "about",
+    "who",
+    "get",
+    "which",
+    "go",
+    "me",
+    "when",
+    "make",
+    "can",
+    "like",
+    "time",
+    "no",
+    "just",
+    "him",
+    "know",
+    "take",
+    "people",
+    "into",
+    "year",
+    "your",
+    "good",
+    "some",
+    "could",
+    "them",
+    "see",
+    "other",
+    "than",
+    "then",
+    "now",
+    "look",
+    "only",
+    "come",
+    "its",
+    "over",
+    "think",
+    "also",
+    "back",
+    "after",
+    "use",
+    "two",
+    "how",
+    "our",
+    "work",
+    "first",
+    "well",
+    "way",
+    "even",
+    "new",
+    "want",
+    "because",
+    "any",
+    "these",
+    "give",
+    "day",
+    "most",
+    "us",
+    "river",
+    "mountain",
+    "window",
+    "letter",
+    "garden",
+    "market",
+    "morning",
+    "answer",
+    "question",
+    "history",
+    "science",
+]
+_STAGES = """
+stages:
+  - {{_target_: tamis.stages.text.io.reader.DocumentReader, file_paths: {source}}}
+  - {{_target_: hostile_stages.Hostile, kind: {kind}, mb: {mb}, path: {mapped}}}
+  - {{_target_: tamis.stages.text.io.writer.JsonlWriter, path: {target}}}
+"""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one command took. `status`: its exit code; `left`: processes that outlived it."""
+
+    job: str
+    budget: str
+    is_first: bool
+    peak_bytes: int
+    status: int
+    seconds: float
+    left: list[str]
+    output: str
+
+    @property
+    def fits(self) -> bool:
+        return self.peak_bytes <= parse_size(self.budget)
+
+
+def documents(n_bytes: int, seed: int = 1) -> Iterator[dict[str, object]]:
+    """Texts in sentences and lines; one in ten is a copy of an earlier one, one in ten nearly so, and a few are long."""
+    rng, earlier, made = random.Random(seed), ["a first text to be copied"], 0
+    for i in itertools.count():
+        if made >= n_bytes:
+            return
+        kind = rng.random()
+        if kind < 0.1:
+            text = rng.choice(earlier)
+        elif kind < 0.2:
+            text = rng.choice(earlier) + " and a few words more"
+        else:
+            text = _text(rng, 30_000 if kind > 0.9995 else rng.randrange(40, 500))
+            earlier = [*earlier[-200:], text]
+        made += len(text)
+        yield {"id": i, "text": text, "meta": {"source": f"made/{i % 7}", "n": i}}
+
+
+def _text(rng: random.Random, n_words: int) -> str:
+    lines: list[str] = []
+    while n_words > 0:
+        words = rng.choices(_WORDS, k=rng.randrange(6, 22))
+        n_words -= len(words)
+        lines.append(" ".join(words).capitalize() + ".")
+        if rng.random() < 0.1:
+            lines.append("All rights reserved. Read more about this on our other pages.")
+    return "\n".join(lines)
+
+
+def make_input(folder: Path, n_bytes: int) -> None:
+    """As much text as two JSONL files, one compressed file and one Parquet file, a quarter each."""
+    folder.mkdir(parents=True)
+    for i, name in enumerate(("a.jsonl", "b.jsonl", "c.jsonl.zst", "d.parquet")):
+        found = documents(n_bytes // 4, seed=i)
+        if name.endswith("parquet"):
+            pq.write_table(pa.Table.from_pylist(list(found)), folder / name, row_group_size=5000)
+            continue
+        lines = "".join(json.dumps(d) + "\n" for d in found).encode()
+        (folder / name).write_bytes(zstandard.compress(lines) if name.endswith("zst") else lines)
+
+
+def command_of(job: str, budget: str, source: Path, target: Path, folder: Path) -> list[str]:
+    """The command of a job: one of JOBS or of HOSTILE, which is a stage beside a reader and a writer."""
+    if job in HOSTILE:
+        mb = parse_size(budget) * WANTED // 10**6
+        mapped, recipe = folder / f"mapped-{mb}", folder / "hostile.yaml"
+        if not mapped.exists():
+            mapped.touch()
+            os.truncate(mapped, mb * 10**6)
+        recipe.write_text(_STAGES.format(source=source, kind=job, mb=mb, mapped=mapped, target=target))
+        what = ["run", str(recipe), "--allow-module", "hostile_stages"]
+    elif JOBS[job][0] == "run":
+        what = [*JOBS[job], "--set", f"input={source}", "--set", f"output={target}"]
+    else:
+        what = [*JOBS[job], str(source), str(target)]
+    return [sys.executable, "-m", "tamis.cli.main", *what, "--memory", budget]
+
+
+def run_cells(job: str, budget: str, source: Path, folder: Path, home: Path | None = None) -> Iterator[Cell]:
+    """The first run and a later one. First: nothing compiled and nothing learned, or, with kernels in `home`, nothing learned."""
+    own = folder / "home"
+    shutil.rmtree(own, ignore_errors=True)
+    if home is None:
+        own.mkdir(parents=True)
+    else:
+        shutil.copytree(home, own, ignore=lambda _, names: [n for n in names if n == "profiles"])
+    environment = {
+        "HOME": str(own), "XDG_CACHE_HOME": str(own / ".cache"), "TAMIS_PROFILES": "",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests" / "faults")]),
+    }  # fmt: skip
+    for is_first in (True, False):
+        target = folder / "out"
+        shutil.rmtree(target, ignore_errors=True)
+        seen = measured(command_of(job, budget, source, target, folder), 600.0, **environment)
+        shutil.rmtree(target, ignore_errors=True)
+        yield Cell(job, budget, is_first, seen.peak_bytes, seen.status, seen.seconds, seen.left, seen.output)
+
+
+def outcome(cell: Cell) -> str:
+    """How a command ended, in a few words."""
+    if cell.status == 0:
+        return "done"
+    advised = re.findall(r"--memory (\d+)MB or more", cell.output)
+    return f"refused: needs {int(advised[-1]):,} MB" if advised else f"exit code {cell.status}"
