@@ -36,7 +36,7 @@ def test_a_deduplication_is_run_again_by_its_own_command(tmp_path: Path, left: s
     (tmp_path / "_tamis").mkdir()
     (tmp_path / "_tamis" / "plan.json").write_text("{}")  # of its last pass
     (tmp_path / "_tamis" / left).write_text("{}")
-    with pytest.raises(UsageError, match=r"is the output of a deduplication .*; run the same command again"):
+    with pytest.raises(UsageError, match=r"is the output of a deduplication.*; run the same command again"):
         load_saved(str(tmp_path))
 
 

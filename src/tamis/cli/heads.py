@@ -11,6 +11,7 @@ import os
 import sys
 from typing import Any
 
+from tamis.errors import FormatError
 from tamis.formats.compression import StreamFault, StreamReader, codec_of
 from tamis.formats.registry import is_table
 
@@ -24,7 +25,7 @@ def copy_heads(paths: list[str], folder: str, n_bytes: int) -> list[dict[str, An
     for i, path in enumerate(paths):
         try:
             made = _rows(path, folder, i, share) if is_table(path) else _jsonl(path, folder, i, share)
-        except (OSError, ValueError) as exc:  # pyarrow's errors are ValueErrors
+        except (OSError, ValueError, FormatError) as exc:  # pyarrow's errors are ValueErrors
             heads.append({"path": path, "error": str(exc)[:200]})
             continue
         heads.append({"path": path, **made})

@@ -14,6 +14,7 @@ import os
 import sys
 from typing import Any
 
+from tamis.errors import FormatError
 from tamis.formats.compression import StreamFault, StreamReader, codec_of
 from tamis.formats.registry import is_table
 
@@ -32,7 +33,7 @@ def take(paths: list[str], sizes: list[int], folder: str, n_bytes: int) -> dict[
         share = max((n_bytes - total) // (len(chosen) - i), 1)
         try:
             copy, n = _rows(path, folder, i, share) if is_table(path) else _lines(path, folder, i, share)
-        except (OSError, ValueError) as exc:  # pyarrow's errors are ValueErrors
+        except (OSError, ValueError, FormatError) as exc:  # pyarrow's errors are ValueErrors
             error = error or f"{path}: {exc}"
             continue
         if n:
