@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -61,4 +62,7 @@ def test_a_hostile_stage_stays_inside_the_budget_and_leaves_nothing(
         _check(cell)
         assert cell.status in ((3, 4) if kind in REFUSED else (0, 3, 4)), cell.output[-2000:]
         assert "--memory" in cell.output or kind not in REFUSED
-        assert set(os.listdir("/dev/shm")) - before == set()
+        deadline_s = time.monotonic() + 20
+        while (left := set(os.listdir("/dev/shm")) - before) and time.monotonic() < deadline_s:
+            time.sleep(0.1)  # others of this machine may use it meanwhile
+        assert left == set()
