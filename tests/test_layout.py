@@ -296,7 +296,7 @@ def test_no_module_imports_itself_by_way_of_others_not_even_inside_functions() -
         return found
 
     wrong = {m for m in graph if m in below(m)} - EXECUTOR_AND_PIPELINE
-    assert {m for m in wrong if not m.startswith("tamis.curation.")} == set()
+    assert wrong == set()
 
 
 def test_files_are_renamed_replaced_and_locked_in_one_place_only() -> None:

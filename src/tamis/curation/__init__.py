@@ -3,8 +3,9 @@
 Curation([GopherQuality(), ExactDuplicates(), FuzzyDuplicates()], "data/", "clean/").run(memory="1GB")
 """
 
-from tamis.curation.curation import Curation, CurationResult
+from tamis.curation.curation import Curation
 from tamis.curation.mixing import Source
+from tamis.curation.result import CurationResult
 from tamis.curation.steps import DuplicateLines, ExactDuplicates, FuzzyDuplicates
 
 __all__ = ["Curation", "CurationResult", "DuplicateLines", "ExactDuplicates", "FuzzyDuplicates", "Source"]

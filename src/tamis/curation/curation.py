@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.curation.facts import facts_of
 from tamis.curation.mixing import Mix, Source, is_plain, sources_of
 from tamis.curation.planner import CurationPlan, make_plan
+from tamis.curation.result import CurationResult
 from tamis.curation.steps import Deduplication, Step
 from tamis.curation.writing import make_writing
 from tamis.dedup.options import Input, absolute
@@ -25,22 +25,6 @@ if TYPE_CHECKING:
     from tamis.formats.listing import FileList
 
 _WHO = "Curation"
-
-
-@dataclass
-class CurationResult:
-    """What a curation did. `run`: the result of the last pass, whose ledger tells of all steps; `deduplications`: the counts of
-    each, by the name of its step; `status`: finished, or already (an earlier call had done it)."""
-
-    status: str
-    output: str
-    run: Any = None
-    deduplications: dict[str, dict[str, Any]] = field(default_factory=dict)
-    seconds: float = 0.0
-    peak_bytes: int = 0
-    scratch_bytes: int = 0
-    passes: list[dict[str, Any]] = field(default_factory=list)  # name, seconds, read_bytes, written_bytes
-    about: dict[str, Any] = field(default_factory=dict)  # what an earlier call noted, where it did everything
 
 
 class Curation:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tamis.curation.result import pass_facts
 from tamis.curation.steps import Deduplication
 from tamis.dedup.workflow import Passes, StepOf, Workflow
 from tamis.errors import TamisError
@@ -107,8 +108,6 @@ class GroupWorkflow(Workflow):
         yield
 
     def _execute(self, pipeline: Pipeline, label: str) -> Any:
-        from tamis.curation.runner import pass_facts
-
         began_s = time.monotonic()
         result = super()._execute(pipeline, label)
         self.took.append(pass_facts(f"{label} of {self.name}", result, time.monotonic() - began_s))

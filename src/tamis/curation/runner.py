@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tamis import files
-from tamis.curation.curation import CurationResult
 from tamis.curation.describe import Describe
 from tamis.curation.group import GroupWorkflow, decided, make_group
 from tamis.curation.output import finish_output, forget_output, tidy_output
 from tamis.curation.replay import Replay
+from tamis.curation.result import CurationResult, pass_facts
 from tamis.curation.steps import Deduplication
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.solver_process import decide
@@ -295,11 +295,3 @@ class CurationRun:
             "n_records": ledger.records.n, "n_written": ledger.written.n, "n_dropped": ledger.n_dropped, "n_quarantined": ledger.quarantined.n,
             "content_hash": f"{ledger.content.identity:032x}", "peak_bytes": peak_bytes, "seconds": round(seconds, 3),
         }  # fmt: skip
-
-
-def pass_facts(name: str, result: Any, seconds: float) -> dict[str, Any]:
-    ledger = result.ledger
-    return {
-        "name": name, "seconds": round(seconds, 3), "read_bytes": ledger.read_bytes, "written_bytes": ledger.written_bytes,
-        "documents": ledger.records.n,
-    }  # fmt: skip
