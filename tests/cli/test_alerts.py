@@ -21,7 +21,6 @@ name: d
 workflow:
   _target_: tamis.stages.deduplication.exact.workflow.ExactDeduplicationWorkflow
   input_path: in
-  input_filetype: jsonl
   output_path: unique
   input_filetype: jsonl
   perform_removal: true

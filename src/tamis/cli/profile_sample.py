@@ -95,20 +95,17 @@ def _rows(path: str, folder: str, i: int, n_bytes: int) -> tuple[str, int]:
     from tamis.formats.registry import table_format
 
     copy = os.path.join(folder, f"sample-{i:04d}.parquet")
-    rows, total, out = table_format(path), 0, None
+    rows = table_format(path)
     info = rows.describe(path)
-    group_bytes = max(1, info.row_groups[0].decoded_bytes if info.row_groups else 1)
+    n_rows = max(1, info.row_groups[0].n_rows if info.row_groups else 1)
+    tables: list[pa.Table] = []
+    total = 0
     for _, table in rows.iter_rows(path, 0, info.n_rows, batch_bytes=1 << 20):
-        if out is None:
-            out = parquet.TableWriter(copy, table.schema, row_group_bytes=group_bytes)
-        out.write(table)
+        tables.append(table)
         total += table.nbytes
         if total >= n_bytes:
             break
-    if out is None:
-        parquet.write_table(pa.table({}), copy)
-    else:
-        out.close()
+    parquet.write_table(pa.concat_tables(tables) if tables else pa.table({}), copy, row_group_size=n_rows)
     return copy, total
 
 

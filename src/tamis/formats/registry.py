@@ -66,11 +66,13 @@ def table_name(path: str) -> str:
 
 
 def is_table(path: str) -> bool:
+    """Whether a file of this name holds rows, unless a reader says otherwise.
+
+    >>> is_table("a.Parquet"), is_table("a.jsonl"), is_table("notes.txt")
+    (True, False, False)
     """
-    >>> is_table("a.Parquet"), is_table("a.jsonl")
-    (True, False)
-    """
-    return table_name(path) != ""
+    name = table_name(path)
+    return name != "" and not TABLES[name].only_asked
 
 
 def holds_rows(path: str) -> bool:

@@ -78,6 +78,10 @@ def get_stage_class(name: str) -> type[ProcessingStage[Any, Any]]:
         raise UsageError(f"no stage class named {name!r} has been imported; known: {sorted(_REGISTRY)}") from None
 
 
+ALL_BATCHES = 1 << 30
+"""As the batch_size of a stage: all batches of a partition at once, none of them cut."""
+
+
 class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     """One step of a pipeline."""
 

@@ -20,7 +20,7 @@ from tamis.formats.tables import TableBlock
 from tamis.kernels import hash128, spare
 from tamis.memory import meter
 from tamis.memory.release import PeakWatch
-from tamis.stages.base import DropNote, ProcessingStage
+from tamis.stages.base import ALL_BATCHES, DropNote, ProcessingStage
 from tamis.tasks import DocumentBatch, FailedTask, NoneTask, Task
 
 GIVEN_UP = "tasks_given_up"  # the metric of a stage that returned FailedTask
@@ -91,7 +91,8 @@ def run_stage(
     began = time.perf_counter()
     results: list[Task[Any]] = []
     size = max(1, stage.batch_size)
-    if size > len(tasks) == 1 and stage.supports_batch_processing():  # several are as the user cut the input
+    # Several are as the user cut the input; who wants all there are at once wants them whole.
+    if ALL_BATCHES > size > len(tasks) == 1 and stage.supports_batch_processing():
         tasks = _in_parts(tasks, size)
     if uses is not None:
         uses.begin(tasks)

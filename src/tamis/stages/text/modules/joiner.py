@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import PipelineError, UsageError
-from tamis.stages.base import ProcessingStage
+from tamis.stages.base import ALL_BATCHES, ProcessingStage
 from tamis.tasks import OTHER, DocumentBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_ALL = 1 << 30
 Row = tuple[int, int]  # number of a batch, position in it
 
 
@@ -58,7 +57,9 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
     length_field: str | None = None
     name: str = "document_joiner"
 
-    batch_size = _ALL  # a partition may be several batches (files of different schemas): segments are looked for in all
+    batch_size = (
+        ALL_BATCHES  # a partition may be several batches (files of different schemas): segments are looked for in all
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.separator, str):
