@@ -121,7 +121,8 @@ def test_a_census_does_not_weigh_an_earlier_one():
     gc.collect()
     first = census((), 5_000_000)
     second = census((), 5_000_000)
-    assert abs(second.n_bytes - first.n_bytes) < 5_000
+    # Threads of other tests may be at work; a census itself weighs far more than this.
+    assert abs(second.n_bytes - first.n_bytes) < max(5_000, first.n_bytes // 5_000)
 
 
 def test_a_census_of_too_many_objects_is_not_taken():

@@ -85,11 +85,14 @@ class Index:
         write_json(os.path.join(self.path, "index.json"), about | {"entries": [asdict(e) for e in self.entries]})
 
     def tidy(self) -> None:
-        """Remove folders of entries that are no longer, or were never, in the index. Only with the lock held."""
+        """Remove folders of entries that are no longer, or were never, in the index, and what a killed process left half written.
+        Only with the lock held."""
         known = {e.name for e in self.entries}
         for name in os.listdir(self.path):
             if _NAME.fullmatch(name) and name not in known:
                 shutil.rmtree(os.path.join(self.path, name), ignore_errors=True)
+            elif name.startswith(".index.json.") and name.endswith(".tmp"):
+                files.remove(os.path.join(self.path, name))
 
     def next_name(self, run: str) -> str:
         taken = [int(e.name.rpartition("-")[2]) for e in self.entries if e.run == run]
