@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
 
 from tamis.cli.show import bar, print_json, print_lines, print_table, printable
+from tamis.pipeline.terminal import LiveLine, Screen, cells, is_terminal
 
 
 def test_control_characters_and_markup_are_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,3 +37,53 @@ def test_json_of_odd_text_is_ascii(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bars() -> None:
     assert [bar(share, 8) for share in (0, 0.001, 0.25, 1)] == ["", "▏", "██", "████████"]
     assert printable("é 漢") == "é 漢"
+
+
+def test_wide_cells_are_folded_and_short_ones_stay_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("Files", ["path", "n"], [["/a" * 120, "1,234"], ["日本", "5"]], right=(1,))
+    title, blank, *lines, last = capsys.readouterr().out.splitlines()
+    assert (title, blank, last) == ("Files", "", "")
+    assert max(map(cells, lines)) <= 160
+    assert "".join(line.split()[0] for line in lines[2:4]) == "/a" * 120
+    assert lines[2].endswith("1,234")
+    assert lines[-1] == " 日本" + " " * (cells(lines[2]) - 6) + "5"
+
+
+def test_an_old_locale_gets_question_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii", write_through=True))
+    print_table("Größe", ["a"], [["漢"]])
+    assert written.getvalue() == b"Gr??e\n\n a\n ??\n ?\n\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_live_line_is_cut_and_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    assert is_terminal(stream)
+    line = LiveLine(stream)
+    line.show("x" * 50)
+    line.above("a note")
+    line.close()
+    shown = "x" * 18 + "…"
+    assert stream.getvalue() == f"\r\x1b[2K{shown}\r\x1b[2K\x1b[1ma note\x1b[0m\n{shown}\r\x1b[2K"
+    monkeypatch.setenv("TERM", "dumb")
+    assert not is_terminal(stream)
+
+
+def test_a_screen_shows_what_fits_and_gives_the_terminal_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "10")
+    monkeypatch.setenv("LINES", "4")
+    stream = Terminal()
+    with pytest.raises(KeyboardInterrupt), Screen(stream) as screen:
+        screen.show([f"line {i} of many" for i in range(9)])
+        raise KeyboardInterrupt
+    told = stream.getvalue()
+    assert told.startswith("\x1b[?1049h")
+    assert told.endswith("\x1b[?1049l")
+    assert [f"line {i} of…" in told for i in range(5)] == [True, True, True, False, False]

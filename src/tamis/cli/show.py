@@ -1,16 +1,16 @@
-"""Pieces of terminal output shared by the commands: tables, bars, the version. rich is imported when something is printed."""
+"""Pieces of terminal output shared by the commands: tables, bars, the version."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from tamis.cli.table import table_lines
+from tamis.pipeline.terminal import is_terminal, width_of
 
-# Without a terminal rich assumes 80 columns and cuts paths; logs and pipes have room.
+# Logs and pipes have room for paths.
 _PLAIN_WIDTH = 160
 
 
@@ -23,13 +23,6 @@ def tamis_version() -> str:
         return "(not installed: run from a source folder)"
 
 
-def console() -> Console:
-    from rich.console import Console
-
-    is_terminal = sys.stdout.isatty()
-    return Console(highlight=False, width=None if is_terminal else _PLAIN_WIDTH)
-
-
 def print_json(value: Any) -> None:
     """One JSON document on stdout. Lone surrogates (possible in examples of odd data) are written as escapes."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=True) + "\n")
@@ -39,24 +32,27 @@ def print_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[int] = ()
 ) -> None:
     """A plain table; the columns numbered in `right` are aligned to the right. Cell text is never read as markup."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="right" if i in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(str(cell))) for cell in row))
-    console().print(table)
+    to_person = is_terminal(sys.stdout)
+    lines = table_lines(
+        [printable(name) for name in columns],
+        [[printable(str(cell)) for cell in row] for row in rows],
+        right,
+        width_of(sys.stdout) if to_person else _PLAIN_WIDTH,
+    )
+    head = f"\x1b[1m{printable(title)}\x1b[0m" if to_person else printable(title)
+    _write([*([head, ""] if title else []), *lines, ""])
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    from rich.text import Text
+    """Lines as they are; a terminal wraps those that are too long for it."""
+    _write(printable(line) for line in lines)
 
-    out = console()
-    for line in lines:
-        out.print(Text(printable(line)), soft_wrap=True)
+
+def _write(lines: Iterable[str]) -> None:
+    """Whatever stdout cannot encode (an old locale) is written as "?" instead of ending the command."""
+    encoding = sys.stdout.encoding or "utf-8"
+    text = "".join(f"{line}\n" for line in lines)
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
 
 
 def bar(share: float, width: int = 30) -> str:

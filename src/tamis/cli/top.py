@@ -50,20 +50,11 @@ def top(
     if once or not sys.stdout.isatty():
         print_lines(lines_of(live))
         return
-    from rich.console import Console
-    from rich.live import Live as Screen
-    from rich.text import Text
+    from tamis.pipeline.terminal import Screen
 
-    with Screen(console=Console(highlight=False), auto_refresh=False, screen=True) as screen:
+    with Screen() as screen:
         while True:
-            screen.update(
-                Text(
-                    "\n".join(printable(line) for line in lines_of(live, screen.console.width)),
-                    no_wrap=True,
-                    overflow="ellipsis",
-                ),
-                refresh=True,
-            )
+            screen.show([printable(line) for line in lines_of(live, screen.width)])
             if live.status == "finished":
                 break
             time.sleep(interval)

@@ -10,11 +10,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from tamis.pipeline.terminal import LiveLine, is_terminal
 from tamis.sizes import format_size
 
 if TYPE_CHECKING:
-    from rich.live import Live
-
     from tamis.engine.run.run import RunResult
 
 PLAIN_EVERY_S = 5.0
@@ -56,19 +55,15 @@ class Shown:
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
         self._rates = Rates()
-        self._live: Live | None = None
+        self._live: LiveLine | None = None
         self._phase = ""
         self._printed_s = time.monotonic()
         self._in_notebook, self._width = False, 0
 
     def __enter__(self) -> Shown:
         self._in_notebook = not self._quiet and "ipykernel" in sys.modules
-        if not self._quiet and not self._in_notebook and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            self._live = Live("", console=Console(stderr=True, highlight=False), auto_refresh=False, transient=True)
-            self._live.start()
+        if not self._quiet and not self._in_notebook and is_terminal(sys.stderr):
+            self._live = LiveLine(sys.stderr)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,7 +73,7 @@ class Shown:
             self._width = 0
         if self._live is not None:
             with contextlib.suppress(OSError, ValueError):
-                self._live.stop()
+                self._live.close()
             self._live = None
 
     def show(self, state: dict[str, Any]) -> None:
@@ -92,22 +87,17 @@ class Shown:
         if self._quiet:
             return
         with contextlib.suppress(OSError, ValueError):
-            live = self._live
-            if live is None:
+            if self._live is not None:
+                self._live.above(text)
+            else:
                 print(text, file=sys.stderr, flush=True)
-                return
-            from rich.text import Text
-
-            live.console.print(Text(text, style="bold"))
 
     def _show(self, state: dict[str, Any]) -> None:
         phase = str(state.get("phase", "working"))
         is_new, self._phase = phase != self._phase, phase
         text = _text(state, self._rates)
         if self._live is not None:
-            from rich.text import Text
-
-            self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+            self._live.show(text)
             return
         if self._in_notebook:  # one line, written over, as progress bars there are
             print(text.ljust(self._width), end="\r", file=sys.stderr, flush=True)
