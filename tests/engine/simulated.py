@@ -7,7 +7,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from worlds import Record, World, identity
@@ -16,7 +16,8 @@ from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.supervisor.actions import Action, Assign, Commit, Discard, Kill, More, Note, Start, Stop
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.state import Config
+from tamis.engine.supervisor.nodes import Node
+from tamis.engine.supervisor.state import Config, NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
 from tamis.formats.listing import FileList
@@ -34,6 +35,7 @@ class Process:
     """A fake worker process."""
 
     id: int
+    node: int = 0
     alive: bool = True
     is_ready: bool = False
     kill_asked: bool = False
@@ -70,7 +72,8 @@ class Simulation:
         self.staged: set[str] = set()
         self.n_attempts: Counter[tuple[Any, ...]] = Counter()
         self.n_innocent: Counter[int] = Counter()
-        self.n_spikes = self.n_server_deaths = self.n_feeder_deaths = 0
+        self.n_spikes = self.n_server_deaths = self.n_feeder_deaths = self.n_node_deaths = 0
+        self.alike = len({n.pool_bytes for n in config.nodes or ()}) == 1
         self.steady = rng.choice([0.0, 0.0, 0.0, 0.72, 0.82])  # share of the budget that is in use all the time
 
     # -- the loop -------------------------------------------------------------------------------------------------------
@@ -107,15 +110,18 @@ class Simulation:
     def check(self) -> None:
         s = self.supervisor
         busy = [w for w in s.workers.values() if w.unit is not None]
-        total = sum(w.cap_bytes for w in busy) + len(s.workers) * self.config.worker_bytes
-        assert total <= self.config.pool_bytes, (
-            f"caps and workers take {total} of {self.config.pool_bytes}: {self.state()}"
-        )
+        for node in s.nodes.values():
+            total = sum(w.cap_bytes for w in busy if w.node == node.id)
+            total += sum(w.node == node.id for w in s.workers.values()) * self.config.worker_bytes
+            assert total <= node.config.pool_bytes, (
+                f"caps and workers take {total} of {node.config.pool_bytes} on node {node.id}: {self.state()}"
+            )
         queued = sum(s.scratch.bytes_of(p) for p in {u.pieces[0].path for u in s.queues[0]})
         room = max(self.config.queue_bytes, self.config.patient_queue_bytes)
         if self.config.mode == "streaming" and queued > room:
             largest = max(sum(self.world.size(r) for r in rs) for rs in self.scratch.values())
-            assert queued <= room + largest, "more waits than the queue may hold"
+            n_feeders = max(1, len(self.config.nodes or ()) + self.n_node_deaths)  # one on each node
+            assert queued <= room + n_feeders * largest, "more waits than the queue may hold"
 
     def state(self) -> str:
         s = self.supervisor
@@ -149,8 +155,9 @@ class Simulation:
     def act(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case Start(worker, _):
-                    self.processes[worker] = Process(worker)
+                case Start(worker, _, _, node):
+                    assert node in self.supervisor.nodes, f"worker {worker} is to start on node {node}, which is gone"
+                    self.processes[worker] = Process(worker, node)
                     self.soon(lambda w=worker: self.started(w))
                 case Assign(worker, unit, fence, cap_bytes):
                     self.assign(worker, unit, fence, cap_bytes)
@@ -187,14 +194,34 @@ class Simulation:
 
     def measure(self) -> list[Action]:
         self.later(1.0, self.measure)
-        uses = {w.id: WORKER_BYTES * 19 // 20 + w.kept + w.holds for w in self.processes.values() if w.is_ready}
-        used = self.config.budget_bytes - self.config.pool_bytes + sum(uses.values())
-        used = max(used, int(self.config.budget_bytes * self.steady))
+        return [action for node in list(self.supervisor.nodes.values()) for action in self.measure_node(node)]
+
+    def measure_node(self, node: Node) -> list[Action]:
+        here = [w for w in self.processes.values() if w.is_ready and w.node == node.id]
+        uses = {w.id: WORKER_BYTES * 19 // 20 + w.kept + w.holds for w in here}
+        budget = node.config.budget_bytes
+        used = budget - node.config.pool_bytes + sum(uses.values())
+        used = max(used, int(budget * self.steady))
         self.fired["steady pressure"] += self.steady > 0
         if self.n_spikes < 3 and self.chance("pressure"):
             self.n_spikes += 1
-            used = int(self.config.budget_bytes * self.rng.choice([0.75, 0.85, 0.92, 0.98]))
-        return self.supervisor.measured(used, uses, self.now)
+            used = int(budget * self.rng.choice([0.75, 0.85, 0.92, 0.98]))
+        return self.supervisor.measured(used, uses, self.now, node.id)
+
+    # -- nodes ----------------------------------------------------------------------------------------------------------
+    def node_goes(self, spec: NodeSpec) -> list[Action]:
+        """A machine vanishes with its processes; it, or another in its place, comes later."""
+        for worker, process in list(self.processes.items()):
+            if process.node != spec.id:
+                continue
+            unit = self.supervisor.workers[worker].unit if worker in self.supervisor.workers else None
+            if unit is not None:
+                self.n_innocent[unit.id] += 1
+            del self.processes[worker]
+        self.fired["node back"] += 1
+        again = replace(spec, id=spec.id + self.rng.choice([0, 100]))
+        self.later(self.rng.uniform(0.0, 5.0), lambda: self.supervisor.node_up(again, self.now))
+        return self.supervisor.node_down(spec.id, self.now)
 
     # -- processes ------------------------------------------------------------------------------------------------------
     def started(self, worker: int) -> list[Action]:
@@ -237,6 +264,12 @@ class Simulation:
         if self.n_server_deaths < 1 and self.chance("server died"):
             self.n_server_deaths += 1
             self.soon(self.server_dies)
+        most = max((n.pool_bytes for n in self.config.nodes or ()), default=0)
+        # where some are smaller than others, one of the largest has to stay: some records need it
+        losable = [n for n in self.config.nodes or () if self.alike or n.pool_bytes < most]
+        if losable and self.n_node_deaths < 2 and self.chance("node lost"):
+            self.n_node_deaths += 1
+            self.soon(lambda: self.node_goes(self.rng.choice(losable)))
         if unit.mode is Mode.FEED and cap < self.world.feed_bytes:
             self.fired["no room to decode"] += 1
             asked = self.rng.choice([0, self.world.feed_bytes])

@@ -16,12 +16,12 @@ import pytest
 from simulated import MB, TIMEOUT_S, WORKER_BYTES, Simulation
 from worlds import File, Record, World
 
-from tamis.engine.supervisor.state import Config
+from tamis.engine.supervisor.state import Config, NodeSpec
 from tamis.engine.supervisor.units import Kind
 
 FAULTS = {
     "killed from outside": 0.03, "zombie report": 0.5, "pressure": 0.02, "died at start": 0.03, "server died": 0.01, "feeder died": 0.08,
-    "slow once": 0.01, "leak": 0.02, "crash on allocation": 1.0,
+    "slow once": 0.01, "leak": 0.02, "crash on allocation": 1.0, "node lost": 0.05,
 }  # fmt: skip
 POISON = ["error", "error", "crash", "exit", "hang"]
 
@@ -62,12 +62,13 @@ def make_config(rng: random.Random, world: World, too_large: Record | None = Non
         n * (WORKER_BYTES + cap), WORKER_BYTES + world.kept_bytes + largest * 3 // 2, WORKER_BYTES + world.setup_bytes,
         WORKER_BYTES + world.feed_bytes,
     )  # fmt: skip
-    return Config(
+    fixed = [rng.choice([None, None, None, 1]) for _ in range(world.n_segments)]
+    config = Config(
         budget_bytes=int(pool / 0.88) + 50 * MB,
         pool_bytes=pool,
         worker_bytes=WORKER_BYTES,
         n_slots=n,
-        fixed_workers=[rng.choice([None, None, None, 1]) for _ in range(world.n_segments)],
+        fixed_workers=fixed,
         mode=rng.choice(["streaming", "streaming", "batch"]),
         max_block_bytes=rng.choice([1 << 20, 4 << 20, 32 << 20]),
         queue_bytes=rng.choice([1 * MB, 8 * MB, 256 * MB]),
@@ -76,6 +77,27 @@ def make_config(rng: random.Random, world: World, too_large: Record | None = Non
         usable=0.88,
         has_setup=[world.setup_bytes > 0] * world.n_segments,
     )
+    return on_nodes(rng, config) if rng.random() < 0.4 else config
+
+
+def on_nodes(rng: random.Random, config: Config) -> Config:
+    """A cluster: the first node is as the one machine would be, others have less."""
+    config.nodes = []
+    config.in_all = [rng.random() < 0.5 for _ in config.fixed_workers]
+    alike = rng.random() < 0.5
+    for i in range(rng.randint(1, 3)):
+        pool = (
+            config.pool_bytes
+            if not i or alike
+            else max(WORKER_BYTES + 24 * MB, config.pool_bytes // rng.choice([2, 4]))
+        )
+        config.nodes.append(
+            NodeSpec(
+                i, f"node {i}", int(pool / 0.88) + 50 * MB, pool, WORKER_BYTES, rng.randint(1, 3), config.shared_bytes, (),
+                tuple(config.fixed_workers),
+            )
+        )  # fmt: skip
+    return config
 
 
 def run_seed(seed: int, fired: Counter[str]) -> World:
@@ -112,7 +134,7 @@ MUST_FIRE = [
     "crash on allocation", "memory error", "crash near the cap", "over the cap", "poison error", "poison crash", "poison exit",
     "poison hang", "too large", "slow commit", "kill before ready", "stopped", "supervisor killed", "resumed", "disk full",
     "disk full at commit", "steady pressure", "counted splits", "counted late", "counted recycled", "setup", "no room for setup",
-    "asked", "no room to decode",
+    "asked", "no room to decode", "node lost", "node back",
 ]  # fmt: skip
 
 
@@ -145,6 +167,7 @@ def run_too_large(seed: int) -> None:
         world.files[i].groups = [*old.groups, (len(old.sizes), 1, 50 * MB)]
     record = (i, world.files[i].starts[-1])
     config = make_config(rng, world, record)
+    config.nodes = None
     config.pool_bytes = min(config.pool_bytes, WORKER_BYTES + world.peak([record]) - 1)
     config.n_slots = max(1, config.pool_bytes // (WORKER_BYTES + 24 * MB))
     first = Simulation(world, config, rng, {"killed from outside": 0.03}, Counter())

@@ -311,10 +311,10 @@ def test_a_feeder_that_would_start_over_waits_until_what_it_handed_out_is_used_u
     assert s.workers[feed.worker].held
     s.workers[feed.worker].why_killed = "replaced"
     s.died(feed.worker, "exit status 0", 0, 1.0)
-    assert not s._feed_may_start()
+    assert not s._feed_may_start(s.nodes[0])
     s.queues[0].clear()
     s.scratch.free(["b0"])
-    assert s._feed_may_start()
+    assert s._feed_may_start(s.nodes[0])
 
 
 def test_a_file_that_no_feeder_survives_is_named_and_the_others_are_read() -> None:

@@ -15,6 +15,7 @@ class Start:
     worker: int
     segment: int
     environment: dict[str, str] = field(default_factory=dict)
+    node: int = 0
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,13 @@ class Grants:
         self._least_bytes = MIN_CAP_BYTES
         self.n_done = [0] * n  # units that fitted
 
+    def on(self, config: Config, workers: Mapping[int, Worker]) -> Grants:
+        """The same for another machine and the workers there: what was learned, here or there, both know."""
+        other = Grants(config, self.predictors, workers)
+        other._work_s, other._kept_bytes, other._setup_bytes = self._work_s, self._kept_bytes, self._setup_bytes
+        other._is_set_up, other.n_done = self._is_set_up, self.n_done
+        return other
+
     # -- memory ---------------------------------------------------------------------------------------------------------
     def pool(self, n_workers: int) -> int:
         """What caps may add up to when n workers live."""
@@ -75,6 +82,12 @@ class Grants:
         """The cap that a feeder which failed for want of memory gets next."""
         asked, had = asked_of(worker, report), int(report.get("peak_bytes", 0))
         return max(int((had + asked) * _KNOWN_NEED), worker.cap_bytes * 5 // 4) if asked else worker.cap_bytes * 2
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether one worker with all there is could do any work, as far as one knows."""
+        self._agree()
+        return self.pool(1) >= self._least_bytes
 
     def is_whole(self, cap_bytes: int) -> bool:
         """Whether a worker with this cap had everything there is."""

@@ -8,30 +8,41 @@ from __future__ import annotations
 from typing import Any
 
 from tamis.engine.supervisor.actions import Action, Assign, Kill, Note, Start, Stop, Trim
-from tamis.engine.supervisor.devices import Devices, environment
+from tamis.engine.supervisor.devices import environment
+from tamis.engine.supervisor.grants import Grants
 from tamis.engine.supervisor.leakage import Leakage, level_of
-from tamis.engine.supervisor.state import Config, Worker
+from tamis.engine.supervisor.nodes import Node, remote, this_machine
+from tamis.engine.supervisor.state import Config, NodeSpec, Worker
 from tamis.engine.supervisor.units import Unit
+from tamis.memory.predictor import Predictor
 from tamis.memory.pressure import Decision, Pressure, WorkerUse, decide
 from tamis.sizes import format_size
 
 
 class Pool:
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, predictors: list[Predictor]) -> None:
         self.config = config
         self.workers: dict[int, Worker] = {}
-        self.pressure, self.decision = Pressure(), Decision()
-        self.devices = Devices(config.devices, config.gpus or ())
+        self.grants = Grants(config, predictors, self.workers)
+        self.nodes: dict[int, Node] = {}
+        if config.nodes is None:
+            self.nodes[0] = this_machine(config, self.grants, self.workers)
+        for spec in config.nodes or ():
+            self.nodes[spec.id] = remote(spec, config, self.grants)
         self.leakage = Leakage()
         names = ("splits", "retries", "kills", "crashes", "memory_failures", "recycled", "committed", "late")
         self.counters = dict.fromkeys(names, 0)
         self._next_worker = self._next_fence = 1
 
-    def measured(self, used_bytes: int, per_worker: dict[int, int], now_s: float) -> list[Action]:
-        """What the meter saw: the pressure ladder answers to this, not to reservations."""
+    def measured(self, used_bytes: int, per_worker: dict[int, int], now_s: float, node_id: int = 0) -> list[Action]:
+        """What the meter of a node saw: the pressure ladder answers to this, not to reservations."""
+        node = self.nodes.get(node_id)
+        if node is None:
+            return []
+        node.used_bytes = used_bytes
         uses = []
         actions: list[Action] = []
-        for worker in self.workers.values():
+        for worker in node.workers.values():
             worker.used_bytes = per_worker.get(worker.id, worker.used_bytes)
             busy = worker.unit is not None
             last = worker.segment == len(self.config.fixed_workers) - 1
@@ -40,26 +51,56 @@ class Pool:
                     worker.id, worker.used_bytes, busy, now_s - worker.since_s if busy else 0.0, last, worker.dying
                 )
             )
-            if worker.cap_bytes and not worker.dying and worker.used_bytes > self.config.ceiling(worker.cap_bytes):
+            if worker.cap_bytes and not worker.dying and worker.used_bytes > node.config.ceiling(worker.cap_bytes):
                 actions += self._kill(worker, "over its cap")
-        before = self.pressure.level
-        self.pressure = self.pressure.after(used_bytes, self.config.budget_bytes)
-        self.decision = decide(self.pressure.level, uses, self.config.budget_bytes, used_bytes)
-        if self.pressure.level is not before:
-            percent = 100 * used_bytes / self.config.budget_bytes
+        before, budget_bytes = node.pressure.level, node.config.budget_bytes
+        node.pressure = node.pressure.after(used_bytes, budget_bytes)
+        node.decision = decide(node.pressure.level, uses, budget_bytes, used_bytes)
+        if node.pressure.level is not before:
+            percent = 100 * used_bytes / budget_bytes
+            where = f" on {node.name}" if node.name else ""
             actions.append(
                 Note(
                     "pressure",
-                    f"memory {self.pressure.level.name.lower()}: {percent:.0f} % of the budget, {format_size(used_bytes)} of "
-                    f"{format_size(self.config.budget_bytes)}",
-                    {"level": int(self.pressure.level), "used": used_bytes},
+                    f"memory {node.pressure.level.name.lower()}{where}: {percent:.0f} % of the budget, {format_size(used_bytes)} of "
+                    f"{format_size(budget_bytes)}",
+                    {"level": int(node.pressure.level), "used": used_bytes},
                 )
             )
-            actions += [Trim(i) for i in self.decision.trim if self.workers[i].ready and self.workers[i].unit is None]
-        for i in self.decision.kill:
+            actions += [Trim(i) for i in node.decision.trim if self.workers[i].ready and self.workers[i].unit is None]
+        for i in node.decision.kill:
             if not self.workers[i].dying:
                 actions += self._kill(self.workers[i], "memory pressure")
         return actions
+
+    @property
+    def pressure(self) -> Pressure:
+        """That of the node which has most of it."""
+        return max((node.pressure for node in self.nodes.values()), key=lambda p: p.level, default=Pressure())
+
+    @property
+    def decision(self) -> Decision:
+        """That of the node with the highest pressure."""
+        return max(self.nodes.values(), key=lambda n: n.pressure.level).decision if self.nodes else Decision()
+
+    def _admit(self, spec: NodeSpec) -> Node:
+        """Note a node that has come, for this supervisor and those after it in this run."""
+        node = self.nodes[spec.id] = remote(spec, self.config, self.grants)
+        self.config.nodes = [n for n in self.config.nodes or () if n.id != spec.id] + [spec]
+        return node
+
+    def _forget(self, node_id: int) -> Node | None:
+        self.config.nodes = [n for n in self.config.nodes or () if n.id != node_id]
+        return self.nodes.pop(node_id, None)
+
+    def _drop(self, worker_id: int) -> Worker | None:
+        """A worker is gone: from the books of its node too."""
+        worker = self.workers.pop(worker_id, None)
+        node = self.nodes.get(worker.node) if worker is not None else None
+        if node is not None:
+            node.workers.pop(worker_id, None)
+            node.devices.free(worker_id)
+        return worker
 
     @property
     def leaks(self) -> list[dict[str, Any]]:
@@ -75,21 +116,21 @@ class Pool:
         """Somebody works and will report; a feeder that waits for room will not."""
         return any(w.unit is not None and not w.held for w in self.workers.values())
 
-    def _make_room(self, segment: int) -> list[Action]:
+    def _make_room(self, node: Node, segment: int) -> list[Action]:
         """End a worker that cannot go on: an idle one of another segment, or a feeder that waits for room in the queue."""
-        if any(w.dying for w in self.workers.values()):
+        if any(w.dying for w in node.workers.values()):
             return []
-        spare = [w for w in self.workers.values() if w.segment != segment and ((w.unit is None and w.ready) or w.held)]
-        if not self.devices.has_room(segment):
-            spare = [w for w in spare if self.devices.share(w.segment)]
+        spare = [w for w in node.workers.values() if w.segment != segment and ((w.unit is None and w.ready) or w.held)]
+        if not node.devices.has_room(segment):
+            spare = [w for w in spare if node.devices.share(w.segment)]
         return self._retire(spare[0]) if spare else []
 
-    def _start(self, segment: int) -> Start:
-        worker = Worker(self._next_worker, segment)
+    def _start(self, node: Node, segment: int) -> Start:
+        worker = Worker(self._next_worker, segment, node=node.id)
         self._next_worker += 1
-        self.workers[worker.id] = worker
-        devices = self.devices.take(worker.id, segment)
-        return Start(worker.id, segment, dict(environment(devices, self.devices.share(segment))))
+        self.workers[worker.id] = node.workers[worker.id] = worker
+        devices = node.devices.take(worker.id, segment)
+        return Start(worker.id, segment, dict(environment(devices, node.devices.share(segment))), node.id)
 
     def _assign(self, worker: Worker, unit: Unit, cap_bytes: int, now_s: float) -> Assign:
         worker.unit, worker.fence, worker.cap_bytes, worker.since_s = unit, self._next_fence, cap_bytes, now_s
@@ -124,6 +165,7 @@ class Pool:
         if worker.dying:
             return []
         worker.why_killed = why
-        worker.was_alone = not any(w.unit is not None for w in self.workers.values() if w is not worker)
+        others = self.nodes[worker.node].workers if worker.node in self.nodes else {}
+        worker.was_alone = not any(w.unit is not None for w in others.values() if w is not worker)
         self.counters["kills"] += 1
         return [Kill(worker.id, why)]

@@ -14,6 +14,21 @@ FEEDER = -1
 MIN_CAP_BYTES = 20_000_000
 
 
+@dataclass(frozen=True)
+class NodeSpec:
+    """A machine with a budget of its own: what `Config` says of one machine, where there are several."""
+
+    id: int
+    name: str
+    budget_bytes: int
+    pool_bytes: int
+    worker_bytes: int
+    n_slots: int
+    shared_bytes: int = 8_000_000
+    devices: tuple[str, ...] = ()
+    fixed_workers: tuple[int | None, ...] = (None,)
+
+
 @dataclass
 class Config:
     """What the supervisor may use. `pool_bytes` is the budget without everything that is not a worker."""
@@ -39,6 +54,8 @@ class Config:
     shared_bytes: int = (
         8_000_000  # pages that a worker shares with others, of which its use counts a part: no fault of its own
     )
+    in_all: list[bool] | None = None  # by segment: `fixed_workers` are those of all nodes together, not of each
+    nodes: list[NodeSpec] | None = None  # those that are there; None: this machine alone, with the figures above
 
     def ceiling(self, cap_bytes: int) -> int:
         """The use at which a worker with this cap is over it for certain, whatever measuring gets wrong."""
@@ -64,6 +81,7 @@ class Worker:
     was_alone: bool = False  # when it was killed: nobody else used memory
     first_floor: int = 0
     base_floor: int = 0  # when the first partitions, which warm it up, were over
+    node: int = 0  # the machine that it is on
 
     @property
     def dying(self) -> bool:

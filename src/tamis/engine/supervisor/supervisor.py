@@ -26,11 +26,12 @@ from tamis.engine.supervisor.actions import (
     Stop,
 )  # fmt: skip
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.grants import Grants, asked_of
+from tamis.engine.supervisor.grants import asked_of
+from tamis.engine.supervisor.nodes import Node
 from tamis.engine.supervisor.pool import Pool
 from tamis.engine.supervisor.remedies import Remedies
 from tamis.engine.supervisor.scratch import Scratch
-from tamis.engine.supervisor.state import FEEDER, Config, Root, Worker, counts_of
+from tamis.engine.supervisor.state import FEEDER, Config, NodeSpec, Root, Worker, counts_of
 from tamis.engine.supervisor.units import MIN_ROWS_BYTES, Kind, Mode, Piece, Unit
 from tamis.memory.predictor import Predictor
 
@@ -50,7 +51,7 @@ class Supervisor(Pool):
         step: int = 0,
         remedies: Remedies | None = None,
     ) -> None:
-        super().__init__(config)
+        super().__init__(config, predictors)
         self.cursor, self.step = cursor, step
         self.queues: list[deque[Unit]] = [deque() for _ in config.fixed_workers]
         self.feeds: deque[Unit] = deque()
@@ -73,7 +74,6 @@ class Supervisor(Pool):
         self.n_committing = 0
         self.unsynced_bytes = 0
         self.scratch = Scratch()  # blocks waiting or being worked on
-        self.grants = Grants(config, predictors, self.workers)
         self.remedies = remedies or Remedies()  # those of an earlier sampling step stay in force
         self._next_unit = 1
         self._n_stillborn = 0  # workers in a row that died before they were ready
@@ -100,7 +100,7 @@ class Supervisor(Pool):
         self._n_stillborn = 0
         # A kill that was asked for before the process existed has hit nobody.
         again: list[Action] = [Kill(worker.id, worker.why_killed)] if worker.dying else []
-        return again + self._dispatch(now_s)
+        return again + self._dispatch(now_s, self._at(worker))
 
     def set_up(self, worker_id: int, fence: int, kept_bytes: int, peak_bytes: int, now_s: float) -> list[Action]:
         """A worker's stages are set up: what they keep, and what it took at most. Others may follow, if there is room for them."""
@@ -108,7 +108,7 @@ class Supervisor(Pool):
         if worker is None or worker.fence != fence:
             return []
         self.grants.learn_setup(worker, kept_bytes, peak_bytes)
-        return self._dispatch(now_s)
+        return self._dispatch(now_s, self._at(worker))
 
     def read(
         self, worker_id: int, fence: int, n_records: int, cut: int, decoded_bytes: int = -1, largest_record: int = 0
@@ -134,7 +134,7 @@ class Supervisor(Pool):
         self.scratch.add(piece.path, n_bytes)
         self.queues[0].append(self._unit([piece]))
         worker.held = True
-        return self._dispatch(now_s)
+        return self._dispatch(now_s, self._at(worker))
 
     def done(self, worker_id: int, fence: int, report: dict[str, Any], now_s: float) -> list[Action]:
         worker = self.workers.get(worker_id)
@@ -151,7 +151,12 @@ class Supervisor(Pool):
             return actions + self._recast_done(unit, report, now_s)
         root = self.roots.get(unit.root)
         if root is None:  # given up because of another of its units
-            return actions + self._discard_report(report) + self._free_scratch(_held_by(unit)) + self._dispatch(now_s)
+            return (
+                actions
+                + self._discard_report(report)
+                + self._free_scratch(_held_by(unit))
+                + self._dispatch(now_s, self._at(worker))
+            )
         if unit.segment == 0:
             self.n_seen += int(report["ledger"]["records"][0]) - int(report["ledger"]["not_sampled"][0])
         root.add(unit, report["files"])
@@ -169,7 +174,7 @@ class Supervisor(Pool):
             nxt.handover_check = str(made.get("check", ""))
             self.queues[nxt.segment].append(nxt)
         actions += self._close_unit(unit) + self._check_rate()
-        return actions + self._dispatch(now_s)
+        return actions + self._dispatch(now_s, self._at(worker))
 
     def too_large(self, worker_id: int, fence: int, info: dict[str, Any], now_s: float) -> list[Action]:
         """A unit decodes to more than was thought: cut it with what the worker found out."""
@@ -194,7 +199,7 @@ class Supervisor(Pool):
             self.cursor.expand_rows(file, groups, n_rows, block_bytes, first, bool(info.get("measured")))
             if info.get("whole", True):
                 actions.append(self._commit_size(file, n_rows))
-        return actions + self._leave_root(unit) + self._dispatch(now_s)
+        return actions + self._leave_root(unit) + self._dispatch(now_s, self._at(worker))
 
     def _commit_size(self, file: int, n_rows: int) -> Commit:
         """Let the log know where the file ends, so that the end of the run can tell whether all of it was done."""
@@ -211,13 +216,12 @@ class Supervisor(Pool):
         if report["kind"] != "memory":  # after a memory failure the worker exits by itself
             actions += [Stop(worker.id)]
         worker.why_killed = worker.why_killed or "replaced"
-        return actions + self._recover(unit, worker, report, now_s) + self._dispatch(now_s)
+        return actions + self._recover(unit, worker, report, now_s) + self._dispatch(now_s, self._at(worker))
 
     def died(self, worker_id: int, how: str, signal: int, now_s: float, stage: str = "") -> list[Action]:
         """A worker is gone, from within `stage`. `how` says with which status; what that means depends on who killed it and how
         full it was."""
-        worker = self.workers.pop(worker_id, None)
-        self.devices.free(worker_id)
+        worker = self._drop(worker_id)
         if worker is not None:
             self.leakage.gone(worker.id, worker.segment, heir=False)
         if worker is None or worker.unit is None:
@@ -230,10 +234,11 @@ class Supervisor(Pool):
             return self._dispatch(now_s)
         unit = worker.unit
         self.counters["crashes"] += 0 if worker.why_killed else 1
-        grown = worker.used_bytes - self.config.worker_bytes  # the cap counts from what a worker holds anyway
+        node = self.nodes.get(worker.node)
+        grown = worker.used_bytes - (node or self).config.worker_bytes  # the cap counts from what a worker holds anyway
         report = recovery.judge_death(worker.why_killed, how, signal, grown, worker.cap_bytes, worker.was_alone)
         report["stage"] = stage
-        return self._recover(unit, worker, report, now_s) + self._dispatch(now_s)
+        return self._recover(unit, worker, report, now_s) + self._dispatch(now_s, self._at(worker))
 
     def committed(
         self, root_id: int, covered: list[tuple[int, int, int, bool]], n_bytes: int, now_s: float
@@ -241,7 +246,7 @@ class Supervisor(Pool):
         self.n_committing -= 1
         self.unsynced_bytes -= n_bytes
         self.counters["committed"] += 1
-        return self._dispatch(now_s)
+        return self._dispatch(now_s) if len(self.nodes) == 1 else []  # of many, the next tick looks at all
 
     def commit_failed(self, why: str) -> list[Action]:
         self.n_committing -= 1
@@ -259,6 +264,20 @@ class Supervisor(Pool):
     def remedy(self, remedy: str, now_s: float) -> list[Action]:
         """What an alert asks for (remedies.py)."""
         return self.remedies.apply(self, remedy, now_s)
+
+    def node_up(self, spec: NodeSpec, now_s: float) -> list[Action]:
+        """A machine has joined (again): work can be given to it."""
+        lost = self.node_down(spec.id, now_s) if spec.id in self.nodes else []
+        return [*lost, *self._dispatch(now_s, self._admit(spec))]
+
+    def node_down(self, node_id: int, now_s: float) -> list[Action]:
+        """A machine is gone, and with it its workers: what they were doing is done again elsewhere."""
+        node = self._forget(node_id)
+        actions: list[Action] = []
+        for worker in list(node.workers.values()) if node is not None else ():
+            worker.why_killed = worker.why_killed or "its node is gone"
+            actions += self.died(worker.id, "its node is gone", 9, now_s)
+        return actions
 
     # -- state ----------------------------------------------------------------------------------------------------------
     @property
@@ -302,45 +321,63 @@ class Supervisor(Pool):
         return unit
 
     # -- starting work --------------------------------------------------------------------------------------------------
-    def _dispatch(self, now_s: float) -> list[Action]:
+    def _dispatch(self, now_s: float, at: Node | None = None) -> list[Action]:
+        """Start what can be started: on the node where something happened, or on all (with every tick)."""
         if self.stopping or self.fatal or self.remedies.holds_back(now_s):
             return []
         alone = next((u for q in self.queues for u in q if u.alone), None)
-        if alone is not None:
-            return self._dispatch_alone(alone, now_s)
+        emptied = max(self.nodes.values(), key=lambda n: (n.config.pool_bytes, -n.id), default=None)
         actions: list[Action] = []
-        for worker in list(self.workers.values()):
+        for node in [at] if at is not None else sorted(self.nodes.values(), key=lambda n: n.n_busy):
+            if alone is not None and node is emptied:
+                actions += self._dispatch_alone(node, alone, now_s)
+            elif node is not emptied and not node.grants.is_enough:  # the larger ones do it
+                idle = [w for w in node.workers.values() if w.ready and w.unit is None and not w.dying]
+                actions += [a for worker in idle for a in self._retire(worker)]
+            else:
+                actions += self._dispatch_on(node, now_s)
+        return actions
+
+    def _at(self, worker: Worker | None) -> Node | None:
+        """The node of a worker, for `_dispatch`."""
+        return self.nodes.get(worker.node) if worker is not None else None
+
+    def _dispatch_on(self, node: Node, now_s: float) -> list[Action]:
+        actions: list[Action] = []
+        for worker in list(node.workers.values()):
             if worker.held and not worker.dying and self._queue_has_room():
                 worker.held, worker.since_s = False, now_s
-                actions.append(More(worker.id, self.grants.feed_size(worker.cap_bytes, self.decision.allow_growth)))
-        if self._feed_is_large():
-            made_way = self._make_way(now_s)
+                actions.append(More(worker.id, node.grants.feed_size(worker.cap_bytes, node.decision.allow_growth)))
+        if self._feed_is_large(node):
+            made_way = self._make_way(node, now_s)
             if made_way is not None:
                 return actions + made_way
         for segment in reversed(range(len(self.queues))):
-            if self._may_start(segment):
-                actions += self._give_work(segment, now_s)
-        actions += self._give_feeds(now_s) + self._start_workers()
-        return actions or self._unstick()
+            if self._may_start(node, segment):
+                actions += self._give_work(node, segment, now_s)
+        actions += self._give_feeds(node, now_s) + self._start_workers(node)
+        return actions or self._unstick(node)
 
-    def _dispatch_alone(self, unit: Unit, now_s: float) -> list[Action]:
-        """A unit that needs the whole pool: wait until nobody else lives (a feeder that waits can end), then give it everything."""
-        if self.progressing:
+    def _dispatch_alone(self, node: Node, unit: Unit, now_s: float) -> list[Action]:
+        """A unit that needs the whole pool of a node: wait until nobody else lives there (a feeder that waits can end), then give it
+        everything.
+        """
+        if node.progressing:
             return []
-        idle = [w for w in self.workers.values() if w.segment == unit.segment and w.unit is None and not w.dying]
-        others = [w for w in self.workers.values() if w not in idle[:1] and not w.dying]
+        idle = [w for w in node.workers.values() if w.segment == unit.segment and w.unit is None and not w.dying]
+        others = [w for w in node.workers.values() if w not in idle[:1] and not w.dying]
         if others:
             return [a for w in others for a in self._retire(w)]
-        if not self.workers:
-            return [self._start(unit.segment)]
-        if len(self.workers) > 1 or not idle or not idle[0].ready:
+        if not node.workers:
+            return [self._start(node, unit.segment)]
+        if len(node.workers) > 1 or not idle or not idle[0].ready:
             return []
         self.queues[unit.segment].remove(unit)
-        return [self._assign(idle[0], unit, self.grants.pool(1), now_s)]
+        return [self._assign(idle[0], unit, node.grants.pool(1), now_s)]
 
-    def _may_start(self, segment: int) -> bool:
+    def _may_start(self, node: Node, segment: int) -> bool:
         last = len(self.queues) - 1
-        if self.decision.downstream_only and segment != last and self.progressing:
+        if node.decision.downstream_only and segment != last and node.progressing:
             return False
         if self.unsynced_bytes > self.config.unsynced_bytes:
             return False
@@ -353,36 +390,37 @@ class Supervisor(Pool):
         waiting = sum(self.scratch.bytes_of(u.handover) for q in self.queues[segment + 1 :] for u in q)
         return segment == last or waiting < self.config.queue_bytes
 
-    def _give_work(self, segment: int, now_s: float) -> list[Action]:
+    def _give_work(self, node: Node, segment: int, now_s: float) -> list[Action]:
         actions: list[Action] = []
-        for worker in list(self.workers.values()):
+        for worker in list(node.workers.values()):
             if worker.segment != segment or not worker.ready or worker.unit is not None or worker.dying:
                 continue
-            if self.decision.serial and self.progressing:
+            if node.decision.serial and node.progressing:
                 break
-            cap = self.grants.next_cap(bool(self.feeds), segment)
-            unit = self._next_unit_of(segment, cap, worker) if cap else None
+            cap = node.grants.next_cap(bool(self.feeds), segment)
+            unit = self._next_unit_of(node, segment, cap, worker) if cap else None
             if unit is None:
                 break
             actions.append(self._assign(worker, unit, cap, now_s))
         return actions
 
-    def _next_unit_of(self, segment: int, cap_bytes: int, worker: Worker) -> Unit | None:
-        if self.queues[segment]:
-            unit = self.queues[segment].popleft()
-            unit.block_bytes = unit.block_bytes or self.grants.block_size(
-                segment, cap_bytes, self.decision.allow_growth, worker
+    def _next_unit_of(self, node: Node, segment: int, cap_bytes: int, worker: Worker) -> Unit | None:
+        waiting = next((u for u in self.queues[segment] if not u.alone), None)
+        if waiting is not None:
+            self.queues[segment].remove(waiting)
+            waiting.block_bytes = waiting.block_bytes or node.grants.block_size(
+                segment, cap_bytes, node.decision.allow_growth, worker
             )
-            return unit
+            return waiting
         if segment > 0:
             return None
-        size = self.grants.block_size(0, cap_bytes, self.decision.allow_growth, worker)
+        size = node.grants.block_size(0, cap_bytes, node.decision.allow_growth, worker)
         while (work := self.cursor.next(size)) is not None:
             unit = self._unit(work.pieces)
             unit.block_bytes = size
             if work.mode is Mode.FEED:
                 unit.mode = Mode.FEED
-                unit.block_bytes = self.grants.feed_size(cap_bytes, self.decision.allow_growth)
+                unit.block_bytes = node.grants.feed_size(cap_bytes, node.decision.allow_growth)
                 self.feeds.append(unit)
                 if len(self.feeds) > 1:
                     return None
@@ -399,88 +437,96 @@ class Supervisor(Pool):
         return self.config.mode == "batch" or self.scratch.total_bytes < limit
 
     # -- feeders --------------------------------------------------------------------------------------------------------
-    def _feed_may_start(self) -> bool:
+    def _feed_may_start(self, node: Node) -> bool:
         """Whether the next feeder could hand out blocks now. One that would have to start over waits until all others are used up."""
         if not self.feeds or not self._queue_has_room():
             return False
         unit = self.feeds[0]
-        if self._feed_is_large() and not self.grants.fits_beside(int(unit.extra["need_bytes"])):
+        if self._feed_is_large(node) and not node.grants.fits_beside(int(unit.extra["need_bytes"])):
             return not self.busy and not any(self.queues)
         return not unit.extra.get("patient") or not self.queues[0]
 
-    def _feed_is_large(self) -> bool:
-        """Whether the next feeder needs more than its share of the memory."""
-        return bool(self.feeds) and int(self.feeds[0].extra.get("need_bytes", 0)) > self.grants.fair_cap()
+    def _feed_is_large(self, node: Node) -> bool:
+        """Whether the next feeder needs more than its share of the memory of a node."""
+        return bool(self.feeds) and int(self.feeds[0].extra.get("need_bytes", 0)) > node.grants.fair_cap()
 
-    def _give_feeds(self, now_s: float) -> list[Action]:
-        feeder = next((w for w in self.workers.values() if w.segment == FEEDER and not w.dying), None)
-        if feeder is None or not feeder.ready or feeder.unit is not None or not self._feed_may_start():
+    def _give_feeds(self, node: Node, now_s: float) -> list[Action]:
+        feeder = next((w for w in node.workers.values() if w.segment == FEEDER and not w.dying), None)
+        if feeder is None or not feeder.ready or feeder.unit is not None or not self._feed_may_start(node):
             return []
-        cap = self.grants.feeder_cap(int(self.feeds[0].extra.get("need_bytes", 0)))
+        cap = node.grants.feeder_cap(int(self.feeds[0].extra.get("need_bytes", 0)))
         if not cap:
             return []
         unit = self.feeds.popleft()
-        if not self.grants.fits_beside(cap):  # it will have to make room for others, and to start over
+        if not node.grants.fits_beside(cap):  # it will have to make room for others, and to start over
             unit.extra["patient"] = True
         return [self._assign(feeder, unit, cap, now_s)]
 
-    def _make_way(self, now_s: float) -> list[Action] | None:
+    def _make_way(self, node: Node, now_s: float) -> list[Action] | None:
         """Room for a feeder that needs more than its share: others get no more work until it has it. None: they may go on."""
         if any(w.unit is not None and w.unit.mode is Mode.FEED for w in self.workers.values()):
             return None
-        if not self._feed_may_start() or (not self.busy and self.cursor.has_other_work):
+        if not self._feed_may_start(node) or (not self.busy and self.cursor.has_other_work):
             return None
-        given = self._give_feeds(now_s)
-        living = [w for w in self.workers.values() if not w.dying]
-        if given or len(living) < len(self.workers):
+        given = self._give_feeds(node, now_s)
+        living = [w for w in node.workers.values() if not w.dying]
+        if given or len(living) < len(node.workers):
             return given
         feeder = next((w for w in living if w.segment == FEEDER), None)
         if feeder is None and not living:
-            return [self._start(FEEDER)]
+            return [self._start(node, FEEDER)]
         idle = [w for w in living if w.ready and w.unit is None and w is not feeder]
-        if feeder is None and self.grants.has_seat(feeding=True) and self.grants.fits_beside(0):
-            return [self._start(FEEDER)]
+        if feeder is None and node.grants.has_seat(feeding=True) and node.grants.fits_beside(0):
+            return [self._start(node, FEEDER)]
         return self._retire(idle[0]) if idle else []
 
-    def _unstick(self) -> list[Action]:
+    def _unstick(self, node: Node) -> list[Action]:
         """Nobody works, though there is work, because of who holds the memory: fewer workers get more each, and a feeder ends."""
-        settled = all(w.ready and not w.dying for w in self.workers.values())
+        settled = all(w.ready and not w.dying for w in node.workers.values())
         if self.progressing or self.n_committing or not settled or not any(self.queues):
             return []
-        idle = [w for w in self.workers.values() if w.unit is None]
-        held = [w for w in self.workers.values() if w.held]
+        idle = [w for w in node.workers.values() if w.unit is None]
+        held = [w for w in node.workers.values() if w.held]
         return self._retire(idle[0]) if len(idle) > 1 else self._retire(held[0]) if held else []
 
-    def _start_workers(self) -> list[Action]:
+    def _start_workers(self, node: Node) -> list[Action]:
         """Workers for segments that have work, as far as there are seats; where none is left, one that idles makes room."""
-        actions = self._end_surplus()
-        grow = self.decision.allow_new_workers or not self.progressing
-        for segment, n in [*reversed(list(enumerate(self.grants.wanted_workers()))), (FEEDER, 1)]:
-            living = [w for w in self.workers.values() if w.segment == segment and not w.dying]
+        actions = self._end_surplus(node)
+        grow = node.decision.allow_new_workers or not node.progressing
+        for segment, n in [*reversed(list(enumerate(node.grants.wanted_workers()))), (FEEDER, 1)]:
+            living = [w for w in node.workers.values() if w.segment == segment and not w.dying]
             idle = [w for w in living if w.unit is None]
             if segment == FEEDER:
-                more = self._feed_may_start()
+                more = self._feed_may_start(node)
             else:
-                more = bool(self.queues[segment]) or (segment == 0 and not self.cursor.exhausted)
-            if more and not idle and len(living) < n and grow and self._may_start(segment):
-                if self.grants.has_seat(bool(self.feeds)) and self.devices.has_room(segment):
-                    actions.append(self._start(segment))
+                more = any(not u.alone for u in self.queues[segment]) or (segment == 0 and not self.cursor.exhausted)
+            if more and not idle and len(living) < n and grow and self._may_start(node, segment):
+                if self._is_full(segment, n):
+                    continue
+                if node.grants.has_seat(bool(self.feeds)) and node.devices.has_room(segment):
+                    actions.append(self._start(node, segment))
                 elif not living:
-                    actions += self._make_room(segment)
+                    actions += self._make_room(node, segment)
             elif len(living) > n and idle and idle[0].ready:
                 actions += self._retire(idle[0])
         return actions
 
-    def _end_surplus(self) -> list[Action]:
+    def _is_full(self, segment: int, n: int) -> bool:
+        """Whether a segment whose stages fixed the number of workers of the whole run has them, on whatever nodes."""
+        if segment == FEEDER or len(self.nodes) < 2 or not self.config.in_all or not self.config.in_all[segment]:
+            return False
+        return sum(w.segment == segment and not w.dying for w in self.workers.values()) >= n
+
+    def _end_surplus(self, node: Node) -> list[Action]:
         """Where workers turn out to need larger caps, some have to go: one that idles, of the segment that has most."""
-        living = [w for w in self.workers.values() if not w.dying]
-        if len(living) <= self.grants.n_seats(bool(self.feeds)):
+        living = [w for w in node.workers.values() if not w.dying]
+        if len(living) <= node.grants.n_seats(bool(self.feeds)):
             return []
         idle = [w for w in living if w.ready and w.unit is None]
         if idle:
             return self._retire(max(idle, key=lambda w: sum(v.segment == w.segment for v in living)))
         held = [w for w in living if w.held]
-        return self._retire(held[0]) if held and not self.progressing else []
+        return self._retire(held[0]) if held and not node.progressing else []
 
     # -- workers come and go --------------------------------------------------------------------------------------------
     def _discard_report(self, report: dict[str, Any]) -> list[Action]:
@@ -558,7 +604,7 @@ class Supervisor(Pool):
             self.grants.learn_failure(worker, unit, report)
             if unit.mode is Mode.FEED:
                 unit.extra["need_bytes"] = self.grants.feed_need(worker, report)
-        verdict = recovery.decide(unit, report, self.grants.is_whole(worker.cap_bytes))
+        verdict = recovery.decide(unit, report, self._had_all(worker))
         actions: list[Action] = []
         if verdict.note:
             actions.append(
@@ -588,6 +634,10 @@ class Supervisor(Pool):
             self.last_failure = in_words(unit.stage) or "a stage"
             self.first_failure = self.first_failure or recovery.told(report, unit)
         return actions + self._requeue(unit, verdict)
+
+    def _had_all(self, worker: Worker) -> bool:
+        """Whether a worker had everything that any node has."""
+        return all(node.grants.is_whole(worker.cap_bytes) for node in self.nodes.values()) and bool(self.nodes)
 
     def _does_not_fit(
         self, unit: Unit, worker: Worker, report: dict[str, Any], verdict: recovery.Verdict
