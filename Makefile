@@ -2,6 +2,7 @@
 #
 #   make demo          gather text, plant faults, curate it under 512 MB, show that the ledger found them
 #   make test          the default test suite
+#   make test-failed   once more, one by one, what failed in the last `make test`
 #   make lint          ruff (check and format) and mypy
 #   make torture       the slow tests: long fuzzing, kill -9, disk full, every job under every budget
 #   make bench-engine  memory and throughput figures of the engine
@@ -25,13 +26,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 # Two processes: the suite itself starts worker processes, more would only compete with them.
 PYTEST_ARGS ?= -n 2 --dist loadfile
+BOUNDED := $(BIN)/python tests/support/bounded.py
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: bench-gpu venv demo test lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-observe bench-plan bench-budget bench-start wheel torture clean
+.PHONY: bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-observe bench-plan bench-budget bench-start wheel torture clean
 
 venv: $(STAMP)
 
@@ -46,8 +48,13 @@ $(STAMP): pyproject.toml requirements-dev.txt
 demo: $(STAMP)
 	@$(BIN)/tamis demo
 
+# Bounded: it ends whatever a test does, and nothing that a test started outlives it. Which tests failed is kept only
+# when all of them ran (exit code 1).
 test: $(STAMP)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BOUNDED) --minutes 40 $(BIN)/python -m pytest $(PYTEST_ARGS) || { code=$$?; test $$code -eq 1 || rm -f .pytest_cache/v/cache/lastfailed; exit $$code; }
+
+test-failed: $(STAMP)
+	@$(BOUNDED) --minutes 20 $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
@@ -100,7 +107,7 @@ wheel:
 
 # One process: these tests kill processes and fill disks, and measure what is left.
 torture: $(STAMP)
-	@$(BIN)/python -m pytest -m slow
+	@$(BOUNDED) --minutes 240 $(BIN)/python -m pytest -m slow
 
 clean:
 	rm -rf $(VENV) src/tamis/kernels/built build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-data

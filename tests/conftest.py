@@ -1,5 +1,6 @@
 """Settings for the whole suite."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -14,3 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 settings.register_profile("same", derandomize=True)
 settings.register_profile("new", max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS", "same"))
+
+
+def pytest_collection_finish() -> None:
+    """What collecting has imported stays for good: the garbage collector need not look at it before every test."""
+    gc.collect()
+    gc.freeze()
