@@ -1,0 +1,30 @@
+"""tests/support/bounded.py: a command always ends, and nothing it started is left."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+BOUNDED = Path(__file__).parent / "support" / "bounded.py"
+DAEMON = "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\n    print(os.getpid(), flush=True)\n    time.sleep(60)\n"
+
+
+def bounded(minutes: float, script: str) -> subprocess.CompletedProcess[str]:
+    """Run `script` with Python under a limit of `minutes`; waits for the end of its output, as CI does."""
+    command = [sys.executable, str(BOUNDED), "--minutes", str(minutes), sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, timeout=50)
+
+
+def test_a_daemon_is_ended_and_holds_nobody_up() -> None:
+    done = bounded(0.5, DAEMON + "else:\n    time.sleep(0.3)\n    sys.exit(3)\n")
+    assert done.returncode == 3
+    assert not Path("/proc", done.stdout.strip()).exists()
+    assert "left behind, and ended: 1" in done.stderr
+
+
+def test_what_takes_too_long_is_named_and_ended() -> None:
+    done = bounded(0.02, "import time\nprint('begun', flush=True)\ntime.sleep(60)")
+    assert done.returncode == 124
+    assert done.stdout.startswith("begun")
+    assert "time.sleep(60)" in done.stderr
+    assert str(os.getpid()) not in done.stderr
