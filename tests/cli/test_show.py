@@ -80,9 +80,14 @@ def test_a_screen_shows_what_fits_and_gives_the_terminal_back(monkeypatch: pytes
     monkeypatch.setenv("COLUMNS", "10")
     monkeypatch.setenv("LINES", "4")
     stream = Terminal()
-    with pytest.raises(KeyboardInterrupt), Screen(stream) as screen:
-        screen.show([f"line {i} of many" for i in range(9)])
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with Screen(stream) as screen:
+            screen.show([f"line {i} of many" for i in range(9)])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     told = stream.getvalue()
     assert told.startswith("\x1b[?1049h")
     assert told.endswith("\x1b[?1049l")
