@@ -18,7 +18,7 @@ MODULES = {
     for p in sorted(ROOT.rglob("*.py"))
     if "\nraise ModuleNotFoundError(" not in p.read_text()  # at paths of the original that are not here
 }
-HEAVY = ("numpy", "pyarrow", "numba", "pandas", "torch", "ray", "zstandard", "bokeh")
+HEAVY = ("numpy", "pyarrow", "numba", "pandas", "torch", "ray", "zstandard", "bokeh", "boto3")
 SUPERVISOR_SIDE = [
     *(m for m in MODULES if m.startswith(("tamis.engine.supervisor", "tamis.engine.run", "tamis.forecast"))),
     "tamis.engine.channel", "tamis.engine.job", "tamis.engine.ledger", "tamis.engine.monitor.database", "tamis.engine.worker.workplace",
@@ -46,17 +46,18 @@ ROOMS = {
     "secrets": set(),
     "sizes": {"errors"},
     "hints": set(),
+    "stores": {"errors", "secrets"},
     "kernels": {"errors", "files", "sizes"},
-    "formats": {"errors", "files", "sizes", "kernels", "tasks"},
+    "formats": {"errors", "stores", "files", "sizes", "kernels", "tasks"},
     "tasks": {"errors", "sizes", "kernels"},
     "memory": {"errors", "files", "sizes"},
     "forecast": {"errors", "files", "sizes", "memory"},
-    "stages": {"errors", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
-    "pipeline": {"errors", "files", "sizes", "hints", "tasks", "stages"},
-    "engine": {"errors", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages"},
-    "backends": {"errors", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
-    "dedup": {"errors", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages", "pipeline", "engine", "backends"},
-    "curation": {"errors", "files", "sizes", "kernels", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends", "dedup"},
+    "stages": {"errors", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
+    "pipeline": {"errors", "stores", "files", "sizes", "hints", "tasks", "stages"},
+    "engine": {"errors", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages"},
+    "backends": {"errors", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
+    "dedup": {"errors", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages", "pipeline", "engine", "backends"},
+    "curation": {"errors", "stores", "files", "sizes", "kernels", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends", "dedup"},
 }  # fmt: skip
 
 
@@ -226,7 +227,7 @@ def test_observers_read_the_run_directory_and_know_nothing_of_who_writes_it() ->
             wrong += [
                 f"{module} imports {n}"
                 for n in own(found.top | found.inside)
-                if room(n) not in ("observe", "errors", "files", "sizes", "hints", "tasks", "formats", "")
+                if room(n) not in ("observe", "errors", "files", "sizes", "hints", "stores", "tasks", "formats", "")
                 and n != "tamis.recipe.yaml_text"
                 and n not in ENGINE_FOR_OBSERVERS
             ]

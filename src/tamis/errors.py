@@ -10,6 +10,7 @@ TamisError                     exit code 1   something failed; the message says 
 ├── Incomplete                 exit code 3   quarantine limit reached, work left, or only a sample could be delivered; the rest is committed
 ├── ConservationError          exit code 6   records in and records out do not balance
 ├── WorkerError                exit code 1   worker processes cannot be started or keep dying
+├── StoreError                 exit code 1   an object store or web server does not answer, or not as asked; committed work is kept
 ├── DownloadError              exit code 1   a file could not be fetched; names the URL, and whether trying later can help
 └── FormatError                (internal)    a record, block or file cannot be decoded; becomes a quarantine entry
 
@@ -17,6 +18,8 @@ Exit code 0 means finished and balanced, 130 interrupted by the user (everything
 """
 
 from __future__ import annotations
+
+import errno
 
 
 class TamisError(Exception):
@@ -68,6 +71,19 @@ class ConservationError(TamisError):
 
 class WorkerError(TamisError):
     pass
+
+
+class StoreError(TamisError, OSError):
+    """A store cannot be reached, or refuses. An OSError, so that a worker that meets it ends the run instead of blaming the data."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(errno.EREMOTEIO, message)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+    def __reduce__(self) -> tuple[type[StoreError], tuple[str]]:
+        return type(self), (str(self.strerror),)
 
 
 class DownloadError(TamisError):

@@ -175,7 +175,10 @@ def test_nothing_found_and_nothing_removed(tmp_path: Path) -> None:
             lambda: ExactDeduplicationWorkflow("o", "i", write_kwargs={"storage_options": {"key": "k"}}),
             "write_kwargs has",
         ),
-        (lambda: ExactDeduplicationWorkflow("o", "i", read_kwargs={"storage_options": {"key": "k"}}), "remote paths"),
+        (
+            lambda: ExactDeduplicationWorkflow("o", "i", read_kwargs={"storage_options": {"key": "k"}}),
+            "key is a credential",
+        ),
         (lambda: FuzzyDeduplicationWorkflow(input_path="i"), "output_path must name a folder"),
         (
             lambda: TextDuplicatesRemovalWorkflow("i", "d", "o", id_generator_path="nowhere.json"),

@@ -26,6 +26,9 @@ from tamis.errors import PipelineError
 from tamis.formats.encode import encode_jsonl
 from tamis.formats.jsonl import JsonlBlock
 from tamis.kernels.native import load_all
+from tamis.stores import opening as stores
+from tamis.stores import options
+from tamis.stores.urls import is_bucket
 from tamis.tasks import DocumentBatch
 
 
@@ -50,7 +53,11 @@ def load(payload: bytes, place: dict[str, Any], warm: bool = False) -> UnitRunne
     load_libraries(job.kernel_groups(), warm)
     for stage in job.stages:
         set_up_on_node(stage)
-    return UnitRunner(job, Workplace.from_dict(place["workplace"], expected_inputs(place["plan"])))
+    workplace = Workplace.from_dict(place["workplace"], expected_inputs(place["plan"]))
+    options.restore(workplace.stores)
+    if any(is_bucket(path) for path in workplace.expected):
+        stores.warm()
+    return UnitRunner(job, workplace)
 
 
 def set_up_on_node(stage: Any) -> None:

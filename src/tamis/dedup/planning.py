@@ -16,6 +16,7 @@ from typing import Any
 
 from tamis.errors import BudgetError
 from tamis.sizes import format_size
+from tamis.stores.opening import open_buffered
 
 SOLVER_BASE_BYTES = 130_000_000  # Python, numpy, Arrow and the kernels before the first key
 _SOLVER_SHARE = 0.6  # of what is left then: the rest is for what the estimate does not see
@@ -111,7 +112,7 @@ def estimate_documents(paths: Sequence[str], sizes: Sequence[int]) -> int:
     for path in list(paths)[::step][:_SAMPLED_FILES]:
         if _codec(path) is None:
             try:
-                with open(path, "rb") as file:
+                with open_buffered(path) as file:
                     data = file.read(_SAMPLE_BYTES)
             except OSError:
                 continue

@@ -41,6 +41,7 @@ from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
 from tamis.stages.io import Writer
+from tamis.stores.urls import is_remote
 
 if TYPE_CHECKING:
     from tamis.backends.nursery import Nursery
@@ -449,7 +450,7 @@ class Workflow:
     def _needs_texts(self) -> bool:
         """Whether texts must be collected to be compared: not where each can be read from the input by its place."""
         p = self.passes
-        plain = all(ends_in(path, JSONL_SUFFIXES) for path in self._told("paths.json") or [""])
+        plain = all(ends_in(path, JSONL_SUFFIXES) and not is_remote(path) for path in self._told("paths.json") or [""])
         as_read = p.step is None or p.step.is_as_read
         return p.texts is not None and not (plain and as_read and p.against is None)
 

@@ -22,6 +22,7 @@ from tamis.formats.faults import is_memory_failure
 from tamis.formats.members import BadMember, Members
 from tamis.formats.stream_fault import DAMAGED, StreamFault
 from tamis.formats.zstd_frames import BadFrame, ZstdFrames
+from tamis.stores.opening import open_input
 
 __all__ = ["PieceSource", "StreamFault", "StreamReader", "StreamWriter", "codec_of", "open_writer", "strip_codec"]
 
@@ -118,8 +119,8 @@ class StreamReader:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> StreamReader:
-        """Reads the local file `path`, decoded as its suffix says."""
-        return cls(open(path, "rb", buffering=0), codec_of(path))
+        """Reads the file `path`, of this machine or remote, decoded as its suffix says."""
+        return cls(open_input(path), codec_of(path))
 
     @property
     def compressed_offset(self) -> int:

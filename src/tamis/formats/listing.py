@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 
 from tamis.errors import RunConflict, UsageError
 from tamis.formats.names import ends_in, path_of
-from tamis.formats.passed import PassedOver, passed_lines
+from tamis.formats.passed import HIDDEN, OTHER_OUTPUT, OWN_OUTPUT, PassedOver, passed_lines
 from tamis.formats.searching import Search
+from tamis.stores.listing import find
+from tamis.stores.urls import is_remote
 
 _MAX_NAMED = 5
 
@@ -52,13 +54,14 @@ def list_files(
     which are never input. Raises UsageError when something cannot be read, or when there is nothing to read; RunConflict when
     what is to be read lies in one of those folders.
     """
+    files, seen = FileList(), set[str]()
     entries = [path_of(os.fspath(p)) for p in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
     accepted = tuple(s.lower() for s in suffixes)
-    files, seen = FileList(), set()
     unreadable: list[tuple[str, str]] = []
     for entry in entries:
         if "://" in entry:
-            raise UsageError(f"{entry}: remote paths are not read by this version; copy the files to a local folder")
+            _add_remote(entry, accepted, limit, leave_out, files, seen)
+            continue
         search = Search(accepted, leave_out, files.passed)
         _search(search, os.path.expanduser(entry), accepted)
         outputs = {folder for folder in {os.path.dirname(path) for path in search.found} if search.is_output(folder)}
@@ -84,6 +87,25 @@ def list_files(
             f"no input files: {', '.join(entries)} holds nothing that ends in {', '.join(sorted(set(suffixes)))}{told}"
         )
     return files
+
+
+def _add_remote(
+    entry: str, accepted: tuple[str, ...], limit: int | None, leave_out: Sequence[str], files: FileList, seen: set[str]
+) -> None:
+    """What a URL means, added to `files`."""
+    if not is_remote(entry):
+        scheme = entry.partition("://")[0]
+        raise UsageError(f"{entry}: {scheme}:// is not read; expected a local path, s3:// or https://")
+    found = find(entry, lambda name: ends_in(name, accepted), leave_out)
+    for reason, urls in ((HIDDEN, found.hidden), (OWN_OUTPUT, found.own), (OTHER_OUTPUT, found.outputs)):
+        for url in urls:
+            files.passed.add(reason, url)
+    for url in found.others:
+        files.passed.add_ending(url, accepted)
+    for url, size, version in found.files:
+        if url not in seen and (limit is None or len(files) < limit):
+            seen.add(url)
+            files.append(url, size, version)
 
 
 def check_named(path: str) -> os.stat_result:

@@ -29,6 +29,7 @@ from tamis.formats.table_format import (
     cut,
     plain_types,
 )
+from tamis.stores.opening import open_arrow, size_of
 
 ROW_GROUP_BYTES = 32 * 10**6
 _BUFFER_BYTES = 2**20
@@ -48,7 +49,7 @@ def describe(path: str | os.PathLike[str]) -> TableInfo:
             row_groups.append(RowGroup(first_row, group.num_rows, group.total_byte_size))
             first_row += group.num_rows
         columns = [(field.name, str(field.type)) for field in file.schema_arrow]
-        file_bytes = os.path.getsize(path)
+        file_bytes = size_of(path)
     if first_row != metadata.num_rows or any(group.n_rows < 0 for group in row_groups):
         raise FormatError(
             f"{os.fspath(path)}: the footer promises {metadata.num_rows} rows, its row groups hold {first_row}; "
@@ -66,7 +67,7 @@ def read_schema(path: str | os.PathLike[str]) -> pa.Schema:
 
 def open_file(path: str | os.PathLike[str], **options: Any) -> pq.ParquetFile:
     """As pq.ParquetFile, for any name: Arrow itself refuses names that are not UTF-8."""
-    return _OwnFile(pa.OSFile(os.fsencode(path)), **options)
+    return _OwnFile(open_arrow(path), **options)
 
 
 class _OwnFile(pq.ParquetFile):  # type: ignore[misc]

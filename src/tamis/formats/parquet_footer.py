@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tamis.formats.faults import is_memory_failure
+from tamis.stores.opening import open_buffered
 
 _MAGIC = b"PAR1"
 _KEY = b"\x18\x0cARROW:schema\x18"  # a text of 12 bytes, and that another text follows
@@ -52,7 +53,7 @@ def replaced(footer: bytes) -> bytes | None:
 
 
 def _read_footer(path: str | os.PathLike[str]) -> bytes:
-    with open(path, "rb") as file:
+    with open_buffered(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 8))
         n_bytes = int.from_bytes(file.read(4), "little")

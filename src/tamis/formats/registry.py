@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from tamis.stores.opening import open_buffered
+
 if TYPE_CHECKING:
     from tamis.formats.table_format import TableFormat
 
@@ -86,7 +88,7 @@ def table_format(path: str) -> TableFormat:
 
 
 def _begins_as(path: str) -> str:
-    with open(path, "rb") as file:
+    with open_buffered(path) as file:
         head = file.read(8)
     return next((name for name, rows in TABLES.items() if rows.magic and head.startswith(rows.magic)), "")
 

@@ -6,7 +6,6 @@ stays in the cache of the processor. Reading a whole block and writing it takes 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tamis.errors import FormatError
+from tamis.stores.opening import open_input, read_at, state_of_open
 
 WINDOW_BYTES = 1 << 18
 _LINE_FEED = 10
@@ -100,13 +100,13 @@ class _Opened:
 
     def __init__(self, part: Stretch) -> None:
         self._part = part
-        self._fd = os.open(part.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = open_input(part.path)
 
     def __enter__(self) -> _Opened:
         try:
             self._check()
         except BaseException:
-            os.close(self._fd)
+            self._file.close()
             raise
         return self
 
@@ -115,12 +115,12 @@ class _Opened:
             if kind is None:
                 self._check()
         finally:
-            os.close(self._fd)
+            self._file.close()
 
     def read_into(self, view: memoryview, offset: int) -> None:
         done = 0
         while done < len(view):
-            n = os.preadv(self._fd, [view[done:]], offset + done)
+            n = read_at(self._file, view[done:], offset + done)
             if not n:
                 raise self.changed()
             done += n
@@ -129,6 +129,5 @@ class _Opened:
         return FormatError(f"{self._part.path} changed during the run: its records are not where they were found")
 
     def _check(self) -> None:
-        info = os.fstat(self._fd)
-        if (info.st_size, info.st_mtime_ns) != self._part.planned:
+        if state_of_open(self._file) != self._part.planned:
             raise self.changed()

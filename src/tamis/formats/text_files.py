@@ -13,6 +13,7 @@ import pyarrow as pa
 from tamis.formats.compression import StreamReader, codec_of
 from tamis.formats.stream_fault import StreamFault
 from tamis.formats.table_format import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo, counted
+from tamis.stores.opening import size_of
 
 TableWriter = None
 _COLUMNS = ("text", "file_name")
@@ -21,7 +22,7 @@ _EXPANSION = 4  # of compressed text, about
 
 
 def describe(path: str | os.PathLike[str]) -> TableInfo:
-    size = os.path.getsize(path)
+    size = size_of(path)
     decoded = size if codec_of(os.fspath(path)) is None else size * _EXPANSION
     return TableInfo(1, [RowGroup(0, 1, decoded)], [(name, "large_string") for name in _COLUMNS], size)
 

@@ -11,6 +11,7 @@ from tamis.formats.registry import codecs_of, suffixes
 from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
+from tamis.stores.options import check, use
 from tamis.tasks import EmptyTask, FileGroupTask
 
 JSONL_SUFFIXES = suffixes("jsonl")
@@ -45,7 +46,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
         if self.limit is not None and self.limit < 1:
             raise UsageError(f"{self.name}: limit must be at least 1, got {self.limit}")
         if self.storage_options:
-            raise UsageError(f"{self.name}: storage_options are for remote paths, which this version does not read yet")
+            check(self.storage_options, f"{self.name}: storage_options")
         if not self.file_paths:
             raise UsageError(f"{self.name}: file_paths is empty; give a folder, a glob, a file or a list of these")
         if self.blocksize is not None:
@@ -62,6 +63,10 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
         bases = [(e if e.startswith(".") else "." + e).lower() for e in self.file_extensions or ()]
         return tuple(b + c for b in bases for c in codecs_of(b))
 
+    def reach(self) -> None:
+        """Make `storage_options` known, before the files are listed."""
+        use(self.file_paths, self.storage_options, f"{self.name}: storage_options")
+
     def num_workers(self) -> int | None:
         return 1
 
@@ -75,6 +80,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
         """Groups of whole files, for use outside of a run; a run partitions by itself, and splits large files, too."""
         from tamis.formats.listing import list_files
 
+        self.reach()
         files = list_files(self.file_paths, self.suffixes(), self.limit, self.leave_out)
         groups = group_files(
             list(zip(files.paths, files.sizes, strict=True)), self.files_per_partition, self.block_bytes

@@ -20,6 +20,8 @@ from tamis.formats.listing import FileList, check_named, list_files
 from tamis.formats.registry import TABLES, is_table
 from tamis.sizes import parse_size
 from tamis.stages.file_partitioning import FilePartitioningStage
+from tamis.stores.opening import state_of
+from tamis.stores.urls import is_remote
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
 
 
@@ -62,6 +64,7 @@ def find_inputs(
 
 def files_of(source: FilePartitioningStage, output: str | None) -> FileList:
     """The files that a source means. What this run writes, or the run that it is a pass of, is never among them."""
+    source.reach()
     leave_out = [*source.leave_out, *([output] if output is not None else [])]
     return list_files(source.file_paths, source.suffixes(), source.limit, leave_out)
 
@@ -107,6 +110,9 @@ def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) 
     for task in tasks:
         if isinstance(task, FileGroupTask):
             for path in task.data:
+                if is_remote(path):
+                    files.append(path, *state_of(path))
+                    continue
                 info = check_named(path)
                 files.append(os.path.abspath(path), info.st_size, info.st_mtime_ns)
         elif isinstance(task, DocumentBatch):

@@ -50,6 +50,7 @@ from tamis.memory.lookout import Mark, watching
 from tamis.memory.machine import filesystem, free_bytes
 from tamis.memory.predictor import Predictor
 from tamis.sizes import format_size
+from tamis.stores import options as stores
 
 DEFAULT_BLOCK_BYTES = 32 << 20
 _PATIENT_QUEUES = 16
@@ -236,7 +237,7 @@ class Run:
         windows = list(zip([0.0, *plan["steps"][:-1]], plan["steps"], strict=True))
         place = Workplace(
             self.dir.staged, self.dir.scratch, self.settings.max_record_bytes, windows, self._output_spec(),
-            keep_rejected=self.settings.keep_rejected,
+            keep_rejected=self.settings.keep_rejected, stores=stores.settings(),
         )  # fmt: skip
         workplace = {"workplace": place.to_dict(), "plan": os.path.join(self.dir.path, "plan.json")}
         self.progress({"phase": "starting"})

@@ -22,6 +22,7 @@ from tamis.engine.worker.stream_blocks import DecodedStream, Emit, StreamBlocks
 from tamis.formats.compression import StreamReader, codec_of
 from tamis.formats.registry import table_format
 from tamis.formats.table_format import MAX_BATCH_ROWS, RowsFault
+from tamis.stores.opening import state_of_open
 
 _ROW_BATCH_BYTES = 8 << 20
 Say = Callable[[dict[str, Any]], None]
@@ -55,7 +56,7 @@ def feed(
             _feed_rows(piece, unit, place, contents.bad, emit, columns)
         else:
             with file:
-                stream = DecodedStream(StreamReader(file, codec_of(piece.path)), os.fstat(file.fileno()).st_size)
+                stream = DecodedStream(StreamReader(file, codec_of(piece.path)), state_of_open(file)[0])
                 blocks = StreamBlocks(stream, unit, max_record_bytes, place, contents, emit)
                 blocks.run()
                 spent = blocks.set_aside

@@ -16,6 +16,7 @@ from tamis.formats.compression import StreamReader, codec_of
 from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.registry import holds_rows, table_format
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
+from tamis.stores.opening import open_buffered
 from tamis.tasks import MISSING, DocumentBatch
 
 _N_LOOKS = 64
@@ -89,7 +90,7 @@ def _fields_at(path: str, start: int, fields: Sequence[str]) -> set[str]:
     if holds_rows(path):
         return set(table_format(path).read_schema(path).names)
     if start:
-        with open(path, "rb") as file:
+        with open_buffered(path) as file:
             file.seek(start)
             data = file.read(_LOOK_BYTES).partition(b"\n")[2]
     else:

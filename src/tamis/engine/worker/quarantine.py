@@ -11,6 +11,7 @@ from typing import Any
 
 from tamis import files as own_files
 from tamis.engine.ledger import Ledger
+from tamis.stores.opening import open_input
 
 _COPY_BYTES = 1 << 20
 MAX_RAW_BYTES = 1 << 20  # bytes of a record that stand in its entry; those of a larger one get a file of their own
@@ -92,7 +93,7 @@ def _write_raw(entry: Bad, target: str) -> None:
             out.write(entry.raw or b"")
         return
     path, offset, length = entry.copy_from
-    with open(path, "rb", buffering=0) as raw, own_files.create(target) as out:
+    with open_input(path) as raw, own_files.create(target) as out:
         raw.seek(offset)
         while length > 0 and (data := raw.read(min(length, _COPY_BYTES))):
             out.write(data)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Kind, Piece
 from tamis.engine.worker.blocks import check_bytes, check_file
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad
-from tamis.errors import FormatError
+from tamis.errors import FormatError, StoreError
 from tamis.formats.compression import StreamFault, StreamReader, codec_of
 from tamis.formats.faults import is_memory_failure
 from tamis.formats.jsonl import JsonlBlock
@@ -31,6 +31,8 @@ from tamis.formats.stretches import Stretch, Stretches
 from tamis.formats.table_format import RowsFault, TableInfo
 from tamis.formats.tables import TableBlock
 from tamis.formats.utf8 import bad_text_rows
+from tamis.stores import opening as stores
+from tamis.stores.urls import is_remote
 from tamis.tasks import DocumentBatch
 
 _READ_BYTES = 1 << 20
@@ -86,6 +88,8 @@ def read_pieces(pieces: list[Piece], keys: list[str], limits: Limits, describe: 
 
 def open_input(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | None:
     """The file, unless it cannot be read or is not the one that was planned; then its place is named as bad."""
+    if is_remote(piece.path):
+        return _open_remote(piece, limits, contents)
     try:
         # Without waiting: what was a file when it was listed may be a pipe by now, which would never answer.
         file = open(os.open(piece.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0)  # noqa: SIM115
@@ -106,6 +110,23 @@ def open_input(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | N
     return None
 
 
+def _open_remote(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | None:
+    """The same for a file in a store. A store that does not answer ends the run (StoreError): nothing is wrong with the data."""
+    planned = limits.expected.get(piece.path)
+    try:
+        file = stores.open_input(piece.path)
+        found = stores.state_of_open(file)
+        if planned in (None, found):
+            return file
+        why = f"changed during the run: it had {planned[0] if planned else 0} bytes when the run began and has {found[0]} now"
+    except StoreError:
+        raise
+    except OSError as exc:
+        why = f"cannot be read: {exc.strerror or exc}"
+    _set_aside(piece, limits, contents, why)
+    return None
+
+
 def _set_aside(piece: Piece, limits: Limits, contents: Contents, why: str) -> None:
     """All of a piece cannot be read."""
     end = piece.end if piece.end != TO_END else piece.start
@@ -122,6 +143,8 @@ def _set_aside(piece: Piece, limits: Limits, contents: Contents, why: str) -> No
 
 def _is_bad_input(exc: OSError, piece: Piece) -> bool:
     """Whether an input file could not be read (a bad sector, a network that went away): no lack of memory, no file of our own."""
+    if isinstance(exc, StoreError):
+        return False
     return exc.errno is not None and not is_memory_failure(exc) and piece.kind not in (Kind.BLOCK, Kind.ROW_BLOCK)
 
 
@@ -272,7 +295,7 @@ def _decode_stream(file: BinaryIO, piece: Piece, room: int, contents: Contents) 
     end = len(joined)
     if fault is not None:
         end = joined.rfind(b"\n") + 1
-        contents.bad.append(broken_tail(piece, fault, end, joined[end:], os.fstat(file.fileno()).st_size))
+        contents.bad.append(broken_tail(piece, fault, end, joined[end:], stores.state_of_open(file)[0]))
     contents.covered.append((piece.file, 0, len(joined), True))
     first = 3 if joined.startswith(b"\xef\xbb\xbf") else 0
     return np.frombuffer(joined, np.uint8)[first:end], first
@@ -336,7 +359,7 @@ def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, descri
                     unit="rows",
                     n=0,
                     whole_file=True,
-                    lost_bytes=os.path.getsize(piece.path),
+                    lost_bytes=stores.size_of(piece.path),
                 )
             )
             contents.covered.append((piece.file, 0, 0, True))

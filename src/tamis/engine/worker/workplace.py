@@ -30,6 +30,7 @@ class Workplace:
     output: OutputSpec = field(default_factory=OutputSpec)
     expected: dict[str, tuple[int, int]] = field(default_factory=dict)
     keep_rejected: bool = False
+    stores: dict[str, dict[str, Any]] = field(default_factory=dict)  # how buckets are reached (stores/options.py)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; `expected` is left out (it may name 100,000 files and is read from the plan)."""
@@ -49,4 +50,5 @@ class Workplace:
             output=OutputSpec(**spec),
             expected=expected,
             keep_rejected=bool(data.get("keep_rejected", False)),
+            stores=dict(data.get("stores", {})),
         )

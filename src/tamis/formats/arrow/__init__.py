@@ -25,6 +25,7 @@ from tamis.formats.table_format import (
     cut,
     plain_types,
 )
+from tamis.stores.opening import open_arrow, size_of
 
 GROUP_BYTES = 4 * 10**6
 _ERRORS = (pa.ArrowException, OSError, ValueError, EOFError)
@@ -44,7 +45,7 @@ def describe(path: str | os.PathLike[str]) -> TableInfo:
     names = [name for name, _ in columns]
     if twice := sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
         raise FormatError(f"{path}: column {twice[0]!r} appears more than once; rename one of them")
-    return TableInfo(first, groups, columns, os.path.getsize(path))
+    return TableInfo(first, groups, columns, size_of(path))
 
 
 def read_schema(path: str | os.PathLike[str]) -> pa.Schema:
@@ -85,7 +86,7 @@ class _Reader:
 
     def __init__(self, path: str, layout: Layout, columns: Sequence[str] | None) -> None:
         self._path, self._layout = path, layout
-        self._file = pa.OSFile(os.fsencode(path))
+        self._file = open_arrow(path)
         self._next = 0  # of a stream that can only be read in order
         try:
             self._open(columns)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from tamis.errors import FormatError
+from tamis.stores.opening import open_buffered
 
 MAGIC = b"ARROW1"
 _DICTIONARY, _RECORDS = 2, 3  # kinds of messages
@@ -38,7 +39,7 @@ class Layout:
 
 
 def read_layout(path: str) -> Layout:
-    with open(path, "rb") as file:
+    with open_buffered(path) as file:
         size = file.seek(0, 2)
         file.seek(0)
         is_stream = file.read(len(MAGIC)) != MAGIC

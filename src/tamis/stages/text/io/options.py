@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tamis.errors import UsageError
+from tamis.stores.options import check
 
 _ANYWAY: dict[str, tuple[Any, ...]] = {
     "lines": (True,),
@@ -17,7 +18,6 @@ _ANYWAY: dict[str, tuple[Any, ...]] = {
     "encoding": ("utf-8", "utf8", "UTF-8", None),
     "index": (False, None),
     "force_ascii": (False,),
-    "storage_options": (None,),
     "dtype_backend": ("pyarrow", "numpy_nullable", None),
 }
 _WHY_NOT = {
@@ -26,12 +26,11 @@ _WHY_NOT = {
     "encoding": "files are UTF-8",
     "index": "a frame's index is not written; make it a column",
     "force_ascii": "text is written as it stands in the record, in UTF-8",
-    "storage_options": "remote paths are not read or written by this version",
     "dtype_backend": "frames hold the values as they are",
 }
 _ENGINES = ("pyarrow", "pyarrow_direct", "pandas", "ujson", "auto", "cudf", None)
 _CODECS = {"gzip": "gz", "gz": "gz", "zstd": "zst", "zst": "zst", "bz2": "bz2", "xz": "xz"}
-_READ = (*_ANYWAY, "columns", "engine", "compression")
+_READ = (*_ANYWAY, "columns", "engine", "compression", "storage_options")
 
 
 def read_options(stage: str, given: Mapping[str, Any] | None) -> tuple[dict[str, Any], list[str] | None]:
@@ -49,7 +48,7 @@ def read_options(stage: str, given: Mapping[str, Any] | None) -> tuple[dict[str,
 def jsonl_options(stage: str, given: Mapping[str, Any] | None) -> tuple[dict[str, Any], str | None]:
     """What was given, checked, and the codec that it asks for."""
     options = dict(given or {})
-    _check(stage, "write_kwargs", options, (*_ANYWAY, "engine", "compression"))
+    _check(stage, "write_kwargs", options, (*_ANYWAY, "engine", "compression", "storage_options"))
     codec = options.get("compression", "infer")
     if codec in ("infer", None):
         return options, None
@@ -78,5 +77,6 @@ def _check(stage: str, what: str, options: Mapping[str, Any], known: tuple[str, 
     for name, value in options.items():
         if name in _ANYWAY and value not in _ANYWAY[name] and value != {}:
             raise UsageError(f"{stage}: {what}: {name}={value!r} is refused: {_WHY_NOT[name]}")
+    check(options.get("storage_options"), f"{stage}: {what}: storage_options")
     if options.get("engine") not in _ENGINES:
         raise UsageError(f"{stage}: {what}: unknown engine {options['engine']!r}; leave it out")

@@ -88,6 +88,7 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
             raise UsageError(
                 f"{self.name}: _assign_ids takes ids from a generator; begin one with create_id_generator_actor(path)"
             )
+        files.reach()
         found = list_files(files.file_paths, files.suffixes(), files.limit, files.leave_out)
         return (CURRENT[0] if CURRENT else Numbers()).of([os.fsdecode(p) for p in found.paths], known_only=assign)
 
@@ -100,7 +101,7 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
             files_per_partition=self.files_per_partition,
             blocksize=self.blocksize,
             file_extensions=of.file_extensions,
-            storage_options=of.storage_options,
+            storage_options=of.storage_options or (self.read_kwargs or {}).get("storage_options"),
             limit=of.limit,
         )
         files.leave_out = self.leave_out

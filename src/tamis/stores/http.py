@@ -1,0 +1,114 @@
+"""Files of web servers, read only: by ranges, bound to what the server said of the file when it was first looked at.
+
+A server must tell the length of a file, give ranges of it, and name its version (an ETag, or when it was changed): one that
+cannot is refused, as a file read in parts could be a mixture of two. Redirects are followed on the same scheme only.
+"""
+
+from __future__ import annotations
+
+import http.client
+import urllib.error
+import urllib.request
+from typing import Any
+
+from tamis.errors import StoreError, UsageError
+from tamis.secrets import without_password
+from tamis.stores import retry
+from tamis.stores.reading import Changed, version_of
+
+_PASSING = {500, 502, 503, 504, 429, 408}
+_TIMEOUT_S = 60.0
+
+
+class _SameScheme(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, but not to another scheme."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if newurl.partition(":")[0].lower() != str(req.type).lower():
+            raise StoreError(
+                f"{_shown(req.full_url)}: redirected to another scheme, {newurl.partition(':')[0]}:; refused"
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_opener = urllib.request.build_opener(_SameScheme)
+
+
+class HttpSource:
+    """One version of a file on a web server."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        if "@" in url.split("/", 3)[2]:
+            raise UsageError(
+                f"{_shown(url)}: no name or password in a URL; make the file readable without, or copy it here"
+            )
+        answer = retry.again(lambda: _ask(url, {"Range": "bytes=0-0"}), f"looking at {_shown(url)}")
+        with answer:
+            told = answer.headers
+            total = str(told.get("Content-Range", "")).rpartition("/")[2]
+            empty = answer.status == 200 and told.get("Content-Length") == "0"
+            if not empty and (answer.status != 206 or not total.isdigit()):
+                raise StoreError(
+                    f"{_shown(url)}: the server does not give ranges of files (Range); copy it to a local folder"
+                )
+            etag, changed = str(told.get("ETag", "")), str(told.get("Last-Modified", ""))
+        self._bound = {"If-Match": etag} if etag and not etag.startswith("W/") else {}
+        if not self._bound and changed:
+            self._bound = {"If-Unmodified-Since": changed}
+        if not self._bound and not empty:
+            raise StoreError(
+                f"{_shown(url)}: the server names no version of the file (ETag, Last-Modified), so that a change while it is read would "
+                "not be noticed; copy it to a local folder"
+            )
+        self._etag, self._changed = etag, changed
+        self.size, self.version = 0 if empty else int(total), version_of(f"{etag}|{changed}")
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        """A range of this version; a connection that is cut goes on where it was."""
+        done = 0
+
+        def call() -> None:
+            nonlocal done
+            first, last = offset + done, offset + len(view) - 1
+            with _ask(self.url, {"Range": f"bytes={first}-{last}", **self._bound}) as answer:
+                told = answer.headers
+                if str(told.get("ETag", "")) != self._etag or str(told.get("Last-Modified", "")) != self._changed:
+                    raise Changed(self.url, "changed during the run")
+                if answer.status != 206 or not str(told.get("Content-Range", "")).startswith(f"bytes {first}-{last}/"):
+                    raise StoreError(f"{_shown(self.url)}: asked for bytes {first} to {last}, got something else")
+                while done < len(view):
+                    try:
+                        n = answer.readinto(view[done:])
+                    except (OSError, http.client.HTTPException) as exc:
+                        raise retry.Passing(str(exc) or type(exc).__name__) from exc
+                    if not n:
+                        raise retry.Passing(f"the connection was cut after {done} of {len(view)} bytes")
+                    done += n
+
+        if len(view):
+            retry.again(call, f"reading {_shown(self.url)}")
+
+
+def _ask(url: str, headers: dict[str, str]) -> Any:
+    request = urllib.request.Request(url, headers={"User-Agent": "tamis", "Accept-Encoding": "identity", **headers})
+    try:
+        return _opener.open(request, timeout=_TIMEOUT_S)
+    except urllib.error.HTTPError as exc:
+        with exc:
+            if exc.code in _PASSING:
+                raise retry.Passing(f"{exc.code} {exc.reason}", slow_down=exc.code in (429, 503)) from exc
+            if exc.code in (404, 412, 416) and headers.keys() & {"If-Match", "If-Unmodified-Since"}:
+                raise Changed(url, "changed during the run") from exc
+            if exc.code == 416:
+                raise StoreError(f"{_shown(url)}: empty, or no ranges are given") from exc
+            raise StoreError(f"{_shown(url)}: {exc.code} {exc.reason}") from exc
+    except StoreError:
+        raise
+    except (OSError, http.client.HTTPException) as exc:
+        raise retry.Passing(str(exc) or type(exc).__name__) from exc
+
+
+def _shown(url: str) -> str:
+    """Without what may be secret in it: a password, a signature."""
+    return without_password(url.partition("?")[0])

@@ -1,0 +1,137 @@
+"""Which objects an input means: a prefix (a folder, searched at any depth), a pattern, one object or one web address.
+
+The rules are those of local folders (formats/searching.py): names that begin with . or _ are passed over, and so is the output
+of another run below the folder that was named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tamis.errors import RunConflict, UsageError
+from tamis.stores.opening import forget, source_of
+from tamis.stores.reading import version_of
+from tamis.stores.urls import is_bucket, name_in, split_s3
+
+RUN_DIRECTORY = "_tamis"
+_MAGIC = re.compile(r"[*?[]")
+
+
+@dataclass
+class Found:
+    """Files with their sizes and versions, in order, and what was passed over: (why, URL)."""
+
+    files: list[tuple[str, int, int]] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    own: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)  # other endings
+
+
+def find(url: str, accepted: Callable[[str], bool], leave_out: Sequence[str]) -> Found:
+    """What an entry of the input means. `accepted`: whether a name is one to read; `leave_out`: URLs that this run writes to."""
+    if not is_bucket(url):
+        return _one_address(url, accepted)
+    name, key = split_s3(url)
+    from tamis.stores.s3 import Bucket
+
+    bucket = Bucket(name)
+    magic = _MAGIC.search(key)
+    if magic is not None:
+        root = key[: magic.start()].rpartition("/")[0]
+        pattern = _pattern(key)
+        found = _search(bucket.objects(key[: magic.start()]), bucket.url, root, accepted, leave_out, pattern)
+        if not (found.files or found.hidden or found.outputs or found.own or found.others):
+            raise UsageError(f"no input files: nothing matches {url}")
+        return found
+    key = key.strip("/")
+    if key and (one := bucket.head(key)) is not None and not url.endswith("/"):
+        if not accepted(key):
+            raise UsageError(f"{url}: cannot tell its format by its name")
+        return Found([(bucket.url(key), one.size, version_of(one.etag))])
+    folder = f"{key}/" if key else ""
+    if bucket.url(key).rstrip("/") in {u.rstrip("/") for u in leave_out}:
+        raise RunConflict(f"{url} is the output, too; give another output")
+    found = _search(bucket.objects(folder), bucket.url, key, accepted, leave_out, None)
+    if not (found.files or found.hidden or found.outputs or found.own or found.others):
+        raise UsageError(f"no such object, and nothing below it: {url}")
+    return found
+
+
+def _one_address(url: str, accepted: Callable[[str], bool]) -> Found:
+    if not accepted(name_in(url)):
+        raise UsageError(
+            f"{url.partition('?')[0]}: cannot tell its format; name one file, as web servers list no folders"
+        )
+    forget(url)
+    source = source_of(url)
+    return Found([(url, source.size, source.version)])
+
+
+def _search(
+    objects: Iterator[object],
+    url_of: Callable[[str], str],
+    root: str,
+    accepted: Callable[[str], bool],
+    leave_out: Sequence[str],
+    pattern: re.Pattern[str] | None,
+) -> Found:
+    from tamis.stores.s3 import Object
+
+    found, outputs = Found(), set[str]()
+    own = {u.rstrip("/") for u in leave_out if is_bucket(u)}
+    base = len(root) + 1 if root else 0
+    named: list[tuple[str, int, int]] = []
+    for one in objects:
+        assert isinstance(one, Object)
+        if one.key.endswith("/"):
+            continue  # what some tools make to stand for a folder
+        folders = one.key[base:].split("/")
+        if RUN_DIRECTORY in folders:
+            at = folders.index(RUN_DIRECTORY)
+            if at:
+                outputs.add("/".join(([root] if root else []) + folders[:at]))
+        elif pattern is not None and not pattern.fullmatch(one.key):
+            continue
+        elif any(part.startswith((".", "_")) for part in folders):
+            found.hidden.append(url_of(one.key))
+        elif not accepted(one.key):
+            found.others.append(url_of(one.key))
+        else:
+            named.append((one.key, one.size, version_of(one.etag)))
+    for key, size, version in named:
+        above = [key[:i] for i, c in enumerate(key) if c == "/"]
+        if any(url_of(folder) in own for folder in above):
+            found.own.append(url_of(key))
+        elif any(folder in outputs for folder in above):
+            found.outputs.append(url_of(key))
+        else:
+            found.files.append((url_of(key), size, version))
+    found.files.sort()
+    return found
+
+
+def _pattern(key: str) -> re.Pattern[str]:
+    """A shell pattern for keys: * and ? stay inside a name, ** means any depth; what lies below a match matches, too.
+
+    >>> bool(_pattern("a/*.jsonl").fullmatch("a/b.jsonl")), bool(_pattern("a/*.jsonl").fullmatch("a/b/c.jsonl"))
+    (True, False)
+    >>> bool(_pattern("a/**/*.jsonl").fullmatch("a/b/c/d.jsonl")), bool(_pattern("a/*").fullmatch("a/b/c.jsonl"))
+    (True, True)
+    """
+    out, i = "", 0
+    while i < len(key):
+        if key.startswith("**/", i):
+            out, i = out + "(?:[^/]+/)*", i + 3
+        elif key[i] == "*":
+            out, i = out + "[^/]*", i + 1
+        elif key[i] == "?":
+            out, i = out + "[^/]", i + 1
+        elif key[i] == "[" and (end := key.find("]", i + 2)) > 0:
+            inside = key[i + 1 : end].replace("\\", "\\\\")
+            out, i = out + f"[{'^' + inside[1:] if inside[0] == '!' else inside}]", end + 1
+        else:
+            out, i = out + re.escape(key[i]), i + 1
+    return re.compile(f"{out}(?:/.*)?", re.DOTALL)

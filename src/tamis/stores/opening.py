@@ -1,0 +1,126 @@
+"""One call for local and remote paths: open a file, tell its size and its version, give Arrow something to read from.
+
+A remote file is looked at once per process, and read as the version that was seen then: what formats read after each other (a
+footer, then rows) belongs together or fails. Who plans a run compares versions; `forget` looks again.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from tamis.errors import StoreError
+from tamis.stores.reading import RemoteFile, Source, version_of
+from tamis.stores.urls import is_bucket, is_remote, split_s3
+
+if TYPE_CHECKING:
+    from tamis.stores.s3 import Bucket, Object
+
+_MOST_SEEN = 4096
+_seen: dict[str, Source] = {}
+
+
+class S3Source:
+    """One version of an object."""
+
+    def __init__(self, bucket: Bucket, found: Object) -> None:
+        self.url, self.size, self.version = bucket.url(found.key), found.size, version_of(found.etag)
+        self._bucket, self._found = bucket, found
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        """A range; where it is the whole object, its checksum is compared, too."""
+        self._bucket.read_into(self._found.key, self._found.etag, offset, view)
+        is_whole = len(view) == self.size and self._found.is_md5
+        if is_whole and hashlib.md5(view, usedforsecurity=False).hexdigest() != self._found.etag.strip('"'):
+            raise StoreError(f"{self.url}: what arrived is not what the store holds (its checksum differs); run again")
+
+
+def source_of(url: str) -> Source:
+    """The file as it was when this process first looked at it. FileNotFoundError where there is none."""
+    if url not in _seen:
+        if len(_seen) >= _MOST_SEEN:
+            _seen.clear()
+        _seen[url] = _look(url)
+    return _seen[url]
+
+
+def _look(url: str) -> Source:
+    if is_bucket(url):
+        from tamis.stores.s3 import Bucket
+
+        name, key = split_s3(url)
+        bucket = Bucket(name)
+        found = bucket.head(key)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
+        return S3Source(bucket, found)
+    from tamis.stores.http import HttpSource
+
+    return HttpSource(url)
+
+
+def forget(url: str) -> None:
+    """Look at this file anew when it is next opened."""
+    _seen.pop(url, None)
+
+
+def open_input(path: str | os.PathLike[str]) -> BinaryIO:
+    """A file to read, unbuffered: of this machine, or remote."""
+    if is_remote(path):
+        return cast("BinaryIO", RemoteFile(source_of(str(path))))
+    return open(path, "rb", buffering=0)
+
+
+def open_buffered(path: str | os.PathLike[str]) -> BinaryIO:
+    """The same for who reads in small pieces."""
+    return cast("BinaryIO", RemoteFile(source_of(str(path)))) if is_remote(path) else open(path, "rb")
+
+
+def open_arrow(path: str | os.PathLike[str]) -> Any:
+    """The same for Arrow. Names that are not UTF-8 are no obstacle."""
+    import pyarrow as pa
+
+    if is_remote(path):
+        return pa.PythonFile(RemoteFile(source_of(str(path))), mode="r")
+    return pa.OSFile(os.fsencode(path))
+
+
+def size_of(path: str | os.PathLike[str]) -> int:
+    return source_of(str(path)).size if is_remote(path) else os.path.getsize(path)
+
+
+def state_of(path: str) -> tuple[int, int]:
+    """Size and version (of a local file: its time of change in ns), as the plan of a run has them."""
+    if is_remote(path):
+        source = source_of(path)
+        return source.size, source.version
+    info = os.stat(path)
+    return info.st_size, info.st_mtime_ns
+
+
+def state_of_open(file: BinaryIO) -> tuple[int, int]:
+    """The same of a file that is open."""
+    if isinstance(file, RemoteFile):
+        return file.source.size, file.source.version
+    info = os.fstat(file.fileno())
+    return info.st_size, info.st_mtime_ns
+
+
+def read_at(file: BinaryIO, view: memoryview, offset: int) -> int:
+    """As os.preadv for one buffer, of an open local or remote file: how many bytes were read."""
+    if isinstance(file, RemoteFile):
+        n = max(0, min(len(view), file.source.size - offset))
+        file.pread_into(view[:n], offset)
+        return n
+    return os.preadv(file.fileno(), [view], offset)
+
+
+def warm() -> None:
+    """Load boto3 and make its client, before a process has a cap and before it is forked. No request is made."""
+    from tamis.stores.options import Options, of_bucket, settings
+    from tamis.stores.s3 import client
+
+    for options in {Options(), *(of_bucket(b) for b in settings())}:
+        client(options)

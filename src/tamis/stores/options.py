@@ -1,0 +1,121 @@
+"""`storage_options` as users know them from pandas and fsspec: checked, kept by bucket, handed on to workers. Never credentials.
+
+They travel in an environment variable of this program (`TAMIS_STORES`) to every process that it starts, and in the
+description of a run to workers on other machines. Nothing in them is secret: whoever gives a key is told where it belongs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.stores.urls import is_bucket, split_s3
+
+VARIABLE = "TAMIS_STORES"
+_CREDENTIALS = (
+    "key",
+    "secret",
+    "token",
+    "username",
+    "password",
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "aws_session_token",
+)
+_CLIENT = ("endpoint_url", "region_name", "use_ssl", "verify")
+_CONFIG = ("connect_timeout", "read_timeout", "addressing_style", "s3")
+_KNOWN = ("anon", "endpoint_url", "requester_pays", "client_kwargs", "config_kwargs", "use_ssl")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a bucket is reached. None: as the environment says (AWS_ENDPOINT_URL, AWS_REGION, AWS_PROFILE, ...)."""
+
+    endpoint_url: str | None = None
+    region_name: str | None = None
+    anon: bool = False
+    requester_pays: bool = False
+    verify: bool | str | None = None
+    addressing_style: str | None = None
+    connect_timeout: float = 10.0
+    read_timeout: float = 60.0
+
+
+def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Options:
+    """What users wrote, as `Options`. UsageError for what nobody would read, and for credentials.
+
+    >>> check({"anon": True, "client_kwargs": {"endpoint_url": "http://localhost:9000"}}).endpoint_url
+    'http://localhost:9000'
+    """
+    options = dict(given or {})
+    client, config = dict(options.get("client_kwargs") or {}), dict(options.get("config_kwargs") or {})
+    found = sorted(
+        n for part in (options, client, config) for n in part if n.lower() in _CREDENTIALS and part[n] is not None
+    )
+    if found:
+        raise UsageError(
+            f"{who}: {found[0]} is a credential, and those come from the environment only, so that no recipe, log or report holds them: "
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) and leave it out"
+        )
+    for part, known, where in (
+        (options, _KNOWN, ""), (client, _CLIENT, "client_kwargs: "), (config, _CONFIG, "config_kwargs: "),
+    ):  # fmt: skip
+        unknown = sorted(n for n in part if n not in known and n.lower() not in _CREDENTIALS)
+        if unknown:
+            raise UsageError(f"{who}: {where}{unknown[0]} is not known; accepted: {', '.join(known)}")
+    style = dict(config.get("s3") or {}).get("addressing_style") or config.get("addressing_style")
+    endpoint = options.get("endpoint_url") or client.get("endpoint_url")
+    if endpoint is not None and (not str(endpoint).startswith(("http://", "https://")) or "@" in str(endpoint)):
+        raise UsageError(
+            f"{who}: endpoint_url must be http://host:port or https://host, without a name or password in it"
+        )
+    if style not in (None, "path", "virtual", "auto"):
+        raise UsageError(f"{who}: addressing_style must be path, virtual or auto, got {style!r}")
+    return Options(
+        endpoint_url=None if endpoint is None else str(endpoint),
+        region_name=client.get("region_name"),
+        anon=bool(options.get("anon", False)),
+        requester_pays=bool(options.get("requester_pays", False)),
+        verify=client.get("verify"),
+        addressing_style=style,
+        connect_timeout=float(config.get("connect_timeout", Options.connect_timeout)),
+        read_timeout=float(config.get("read_timeout", Options.read_timeout)),
+    )
+
+
+def use(urls: Any, given: Mapping[str, Any] | None, who: str = "storage_options") -> None:
+    """Remember the options for the buckets of these URLs, here and in the processes that this one starts."""
+    if not given:
+        return
+    options = check(given, who)
+    named = [u for u in ([urls] if isinstance(urls, str) else urls) if isinstance(u, str) and is_bucket(u)]
+    if not named:
+        raise UsageError(f"{who}: they are for paths that begin with s3://, and there is none")
+    restore({**settings(), **{split_s3(u)[0]: asdict(options) for u in named}})
+
+
+def settings() -> dict[str, dict[str, Any]]:
+    """All options by bucket, as JSON: for workers on other machines."""
+    try:
+        found = json.loads(os.environ.get(VARIABLE, "{}"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def restore(found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Take over what `settings` gave."""
+    if found:
+        os.environ[VARIABLE] = json.dumps({str(b): dict(o) for b, o in found.items()}, sort_keys=True)
+
+
+def of_bucket(bucket: str) -> Options:
+    found = settings().get(bucket)
+    if not isinstance(found, dict):
+        return Options()
+    names = Options.__dataclass_fields__
+    return Options(**{n: v for n, v in found.items() if n in names})

@@ -1,0 +1,61 @@
+"""Which failures of a store are tried again, after how long, and how often. `again` is pure but for sleeping."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tamis.errors import StoreError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Eight tries in about a minute: longer than a store's usual hiccup, shorter than anybody's patience."""
+
+    n_tries: int = 8
+    first_s: float = 0.1
+    most_s: float = 10.0
+
+    def wait_s(self, n_failed: int, chance: float) -> float:
+        """Twice as long after each failure, shortened by chance so that workers do not come back all at once.
+
+        >>> [round(Policy().wait_s(n, 1.0), 1) for n in (1, 2, 3, 12)]
+        [0.1, 0.2, 0.4, 10.0]
+        """
+        return min(self.most_s, self.first_s * 2.0 ** (n_failed - 1)) * (0.5 + chance / 2)
+
+
+class Passing(Exception):
+    """A failure that may pass: a 500, a request to slow down, a connection that was cut. `what` is told if it does not."""
+
+    def __init__(self, what: str, slow_down: bool = False) -> None:
+        super().__init__(what)
+        self.what, self.slow_down = what, slow_down
+
+
+POLICY = Policy()
+
+
+def again(call: Callable[[], T], doing: str, policy: Policy = POLICY, sleep: Callable[[float], None] = time.sleep) -> T:
+    """The result of `call`, which is repeated while it raises Passing; StoreError once it has failed too often.
+
+    `call` may note how far it got: whoever reads a range goes on where the connection was cut.
+    """
+    n_failed = 0
+    while True:
+        try:
+            return call()
+        except Passing as exc:
+            n_failed += 1
+            if n_failed >= policy.n_tries:
+                raise StoreError(
+                    f"{doing}: failed {n_failed} times, the last time with: {exc.what}. Nothing is lost: the same command goes on "
+                    "once the store answers"
+                ) from exc
+            slower = 3 if exc.slow_down else 0
+            sleep(policy.wait_s(n_failed + slower, random.random()))

@@ -1,0 +1,362 @@
+"""Requests to an S3 store through boto3, each tried again where that can help (retry.py).
+
+What is read is bound to the ETag that was seen when it was listed or opened (If-Match): an object that changed meanwhile is an
+error, never a mixture. What is written carries a checksum (Content-MD5), and what must be new says so (If-None-Match). An answer
+that was lost is looked for: the object there is ours if it has our mark. Nothing is deleted on doubt.
+
+The client is made before a worker is forked and used only behind it; boto3's own retries are off, as they know nothing of ranges.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tamis.errors import MissingExtra, RunConflict, StoreError
+from tamis.stores import retry
+from tamis.stores.options import Options, of_bucket
+from tamis.stores.reading import Changed
+
+_PASSING = {500, 502, 503, 504, 429, 408}
+_SLOW_DOWN = {
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "RequestLimitExceeded",
+    "TooManyRequests",
+    "ServiceUnavailable",
+}
+_PASSING_CODES = _SLOW_DOWN | {
+    "RequestTimeout",
+    "InternalError",
+    "ConditionalRequestConflict",
+    "OperationAborted",
+    "BadDigest",
+}
+_MD5 = re.compile(r'"[0-9a-f]{32}"')
+MARK = "tamis-mark"  # the name under which an object says who wrote it
+
+
+class Object(NamedTuple):
+    """What a store says of an object."""
+
+    key: str
+    size: int
+    etag: str
+    mark: str = ""
+    is_md5: bool = False  # whether the ETag is the MD5 of the contents
+
+
+class Taken(Exception):
+    """Something is there already, and it was to be new."""
+
+
+_clients: dict[Options, Any] = {}
+_used = False
+
+
+def _after_fork() -> None:
+    """Connections must not be shared with the parent; a client that was never used has none."""
+    global _used
+    if _used:
+        _clients.clear()
+        _used = False
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def client(options: Options) -> Any:
+    """boto3's client for these options, made once."""
+    if options in _clients:
+        return _clients[options]
+    try:
+        import boto3
+        from botocore import UNSIGNED
+        from botocore.config import Config
+    except ImportError:
+        raise MissingExtra("s3://", "s3") from None
+    session = boto3.session.Session()
+    config = Config(
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        connect_timeout=options.connect_timeout,
+        read_timeout=options.read_timeout,
+        max_pool_connections=16,
+        request_checksum_calculation="when_required",  # we send Content-MD5, which every store knows
+        response_checksum_validation="when_required",
+        s3={"addressing_style": options.addressing_style} if options.addressing_style else None,
+        signature_version=UNSIGNED if options.anon else None,
+        user_agent_extra="tamis",
+    )
+    made = session.client(
+        "s3",
+        endpoint_url=options.endpoint_url,
+        region_name=options.region_name or session.region_name or "us-east-1",
+        verify=options.verify,
+        config=config,
+    )
+    _clients[options] = made
+    return made
+
+
+class Bucket:
+    """The requests, for one bucket."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self._options = name, of_bucket(name)
+
+    def url(self, key: str) -> str:
+        return f"s3://{self.name}/{key}"
+
+    # -- looking --------------------------------------------------------------------------------------------------------
+    def head(self, key: str) -> Object | None:
+        """The object; None where there is none."""
+
+        def call() -> Object | None:
+            answer = self._ask("head_object", key, ok=(404,), Key=key, **self._payer())
+            if answer is None:
+                return None
+            mark = str(answer.get("Metadata", {}).get(MARK, ""))
+            is_md5 = bool(_MD5.fullmatch(str(answer["ETag"]))) and answer.get("ServerSideEncryption") in (
+                None,
+                "AES256",
+            )
+            is_md5 = is_md5 and "SSECustomerAlgorithm" not in answer
+            return Object(key, int(answer["ContentLength"]), str(answer["ETag"]), mark, is_md5)
+
+        return retry.again(call, f"looking at {self.url(key)}")
+
+    def objects(self, prefix: str) -> Iterator[Object]:
+        """All objects whose keys begin with `prefix`, in the order of their keys, a thousand at a time."""
+        token: dict[str, Any] = {}
+        while True:
+
+            def call(token: dict[str, Any] = token) -> Any:
+                return self._ask("list_objects_v2", prefix, Prefix=prefix, **token, **self._payer())
+
+            answer = retry.again(call, f"listing {self.url(prefix)}")
+            for found in answer.get("Contents", ()):
+                yield Object(str(found["Key"]), int(found["Size"]), str(found["ETag"]))
+            if not answer.get("IsTruncated"):
+                return
+            token = {"ContinuationToken": str(answer["NextContinuationToken"])}
+
+    # -- reading --------------------------------------------------------------------------------------------------------
+    def read_into(self, key: str, etag: str, offset: int, view: memoryview) -> None:
+        """Fill `view` with the bytes from `offset` on, of the object with this ETag. A connection that is cut goes on where it was."""
+        done = 0
+
+        def call() -> None:
+            nonlocal done
+            asked = f"bytes={offset + done}-{offset + len(view) - 1}"
+            answer = self._ask("get_object", key, Key=key, Range=asked, IfMatch=etag, **self._payer())
+            body = answer["Body"]
+            try:
+                if int(answer.get("ContentLength", -1)) != len(view) - done:
+                    raise retry.Passing(f"asked for {asked}, got {answer.get('ContentLength')} bytes")
+                while done < len(view):
+                    n = _streamed(body.readinto, view[done:])
+                    if not n:
+                        raise retry.Passing(f"the connection was cut after {done} of {len(view)} bytes")
+                    done += n
+            finally:
+                body.close()
+
+        if len(view):
+            retry.again(call, f"reading {self.url(key)}")
+
+    def get(self, key: str, most: int = 64 << 20) -> bytes | None:
+        """A small object; None where there is none. StoreError where it is larger than `most`."""
+        found = self.head(key)
+        if found is None:
+            return None
+        if found.size > most:
+            raise StoreError(f"{self.url(key)} has {found.size} bytes, more than anything that Tamis writes there")
+        data = bytearray(found.size)
+        try:
+            self.read_into(key, found.etag, 0, memoryview(data))
+        except Changed:  # written anew between the two requests
+            return self.get(key, most)
+        return bytes(data)
+
+    # -- writing --------------------------------------------------------------------------------------------------------
+    def put(self, key: str, data: bytes) -> None:
+        """Write a small object, over what is there."""
+        retry.again(lambda: self._put(key, data), f"writing {self.url(key)}")
+
+    def put_new(self, key: str, data: bytes) -> None:
+        """Write a small object where there is none; `Taken` where there is one with other contents.
+
+        When an answer was lost, the next try finds our own object there: what it holds tells it from somebody else's.
+        """
+
+        def call() -> bool:
+            return self._put(key, data, {"IfNoneMatch": "*"}) is not None
+
+        if not retry.again(call, f"writing {self.url(key)}") and self.get(key) != data:
+            raise Taken(self.url(key))
+
+    def _put(self, key: str, data: bytes, conditions: Mapping[str, Any] = MappingProxyType({})) -> Any:
+        return self._ask("put_object", key, ok=(412,), Key=key, Body=data, ContentMD5=_md5(data), **conditions)
+
+    def delete(self, key: str) -> None:
+        retry.again(lambda: self._ask("delete_object", key, ok=(404,), Key=key), f"removing {self.url(key)}")
+
+    # -- uploads in parts -----------------------------------------------------------------------------------------------
+    def begin(self, key: str, mark: str) -> str:
+        """Begin an upload; nothing is seen of it until it is completed. An upload whose answer was lost is left to `uploads`."""
+
+        def call() -> str:
+            answer = self._ask("create_multipart_upload", key, Key=key, Metadata={MARK: mark})
+            return str(answer["UploadId"])
+
+        return retry.again(call, f"writing {self.url(key)}")
+
+    def part(self, key: str, upload: str, number: int, data: bytes | memoryview) -> str:
+        """One part; its ETag. Sent again it takes the place of itself."""
+        md5 = hashlib.md5(data, usedforsecurity=False)
+
+        def call() -> str:
+            answer = self._ask(
+                "upload_part", key, Key=key, UploadId=upload, PartNumber=number, Body=bytes(data),
+                ContentMD5=base64.b64encode(md5.digest()).decode(),
+            )  # fmt: skip
+            return str(answer["ETag"])
+
+        return retry.again(call, f"writing {self.url(key)}")
+
+    def complete(self, key: str, upload: str, parts: list[str], mark: str) -> None:
+        """Make an upload an object, where there is none. Done twice it is done once; `Taken` where the object is not this one."""
+        made = {"Parts": [{"PartNumber": i + 1, "ETag": etag} for i, etag in enumerate(parts)]}
+
+        def call() -> Any:
+            return self._ask(
+                "complete_multipart_upload",
+                key,
+                ok=(404, 412),
+                Key=key,
+                UploadId=upload,
+                MultipartUpload=made,
+                IfNoneMatch="*",
+            )
+
+        if retry.again(call, f"writing {self.url(key)}") is not None:
+            return
+        found = self.head(key)  # completed before, by a request whose answer was lost or by a run that was killed
+        if found is None:
+            raise StoreError(
+                f"{self.url(key)}: its upload is gone from the store and was never completed (a rule of the bucket may remove unfinished "
+                "uploads too early); start over with fresh=True (--fresh)"
+            )
+        if found.mark != mark:
+            raise Taken(self.url(key))
+
+    def abort(self, key: str, upload: str) -> None:
+        retry.again(
+            lambda: self._ask("abort_multipart_upload", key, ok=(404,), Key=key, UploadId=upload),
+            f"removing an upload of {self.url(key)}",
+        )
+
+    def uploads(self, prefix: str) -> Iterator[tuple[str, str, float]]:
+        """Uploads that are not completed, of keys that begin with `prefix`: key, id, when they were begun (seconds since 1970)."""
+        marker: dict[str, Any] = {}
+        while True:
+
+            def call(marker: dict[str, Any] = marker) -> Any:
+                return self._ask("list_multipart_uploads", prefix, Prefix=prefix, **marker)
+
+            answer = retry.again(call, f"listing {self.url(prefix)}")
+            for found in answer.get("Uploads", ()):
+                if str(found["Key"]).startswith(prefix):  # some stores do not look at the prefix
+                    yield str(found["Key"]), str(found["UploadId"]), found["Initiated"].timestamp()
+            if not answer.get("IsTruncated"):
+                return
+            marker = {"KeyMarker": str(answer["NextKeyMarker"]), "UploadIdMarker": str(answer["NextUploadIdMarker"])}
+
+    # -- asking ---------------------------------------------------------------------------------------------------------
+    def _payer(self) -> dict[str, Any]:
+        return {"RequestPayer": "requester"} if self._options.requester_pays else {}
+
+    def _ask(self, what: str, key: str, /, *, ok: Sequence[int] = (), **arguments: Any) -> Any:
+        """One request. None for an answer with a status in `ok`; Passing, Changed or StoreError for other failures."""
+        global _used
+        asker = client(self._options)
+        from botocore import exceptions
+
+        _used = True
+        try:
+            return getattr(asker, what)(Bucket=self.name, **arguments)
+        except exceptions.ClientError as exc:
+            raised = self._judge(exc.response, key, ok)
+        except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.ProfileNotFound) as exc:
+            raised = StoreError(
+                f"{self.url(key)}: {exc}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; or, for a public bucket, "
+                "storage_options={'anon': True} (--storage-option anon=true)"
+            )
+        except (exceptions.HTTPClientError, exceptions.ConnectionError, OSError) as exc:
+            raised = retry.Passing(str(exc))
+        except exceptions.BotoCoreError as exc:
+            raised = StoreError(f"{self.url(key)}: {exc}")
+        if raised is not None:
+            raise raised
+        return None
+
+    def _judge(self, response: dict[str, Any], key: str, ok: Sequence[int]) -> Exception | None:
+        """What an answer that is an error means; None where it was expected."""
+        status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        code = str(response.get("Error", {}).get("Code", ""))
+        told = str(response.get("Error", {}).get("Message", "")) or code
+        if status in ok or (404 in ok and code in ("NoSuchUpload", "NoSuchKey")):
+            return None
+        if status in _PASSING or code in _PASSING_CODES or (status == 409 and code != "BucketAlreadyExists"):
+            return retry.Passing(f"{status} {code}", slow_down=code in _SLOW_DOWN)
+        if status in (404, 412, 416) and code != "NoSuchBucket":
+            why = "is gone" if status == 404 else "changed during the run: it is not the object that was listed"
+            return Changed(self.url(key), why)
+        if code == "NoSuchBucket":
+            return StoreError(f"{self.url(key)}: there is no bucket {self.name!r} at this store")
+        if status in (401, 403):
+            return StoreError(
+                f"{self.url(key)}: the store refuses ({code}: {told}); check the credentials and their rights"
+            )
+        return StoreError(f"{self.url(key)}: {status} {code}: {told}")
+
+
+def _streamed(read: Any, view: memoryview) -> int:
+    """What the body of an answer gives; a connection that breaks is Passing."""
+    from botocore.exceptions import BotoCoreError
+    from urllib3.exceptions import HTTPError
+
+    try:
+        return int(read(view))
+    except (BotoCoreError, HTTPError, OSError) as exc:
+        raise retry.Passing(str(exc) or type(exc).__name__) from exc
+
+
+def _md5(data: bytes) -> str:
+    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+
+
+def check_conditions(bucket: Bucket, prefix: str) -> None:
+    """See that the store honours If-None-Match: two writes of one key, of which the second must fail. RunConflict where it does not.
+
+    Some stores (several that imitate S3) accept the condition and ignore it: two runs could commit over each other there.
+    """
+    key = f"{prefix}probe-{os.urandom(8).hex()}"
+    bucket.put_new(key, b"first")
+    try:
+        bucket.put_new(key, b"second")
+    except Taken:
+        pass
+    else:
+        raise RunConflict(
+            f"{bucket.url(prefix)}: the store ignores conditional writes (If-None-Match), so that two runs could commit over each "
+            "other; write to a local folder and copy it, or use a store that honours them (AWS S3, MinIO, R2, Ceph since Squid)"
+        )
+    finally:
+        bucket.delete(key)

@@ -1,0 +1,72 @@
+"""What a path says about where it lies. Pure, and cheap enough to ask for every path."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import unquote, urlsplit
+
+from tamis.errors import UsageError
+
+READ = ("s3://", "https://", "http://")
+WRITTEN = ("s3://",)
+
+
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """
+    >>> is_remote("s3://bucket/a.jsonl"), is_remote("https://host/a.jsonl"), is_remote("/data/a.jsonl")
+    (True, True, False)
+    """
+    return isinstance(path, str) and path.startswith(READ)
+
+
+def is_bucket(path: str | os.PathLike[str]) -> bool:
+    """Whether it lies in an object store, which is written to as well."""
+    return isinstance(path, str) and path.startswith(WRITTEN)
+
+
+def split_s3(url: str) -> tuple[str, str]:
+    """Bucket and key (or prefix). UsageError where there is no bucket, or where the URL carries a name and a password.
+
+    >>> split_s3("s3://corpus/web/a.jsonl"), split_s3("s3://corpus")
+    (('corpus', 'web/a.jsonl'), ('corpus', ''))
+    """
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    if "@" in bucket or ":" in bucket:
+        raise UsageError(
+            "an s3:// URL names a bucket and a key and nothing else; credentials come from the environment (AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the machine's role)"
+        )
+    if not bucket:
+        raise UsageError(f"{url}: no bucket; expected s3://bucket/path")
+    return bucket, key
+
+
+def output_url(url: str) -> str:
+    """An output as the run knows it: no slash at its end, no way out of it. UsageError for what cannot be written to.
+
+    >>> output_url("s3://corpus/clean/")
+    's3://corpus/clean'
+    """
+    if not is_bucket(url):
+        raise UsageError(f"{url}: this is only read; an output is a folder, or s3://bucket/path")
+    bucket, key = split_s3(url)
+    parts = [p for p in key.split("/") if p]
+    if not parts:
+        raise UsageError(f"{url}: give a path inside the bucket as output, such as {url.rstrip('/')}/clean")
+    if any(p in (".", "..") for p in parts):
+        raise UsageError(f"{url}: . and .. mean nothing in a bucket; write the path out")
+    return f"s3://{bucket}/{'/'.join(parts)}"
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """A local path as it is from the root; a remote one as it is."""
+    return str(path) if is_remote(path) else os.path.abspath(os.path.expanduser(os.fspath(path)))
+
+
+def name_in(url: str) -> str:
+    """The path inside its host or bucket, by which a format is told: without `?signature=...` of a web address.
+
+    >>> name_in("https://host/data/a%20b.jsonl.gz?token=x")
+    'data/a b.jsonl.gz'
+    """
+    return split_s3(url)[1] if is_bucket(url) else unquote(urlsplit(url).path).lstrip("/")
