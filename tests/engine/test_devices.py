@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 
 from tamis import Pipeline, ProcessingStage, Resources
 from tamis.engine.supervisor.devices import Devices, environment, fixed_workers, gpu_share, most_workers
-from tamis.errors import TamisError
+from tamis.errors import BudgetError, TamisError
+from tamis.memory import device_limits
+from tamis.memory.device_limits import DeviceLimit
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import DocumentBatch
@@ -53,6 +56,26 @@ def test_how_many_workers_there_can_be() -> None:
     assert environment(("1", "2"), 2.0) == {"CUDA_VISIBLE_DEVICES": "1,2", "TAMIS_GPU_SHARE": "1"}
 
 
+def test_what_workers_of_one_device_may_take_adds_up_to_at_most_the_limit() -> None:
+    rng, limit = random.Random(0), 40 * 10**9
+    devices, living = Devices(["0", "1"], [0.0, 1.0, 0.3, 0.5, 2.0], limit), dict[int, int]()
+    for worker in range(2000):
+        if living and rng.random() < 0.5:
+            gone = rng.choice(list(living))
+            devices.free(gone)
+            del living[gone]
+        segment = rng.randrange(5)
+        if devices.has_room(segment):
+            devices.take(worker, segment)
+            living[worker] = segment
+        assert all(n <= limit for n in devices.granted_bytes().values())
+    told = environment(("0",), 0.3, limit, "cut")
+    assert (told["TAMIS_GPU_MEMORY"], told["TAMIS_GPU_OVERFLOW"]) == (str(int(0.3 * limit)), "cut")
+    assert device_limits.told(told) == DeviceLimit(0.3, int(0.3 * limit), "cut")
+    # ... and a process refuses itself more, CUDA's own memory left out
+    assert DeviceLimit(0.3, int(0.3 * limit)).fraction_of(80 * 10**9) == pytest.approx((12e9 - 6e8) / 80e9)
+
+
 class See(ProcessingStage[Any, Any]):
     """Notes which devices its worker sees."""
 
@@ -74,11 +97,12 @@ class See(ProcessingStage[Any, Any]):
             os.environ.get("TAMIS_GPU_SHARE", ""),
             os.getpid(),
             os.environ.get("LEFT_BEHIND", ""),
+            os.environ.get("TAMIS_GPU_MEMORY", ""),
         ]
         return task.with_column("seen", pa.array([json.dumps(seen)] * task.num_items, pa.large_string()))
 
 
-def run(tmp_path: Path, stages: list[Any]) -> list[list[Any]]:
+def run(tmp_path: Path, stages: list[Any], **settings: Any) -> list[list[Any]]:
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"n": i, "text": "x" * 2000}) + "\n" for i in range(3000)))
     pipeline = Pipeline(
         "p",
@@ -88,7 +112,7 @@ def run(tmp_path: Path, stages: list[Any]) -> list[list[Any]]:
             JsonlWriter(str(tmp_path / "out")),
         ],
     )
-    pipeline.execute(memory="2GB")
+    pipeline.execute(memory="2GB", **settings)
     return [
         json.loads(json.loads(line)["seen"])
         for p in (tmp_path / "out").glob("*.jsonl")
@@ -100,18 +124,24 @@ def test_one_worker_for_one_gpu_whatever_the_number_of_cores(tmp_path: Path, mon
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     seen = run(tmp_path, [See(1.0)])
     assert len(seen) == 3000
-    assert {(devices, share) for devices, share, _, _ in seen} == {("5", "1")}
-    assert len({pid for _, _, pid, _ in seen}) == 1
-    assert {left for *_, left in seen} == {""}
+    assert {(devices, share) for devices, share, *_ in seen} == {("5", "1")}
+    assert len({pid for _, _, pid, *_ in seen}) == 1
+    assert {left for *_, left, _ in seen} == {""}
 
 
 def test_two_gpus_and_shares_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-x")
-    seen = run(tmp_path, [See(0.5)])
+    seen = run(tmp_path, [See(0.5)], gpu_memory="40GB")
+    assert {limit for *_, limit in seen} == {"20000000000"}
+    entries = json.loads((tmp_path / "out/_tamis/settings.json").read_text())["settings"]
+    noted = {e["name"]: e for e in entries}
+    assert noted["share_of_gpu of segment 0"]["value"] == 0.5
+    assert noted["share_of_gpu of segment 0"]["evidence"]["bytes"] == 20_000_000_000
+    assert (noted["gpu_memory"]["value"], noted["gpu_memory"]["chosen_by"]) == (40_000_000_000, "user")
     assert {devices for devices, *_ in seen} <= {"5", "GPU-x"}
     assert {share for _, share, *_ in seen} == {"0.5"}
-    by_worker = {pid: devices for devices, _, pid, _ in seen}
-    assert all(by_worker[pid] == devices for devices, _, pid, _ in seen)
+    by_worker = {pid: devices for devices, _, pid, *_ in seen}
+    assert all(by_worker[pid] == devices for devices, _, pid, *_ in seen)
 
 
 def test_what_fails_on_the_node_is_told_and_no_document_is_to_blame(
@@ -126,6 +156,29 @@ def test_more_gpus_than_there_are_is_said_before_the_run(tmp_path: Path, monkeyp
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(TamisError, match="asks for 2 GPU, this machine has 1"):
         run(tmp_path, [See(2.0)])
+
+
+def test_too_little_memory_of_a_gpu_is_said_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(
+        BudgetError, match=r"gpu-memory 1 GB is too small for one worker of see, .* give --gpu-memory 2GB or more"
+    ):
+        run(tmp_path, [See(1.0)], gpu_memory="1GB")
+
+
+class DiesInSetup(See):
+    """Ends its process while it is set up, as a driver or a library may."""
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        os._exit(7)
+
+
+def test_the_third_death_in_setup_ends_the_run_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(
+        TamisError, match=r"stage 'see \(its setup\)' ended 3 workers in a row: the worker process died: .*7"
+    ):
+        run(tmp_path, [DiesInSetup(0.0)])
+    assert not list((tmp_path / "out").glob("_tamis/quarantine/*"))
 
 
 class Together(ProcessingStage[Any, Any]):

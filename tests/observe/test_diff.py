@@ -10,8 +10,10 @@ from cli_runner import CliRunner
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
+from tamis.engine.monitor.database import RunDatabase
 from tamis.errors import UsageError
 from tamis.observe.diff import compare
+from tamis.observe.report import write_report
 from tamis.pipeline import Pipeline
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import NumbersFilter, WordCountFilter
@@ -87,3 +89,19 @@ def test_the_commands(source: Path, tmp_path: Path) -> None:
     assert Path(made["report"]).stat().st_size == made["bytes"] > 1000
     nothing = CliRunner().invoke(app, ["diff", first, str(tmp_path)])
     assert (nothing.exit_code, "holds no run of Tamis" in nothing.output) == (2, True)
+
+
+def test_how_both_runs_went_is_told(source: Path, tmp_path: Path) -> None:
+    first, second = run(source, tmp_path / "1", 2, 0.5), run(source, tmp_path / "2", 2, 0.5)
+    db = RunDatabase(f"{second}/_tamis/run.sqlite")
+    db.about({"gpu": {"busy": {"0": 0.9, "1": 0.8}, "out_of_memory": 3, "cut": 0}})
+    db.close()
+    figures = {f.name: (f.before, f.after) for f in compare(first, second).figures}
+    assert {"seconds", "first output"} <= set(figures)
+    assert figures["GPU busy"] == (None, pytest.approx(0.85))
+    assert figures["out of GPU memory"] == (None, 3.0)
+    shown = CliRunner().invoke(app, ["diff", first, second]).output
+    assert "GPU busy" in shown
+    assert "85.0%" in shown
+    page = Path(write_report(f"{second}/_tamis")).read_text()
+    assert all(words in page for words in ("GPU busy", "85.0%", "out of GPU memory", "first output"))

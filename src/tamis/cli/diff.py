@@ -23,6 +23,7 @@ def diff(
     """
     from tamis.cli.show import print_json, print_lines, print_table
     from tamis.observe.diff import compare
+    from tamis.observe.gpu_figures import shown
     from tamis.sizes import format_size
 
     found = compare(first, second)
@@ -45,6 +46,17 @@ def diff(
     else:
         print_lines(["no document changed its verdict"])
     print_lines([f"{found.n_same:,} documents were dropped by the same rule in both"])
+    went = [
+        (
+            f.name,
+            *(
+                "-" if v is None else f"{v:,.1f}" if f.name == "seconds" else shown(f.name, v)
+                for v in (f.before, f.after)
+            ),
+        )
+        for f in found.figures
+    ]
+    print_table("How they went", ["", "first run", "second run"], went, right=(1, 2))
 
 
 def report(

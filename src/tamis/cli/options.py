@@ -67,6 +67,14 @@ MetricsHost = Annotated[
     str | None,
     Option(metavar="HOST", help="Whom these figures are for: this machine only, or 0.0.0.0 for all that can reach it."),
 ]
+GpuMemory = Annotated[
+    str | None,
+    Option(metavar="SIZE", help="Memory that the run may take of each GPU, e.g. 40GB; default: all there is."),
+]
+GpuOverflow = Annotated[
+    Literal["quarantine", "cut"] | None,
+    Option(help="A document that does not fit a GPU, alone: quarantine it (default), or cut what a model reads of it."),
+]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress; only the result.")]
 
 
@@ -83,6 +91,7 @@ class Resuming(OptionGroup):
     dashboard_port: DashboardPort = None
     metrics_port: MetricsPort = None
     metrics_host: MetricsHost = None
+    gpu_memory: GpuMemory = None
     as_json: AsJson = False
     quiet: Quiet = False
 
@@ -106,6 +115,7 @@ class DocumentOptions(RunOptions):
 
     max_record: MaxRecord = None
     keep_rejected: KeepRejected = False
+    gpu_overflow: GpuOverflow = None
     alerts: Alerts = None
 
 

@@ -40,6 +40,8 @@ _KEPT: dict[str, tuple[type, ...]] = {
     "sample": (str, float),
     "progressive": (bool,),
     "keep_rejected": (bool,),
+    "gpu_memory": (str, int),
+    "gpu_overflow": (str,),
     "on_infeasible": (str,),
     "mode": (str,),
     "run_dir": (str,),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 
 READING, WRITING = "(reading)", "(writing)"
+_SETTING_UP = " (its setup)"
 _MAX_BYTES = 250
 
 _page: mmap.mmap | None = None
@@ -43,6 +44,15 @@ def now() -> str:
 def noted(page: mmap.mmap) -> str:
     """What was noted last in this page."""
     return page[1 : 1 + page[0]].decode("utf-8", "replace")
+
+
+def setting_up(label: str) -> str:
+    """What a worker notes while it sets up a stage."""
+    return label + _SETTING_UP
+
+
+def is_setting_up(what: str) -> bool:
+    return what.endswith(_SETTING_UP)
 
 
 def in_words(stage: str) -> str:

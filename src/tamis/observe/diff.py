@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tamis.engine.run.identity import differences
 from tamis.errors import UsageError
 from tamis.formats.names import path_text
+from tamis.observe.gpu_figures import figures
+from tamis.observe.series import SeriesError, open_series
+from tamis.observe.snapshot import read_object
 from tamis.observe.verdicts import input_paths, run_folder, verdict_tables
 
 KEPT = "kept"
@@ -30,6 +34,15 @@ class Change:
     examples: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Figure:
+    """One figure of both runs (gpu_figures.py, and "seconds"); None where a run does not tell."""
+
+    name: str
+    before: float | None
+    after: float | None
+
+
 @dataclass
 class RunDiff:
     settings: list[str]  # what is set differently, as sentences
@@ -37,6 +50,7 @@ class RunDiff:
     n_same: int  # dropped by the same rule in both
     only_first: list[str]  # input files that one of the runs did not read
     only_second: list[str]
+    figures: list[Figure] = field(default_factory=list)  # of how the runs went
 
 
 def compare(first: str, second: str) -> RunDiff:
@@ -77,7 +91,23 @@ def compare(first: str, second: str) -> RunDiff:
         len(joined) - len(table),
         sorted(set(paths[0]) - set(paths[1])),
         sorted(set(paths[1]) - set(paths[0])),
+        run_figures(*folders),
     )
+
+
+def run_figures(first: Path, second: Path) -> list[Figure]:
+    """How the runs went: seconds in all and to the first output, and, where there were GPUs, how busy and how full they were."""
+    both = []
+    for folder in (first, second):
+        seconds = read_object(folder / "manifest.json", []).get("seconds")
+        found = {"seconds": float(seconds)} if isinstance(seconds, (int, float)) else {}
+        try:
+            with open_series(folder) as series:
+                found |= figures(series.about)
+        except SeriesError:  # its figures are lost, its verdicts are not
+            pass
+        both.append(found)
+    return [Figure(name, both[0].get(name), both[1].get(name)) for name in dict.fromkeys([*both[0], *both[1]])]
 
 
 def setting_changes(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str]:

@@ -383,6 +383,8 @@ _SETTINGS: dict[str, Callable[[object, str], None]] = {
     "sample": _fraction,
     "progressive": _bool,
     "keep_rejected": _bool,
+    "gpu_memory": _size,
+    "gpu_overflow": _one_of("quarantine", "cut"),
     "mode": _one_of(*MODES),
     "on_infeasible": _one_of(*ON_INFEASIBLE),
 }

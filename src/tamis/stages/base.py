@@ -133,6 +133,11 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         that cannot fit is refused before anything is loaded. 0: not known."""
         return 0
 
+    def model_files(self) -> str:
+        """A fingerprint of files that its results depend on (the weights of a model): where they changed, a run is not resumed with
+        others. Empty: none, or not known yet."""
+        return ""
+
     # -- what it needs and gives --------------------------------------------------------------------------------------
     def inputs(self) -> Any:
         """(task attributes, columns) that must be there, or {TaskType: (attributes, columns)}."""

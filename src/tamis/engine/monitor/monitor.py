@@ -16,6 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from tamis.engine.crew import Crew
 from tamis.engine.ledger import Ledger
 from tamis.engine.monitor.database import RunDatabase
+from tamis.engine.monitor.gpu_use import GpuUse
 from tamis.engine.monitor.partition_map import Cells
 from tamis.engine.monitor.processes import ProcessTree
 from tamis.engine.monitor.stage_costs import StageCosts
@@ -68,6 +69,7 @@ class Place:
     count_caller: bool = False
     mark: Mark = field(default_factory=Mark)  # the peaks of this run
     about: Mapping[str, Any] = field(default_factory=dict)
+    began_s: float = field(default_factory=time.monotonic)  # of the run
 
 
 class Monitor:
@@ -93,6 +95,8 @@ class Monitor:
         self._progress_s = time.monotonic()
         self._scratch_bytes = 0
         self._seen_gpus: list[GpuLook] = []
+        self._use = GpuUse(past)
+        self._has_output = False
         db.about({"began_at": time.time(), "stages": list(place.labels), **place.about})
         attach = getattr(watch, "attach", None)
         if callable(attach):
@@ -122,6 +126,9 @@ class Monitor:
     @_harmless
     def committed(self, result: Committed) -> None:
         self._progress_s = time.monotonic()
+        if not self._has_output:
+            self._has_output = True
+            self._db.about({"first_output_s": round(self._progress_s - self._place.began_s, 3)})
         if self._cells is not None:
             self._cells.commit(result.covered, self._bad_shares.pop(result.root, 0.0))
 
@@ -159,13 +166,16 @@ class Monitor:
         self._scratch_bytes = max(
             folder_bytes(self._place.folders), s.scratch.total_bytes + s.unsynced_bytes if self._place.folders else 0
         )
-        self._look_at_gpus(at)
+        self._look_at_gpus(at, s)
         self._draw_cells(s)
 
-    def _look_at_gpus(self, at: float) -> None:
-        if self._gpus is None:
-            return
-        self._seen_gpus = self._gpus.look()
+    def _look_at_gpus(self, at: float, s: Supervisor) -> None:
+        self._use.count(s)
+        if self._gpus is not None:
+            self._seen_gpus = self._gpus.look()
+            self._use.look(self._seen_gpus, s)
+        if (told := self._use.changed()) is not None:
+            self._db.about({"gpu": told})
         for gpu in self._seen_gpus:
             self._db.put("gpus", at=at, **self._about_gpu(gpu), processes=json.dumps(dict(gpu.processes)))
 

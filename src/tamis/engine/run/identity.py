@@ -41,6 +41,7 @@ _PLACES = {
     "path",
 }  # of sources and writers: inputs are compared by themselves
 _DEPTH = 6
+_FILES = "model files"
 
 
 def describe_job(job: Job, extra: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -59,6 +60,8 @@ def differences(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list
     for old, new in zip(before, now, strict=True):
         for key in sorted(set(old["params"]) | set(new["params"])):
             a, b = old["params"].get(key), new["params"].get(key)
+            if key == _FILES and None in (a, b):  # fetched since, or by a version that did not look
+                continue
             if a != b:
                 found.append(f"{new['stage']}: {key} was {a!r} and is {b!r}")
         if old["source"] != new["source"]:
@@ -71,6 +74,8 @@ def _describe_stage(stage: ProcessingStage[Any, Any]) -> dict[str, Any]:
     left_out = _EXECUTION | _PLACES if isinstance(stage, (FilePartitioningStage, Reader, Writer)) else _EXECUTION
     cls = type(stage)
     params = {k: _named(k, v, _DEPTH) for k, v in vars(stage).items() if k not in left_out and not k.startswith("_")}
+    if files := stage.model_files():
+        params[_FILES] = files
     return {"stage": f"{cls.__module__}.{cls.__qualname__}", "params": params, "source": _source(cls)}
 
 

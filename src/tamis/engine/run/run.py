@@ -26,6 +26,7 @@ from tamis.engine.run.compiling import compile_missing
 from tamis.engine.run.directory import Past, RunDir, changed_inputs, describe_inputs, new_run_id
 from tamis.engine.run.drive import Driver
 from tamis.engine.run.expectation import Expectation
+from tamis.engine.run.gpus import share_gpus
 from tamis.engine.run.identity import describe_job, differences
 from tamis.engine.run.inputs import Inputs
 from tamis.engine.run.outcome import Outcome
@@ -35,7 +36,7 @@ from tamis.engine.run.settings_record import note_budget, note_models, note_pred
 from tamis.engine.run.verdict import judge
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.devices import fixed_workers, gpu_share
+from tamis.engine.supervisor.devices import fixed_workers
 from tamis.engine.supervisor.remedies import Remedies
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
@@ -45,7 +46,6 @@ from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineErr
 from tamis.formats.registry import TABLES
 from tamis.hints import command
 from tamis.memory.budget import Budget, find_budget
-from tamis.memory.gpu import device_bytes, device_names
 from tamis.memory.lookout import Mark, watching
 from tamis.memory.machine import filesystem, free_bytes
 from tamis.memory.predictor import Predictor
@@ -178,7 +178,7 @@ class Run:
     def _plan(self) -> dict[str, Any]:
         """The plan of this output: made now, or the earlier one if it is the same work."""
         now = describe_inputs(self.inputs.files)
-        stages = describe_job(self.job, {"max_record": self.settings.max_record_bytes})
+        stages = describe_job(self.job, self.settings.changing_output)
         plan = self.dir.read_plan()
         if plan is not None and (clean := secrets.redacted(plan["stages"])) != plan["stages"]:
             plan["stages"] = clean  # an earlier version kept them
@@ -357,19 +357,18 @@ class Run:
             block = 1 << 40
         from tamis.sizes import parse_size
 
-        devices = device_names(os.environ)
-        by_memory = any(s.resources.gpu_memory_gb for s in self.job.segments)
-        each = device_bytes() if by_memory else 0
-        gpus = [gpu_share(s.resources.gpus, s.resources.gpu_memory_gb, each) for s in self.job.segments]
+        gpus = share_gpus(self.job, self.settings, self.record)
         return Config(
             budget_bytes=budget.bytes,
             pool_bytes=shares.pool_bytes,
             worker_bytes=shares.worker_bytes,
             n_slots=shares.n_workers,
-            fixed_workers=fixed_workers([s.n_workers for s in self.job.segments], gpus, len(devices)),
+            fixed_workers=fixed_workers([s.n_workers for s in self.job.segments], gpus.shares, len(gpus.devices)),
             cpus=[s.resources.cpus for s in self.job.segments],
-            gpus=gpus,
-            devices=devices,
+            gpus=gpus.shares,
+            devices=gpus.devices,
+            gpu_bytes=gpus.limit_bytes,
+            gpu_overflow=self.settings.gpu_overflow,
             mode=self.settings.mode,
             max_block_bytes=block,
             queue_bytes=parse_size(self.settings.queue),
@@ -390,7 +389,7 @@ class Run:
         }  # fmt: skip
         place = MonitorPlace(
             self.job.labels, self.inputs.files.sizes, self.inputs.kinds, self.dir.output, (self.dir.scratch, self.dir.staged),
-            self.settings.count_caller, self._mark, about,
+            self.settings.count_caller, self._mark, about, self.began_s,
         )  # fmt: skip
         return Monitor(self._db, place, past.ledger, self._watch)
 

@@ -13,12 +13,13 @@ from tamis.sizes import parse_fraction, parse_size
 
 DEFAULT_MAX_RECORD = "64MiB"
 DEFAULT_TIMEOUT_S = 1800.0
+GPU_OVERFLOWS = ("quarantine", "cut")
 DEFAULT_QUARANTINE_LIMIT = 0.001
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How a run is executed. None of these changes the output, except max_record, sample and schema."""
+    """How a run is executed. None of these changes the output, except max_record, sample, schema and gpu_overflow."""
 
     memory: str | int | None = None
     workers: int | None = None
@@ -34,6 +35,10 @@ class RunSettings:
     run_dir: str | None = None
     blocksize: str | int | None = None
     queue: str | int = "256MB"
+    gpu_memory: str | int | None = None  # what the run may take of each GPU; None: all there is
+    gpu_overflow: str = (
+        "quarantine"  # a document that does not fit a GPU alone: "quarantine" it, or "cut" it until it does
+    )
     keep_rejected: bool = False  # write dropped documents to the run directory, with the rule that dropped them
     count_caller: bool = False  # the calling process is part of the budget (the command line sets this)
     chosen_by: Mapping[str, str] = field(
@@ -51,6 +56,10 @@ class RunSettings:
             raise UsageError(f"mode: expected 'streaming' or 'batch', got {self.mode!r}")
         if self.on_infeasible not in ("stop", "sample"):
             raise UsageError(f"on_infeasible: expected 'stop' or 'sample', got {self.on_infeasible!r}")
+        if self.gpu_memory is not None:
+            parse_size(self.gpu_memory, "gpu_memory")
+        if self.gpu_overflow not in GPU_OVERFLOWS:
+            raise UsageError(f"gpu_overflow: expected 'quarantine' or 'cut', got {self.gpu_overflow!r}")
         parse_size(self.max_record, "max_record")
         parse_size(self.queue, "queue")
         if self.blocksize is not None:
@@ -76,6 +85,12 @@ class RunSettings:
     @property
     def max_record_bytes(self) -> int:
         return parse_size(self.max_record)
+
+    @property
+    def changing_output(self) -> dict[str, Any]:
+        """Settings on which the output depends, as the plan of a run keeps them; a default that came later is left out."""
+        cut = {"gpu_overflow": self.gpu_overflow} if self.gpu_overflow != GPU_OVERFLOWS[0] else {}
+        return {"max_record": self.max_record_bytes, **cut}
 
     @property
     def rate_limit(self) -> float:

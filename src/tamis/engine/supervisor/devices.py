@@ -2,6 +2,9 @@
 
 A worker gets whole devices (`gpus=2`) or a share of one (`gpus=0.5`); shares of one device add up to at most one. It keeps them until its
 process is gone: a device has no room for a worker that comes before the one it replaces has left.
+
+Memory of devices is kept in the same books: a share is a share of what the run may take of a device (`limit_bytes`, --gpu-memory), so
+that the workers on one device never may take more than that together. Each worker is told its part, and enforces it on itself.
 """
 
 from __future__ import annotations
@@ -13,10 +16,13 @@ _ALMOST = 1e-6
 
 
 class Devices:
-    """`names`: as CUDA_VISIBLE_DEVICES calls them. `shares`: GPUs that one worker of each segment asks for; 0 for none."""
+    """`names`: as CUDA_VISIBLE_DEVICES calls them. `shares`: GPUs that one worker of each segment asks for; 0 for none.
 
-    def __init__(self, names: Sequence[str] = (), shares: Sequence[float] = ()) -> None:
-        self._names, self._shares = list(names), list(shares)
+    `limit_bytes`: memory that the run may take of each device; 0: all there is.
+    """
+
+    def __init__(self, names: Sequence[str] = (), shares: Sequence[float] = (), limit_bytes: int = 0) -> None:
+        self._names, self._shares, self.limit_bytes = list(names), list(shares), limit_bytes
         self._held: dict[int, tuple[tuple[str, ...], float]] = {}
 
     def share(self, segment: int) -> float:
@@ -37,6 +43,10 @@ class Devices:
 
     def free(self, worker: int) -> None:
         self._held.pop(worker, None)
+
+    def granted_bytes(self) -> dict[str, int]:
+        """The ledger: memory that living workers may take of each device; never more than the limit."""
+        return {name: int(used * self.limit_bytes) for name, used in self._used().items()}
 
     def _used(self) -> dict[str, float]:
         used = dict.fromkeys(self._names, 0.0)
@@ -93,8 +103,20 @@ def gpu_share(gpus: float, gpu_memory_gb: float, device_bytes: int) -> float:
     return min(1.0, max(1, math.ceil(gpu_memory_gb * 1e9 / device_bytes * 10 - _ALMOST)) / 10)
 
 
-def environment(devices: Sequence[str], share: float) -> Mapping[str, str]:
-    """What a worker's process must know before any library looks for GPUs; `share` of each of them may be taken."""
+def environment(
+    devices: Sequence[str], share: float, limit_bytes: int = 0, overflow: str = "quarantine"
+) -> Mapping[str, str]:
+    """What a worker's process must know before any library looks for GPUs: which it sees, what share of each it may take (and, of a
+    limit, how many bytes that is), and what becomes of a document that does not fit there (memory/device.py reads it).
+
+    >>> environment(["1"], 0.5, 40 * 10**9)["TAMIS_GPU_MEMORY"]
+    '20000000000'
+    """
     if not devices:
         return {}
-    return {"CUDA_VISIBLE_DEVICES": ",".join(devices), "TAMIS_GPU_SHARE": f"{min(share, 1.0):g}"}
+    told = {"CUDA_VISIBLE_DEVICES": ",".join(devices), "TAMIS_GPU_SHARE": f"{min(share, 1.0):g}"}
+    if limit_bytes:
+        told["TAMIS_GPU_MEMORY"] = str(int(min(share, 1.0) * limit_bytes))
+    if overflow != "quarantine":
+        told["TAMIS_GPU_OVERFLOW"] = overflow
+    return told

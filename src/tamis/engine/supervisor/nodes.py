@@ -40,7 +40,7 @@ class Node:
 
 def this_machine(config: Config, grants: Grants, workers: dict[int, Worker]) -> Node:
     """The only node of a run without a cluster: all workers are on it."""
-    return Node(0, config, grants, Devices(config.devices, config.gpus or ()), workers)
+    return Node(0, config, grants, Devices(config.devices, config.gpus or (), config.gpu_bytes), workers)
 
 
 def remote(spec: NodeSpec, config: Config, grants: Grants) -> Node:
@@ -50,4 +50,6 @@ def remote(spec: NodeSpec, config: Config, grants: Grants) -> Node:
         shared_bytes=spec.shared_bytes, devices=list(spec.devices), fixed_workers=list(spec.fixed_workers), nodes=None,
     )  # fmt: skip
     workers: dict[int, Worker] = {}
-    return Node(spec.id, own, grants.on(own, workers), Devices(own.devices, own.gpus or ()), workers, spec.name)
+    return Node(
+        spec.id, own, grants.on(own, workers), Devices(own.devices, own.gpus or (), own.gpu_bytes), workers, spec.name
+    )

@@ -130,7 +130,8 @@ class Pool:
         self._next_worker += 1
         self.workers[worker.id] = node.workers[worker.id] = worker
         devices = node.devices.take(worker.id, segment)
-        return Start(worker.id, segment, dict(environment(devices, node.devices.share(segment))), node.id)
+        told = environment(devices, node.devices.share(segment), node.devices.limit_bytes, self.config.gpu_overflow)
+        return Start(worker.id, segment, dict(told), node.id)
 
     def _assign(self, worker: Worker, unit: Unit, cap_bytes: int, now_s: float) -> Assign:
         worker.unit, worker.fence, worker.cap_bytes, worker.since_s = unit, self._next_fence, cap_bytes, now_s

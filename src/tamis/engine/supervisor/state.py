@@ -41,6 +41,8 @@ class Config:
     cpus: list[float] | None = None  # what one worker of each segment asks for
     gpus: list[float] | None = None  # ... of GPUs
     devices: list[str] = field(default_factory=list)  # GPUs that there are
+    gpu_bytes: int = 0  # memory that the run may take of each of them; 0: all
+    gpu_overflow: str = "quarantine"  # of a document that does not fit a device: "quarantine" it, or "cut" it
     mode: str = "streaming"
     max_block_bytes: int = 32 << 20
     queue_bytes: int = 256 << 20

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Any
 
-from tamis.engine.activity import in_words
+from tamis.engine.activity import in_words, is_setting_up
 from tamis.engine.ledger import Ledger
 from tamis.engine.supervisor import recovery
 from tamis.engine.supervisor.actions import (
@@ -36,6 +36,8 @@ from tamis.engine.supervisor.units import MIN_ROWS_BYTES, Kind, Mode, Piece, Uni
 from tamis.memory.predictor import Predictor
 
 MAX_STILLBORN = 20
+MAX_SETUP_DEATHS = 3
+_OWN_DEATHS = ("", "timeout", "over its cap")  # why a worker was killed: not for the sake of others
 # So many documents in a row that do not fit even alone, and the stage is to blame, not they: where nothing has ever fitted and
 # they are small, and in any case.
 FEW_UNFIT, MANY_UNFIT = 3, 20
@@ -77,6 +79,7 @@ class Supervisor(Pool):
         self.remedies = remedies or Remedies()  # those of an earlier sampling step stay in force
         self._next_unit = 1
         self._n_stillborn = 0  # workers in a row that died before they were ready
+        self._n_setup_deaths = 0  # ... in a row that died while a stage was set up
 
     # -- events ---------------------------------------------------------------------------------------------------------
     def tick(self, now_s: float) -> list[Action]:
@@ -107,6 +110,7 @@ class Supervisor(Pool):
         worker = self.workers.get(worker_id)
         if worker is None or worker.fence != fence:
             return []
+        self._n_setup_deaths = 0
         self.grants.learn_setup(worker, kept_bytes, peak_bytes)
         return self._dispatch(now_s, self._at(worker))
 
@@ -238,7 +242,26 @@ class Supervisor(Pool):
         grown = worker.used_bytes - (node or self).config.worker_bytes  # the cap counts from what a worker holds anyway
         report = recovery.judge_death(worker.why_killed, how, signal, grown, worker.cap_bytes, worker.was_alone)
         report["stage"] = stage
+        if is_setting_up(stage) and unit.mode is Mode.RUN and worker.why_killed in _OWN_DEATHS:
+            return self._died_setting_up(unit, worker, report, now_s) + self._dispatch(now_s, self._at(worker))
         return self._recover(unit, worker, report, now_s) + self._dispatch(now_s, self._at(worker))
+
+    def _died_setting_up(self, unit: Unit, worker: Worker, report: dict[str, Any], now_s: float) -> list[Action]:
+        """No document is to blame: once more, then alone with the whole budget (libraries crash when an allocation fails), then the
+        run ends with what is known."""
+        report["in_setup"] = True
+        if report["kind"] == "memory":
+            return self._recover(unit, worker, report, now_s)
+        self._n_setup_deaths += 1
+        if self._n_setup_deaths >= MAX_SETUP_DEATHS:
+            told = f"{in_words(report['stage'])} ended {self._n_setup_deaths} workers in a row: {report['error']}"
+            return self._stop_fatal("worker", told)
+        unit.alone = self._n_setup_deaths + 1 == MAX_SETUP_DEATHS
+        self.counters["retries"] += 1
+        return [
+            Note("recovery", recovery.told(report), {"unit": unit.id}),
+            *self._requeue(unit, recovery.Verdict("retry")),
+        ]
 
     def committed(
         self, root_id: int, covered: list[tuple[int, int, int, bool]], n_bytes: int, now_s: float

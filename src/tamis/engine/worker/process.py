@@ -125,11 +125,11 @@ class UnitRunner:
             self.job.labels[part.first : part.last], self.job.stages[part.first : part.last], strict=True
         ):
             os.environ.update((stage.runtime_env or {}).get("env_vars", {}))
-            doing.note(f"{label} (its setup)")
+            doing.note(doing.setting_up(label))
             try:
                 stage.setup(WorkerMetadata(str(os.getpid())))
             except Exception as exc:
-                raise SetupFailure(f"{label} (its setup)", exc) from exc
+                raise SetupFailure(doing.setting_up(label), exc) from exc
         self._ready.add(segment)
 
     def _set_up(self, segment: int, say: Say) -> None:

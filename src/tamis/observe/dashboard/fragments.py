@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tamis.observe.gpu_figures import gpu_cards
 from tamis.observe.markup import bar, cards, table, value_text
 from tamis.observe.passes import Place
 from tamis.observe.pictures import of_run
@@ -108,7 +109,7 @@ def _cards(run: Snapshot) -> str:
         found.append(("pressure", *_LEVELS[min(max(last.level, 0), 4)]))
         if last.cpu_s:
             found.append(("cores busy", f"{run.rate('cpu_s'):.1f}", f"{last.n_processes} processes"))
-    return cards(found)
+    return cards([*found, *gpu_cards(run.about)])
 
 
 def _share(n: float, whole: float) -> str:

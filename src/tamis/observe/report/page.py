@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from tamis.observe.gpu_figures import gpu_cards
 from tamis.observe.markup import cards
 from tamis.observe.pictures import of_run
 from tamis.observe.pictures.style import CSS
@@ -121,4 +122,4 @@ def _cards(facts: Facts) -> str:
                 f"{run.peak_bytes / run.budget_bytes:.0%} of {format_size(run.budget_bytes)}",
             )
         )
-    return cards(found)
+    return cards([*found, *gpu_cards(run.about)])

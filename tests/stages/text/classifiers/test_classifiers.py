@@ -21,6 +21,7 @@ import small_models as small  # noqa: E402
 from tamis.errors import UsageError  # noqa: E402
 from tamis.stages.text import classifiers  # noqa: E402
 from tamis.stages.text.classifiers.base import ClassifierModelStage  # noqa: E402
+from tamis.stages.text.models.device import DeviceMemory  # noqa: E402
 from tamis.stages.text.models.tokenizer import Tokenizer  # noqa: E402
 from tamis.stages.text.models.utils import TOKENS  # noqa: E402
 from tamis.tasks import DocumentBatch  # noqa: E402
@@ -362,3 +363,91 @@ def test_hidden_tokens_never_come_out(folders: dict[str, Path]) -> None:
     made = run(classifiers.QualityClassifier(model_identifier=str(folders["headed"])), TEXTS, input_ids=mine)
     assert TOKENS not in made.column_names
     assert made["input_ids"].to_pylist() == mine.to_pylist()  # the user's own
+
+
+# -- devices that are full ----------------------------------------------------------------------------------------------
+class FullDevice(Exception):
+    pass
+
+
+class FakeCard:
+    """The CPU, pretending to be a card with room for so many tokens of a batch."""
+
+    kind, name = "cpu", "a fake card"
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.n_released = limit, 0
+
+    def is_full(self, exc: BaseException) -> bool:
+        return isinstance(exc, FullDevice)
+
+    def release(self) -> None:
+        self.n_released += 1
+
+
+def on_card(folder: Path, limit: int, cuts: bool) -> ClassifierModelStage:
+    stage = ClassifierModelStage(str(folder), max_seq_length=64)
+    stage.setup()
+    card, network = FakeCard(limit), stage._network
+    assert network is not None
+
+    class Limited:
+        packs = network.packs
+
+        def __call__(self, texts: Any, batch: Any) -> Any:
+            if batch.n_tokens > card.limit:
+                raise FullDevice
+            return network(texts, batch)
+
+    stage._device, stage._network, stage._cuts = card, Limited(), cuts  # type: ignore[assignment]
+    return stage
+
+
+def tokens(folder: Path, texts: list[str]) -> DocumentBatch:
+    table = pa.table({"text": pa.array(texts, pa.large_string())})
+    return DocumentBatch(
+        "test", table.append_column(TOKENS, Tokenizer(folder, 64).column(table["text"].combine_chunks()))
+    )
+
+
+def test_labels_are_the_same_on_a_card_that_is_full_and_its_events_are_counted(folders: dict[str, Path]) -> None:
+    stage = on_card(folders["bert"], 70, cuts=False)
+    made = stage.process(tokens(folders["bert"], TEXTS)).to_pyarrow()["preds"].to_pylist()
+    wanted = run(classifiers.DistributedDataClassifier(str(folders["bert"]), max_seq_length=64), TEXTS)
+    assert made == wanted["preds"].to_pylist()
+    assert stage._consume_custom_metrics()["out_of_device_memory"] >= 1
+
+
+def test_a_document_that_does_not_fit_a_card_is_an_error_or_is_cut(folders: dict[str, Path]) -> None:
+    long = " ".join(TEXTS)
+    with pytest.raises(DeviceMemory, match="--gpu-overflow cut"):
+        on_card(folders["bert"], 40, cuts=False).process(tokens(folders["bert"], [long, "short"]))
+    stage = on_card(folders["bert"], 40, cuts=True)
+    made = stage.process(tokens(folders["bert"], [long, "short"])).to_pyarrow()
+    assert made["preds"].null_count == 0
+    assert made["text"].to_pylist() == [long, "short"]  # the text itself stays
+    assert stage._consume_custom_metrics()["cut_to_fit_device"] == 1
+
+
+def test_another_model_in_the_same_folder_is_no_resuming(folders: dict[str, Path], tmp_path: Path) -> None:
+    import shutil
+
+    from tamis.engine.job import make_job
+    from tamis.engine.run.identity import describe_job, differences
+    from tamis.pipeline import Pipeline
+    from tamis.stages.text.io import JsonlReader, JsonlWriter
+
+    def described() -> Any:
+        model = classifiers.DistributedDataClassifier(str(tmp_path / "m"))
+        stages = [JsonlReader(str(tmp_path)), model, JsonlWriter(str(tmp_path / "out"))]
+        return describe_job(make_job("p", Pipeline("p", stages=stages).build()), {})
+
+    shutil.copytree(folders["bert"], tmp_path / "m")
+    before = described()
+    shutil.rmtree(tmp_path / "m")
+    shutil.copytree(folders["bert"], tmp_path / "m")
+    assert differences(before, described()) == []  # another copy of the same
+    weights = bytearray((tmp_path / "m/model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (tmp_path / "m/model.safetensors").write_bytes(weights)
+    assert any("model files was" in told for told in differences(before, described()))

@@ -125,6 +125,21 @@ def test_one_text_that_never_fits_is_an_error_that_says_so() -> None:
         list(run_batches([10, 512, 20], device.run, Allowance(Shape(4096, 64)), device))
 
 
+def test_a_text_that_never_fits_is_cut_where_that_was_asked_for() -> None:
+    own, device = [10, 512, 20], FakeDevice(200)
+
+    def cut(i: int) -> int:
+        return own[i] // 2
+
+    done = [
+        (at, [own[i] for i in at]) for at, _ in run_batches(own, device.run, Allowance(Shape(4096, 64)), device, cut)
+    ]
+    assert sorted(i for at, _ in done for i in at) == [0, 1, 2]
+    assert own == [10, 128, 20]
+    with pytest.raises(DeviceMemory):  # not any further
+        list(run_batches([512], FakeDevice(200).run, Allowance(Shape(4096, 64)), FakeDevice(200), lambda _: 512))
+
+
 def test_other_errors_pass() -> None:
     def run(_: Batch) -> Any:
         raise UsageError("another kind")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tamis.errors import TamisError
+from tamis.memory.device_limits import DeviceLimit, limit_torch
 from tamis.stages.text.models.batching import Batch, Shape, next_batch, ordered
 
 CPU_TOKENS = 2048  # more tokens in a batch are no faster on a core, and take more memory
@@ -77,9 +78,17 @@ class Allowance:
 
 
 def run_batches(
-    lengths: Sequence[int], run: Callable[[Batch], Any], allowance: Allowance, device: Device
+    lengths: list[int],
+    run: Callable[[Batch], Any],
+    allowance: Allowance,
+    device: Device,
+    cut: Callable[[int], int] | None = None,
 ) -> Iterator[tuple[list[int], Any]]:
-    """`run` over all texts, in batches that fit: (positions, what it gave), every position once."""
+    """`run` over all texts, in batches that fit: (positions, what it gave), every position once.
+
+    `cut` makes the text at a position shorter, where that text does not fit alone, and returns its new length (the old one: it cannot be
+    cut any further); without it that is an error. `lengths` is changed accordingly.
+    """
     order, begin = ordered(lengths, allowance.shape), 0
     while begin < len(order):
         batch = next_batch(lengths, order, begin, allowance.shape)
@@ -93,11 +102,15 @@ def run_batches(
             yield batch.at, result[0]
             continue
         device.release()
-        if not allowance.failed(batch):
+        if allowance.failed(batch):
+            continue
+        shorter = cut(order[begin]) if cut is not None else lengths[order[begin]]
+        if shorter >= lengths[order[begin]]:
             raise DeviceMemory(
                 f"a text of {batch.length} tokens does not fit the memory of {device.name}, alone in its batch; use a smaller "
-                "max_seq_length, or a device with more memory"
+                "max_seq_length, --gpu-overflow cut, or a device with more memory"
             )
+        lengths[order[begin]] = shorter
 
 
 def _try(run: Callable[[Batch], Any], batch: Batch, device: Device) -> tuple[Any] | None:
@@ -113,13 +126,13 @@ def _try(run: Callable[[Batch], Any], batch: Batch, device: Device) -> tuple[Any
 class TorchDevice:
     """A core (`cpu`) or the first GPU that this process may see (`cuda`), through torch."""
 
-    def __init__(self, kind: str, share: float = 1.0) -> None:
-        """`share` of the GPU's memory is what this process may take: more fails here, and not in a process beside it."""
+    def __init__(self, kind: str, limit: DeviceLimit | None = None) -> None:
+        """`limit`: what this process may take of a GPU's memory; more fails here, and not in a process beside it."""
         import torch
 
         self.kind = kind
-        if kind == "cuda" and share < 1:
-            torch.cuda.set_per_process_memory_fraction(share)
+        if kind == "cuda" and limit is not None:
+            limit_torch(torch, limit)
         self.name = (
             "the CPU"
             if kind == "cpu"

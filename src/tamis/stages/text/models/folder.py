@@ -7,6 +7,7 @@ Nothing here imports torch or transformers.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ DATA_FILES = [
 ]  # what is downloaded of a model; with asked-for code *.py
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _MAX_JSON_BYTES = 64 << 20
+_READ = {".json", ".safetensors", ".txt", ".model", ".jinja", ".py"}
+_WHOLE_BYTES, _N_PLACES, _PLACE_BYTES = 8 << 20, 128, 64 << 10
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,23 @@ def local(identifier: str, cache_dir: str | None = None, with_code: bool = False
 def _wanted(identifier: str, cache_dir: str | None, with_code: bool) -> dict[str, Any]:
     patterns = [*DATA_FILES, *(["*.py"] if with_code else [])]
     return {"repo_id": identifier, "cache_dir": cache_dir, "allow_patterns": patterns}
+
+
+def fingerprint(path: Path) -> str:
+    """What the files of a model are: names, sizes and contents; of a large one its beginning, its end and places between them, since
+    reading all of it would take as long as loading it. Another copy of the same files has the same."""
+    found = hashlib.blake2b(digest_size=16)
+    for file in sorted(p for p in path.iterdir() if p.is_file() and p.suffix in _READ):
+        size = file.stat().st_size
+        found.update(f"{file.name}\0{size}\0".encode())
+        with file.open("rb") as data:
+            if size <= _WHOLE_BYTES:
+                found.update(data.read())
+                continue
+            for i in range(_N_PLACES):
+                data.seek((size - _PLACE_BYTES) * i // (_N_PLACES - 1))
+                found.update(data.read(_PLACE_BYTES))
+    return found.hexdigest()
 
 
 def open_folder(path: Path, trust_remote_code: bool = False) -> ModelFolder:

@@ -6,18 +6,20 @@ it runs, which texts go together, what happens when a device is full, and that d
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tamis.errors import UsageError
+from tamis.errors import TamisError, UsageError
+from tamis.memory import device_limits
+from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY
 from tamis.secrets import Secret
+from tamis.sizes import format_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.batching import Batch
-from tamis.stages.text.models.device import Allowance, TorchDevice, choose_device, run_batches
+from tamis.stages.text.models.device import Allowance, DeviceMemory, TorchDevice, choose_device, run_batches
 from tamis.stages.text.models.utils import ATTENTION_MASK, INPUT_IDS, TOKENS, format_name_with_suffix, model_resources
 from tamis.tasks import DocumentBatch
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 
 _DEFAULT_TOKENS = 512
+_LEAST_TOKENS = 16  # a text that is cut keeps so many
 
 
 class Network(Protocol):
@@ -79,6 +82,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     _device: TorchDevice | None = None
     _allowance: Allowance | None = None
     _max_tokens: int = 0
+    _cuts: bool = False
 
     # -- what a subclass says -------------------------------------------------------------------------------------------
     @abstractmethod
@@ -116,13 +120,33 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         kind = choose_device(self.resources.requires_gpu)
         if kind == "cpu":
             torch.set_num_threads(1)  # workers are the parallelism; and threads would not survive a fork
-        self._device = TorchDevice(kind, float(os.environ.get("TAMIS_GPU_SHARE", "1")))
+        limit = device_limits.told()
+        self._device, self._cuts = TorchDevice(kind, limit), limit.overflow == "cut"
         folder = self._find()
         self._max_tokens = self.max_seq_length or _longest(folder.config)
-        self._network = self.load(folder, self._device)
+        self._network = self._loaded(folder, self._device)
         self._allowance = Allowance(
             self._device.shape(self.model_inference_batch_size, self._network.packs, not self.has_seq_order)
         )
+
+    def _loaded(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
+        """`load`; a GPU without room for the weights is an error of its own: more memory of this machine would not help."""
+        try:
+            return self.load(folder, device)
+        except Exception as exc:
+            if not device.is_full(exc):
+                raise
+        device.release()
+        raise DeviceMemory(
+            f"the model {folder.path} ({format_size(folder.n_bytes)} of weights) does not fit the memory that this worker may take of "
+            f"{device.name}; give more with --gpu-memory (or a larger share: Resources.gpus), or use a device with more memory"
+        )
+
+    def model_files(self) -> str:
+        try:
+            return folders.fingerprint(self._find_here().path)
+        except (TamisError, OSError):  # told when the run sets it up; or it is yet to be fetched
+            return ""
 
     def teardown(self) -> None:
         self._forget()
@@ -153,7 +177,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         for name, values in found.items():
             result = result.with_column(name, tokens.spread(values))
         if self._allowance is not None and self._allowance.n_failures:
-            self._log_metric("out_of_device_memory", float(self._allowance.n_failures))
+            self._log_metric(OUT_OF_DEVICE_MEMORY, float(self._allowance.n_failures))
             self._allowance.n_failures = 0
         if self.tokens_field == TOKENS:
             result = result.drop_columns([TOKENS])
@@ -170,16 +194,27 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         assert self._network is not None
         assert self._allowance is not None
         assert self._device is not None
-        network, at, parts = self._network, [], []
+        network, at, parts, was_cut = self._network, [], [], set()
+
+        def cut(i: int) -> int:
+            if len(texts[i]) > _LEAST_TOKENS:
+                n = max(_LEAST_TOKENS, len(texts[i]) // 2)
+                texts[i] = np.concatenate([texts[i][: n - 1], texts[i][-1:]])  # the last one may be a mark of the end
+                was_cut.add(i)
+            return len(texts[i])
+
         batches = run_batches(
             [len(t) for t in texts],
             lambda batch: network([texts[i] for i in batch.at], batch),
             self._allowance,
             self._device,
+            cut if self._cuts else None,
         )
         for positions, rows in batches:
             at += positions
             parts.append(rows)
+        if was_cut:
+            self._log_metric(CUT_TO_FIT, float(len(was_cut)))
         arrays = [np.asarray(p.cpu() if hasattr(p, "cpu") else p) for p in parts]
         if not arrays:
             return np.empty((0, 0), np.float32)

@@ -74,6 +74,12 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
                 path, self.max_seq_length, self.trust_remote_code, self.transformers_init_kwargs
             )
 
+    def model_files(self) -> str:
+        try:
+            return folders.fingerprint(folders.local(self.model_identifier, self.cache_dir, self.trust_remote_code))
+        except (TamisError, OSError):
+            return ""
+
     def process(self, task: DocumentBatch) -> DocumentBatch:
         self.setup()
         assert self._tokenizer is not None

@@ -1,0 +1,50 @@
+"""How well a run used its GPUs: the share of the time they were busy once their workers were warm, and how often one was full.
+
+Pure; the monitor tells it what it sees, and keeps `changed` in the run database, where report, dashboard and diff find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tamis.engine.ledger import Ledger
+from tamis.engine.supervisor.supervisor import Supervisor
+from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY
+from tamis.memory.gpu import GpuLook
+
+
+class GpuUse:
+    def __init__(self, past: Ledger) -> None:
+        self._past = past
+        self._busy: dict[int, list[float]] = {}  # by device: sum of busy shares, number of looks
+        self._counts = {OUT_OF_DEVICE_MEMORY: 0, CUT_TO_FIT: 0}
+        self._told: dict[str, Any] = {}
+
+    def look(self, gpus: Sequence[GpuLook], s: Supervisor) -> None:
+        """Counted from when a worker on a GPU has done its first unit: loading a model is no waiting."""
+        gpus_of = s.config.gpus or ()
+        if not any(w.n_units and 0 <= w.segment < len(gpus_of) and gpus_of[w.segment] for w in s.workers.values()):
+            return
+        for gpu in gpus:
+            if gpu.busy is not None:
+                seen = self._busy.setdefault(gpu.gpu, [0.0, 0])
+                seen[0] += gpu.busy
+                seen[1] += 1
+
+    def count(self, s: Supervisor) -> None:
+        for name in self._counts:
+            n = sum(int(b.metrics.get(name, 0)) for ledger in (self._past, s.ledger) for b in ledger.stages)
+            self._counts[name] = max(n, self._counts[name])
+
+    def changed(self) -> dict[str, Any] | None:
+        """What there is to tell, if it is not what was told last: busy share of each device, and the counts."""
+        told: dict[str, Any] = {}
+        if self._busy:
+            told["busy"] = {str(gpu): round(total / n, 4) for gpu, (total, n) in sorted(self._busy.items())}
+        if self._busy or any(self._counts.values()):
+            told |= {"out_of_memory": self._counts[OUT_OF_DEVICE_MEMORY], "cut": self._counts[CUT_TO_FIT]}
+        if told == self._told:
+            return None
+        self._told = told
+        return told

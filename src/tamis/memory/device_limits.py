@@ -1,0 +1,80 @@
+"""What this process may take of the GPUs that it sees: told by who started it (engine/supervisor/devices.py), set in every library
+that allocates there.
+
+torch, CuPy and RMM each keep memory of their own, so each that is loaded or wanted gets the limit. What CUDA itself holds for a process (its context,
+code, stacks) is outside of all of them: about CONTEXT_BYTES, which the limit leaves room for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# Metrics of stages that run on a device.
+OUT_OF_DEVICE_MEMORY = "out_of_device_memory"  # a batch did not fit, and its documents went through in smaller ones
+CUT_TO_FIT = "cut_to_fit_device"  # of a document as much went through as fitted (gpu_overflow="cut")
+
+CONTEXT_BYTES = 600_000_000  # measured on an H200: 510 to 570 MB with torch's kernels loaded
+
+
+@dataclass(frozen=True)
+class DeviceLimit:
+    """`share` of a device's memory, and, where somebody set a limit, `limit_bytes` of it (0: none was set)."""
+
+    share: float = 1.0
+    limit_bytes: int = 0
+    overflow: str = "quarantine"
+
+    def bytes_of(self, total_bytes: int) -> int:
+        """What libraries may allocate on a device of this size.
+
+        >>> DeviceLimit(1.0).bytes_of(80 * 10**9), DeviceLimit(0.5, 20 * 10**9).bytes_of(80 * 10**9)
+        (80000000000, 19400000000)
+        """
+        if not self.limit_bytes:
+            return int(total_bytes * self.share)
+        return max(0, min(self.limit_bytes, total_bytes) - CONTEXT_BYTES)
+
+    def fraction_of(self, total_bytes: int) -> float:
+        return min(1.0, self.bytes_of(total_bytes) / max(1, total_bytes))
+
+    @property
+    def is_limited(self) -> bool:
+        return self.share < 1 or self.limit_bytes > 0
+
+
+def told(environ: Mapping[str, str] | None = None) -> DeviceLimit:
+    """The limit of this process; none where nobody set one.
+
+    >>> told({"TAMIS_GPU_SHARE": "0.5", "TAMIS_GPU_MEMORY": "20000000000"})
+    DeviceLimit(share=0.5, limit_bytes=20000000000, overflow='quarantine')
+    """
+    environ = os.environ if environ is None else environ
+    return DeviceLimit(
+        float(environ.get("TAMIS_GPU_SHARE", "1")),
+        int(environ.get("TAMIS_GPU_MEMORY", "0")),
+        environ.get("TAMIS_GPU_OVERFLOW", "quarantine"),
+    )
+
+
+def limit_torch(torch: Any, limit: DeviceLimit) -> None:
+    """More fails in this process, at once, and not in a process beside it."""
+    if limit.is_limited:
+        for device in range(torch.cuda.device_count()):
+            total = int(torch.cuda.get_device_properties(device).total_memory)
+            torch.cuda.set_per_process_memory_fraction(limit.fraction_of(total), device)
+
+
+def limit_cupy(cupy: Any, limit: DeviceLimit) -> None:
+    if limit.is_limited:
+        for device in range(cupy.cuda.runtime.getDeviceCount()):
+            with cupy.cuda.Device(device) as one:
+                cupy.get_default_memory_pool().set_limit(size=limit.bytes_of(int(one.mem_info[1])))
+
+
+def limit_rmm(rmm: Any, limit: DeviceLimit, total_bytes: int) -> None:
+    """One pool for everything that RAPIDS allocates, and (where they are loaded) CuPy and torch through it."""
+    most = limit.bytes_of(total_bytes) // 256 * 256
+    rmm.reinitialize(pool_allocator=True, initial_pool_size=min(most, 1 << 30) // 256 * 256, maximum_pool_size=most)

@@ -1,0 +1,56 @@
+"""How fast a run delivered its first documents and how well it used its GPUs, from the facts in its run database (`about`).
+
+For the report, the dashboard and `tamis diff`. Nothing in there is trusted: what is no number is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_MAX_GPUS = 64
+
+
+def figures(about: Mapping[str, Any]) -> dict[str, float]:
+    """Figures by name: "first output" in seconds, "GPU busy" as a share (the mean of all devices), "out of GPU memory" and "cut to fit
+    a GPU" as counts. Those that are not known are not there; a run without GPUs has the first at most."""
+    found: dict[str, float] = {}
+    if (first := _number(about.get("first_output_s"))) is not None:
+        found["first output"] = first
+    gpu = about.get("gpu")
+    if not isinstance(gpu, Mapping):
+        return found
+    by_device = gpu.get("busy")
+    busy = [_number(v) for v in list(by_device.values())[:_MAX_GPUS]] if isinstance(by_device, Mapping) else []
+    known = [min(b, 1.0) for b in busy if b is not None]
+    if known:
+        found["GPU busy"] = sum(known) / len(known)
+    for name, key in (("out of GPU memory", "out_of_memory"), ("cut to fit a GPU", "cut")):
+        if (n := _number(gpu.get(key))) is not None:
+            found[name] = n
+    return found
+
+
+def shown(name: str, value: float) -> str:
+    """As people read it.
+
+    >>> shown("GPU busy", 0.957), shown("first output", 1.24), shown("out of GPU memory", 3)
+    ('95.7%', '1.2 s', '3')
+    """
+    return f"{value:.1%}" if name == "GPU busy" else f"{value:.1f} s" if name == "first output" else f"{value:,.0f}"
+
+
+def gpu_cards(about: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Cards of a page: name, value, note. Counts that are zero are not worth one."""
+    notes = {"GPU busy": "once its workers were warm", "out of GPU memory": "batches that went through in parts"}
+    return [
+        (name, shown(name, value), notes.get(name, ""))
+        for name, value in figures(about).items()
+        if value or name in ("first output", "GPU busy")
+    ]
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
+        return None
+    return float(value)

@@ -1,0 +1,39 @@
+"""How well GPUs were used: counted from when their workers are warm."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from tamis.engine.ledger import Ledger, StageBook
+from tamis.engine.monitor.gpu_use import GpuUse
+from tamis.memory.gpu import GpuLook
+
+
+def supervisor(n_units: int, full: int = 0) -> Any:
+    book = StageBook("model")
+    if full:
+        book.count({"out_of_device_memory": float(full)})
+    workers = {1: SimpleNamespace(segment=0, n_units=9), 2: SimpleNamespace(segment=1, n_units=n_units)}
+    return SimpleNamespace(workers=workers, config=SimpleNamespace(gpus=[0.0, 1.0]), ledger=Ledger(stages=[book]))
+
+
+def look(busy: float | None, gpu: int = 0) -> GpuLook:
+    return GpuLook(gpu, "H200", 1, 2, busy)
+
+
+def test_busy_share_counts_from_the_first_unit_of_a_worker_on_a_gpu() -> None:
+    use = GpuUse(Ledger())
+    use.look([look(0.0)], supervisor(0))
+    assert use.changed() is None
+    for busy in (0.9, 1.0):
+        use.look([look(busy), look(None, 1)], supervisor(1))
+    use.count(supervisor(1, full=2))
+    assert use.changed() == {"busy": {"0": 0.95}, "out_of_memory": 2, "cut": 0}
+    assert use.changed() is None
+
+
+def test_a_run_without_gpus_has_nothing_to_tell() -> None:
+    use = GpuUse(Ledger())
+    use.count(supervisor(1))
+    assert use.changed() is None
