@@ -7,6 +7,19 @@ from pathlib import Path
 BOUNDED = Path(__file__).parent / "support" / "bounded.py"
 DAEMON = "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\n    print(os.getpid(), flush=True)\n    time.sleep(60)\n"
 
+ORPHAN = """
+read, write = os.pipe()
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.write(write, b"%d" % os.getpid())
+    os._exit(0)
+orphan = int(os.read(read, 20))
+until = time.monotonic() + 20
+while os.path.exists(f"/proc/{orphan}") and time.monotonic() < until:
+    time.sleep(0.01)
+assert not os.path.exists(f"/proc/{orphan}")
+"""
+
 
 def bounded(minutes: float, script: str) -> subprocess.CompletedProcess[str]:
     """Run `script` with Python under a limit of `minutes`; waits for the end of its output, as CI does."""
@@ -26,3 +39,9 @@ def test_what_takes_too_long_is_named_and_ended() -> None:
     assert done.returncode == 124
     assert done.stdout.startswith("begun")
     assert "time.sleep(60)" in done.stderr
+
+
+def test_orphans_that_end_are_collected() -> None:
+    done = bounded(0.5, "import os, time\n" + ORPHAN)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""

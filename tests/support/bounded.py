@@ -73,16 +73,27 @@ def end_all(pids: Sequence[int]) -> None:
             pass
 
 
-def reap() -> Iterator[int]:
-    """Collect what has ended among our children, without waiting."""
+def reap() -> Iterator[tuple[int, int]]:
+    """Collect what has ended among our children, adopted ones too, without waiting: pairs of pid and exit code."""
     while True:
         try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return
         if pid == 0:
             return
-        yield pid
+        yield pid, os.waitstatus_to_exitcode(status)
+
+
+def wait_for(pid: int, seconds: float) -> int | None:
+    """The exit code of our child `pid`, or None when the time is up; whatever else ends meanwhile is collected."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for ended, code in reap():
+            if ended == pid:
+                return code
+        time.sleep(0.02)
+    return None
 
 
 def clear_up(seconds: float = 10.0) -> list[str]:
@@ -140,20 +151,17 @@ def run(command: Sequence[str], seconds: float) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, pass_on)
-    try:
-        code = child.wait(seconds)
-    except subprocess.TimeoutExpired:
+    code = wait_for(child.pid, seconds)
+    if code is None:
         print(f"\nnot finished after {seconds / 60:.0f} minutes; running were:", file=sys.stderr)
         for pid in descendants(os.getpid()):
             print(f"  {pid}  {name_of(pid)}", file=sys.stderr)
         sys.stderr.flush()
         # pytest answers SIGINT with what it was doing and what has failed so far.
         pass_on(signal.SIGINT, None)
-        try:
-            child.wait(20)
-        except subprocess.TimeoutExpired:
-            pass
+        wait_for(child.pid, 20)
         code = TIME_IS_UP
+    child.returncode = code  # it is collected already
     left = clear_up()
     if copying is not None:
         copying.join(5)
