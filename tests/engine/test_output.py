@@ -83,7 +83,7 @@ def files(draw: st.DrawFn) -> list[dict[str, Any]]:
     return records
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(files())
 @example([{"x": {}}, {"x": {"p": 1}}, {"y": [{}]}, {"y": [{"q": "a"}]}])
 @example([{"x": 2**63}, {"x": 1}, {"x": 2}, {"y": [2**63]}, {"y": [1]}])

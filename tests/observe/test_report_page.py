@@ -96,7 +96,7 @@ def test_an_interrupted_run_has_its_pictures(tmp_path: Path) -> None:
 
 def test_it_can_always_be_mailed(tmp_path: Path) -> None:
     """Names as long as a database allows, in every place, by the thousand."""
-    folder = make_run(tmp_path, seconds=120, n_workers=60, n_gpus=16, finished=True)
+    folder = make_run(tmp_path, seconds=20, n_workers=60, n_gpus=16, finished=True)
     long = HOSTILE * 400
     db = sqlite3.connect(folder / "run.sqlite")
     for i in range(300):
@@ -110,7 +110,7 @@ def test_it_can_always_be_mailed(tmp_path: Path) -> None:
     db.execute("UPDATE samples SET workers = ?", (json.dumps({f"{i}{long[:200]}": 1e6 for i in range(100)}),))
     db.commit()
     db.close()
-    about = manifest(120)
+    about = manifest(20)
     stage = about["ledger"]["stages"][0]
     stage["dropped"] = {f"{i}{long}": [5, "0" * 32, 10, [[0, 1, long], [0, 2, long]]] for i in range(2000)}
     about["ledger"]["stages"] = [
