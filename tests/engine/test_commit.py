@@ -13,8 +13,9 @@ import pytest
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.run import commit as commit_module
-from tamis.engine.run.commit import Committer, commit_group, name_of, remove_orphans
+from tamis.engine.run.commit import Committer, commit_group, remove_orphans
 from tamis.engine.run.directory import RunDir
+from tamis.engine.run.names import name_of
 from tamis.engine.supervisor.actions import Commit, Replace
 from tamis.engine.supervisor.units import Kind, Piece
 from tamis.errors import RunConflict
@@ -309,3 +310,23 @@ def test_parts_that_cannot_follow_each_other_stay_files_of_their_own(tmp_path: P
     folder.close()
     found = {p.name: p.read_text() for p in (tmp_path / "out").iterdir() if p.is_file()}
     assert found == {"part-000000-000000000000000.parquet": "0", "part-000000-000000000000000-1.parquet": "9"}
+
+
+@pytest.mark.parametrize("extension", ["/../../escaped.jsonl", "../x", "a/b", "x\0y", "\\..\\x"])
+def test_a_formats_own_ending_cannot_lead_out_of_the_output(tmp_path: Path, extension: str) -> None:
+    folder = RunDir(str(tmp_path / "out"))
+    folder.open()
+    try:
+        job = make_job(folder, 1, "one\n")
+        job.files[0]["extension"] = extension
+        with pytest.raises(RunConflict, match="is no name of a file in an output"):
+            commit_group([job], folder.output, folder.quarantine, folder.log)
+        assert not list(folder.log.read())
+        committer = Committer(folder.output, folder.quarantine, folder.log, lambda: None)
+        committer.submit(job)
+        committer.close()
+        assert "would lie elsewhere" in committer.results.get().error
+    finally:
+        folder.close()
+    assert sorted(os.listdir(tmp_path)) == ["out"]
+    assert os.listdir(tmp_path / "out") == ["_tamis"]

@@ -162,7 +162,7 @@ def test_a_call_of_a_writer_writes(tmp_path: Path, cls: Any, more: dict[str, Any
         (JsonlWriter, {"write_kwargs": {"force_ascii": True}}, "force_ascii=True is refused"),
         (JsonlWriter, {"write_kwargs": {"storage_options": {"key": 1}}}, "key is a credential"),
         (JsonlWriter, {"write_kwargs": {"double_precision": 3}}, r"write_kwargs has \['double_precision'\]"),
-        (JsonlWriter, {"path": "s3://bucket/x"}, "remote paths are not written"),
+        (JsonlWriter, {"path": "https://host/x"}, "nothing is written there; give a local folder, or s3://bucket/path"),
         (JsonlWriter, {"fields": "text"}, "fields must be a list"),
         (ParquetWriter, {"file_extension": "pq"}, "file_extension must be parquet"),
         (ParquetWriter, {"write_kwargs": {"compression": "rar"}}, "compression must be zstd"),

@@ -19,6 +19,7 @@ from tamis.errors import Incomplete, PipelineError, RunConflict, TamisError, Usa
 from tamis.hints import command
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.io import Reader, Writer
+from tamis.stores.homes import local_of
 from tamis.tasks import DocumentBatch, Task
 
 if TYPE_CHECKING:
@@ -223,7 +224,9 @@ class Pipeline:
         documents = bool(initial_tasks) and all(isinstance(t, DocumentBatch) for t in initial_tasks or ())
         job = make_job(self.name, self.build(), chosen.mode, documents)
         output = self._output(job.writer, chosen.run_dir)
-        inputs = find_inputs(job, initial_tasks, chosen.blocksize, os.path.join(output, "_tamis", "initial"), output)
+        inputs = find_inputs(
+            job, initial_tasks, chosen.blocksize, os.path.join(local_of(output), "_tamis", "initial"), output
+        )
         is_part = getattr(executor, "nursery", None) is not None
         run = Run(job, inputs, chosen, executor.make_crew, output, executor.progress, executor.watch, is_part)
         reported = executor.report and (chosen.run_dir is not None if job.writer is None else job.writer.is_reported)
@@ -262,7 +265,7 @@ def _leave_pointer(checkpoint_path: str, output: str) -> None:
     """A run with a writer is kept in its output: what a checkpoint is for is there, and goes on with the same call."""
     os.makedirs(checkpoint_path, exist_ok=True)
     with files.replacing(os.path.join(checkpoint_path, "tamis-run.json")) as file:
-        file.write(json.dumps({"output": output, "run_dir": os.path.join(output, "_tamis")}).encode())
+        file.write(json.dumps({"output": output, "run_dir": os.path.join(local_of(output), "_tamis")}).encode())
 
 
 def _leave_report(run_dir: str) -> str:

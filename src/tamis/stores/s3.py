@@ -234,7 +234,15 @@ class Bucket:
         """Make an upload an object, where there is none. Done twice it is done once; `Taken` where the object is not this one."""
         made = {"Parts": [{"PartNumber": i + 1, "ETag": etag} for i, etag in enumerate(parts)]}
 
+        n_asked = 0
+
         def call() -> Any:
+            nonlocal n_asked
+            n_asked += 1
+            if (
+                n_asked > 1 and (found := self.head(key)) is not None
+            ):  # the answer was lost, or it was done in spite of a 500
+                return found if found.mark == mark else None
             return self._ask(
                 "complete_multipart_upload",
                 key,

@@ -17,12 +17,15 @@ import os
 import queue
 import shutil
 import threading
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container
 from typing import Any
 
 from tamis import files
+from tamis.engine.run.bucket_output import BucketOutput
 from tamis.engine.run.commit_log import CommitLog
+from tamis.engine.run.names import check_name, folder_of, in_order, name_of, numbered
 from tamis.engine.supervisor.actions import Commit, Committed, Replace
+from tamis.errors import RunConflict
 
 _MAX_GROUP = 64
 _COPY_BYTES = 1 << 20
@@ -31,8 +34,11 @@ _COPY_BYTES = 1 << 20
 class Committer:
     """`submit` commits from the supervisor's loop; `results` are read there too; `wake` is called when there are any."""
 
-    def __init__(self, output: str, quarantine: str, log: CommitLog, wake: Callable[[], None]) -> None:
-        self.output, self.quarantine, self.log, self._wake = output, quarantine, log, wake
+    def __init__(
+        self, output: str, quarantine: str, log: CommitLog, wake: Callable[[], None], remote: BucketOutput | None = None
+    ) -> None:
+        """`remote`: where the output lies, if that is a bucket."""
+        self.output, self.quarantine, self.log, self._wake, self._remote = output, quarantine, log, wake, remote
         self._jobs: queue.SimpleQueue[Commit | Replace | None] = queue.SimpleQueue()
         self.results: queue.SimpleQueue[Committed] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="tamis-commit", daemon=True)
@@ -67,11 +73,15 @@ class Committer:
 
     def _commit(self, group: list[Commit | Replace]) -> None:
         try:
-            commit_group(group, self.output, self.quarantine, self.log)
-        except OSError as exc:
-            why = f"cannot commit to {self.output}: {exc.strerror or exc}" + (
-                f" ({exc.filename})" if exc.filename else ""
-            )
+            if self._remote is not None:
+                self._remote.commit(group, self.quarantine, self.log)
+            else:
+                commit_group(group, self.output, self.quarantine, self.log)
+        except (OSError, RunConflict) as exc:
+            told = str(exc)
+            if isinstance(exc, OSError) and exc.strerror:
+                told = exc.strerror + (f" ({exc.filename})" if exc.filename else "")
+            why = f"cannot commit to {self._remote.url if self._remote is not None else self.output}: {told}"
             for job in group:
                 self.results.put(Committed(job.root, [], _bytes(job), why))
             return
@@ -87,14 +97,14 @@ def commit_group(group: list[Commit | Replace], output: str, quarantine: str, lo
         if isinstance(job, Commit):
             made = [
                 _publish(f, name_of(job, f, i), output, quarantine, folders)
-                for f, i in _numbered(_joined(_in_order(job.files)))
+                for f, i in numbered(_joined(in_order(job.files)))
             ]
             records.append({"t": "commit", "step": job.step, "cover": job.covered, "files": made, "ledger": job.ledger})
             staged += [f["path"] for f in job.files if f["kind"] != "listed"]
         else:
             extension = "." + job.file["extension"]
             base = job.old.removesuffix(extension).removesuffix(".r")
-            file = _publish(job.file, f"{base}.r{extension}", output, quarantine, folders)
+            file = _publish(job.file, check_name(f"{base}.r{extension}"), output, quarantine, folders)
             records.append({"t": "replace", "old": job.old, "file": file})
             staged.append(job.file["path"])
             old.append(os.path.join(output, job.old))
@@ -118,16 +128,6 @@ def _publish(file: dict[str, Any], name: str, output: str, quarantine: str, fold
     return {**about, "name": name}
 
 
-def folder_of(kind: str, quarantine: str) -> str:
-    """Where files that are not output go: quarantine/, verdicts/, scores/ and rejected/ lie side by side."""
-    return quarantine if kind == "quarantine" else os.path.join(os.path.dirname(quarantine), kind)
-
-
-def _in_order(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Outputs first, in the order of the input."""
-    return sorted(files, key=lambda f: (f["kind"] != "output", f.get("place", [])))
-
-
 def _joined(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Outputs that can follow each other as one file. Staged files only: nobody sees them, and a crash leaves nothing behind."""
     made: list[dict[str, Any]] = []
@@ -148,34 +148,6 @@ def _append(path: str, to: str) -> None:
     """The bytes of one file behind those of another, without holding them."""
     with open(path, "rb", buffering=0) as source, open(to, "ab", buffering=0) as target:
         shutil.copyfileobj(source, target, _COPY_BYTES)
-
-
-def _numbered(files: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each with a number that tells it from others of its kind: a partition that goes through several segments, or was cut
-    behind the first, has verdicts, quarantined records and outputs of several units. Files that a unit made together share it.
-    """
-    seen: dict[str, list[str]] = {}
-    for file in files:
-        kind, unit = file["kind"], ".".join(os.path.basename(file["path"]).split(".")[:2])
-        known = seen.setdefault(kind, [])
-        if kind == "output" or unit not in known:
-            known.append(unit)
-        yield file, len(known) - 1 if kind == "output" else known.index(unit)
-
-
-def name_of(job: Commit, file: dict[str, Any], index: int) -> str:
-    """A name that sorts in input order and depends only on the range: file number, place, sampling step."""
-    # Other files have names of their own, as the table of committed files goes by name, and their own place in the partition.
-    if file["kind"] == "output":
-        name = f"part-{job.first.file:06d}-{job.first.start:015d}"
-    else:
-        at = file.get("place", [job.first.file, job.first.start])
-        name = f"{file['kind']}-{at[0]:06d}-{file.get('at', at[1]):015d}"
-    if job.step:
-        name += f"-s{job.step}"
-    if index:
-        name += f"-{index}"
-    return f"{name}.{file.get('extension', 'jsonl')}"
 
 
 def remove_orphans(staged: str, output: str, quarantine: str, committed: Container[str]) -> int:

@@ -54,6 +54,13 @@ class CommitLog:
             os.ftruncate(self._fd, start)  # half a line must not stand before a later one
             raise
 
+    def rewrite(self, records: list[dict[str, Any]]) -> None:
+        """Make these the whole log: of a run whose log lies in a bucket, and has a copy here."""
+        self.close()
+        with files.replacing(self.path, files.OWN) as out:
+            for record in records:
+                out.write(line_of(record))
+
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
@@ -63,6 +70,12 @@ class CommitLog:
 def line_of(record: dict[str, Any]) -> bytes:
     body = json.dumps(record, separators=(",", ":"), ensure_ascii=True).encode()
     return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+def records_of(data: bytes) -> list[dict[str, Any]] | None:
+    """The records of a log that is held as a whole; None where a line of it is damaged."""
+    found = [_parse(line) for line in data.splitlines(keepends=True)]
+    return None if None in found else [r for r in found if r is not None]
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

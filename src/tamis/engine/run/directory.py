@@ -28,14 +28,17 @@ from typing import Any
 
 from tamis import files
 from tamis.engine.ledger import Ledger
+from tamis.engine.run.bucket_output import KEPT, BucketOutput
 from tamis.engine.run.commit import remove_orphans
 from tamis.engine.run.commit_log import CommitLog
 from tamis.engine.run.file_table import FileTable
+from tamis.engine.run.names import check_name
 from tamis.engine.run.retract import finish_retracting
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.errors import RunConflict
 from tamis.formats.listing import FileList
-from tamis.stores.urls import is_remote
+from tamis.stores.homes import local_of
+from tamis.stores.urls import is_bucket, is_remote
 
 NAME = "_tamis"
 VERSION = 1
@@ -61,7 +64,9 @@ class Past:
 
 class RunDir:
     def __init__(self, output: str, scratch: str | None = None) -> None:
-        self.output = output
+        self.remote = BucketOutput(output) if is_bucket(output) else None
+        self.target = output if self.remote is None else self.remote.url  # as the user knows it
+        self.output = output = local_of(output)
         self.path = os.path.join(output, NAME)
         self.staged = os.path.join(self.path, "staged")
         self.quarantine = os.path.join(self.path, "quarantine")
@@ -85,16 +90,22 @@ class RunDir:
 
     def check_foreign(self, mode: str) -> None:
         """Refuse an output that holds something Tamis did not write, unless files are to be added to it."""
+        if self.remote is not None:
+            self.remote.look()
+            self._refuse_foreign(list(self.remote.sizes), self.remote.has_run, mode)
+            return
         if not os.path.exists(self.output):
             return
         if not os.path.isdir(self.output):
             raise RunConflict(f"{self.output} is a file; give a folder for the output")
-        names = [n for n in os.listdir(self.output) if n != NAME]
-        if mode == "error" and (names or self.exists()):
-            raise RunConflict(f"{self.output} exists and is not empty (mode='error'); give another folder")
-        if names and not self.exists() and mode != "append":
+        self._refuse_foreign([n for n in os.listdir(self.output) if n != NAME], self.exists(), mode)
+
+    def _refuse_foreign(self, names: list[str], is_run: bool, mode: str) -> None:
+        if mode == "error" and (names or is_run):
+            raise RunConflict(f"{self.target} exists and is not empty (mode='error'); give another folder")
+        if names and not is_run and mode != "append":
             raise RunConflict(
-                f"{self.output} already holds data that Tamis did not write ({names[0]!r} and {len(names) - 1} more); give an "
+                f"{self.target} already holds data that Tamis did not write ({names[0]!r} and {len(names) - 1} more); give an "
                 "empty folder, or mode='append' to add files next to them"
             )
 
@@ -103,11 +114,13 @@ class RunDir:
         own_run_dir(self.path)
         self._lock = files.lock(
             os.path.join(self.path, "lock"),
-            f"another run is writing to {self.output}; wait for it, or give another output",
+            f"another run is writing to {self.target}; wait for it, or give another output",
         )
         try:
             self._make_folders()
             files.sweep(self.path)
+            if self.remote is not None:
+                self.remote.open(self.path, self.log)
         except BaseException:
             self.close()
             raise
@@ -146,6 +159,8 @@ class RunDir:
 
     def close(self) -> None:
         if self._lock >= 0:
+            if self.remote is not None:
+                self.remote.close()
             self._remove_scratch()
             os.close(self._lock)
             self._lock = -1
@@ -173,6 +188,13 @@ class RunDir:
     def write_json(self, name: str, data: dict[str, Any]) -> None:
         """Whole or not at all."""
         files.write_json(os.path.join(self.path, name), data, indent=1)
+        if self.remote is not None and name in KEPT:
+            self.remote.keep(name, json.dumps(data, indent=1).encode())
+
+    def remove_json(self, name: str) -> None:
+        files.remove(os.path.join(self.path, name))
+        if self.remote is not None:
+            self.remote.drop(name)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         try:
@@ -218,6 +240,8 @@ class RunDir:
         for name in replaced:
             wrong.pop(name, None)
             files.remove(os.path.join(self.output, name))
+        if self.remote is not None:
+            self.remote.remove(replaced)
         if wrong:
             raise RunConflict(f"{next(iter(wrong.values()))}; restore it, or start over with fresh=True (--fresh)")
         remove_orphans(self.staged, self.output, self.quarantine, _CommittedNames(self))
@@ -225,10 +249,12 @@ class RunDir:
 
     def own_name(self, name: str) -> str:
         """A name in the log, which must be one of the output folder's: it may be removed."""
-        if os.path.basename(name) != name or name in ("", os.curdir, os.pardir):
+        try:
+            check_name(name)
+        except RunConflict:
             raise RunConflict(
                 f"{self.log.path} names {name!r}, which is no file of this output; start over with fresh=True (--fresh)"
-            )
+            ) from None
         return name
 
     def tidy(self) -> None:
@@ -247,6 +273,8 @@ class RunDir:
         return table
 
     def _what_is_wrong(self, about: dict[str, Any]) -> str:
+        if self.remote is not None:
+            return self.remote.what_is_wrong(about)
         path = os.path.join(self.output, about["name"])
         try:
             size = os.stat(path).st_size
@@ -261,6 +289,8 @@ class RunDir:
         except RunConflict:
             past_files = set()
         remove_orphans(self.staged, self.output, self.quarantine, past_files)
+        if self.remote is not None:
+            self.remote.forget(past_files)
         for name in past_files:
             path = os.path.join(self.output, name)
             if os.path.dirname(os.path.abspath(path)) == os.path.abspath(self.output) and os.path.isfile(path):

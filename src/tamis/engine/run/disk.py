@@ -35,6 +35,8 @@ def no_room(why: str, places: Sequence[str]) -> BudgetError:
 
 def explained(exc: OSError, places: Sequence[str]) -> TamisError:
     """What an error of the operating system means for a run."""
+    if isinstance(exc, TamisError):
+        return exc  # a store's, which says what to do
     what = f"{exc.strerror or exc}" + (f": {exc.filename}" if exc.filename else "")
     return (
         no_room(what, places)

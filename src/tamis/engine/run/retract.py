@@ -11,8 +11,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tamis import files
-from tamis.engine.run.commit import folder_of
 from tamis.engine.run.commit_log import line_of
+from tamis.engine.run.names import folder_of
 
 if TYPE_CHECKING:
     from tamis.engine.run.directory import RunDir
@@ -37,6 +37,9 @@ def finish_retracting(folder: RunDir) -> None:
 
 def _take_back(folder: RunDir, step: int) -> None:
     folder.log.close()  # it may be open, and is about to be another file
+    if folder.remote is not None:
+        of_step = [f for r in folder.log.read() if _is_of(r, step) for f in r["files"] if f["kind"] == "output"]
+        folder.remote.retract(step, [f["name"] for f in of_step])
     for record in folder.log.read():
         if _is_of(record, step):
             for file in record["files"]:

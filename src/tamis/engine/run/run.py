@@ -122,6 +122,8 @@ class Run:
         self._is_part = is_part
         self.job, self.inputs, self.settings, self.make_crew = job, inputs, settings, make_crew
         secrets.learn(*job.stages, job.source, job.reader, job.writer)
+        options = (job.writer.write_kwargs or {}).get("storage_options") if job.writer is not None else None
+        stores.use(output, options, "write_kwargs: storage_options")
         self.progress = progress or (lambda _: None)
         self._has_progress = progress is not None
         self.dir = RunDir(output, settings.scratch)
@@ -166,7 +168,7 @@ class Run:
         past = self.dir.recover(self._plain_size, histograms=done is not None)
         if done is not None and done.get("steps") == plan["steps"]:
             return self._already(done, past)
-        self._remove("manifest.json")
+        self.dir.remove_json("manifest.json")
         self.dir.make_scratch()
         self._db = RunDatabase(os.path.join(self.dir.path, "run.sqlite"))
         note_budget(self.record, budget, self.settings)
@@ -201,7 +203,7 @@ class Run:
             if changed:
                 more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
                 raise RunConflict(
-                    f"{self.dir.output} holds a run of something else: {'; '.join(changed[:3])}{more}. "
+                    f"{self.dir.target} holds a run of something else: {'; '.join(changed[:3])}{more}. "
                     "Give another output, or start over with fresh=True (--fresh)"
                 )
             earlier = [
@@ -219,7 +221,7 @@ class Run:
         wanted = targets[-1]
         if wanted < earlier[-1]:
             raise RunConflict(
-                f"{self.dir.output} already holds (or is being filled with) {earlier[-1]:.3%} of the documents; a smaller "
+                f"{self.dir.target} already holds (or is being filled with) {earlier[-1]:.3%} of the documents; a smaller "
                 "sample needs another output, or fresh=True (--fresh)"
             )
         return [*earlier, *(t for t in targets if t > earlier[-1])]
@@ -237,7 +239,7 @@ class Run:
         windows = list(zip([0.0, *plan["steps"][:-1]], plan["steps"], strict=True))
         place = Workplace(
             self.dir.staged, self.dir.scratch, self.settings.max_record_bytes, windows, self._output_spec(),
-            keep_rejected=self.settings.keep_rejected, stores=stores.settings(),
+            keep_rejected=self.settings.keep_rejected, stores=stores.settings(), remote=self.dir.remote.url if self.dir.remote is not None else "",
         )  # fmt: skip
         workplace = {"workplace": place.to_dict(), "plan": os.path.join(self.dir.path, "plan.json")}
         self.progress({"phase": "starting"})
@@ -289,7 +291,7 @@ class Run:
         self._note_start(crew, config, shares, expectation, predictors, plan, past)
         total = past.ledger
         self._monitor = self._make_monitor(config, plan, past)
-        committer = Committer(self.dir.output, self.dir.quarantine, self.dir.log, crew.wake)
+        committer = Committer(self.dir.output, self.dir.quarantine, self.dir.log, crew.wake, self.dir.remote)
         share, supervisor, remedies = 0.0, None, Remedies()
         counters: dict[str, int] = {}
         try:
@@ -452,7 +454,7 @@ class Run:
 
     def _fits_disk(self, total: Ledger, done_share: float, next_share: float) -> bool:
         """Whether the next sampling step fits the disk, judged by what the steps so far took."""
-        if self.settings.on_infeasible != "sample":
+        if self.settings.on_infeasible != "sample" or self.dir.remote is not None:
             return True
         needed = total.written_bytes / done_share * (next_share - done_share) * 1.05
         free = shutil.disk_usage(self.dir.output).free
@@ -499,7 +501,7 @@ class Run:
         union = joiner.schemas["*"]
         writer = Supervisor(config, Cursor(type(self.inputs.files)(), []), predictors)
         wanted = json.loads(union)[0]
-        writer.recast(union, [n for n, s in files.items() if s != wanted], self.dir.output)
+        writer.recast(union, [n for n, s in files.items() if s != wanted], self.dir.target)
         self._drive(writer, crew, committer, total, 1.0)
         self._check_stopped(writer, Ledger())
 
@@ -560,7 +562,7 @@ class Run:
         return result
 
     def _verdict(self, ledger: Ledger) -> tuple[int, str]:
-        see = command("quarantine", self.dir.output)
+        see = command("quarantine", self.dir.target)
         return judge(ledger, self.inputs.files.total_bytes, self.settings.rate_limit, self.settings.rate_floor, see)
 
     def _result(self, status: str, past: Past, share: float) -> RunResult:
@@ -568,7 +570,7 @@ class Run:
         return RunResult(
             status,
             self.dir.path,
-            self.dir.output,
+            self.dir.target,
             past.ledger,
             share,
             seconds=seconds,
@@ -579,12 +581,6 @@ class Run:
 
     def _plain_size(self, file: int) -> int:
         return self.inputs.files.sizes[file] if self.inputs.kinds[file] is Kind.BYTES else -1
-
-    def _remove(self, name: str) -> None:
-        try:
-            os.unlink(os.path.join(self.dir.path, name))
-        except FileNotFoundError:
-            pass
 
 
 def _patient_queue(queue_bytes: int, scratch: str) -> int:

@@ -36,6 +36,7 @@ from tamis.engine.worker.probe import StageProbe
 from tamis.engine.worker.quarantine import Bad, account_bad, write_quarantine
 from tamis.engine.worker.read import Contents, Limits, TooLarge, read_pieces
 from tamis.engine.worker.rejections import Rejections
+from tamis.engine.worker.sending import send_outputs
 from tamis.engine.worker.workplace import Workplace
 from tamis.errors import FormatError, PipelineError
 from tamis.formats.faults import asked_bytes, is_memory_failure
@@ -97,6 +98,9 @@ class UnitRunner:
                 report = self._recast(unit, base)
             else:
                 report = self._process(unit, base, say)
+            if self.place.remote and report["type"] == "done":
+                doing.note(WRITING)
+                report["files"] = send_outputs(report["files"], unit, self.place.remote)
         except TooLarge as exc:
             report = {"type": "too_large", "info": exc.info}
         except MissingField as exc:

@@ -31,6 +31,7 @@ class Workplace:
     expected: dict[str, tuple[int, int]] = field(default_factory=dict)
     keep_rejected: bool = False
     stores: dict[str, dict[str, Any]] = field(default_factory=dict)  # how buckets are reached (stores/options.py)
+    remote: str = ""  # where the output lies, if that is a bucket
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; `expected` is left out (it may name 100,000 files and is read from the plan)."""
@@ -51,4 +52,5 @@ class Workplace:
             expected=expected,
             keep_rejected=bool(data.get("keep_rejected", False)),
             stores=dict(data.get("stores", {})),
+            remote=str(data.get("remote", "")),
         )

@@ -12,6 +12,7 @@ from tamis.formats.names import path_of
 from tamis.stages.io import Writer, check_fields
 from tamis.stages.text.io.options import jsonl_options
 from tamis.stages.text.io.writer.at_once import WriteAtOnce
+from tamis.stores.urls import is_bucket, output_url
 from tamis.tasks import DocumentBatch, FileGroupTask
 
 _MODES = ("ignore", "overwrite", "append", "error")
@@ -37,7 +38,7 @@ class JsonlWriter(Writer):
     format = "jsonl"
 
     def __post_init__(self) -> None:
-        self.path = os.path.abspath(os.path.expanduser(_local(self.name, self.path)))
+        self.path = _place(self.name, self.path)
         self.fields = check_fields(self.name, self.fields)
         if self.mode not in _MODES:
             raise UsageError(f"{self.name}: mode must be one of {', '.join(_MODES)}, got {self.mode!r}")
@@ -74,8 +75,11 @@ class JsonlWriter(Writer):
         return made
 
 
-def _local(stage: str, path: Any) -> str:
-    path = path_of(os.fspath(path))
-    if "://" in path:
-        raise UsageError(f"{stage}: {path}: remote paths are not written by this version; give a local folder")
-    return str(path)
+def _place(stage: str, path: Any) -> str:
+    """Where to write: a local folder from the root, or s3://bucket/path."""
+    place: str = path_of(os.fspath(path))
+    if is_bucket(place):
+        return output_url(place)
+    if "://" in place:
+        raise UsageError(f"{stage}: {place}: nothing is written there; give a local folder, or s3://bucket/path")
+    return os.path.abspath(os.path.expanduser(place))

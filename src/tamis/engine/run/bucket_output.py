@@ -1,0 +1,290 @@
+"""An output in a bucket: `<url>/part-...` are its files, `<url>/_tamis/` is what going on needs.
+
+_tamis/plan.json, steps.json, manifest.json, ...   as in a local run directory
+_tamis/log/00000000000000000007                    one object per group of commits, written only where none is (If-None-Match)
+_tamis/quarantine/, verdicts/, scores/, rejected/  as in a local run directory
+
+A commit is: workers have sent the parts of their files (nobody sees them); the log object is written; the uploads that it names
+are completed. A crash before the log object leaves uploads that are aborted later; a crash behind it leaves uploads that the next
+run completes. Two runs cannot both write log object 7: the one that comes second ends. An answer that was lost is read back.
+The local run directory has a copy of the log, so that everything that observes a run reads it as it reads any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tamis import files
+from tamis.engine.run.commit_log import CommitLog, line_of, records_of
+from tamis.engine.run.names import check_name, folder_of, in_order, name_of, numbered
+from tamis.engine.supervisor.actions import Commit, Replace
+from tamis.errors import RunConflict, StoreError
+from tamis.stores.s3 import Bucket, Taken, check_conditions
+from tamis.stores.uploads import Upload, send
+from tamis.stores.urls import output_url, split_s3
+
+RUN = "_tamis"
+KEPT = ("plan.json", "steps.json", "manifest.json", "settings.json", "prediction.json", "dedup.json", "duplicates.json")
+OLD_UPLOAD_S = 3600.0  # one that a killed run left; younger ones may be another run's at this moment
+_SEQUENCE = re.compile(r"[0-9]{20}")
+_N_REQUESTS = 8  # at the same time
+
+
+class BucketOutput:
+    """The bucket's side of one run directory. `open` first; then commits; `close` at the end."""
+
+    def __init__(self, url: str) -> None:
+        self.url = output_url(url)
+        name, self.prefix = split_s3(self.url)
+        self.bucket = Bucket(name)
+        self.sizes: dict[str, int] = {}  # of objects that lie in the output itself, by name
+        self._kept: set[str] = set()  # names of objects in _tamis/
+        self._logged: set[str] = set()  # ids of uploads that the log names
+        self._next = 0
+        self._is_open = self._lost = False
+
+    # -- looking --------------------------------------------------------------------------------------------------------
+    def look(self) -> None:
+        """See what is there: one listing."""
+        self.sizes, self._kept = {}, set()
+        for found in self.bucket.objects(f"{self.prefix}/"):
+            name = found.key[len(self.prefix) + 1 :]
+            if name.startswith(f"{RUN}/"):
+                self._kept.add(name[len(RUN) + 1 :])
+            elif name:
+                self.sizes[name] = found.size
+
+    @property
+    def has_run(self) -> bool:
+        return "plan.json" in self._kept
+
+    def open(self, folder: str, log: CommitLog) -> None:
+        """Make the local run directory `folder` what the bucket says, and finish what a killed run left half done."""
+        check_conditions(self.bucket, f"{self.prefix}/{RUN}/")
+        self.look()
+        for name in KEPT:
+            path = os.path.join(folder, name)
+            data = self.bucket.get(self._key(f"{RUN}/{name}")) if name in self._kept else None
+            if data is None:
+                files.remove(path)
+            else:
+                files.write_bytes(path, data, files.OWN)
+        pending = list(self._uploads())  # before the log is read: what it names is in it then
+        records = self._read_log()
+        self._complete_logged(records, {upload for _, upload, _ in pending})
+        log.rewrite(records)
+        self._bring(records, folder)
+        self._abort(u for u in pending if time.time() - u[2] > OLD_UPLOAD_S)
+        self._is_open = True
+
+    def _read_log(self) -> list[dict[str, Any]]:
+        """All records in order, without those of sampling steps that were taken back."""
+        names = sorted(n[4:] for n in self._kept if n.startswith("log/") and _SEQUENCE.fullmatch(n[4:]))
+        if [int(n) for n in names] != list(range(len(names))):
+            raise RunConflict(
+                f"{self.url}/{RUN}/log has gaps: it cannot be gone on from; start over with fresh=True (--fresh)"
+            )
+        self._next = len(names)
+        found: list[dict[str, Any]] = []
+        with ThreadPoolExecutor(_N_REQUESTS) as pool:
+            for name, data in zip(
+                names, pool.map(lambda n: self.bucket.get(self._key(f"{RUN}/log/{n}")), names), strict=True
+            ):
+                read = records_of(data or b"")
+                if read is None:
+                    raise RunConflict(f"{self.url}/{RUN}/log/{name} is damaged; start over with fresh=True (--fresh)")
+                for record in read:
+                    if record["t"] == "retract":
+                        found = [r for r in found if not (r["t"] == "commit" and int(r["step"]) == int(record["step"]))]
+                    elif record["t"] != "by":
+                        found.append(record)
+        self._logged = {Upload.from_list(f["upload"]).id for r in found for f in _files_of(r) if "upload" in f}
+        return found
+
+    def _complete_logged(self, records: Iterable[dict[str, Any]], pending: set[str]) -> None:
+        """Complete what a killed run logged and did not complete. What is neither there nor pending is gone, and told later."""
+        todo = {}
+        for record in records:
+            for file in _files_of(record):
+                if "upload" in file:
+                    todo[(file["kind"], check_name(file["name"]))] = file
+        missing = [
+            file
+            for (kind, name), file in todo.items()
+            if Upload.from_list(file["upload"]).id in pending
+            and (name not in self.sizes if kind == "output" else f"{kind}/{name}" not in self._kept)
+        ]
+        self._complete(missing)
+
+    def _bring(self, records: Iterable[dict[str, Any]], folder: str) -> None:
+        """Quarantine, verdicts and the like, where this machine does not have them."""
+        wanted = []
+        for record in records:
+            for file in _files_of(record):
+                if file["kind"] not in ("output", "listed"):
+                    path = os.path.join(folder, file["kind"], check_name(file["name"]))
+                    if not os.path.exists(path):
+                        wanted.append((self._key_of(file), path))
+        for key, path in wanted:
+            if (data := self.bucket.get(key, 1 << 40)) is not None:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                files.write_bytes(path, data, files.OWN)
+
+    # -- keeping --------------------------------------------------------------------------------------------------------
+    def keep(self, name: str, data: bytes) -> None:
+        """A file of the run directory that going on, or looking at the run elsewhere, needs."""
+        if self._is_open:
+            self.bucket.put(self._key(f"{RUN}/{name}"), data)
+            self._kept.add(name)
+
+    def drop(self, name: str) -> None:
+        if self._is_open and name in self._kept:
+            self.bucket.delete(self._key(f"{RUN}/{name}"))
+            self._kept.discard(name)
+
+    def what_is_wrong(self, about: dict[str, Any]) -> str:
+        """Why a committed file is not as it was; nothing if it is."""
+        size = self.sizes.get(about["name"])
+        if size is None:
+            return f"{self.url}/{about['name']} was committed by this run and is gone"
+        return (
+            ""
+            if size == about["bytes"]
+            else f"{self.url}/{about['name']} was committed with {about['bytes']} bytes and has {size}"
+        )
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Output files that were replaced or taken back."""
+        for name in names:
+            if self.sizes.pop(check_name(name), None) is not None:
+                self.bucket.delete(self._key(name))
+
+    # -- committing -----------------------------------------------------------------------------------------------------
+    def commit(self, group: Sequence[Commit | Replace], quarantine: str, log: CommitLog) -> None:
+        """As commit.commit_group, for a bucket. StoreError where the store does not answer, or another run committed first."""
+        records: list[dict[str, Any]] = []
+        staged: list[str] = []
+        local: list[tuple[str, str]] = []
+        old: list[str] = []
+        for job in group:
+            if isinstance(job, Replace):
+                records.append({"t": "replace", "old": job.old, "file": self._about(job.file, str(job.file["name"]))})
+                old.append(job.old)
+                continue
+            made = []
+            for file, i in numbered(in_order(job.files)):
+                if file["kind"] == "listed":
+                    made.append({k: file[k] for k in ("kind", "rows") if k in file} | {"name": file["path"]})
+                    continue
+                name = str(file["name"]) if "upload" in file else name_of(job, file, i)
+                made.append(self._about(file, name))
+                staged.append(file["path"])
+                if file["kind"] != "output":
+                    local.append((file["path"], os.path.join(folder_of(file["kind"], quarantine), name)))
+            records.append({"t": "commit", "step": job.step, "cover": job.covered, "files": made, "ledger": job.ledger})
+        self._log(records)
+        sent = [f for r in records for f in _files_of(r) if "upload" in f]
+        self._complete(sent)
+        for path, final in local:
+            with contextlib.suppress(FileExistsError):
+                files.publish(path, final)
+        log.append(records)
+        self.remove(old)
+        for path in staged:
+            files.remove(path)
+
+    def _about(self, file: dict[str, Any], name: str) -> dict[str, Any]:
+        """What the log says of a file, which is sent now if its worker did not."""
+        keys = ("kind", "rows", "bytes", "content", "schema", "observed", "check", "upload")
+        about = {k: file[k] for k in keys if k in file} | {"name": check_name(name)}
+        if "upload" not in about:
+            about["upload"] = list(send(self.bucket, self._key_of(about), file["path"]))
+        return about
+
+    def _log(self, records: list[dict[str, Any]]) -> None:
+        key = self._key(f"{RUN}/log/{self._next:020d}")
+        data = b"".join(line_of(r) for r in [{"t": "by", "mark": os.urandom(12).hex()}, *records])
+        try:
+            self.bucket.put_new(key, data)
+        except Taken:
+            self._lost = True
+            raise StoreError(
+                f"another run commits to {self.url}, too; this one ends, and what it had not committed is done by the other"
+            ) from None
+        self._next += 1
+        self._logged |= {Upload.from_list(f["upload"]).id for r in records for f in _files_of(r) if "upload" in f}
+
+    def _complete(self, sent: Sequence[dict[str, Any]]) -> None:
+        def one(file: dict[str, Any]) -> None:
+            upload = Upload.from_list(file["upload"])
+            try:
+                self.bucket.complete(self._key_of(file), upload.id, upload.parts, upload.mark)
+            except Taken as exc:
+                raise StoreError(
+                    f"{exc} is there already, and Tamis did not write it; move it away, then the same command goes on"
+                ) from None
+
+        if len(sent) == 1:
+            one(sent[0])
+        elif sent:
+            with ThreadPoolExecutor(_N_REQUESTS) as pool:
+                list(pool.map(one, sent))
+        for file in sent:
+            if file["kind"] == "output":
+                self.sizes[file["name"]] = int(file["bytes"])
+            else:
+                self._kept.add(f"{file['kind']}/{file['name']}")
+
+    def retract(self, step: int, names: Iterable[str]) -> None:
+        """Take a sampling step back: first in the log, then its files."""
+        self._log([{"t": "retract", "step": step}])
+        self.remove(names)
+
+    # -- the end --------------------------------------------------------------------------------------------------------
+    def forget(self, names: Iterable[str]) -> None:
+        """--fresh: remove what the log says that Tamis wrote, and everything in _tamis/; nothing else."""
+        left = list(self._uploads())
+        self.remove([n for n in names if n in self.sizes])
+        order: Callable[[str], tuple[bool, str]] = lambda n: (n.startswith("log/"), n)  # noqa: E731
+        for name in sorted(self._kept, key=order):  # the log last: as long as it is there, it says what is Tamis's
+            self.bucket.delete(self._key(f"{RUN}/{name}"))
+        self._kept.clear()
+        self._abort(left)
+        self._next, self._logged = 0, set()
+
+    def close(self) -> None:
+        """Abort uploads that no commit names: of attempts that failed or were killed. All workers are gone by now."""
+        if self._is_open and not self._lost:
+            with contextlib.suppress(OSError):  # the next run does it
+                self._abort(list(self._uploads()))
+        self._is_open = False
+
+    def _uploads(self) -> Iterable[tuple[str, str, float]]:
+        """Of this output alone: another one may lie in a folder below."""
+        yield from self.bucket.uploads(f"{self.prefix}/part-")
+        yield from self.bucket.uploads(f"{self.prefix}/{RUN}/")
+
+    def _abort(self, uploads: Iterable[tuple[str, str, float]]) -> None:
+        for key, upload, _ in uploads:
+            if upload not in self._logged:
+                self.bucket.abort(key, upload)
+
+    def _key(self, name: str) -> str:
+        return f"{self.prefix}/{name}"
+
+    def _key_of(self, file: dict[str, Any]) -> str:
+        name = check_name(file["name"])
+        return self._key(name if file["kind"] == "output" else f"{RUN}/{file['kind']}/{name}")
+
+
+def _files_of(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The files that a record of the log names."""
+    if record["t"] == "replace":
+        return [record["file"]]
+    return list(record.get("files", ()))

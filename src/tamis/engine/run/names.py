@@ -1,0 +1,64 @@
+"""Names of committed files, and which folder they go to. Pure; the same for a local output and one in a bucket."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from tamis.engine.supervisor.actions import Commit
+from tamis.errors import RunConflict
+
+
+def check_name(name: Any) -> str:
+    """The name of a file in the output folder itself. RunConflict for one that leads elsewhere: a format's own ending, or a log that
+    somebody else wrote, must not write or remove files anywhere else.
+    """
+    if (
+        not isinstance(name, str)
+        or not name
+        or name in (os.curdir, os.pardir)
+        or "/" in name
+        or "\0" in name
+        or "\\" in name
+    ):
+        raise RunConflict(f"{name!r} is no name of a file in an output: it would lie elsewhere")
+    return name
+
+
+def folder_of(kind: str, quarantine: str) -> str:
+    """Where files that are not output go: quarantine/, verdicts/, scores/ and rejected/ lie side by side."""
+    return quarantine if kind == "quarantine" else os.path.join(os.path.dirname(quarantine), check_name(kind))
+
+
+def in_order(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Outputs first, in the order of the input."""
+    return sorted(files, key=lambda f: (f["kind"] != "output", f.get("place", [])))
+
+
+def numbered(files: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each with a number that tells it from others of its kind: a partition that goes through several segments, or was cut
+    behind the first, has verdicts, quarantined records and outputs of several units. Files that a unit made together share it.
+    """
+    seen: dict[str, list[str]] = {}
+    for file in files:
+        kind, unit = file["kind"], ".".join(os.path.basename(file["path"]).split(".")[:2])
+        known = seen.setdefault(kind, [])
+        if kind == "output" or unit not in known:
+            known.append(unit)
+        yield file, len(known) - 1 if kind == "output" else known.index(unit)
+
+
+def name_of(job: Commit, file: dict[str, Any], index: int) -> str:
+    """A name that sorts in input order and depends only on the range: file number, place, sampling step."""
+    # Other files have names of their own, as the table of committed files goes by name, and their own place in the partition.
+    if file["kind"] == "output":
+        name = f"part-{job.first.file:06d}-{job.first.start:015d}"
+    else:
+        at = file.get("place", [job.first.file, job.first.start])
+        name = f"{file['kind']}-{at[0]:06d}-{file.get('at', at[1]):015d}"
+    if job.step:
+        name += f"-s{job.step}"
+    if index:
+        name += f"-{index}"
+    return check_name(f"{name}.{file.get('extension', 'jsonl')}")

@@ -1,0 +1,44 @@
+"""Where the output lies in a bucket: what a unit wrote is sent there by the worker itself, and seen once the driver has committed it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tamis import files
+from tamis.engine.supervisor.units import Mode, Unit
+from tamis.stores.s3 import Bucket
+from tamis.stores.uploads import send
+from tamis.stores.urls import split_s3
+
+
+def send_outputs(made: list[dict[str, Any]], unit: Unit, url: str) -> list[dict[str, Any]]:
+    """The same descriptions, output files sent and gone from this machine: `name` and `upload` say what to complete."""
+    bucket_name, prefix = split_s3(url)
+    bucket, n_sent, told = Bucket(bucket_name), 0, []
+    for file in made:
+        if file["kind"] != "output":
+            told.append(file)
+            continue
+        name = object_name(unit, file["extension"], n_sent)
+        upload = send(bucket, f"{prefix}/{name}", file["path"])
+        files.remove(file["path"])
+        n_sent += 1
+        told.append({**{k: v for k, v in file.items() if k != "joins"}, "name": name, "upload": list(upload)})
+    return told
+
+
+def object_name(unit: Unit, extension: str, index: int) -> str:
+    """A name that sorts in input order and that no other unit of the run has. A rewritten file is named after the one it replaces."""
+    if unit.mode is Mode.RECAST:
+        old = os.path.basename(unit.extra["path"]).removesuffix(f".{extension}")
+        return f"{old.partition('.r-')[0]}.r-{os.urandom(4).hex()}.{extension}"
+    piece = unit.pieces[0]
+    name = f"part-{piece.file:06d}-{piece.start:015d}"
+    if unit.segment and unit.handover_rows[0]:
+        name += f"-r{unit.handover_rows[0]}"
+    if unit.step:
+        name += f"-s{unit.step}"
+    if index:
+        name += f"-{index}"
+    return f"{name}.{extension}"

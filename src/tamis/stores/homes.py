@@ -1,0 +1,31 @@
+"""The local folder of a run whose output lies in a bucket: lock, run database, staged files, a copy of its log.
+
+Everything that going on needs is in the bucket; the folder can be lost, and is made anew from there on any machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+
+from tamis.stores.urls import is_bucket, output_url
+
+VARIABLE = "TAMIS_RUNS"
+
+
+def home_of(url: str) -> str:
+    """The folder that stands for an output in a bucket: below $TAMIS_RUNS, or where this user keeps state."""
+    base = os.environ.get(VARIABLE)
+    if not base:
+        state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+        base = os.path.join(state, "tamis", "runs")
+    url = output_url(url)
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", url.removeprefix("s3://"))[:80]
+    key = hashlib.blake2b(url.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+    return os.path.join(os.path.abspath(base), f"{readable}-{key}")
+
+
+def local_of(output: str) -> str:
+    """The folder of an output on this machine: itself, or the one that stands for a bucket's."""
+    return home_of(output) if is_bucket(output) else output

@@ -1,0 +1,58 @@
+"""A file of this machine into a bucket, in parts, unseen until somebody completes it. Workers send, the driver completes."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, BinaryIO, NamedTuple
+
+from tamis.stores.s3 import Bucket
+
+PART_BYTES = 8 << 20
+_MOST_PARTS = 9000  # stores allow 10,000
+
+
+class Upload(NamedTuple):
+    """What it takes to complete an upload: as a list it travels in reports and in the commit log."""
+
+    id: str
+    mark: str
+    parts: list[str]  # their ETags, in order
+
+    @classmethod
+    def from_list(cls, values: Any) -> Upload:
+        """Of a report or the log, which are checked: ValueError for what is none."""
+        upload, mark, parts = values
+        if not all(isinstance(v, str) for v in (upload, mark, *parts)):
+            raise ValueError("no upload")
+        return cls(upload, mark, list(parts))
+
+
+def send(bucket: Bucket, key: str, path: str) -> Upload:
+    """Send the file `path` as an upload of `key`. Holds one part at a time. What fails half-way is aborted, as far as that goes."""
+    mark = os.urandom(12).hex()
+    upload = bucket.begin(key, mark)
+    try:
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            each = max(PART_BYTES, -(-size // _MOST_PARTS))
+            parts: list[str] = []
+            while not parts or file.tell() < size:
+                parts.append(bucket.part(key, upload, len(parts) + 1, _exactly(file, min(each, size - file.tell()))))
+    except BaseException:
+        try:
+            bucket.abort(key, upload)
+        except OSError:
+            pass  # found and aborted when the run ends or begins anew
+        raise
+    return Upload(upload, mark, parts)
+
+
+def _exactly(file: BinaryIO, n: int) -> bytes:
+    """The next n bytes of a file that has them."""
+    data = file.read(n)
+    while len(data) < n:
+        more = file.read(n - len(data))
+        if not more:
+            raise OSError("a staged file became shorter while it was sent")
+        data += more
+    return data

@@ -1,0 +1,204 @@
+"""Output in a bucket: whole or not at all, once, and gone on with from the bucket alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tamis import InProcessExecutor, Pipeline
+from tamis.engine.run import bucket_output
+from tamis.engine.run.bucket_output import BucketOutput
+from tamis.engine.run.directory import RunDir
+from tamis.errors import RunConflict, StoreError, TamisError, UsageError
+from tamis.stages.text.io import JsonlReader, JsonlWriter, ParquetWriter
+from tamis.stores import s3 as requests
+from tamis.stores.homes import home_of
+
+
+def write_input(folder: Path, n_files: int = 2, n: int = 100) -> str:
+    folder.mkdir(exist_ok=True)
+    for f in range(n_files):
+        lines = [json.dumps({"id": f * n + i, "text": f"document {f * n + i}"}) for i in range(n)]
+        (folder / f"{f}.jsonl").write_text("\n".join([*lines, "{bad"]) + "\n")
+    return str(folder)
+
+
+def copy(source: str, output: str, writer: Any = JsonlWriter, **options: Any) -> Any:
+    pipeline = Pipeline("copy", stages=[JsonlReader(source, files_per_partition=1), writer(output, **options)])
+    pipeline.run(InProcessExecutor())
+    return pipeline.last_result
+
+
+def keys(s3: Any, bucket: str, prefix: str = "") -> list[str]:
+    return [o["Key"] for o in s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])]
+
+
+def documents(s3: Any, bucket: str, prefix: str) -> list[int]:
+    found = []
+    for key in keys(s3, bucket, f"{prefix}/part-"):
+        body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        found += [json.loads(line)["id"] for line in body.splitlines()]
+    return sorted(found)
+
+
+def n_uploads(s3: Any, bucket: str) -> int:
+    return len(s3.list_multipart_uploads(Bucket=bucket).get("Uploads", []))
+
+
+def test_a_run_writes_to_a_bucket_and_says_already(bucket: str, s3: Any, tmp_path: Path) -> None:
+    source = write_input(tmp_path / "in")
+    local = copy(source, str(tmp_path / "out"))
+    result = copy(source, f"s3://{bucket}/a/out/")
+    assert result.output == f"s3://{bucket}/a/out"
+    assert result.ledger.to_dict()["content"] == local.ledger.to_dict()["content"]
+    assert documents(s3, bucket, "a/out") == list(range(200))
+    found = keys(s3, bucket, "a/out/_tamis/")
+    assert [k for k in found if "/log/" in k]
+    assert {"plan.json", "steps.json", "manifest.json"} <= {k.rpartition("/")[2] for k in found}
+    assert len([k for k in found if "/quarantine/" in k]) >= 2
+    assert n_uploads(s3, bucket) == 0
+    assert copy(source, f"s3://{bucket}/a/out").status == "already"
+    assert next(f["name"] for f in result.files).startswith("part-000000-")
+
+
+def test_the_bucket_alone_is_enough_to_go_on(bucket: str, s3: Any, tmp_path: Path) -> None:
+    source, url = write_input(tmp_path / "in"), f"s3://{bucket}/out"
+    first = copy(source, url)
+    shutil.rmtree(home_of(url))
+    again = copy(source, url)
+    assert again.status == "already"
+    assert again.ledger.to_dict() == first.ledger.to_dict()
+    home = Path(home_of(url)) / "_tamis" / "quarantine"
+    assert len(list(home.glob("*.jsonl"))) == 2
+
+
+def test_what_was_logged_and_not_completed_is_completed(
+    bucket: str, s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the driver was killed between the log and the completion."""
+    source, url = write_input(tmp_path / "in"), f"s3://{bucket}/out"
+
+    def killed(self: Any, sent: Any) -> None:
+        if sent:
+            raise StoreError("killed here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BucketOutput, "_complete", killed)
+        with pytest.raises(TamisError, match="killed here"):
+            copy(source, url)
+    assert [k for k in keys(s3, bucket, "out/") if "/log/" in k]
+    assert keys(s3, bucket, "out/part-") == []
+    assert n_uploads(s3, bucket) > 0
+    shutil.rmtree(home_of(url))
+    result = copy(source, url)
+    assert result.ledger.written.n == 200
+    assert documents(s3, bucket, "out") == list(range(200))
+    assert n_uploads(s3, bucket) == 0
+
+
+def test_uploads_of_killed_runs_are_aborted_by_age_and_others_left_alone(
+    bucket: str, s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, url = write_input(tmp_path / "in", 1), f"s3://{bucket}/out"
+    copy(source, url)
+    mine = s3.create_multipart_upload(Bucket=bucket, Key="out/part-000009-000000000000000.jsonl")["UploadId"]
+    other = s3.create_multipart_upload(Bucket=bucket, Key="out/sub/part-1.jsonl")["UploadId"]
+    monkeypatch.setattr(
+        bucket_output, "OLD_UPLOAD_S", 1e12
+    )  # this server says of every upload that it was begun in 2010
+    folder = RunDir(url)
+    folder.open()
+    folder.remote._lost = True  # as if it ended otherwise: what is looked at here is the beginning
+    folder.close()
+    assert n_uploads(s3, bucket) == 2  # young: somebody may be writing
+    monkeypatch.setattr(bucket_output, "OLD_UPLOAD_S", 3600.0)
+    folder = RunDir(url)
+    folder.open()
+    folder.close()
+    left = [u["UploadId"] for u in s3.list_multipart_uploads(Bucket=bucket).get("Uploads", [])]
+    assert left == [other]
+    assert mine not in left
+
+
+def test_two_runs_cannot_commit_to_one_output(bucket: str, s3: Any, tmp_path: Path) -> None:
+    source, url = write_input(tmp_path / "in"), f"s3://{bucket}/out"
+    copy(source, url)
+    first, second = RunDir(url), BucketOutput(url)
+    first.open()
+    try:
+        second.open(str(Path(first.path)), first.log)
+        assert first.remote is not None
+        first.remote._log([{"t": "retract", "step": 7}])
+        with pytest.raises(StoreError, match="another run commits to s3://"):
+            second._log([{"t": "retract", "step": 7}])
+    finally:
+        first.close()
+
+
+def test_a_store_that_ignores_conditions_is_refused(
+    bucket: str, s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = requests.Bucket._put
+    monkeypatch.setattr(requests.Bucket, "_put", lambda self, key, data, conditions=None: plain(self, key, data))
+    with pytest.raises(RunConflict, match="ignores conditional writes"):
+        copy(write_input(tmp_path / "in"), f"s3://{bucket}/out")
+    assert keys(s3, bucket) == []
+
+
+def test_fresh_removes_what_tamis_wrote_and_nothing_else(bucket: str, s3: Any, tmp_path: Path) -> None:
+    source, url = write_input(tmp_path / "in"), f"s3://{bucket}/out"
+    copy(source, url)
+    s3.put_object(Bucket=bucket, Key="out/mine.txt", Body=b"mine")
+    copy(write_input(tmp_path / "in2", 1, 10), url, mode="overwrite")
+    assert documents(s3, bucket, "out") == list(range(10))
+    assert s3.get_object(Bucket=bucket, Key="out/mine.txt")["Body"].read() == b"mine"
+
+
+def test_other_data_and_other_work_are_refused(bucket: str, s3: Any, tmp_path: Path) -> None:
+    source = write_input(tmp_path / "in", 1)
+    s3.put_object(Bucket=bucket, Key="theirs/a.txt", Body=b"x")
+    with pytest.raises(RunConflict, match="already holds data that Tamis did not write"):
+        copy(source, f"s3://{bucket}/theirs")
+    copy(source, f"s3://{bucket}/out")
+    with pytest.raises(RunConflict, match="holds a run of something else"):
+        copy(write_input(tmp_path / "in2", 2), f"s3://{bucket}/out")
+    s3.delete_object(Bucket=bucket, Key=keys(s3, bucket, "out/part-")[0])
+    with pytest.raises(RunConflict, match="was committed by this run and is gone"):
+        copy(source, f"s3://{bucket}/out")
+    for bad in ("s3://bucket", "s3://bucket/a/../b", "https://host/a"):
+        with pytest.raises(UsageError):
+            JsonlWriter(bad)
+
+
+def test_parquet_files_get_one_schema_in_a_bucket_too(bucket: str, s3: Any, tmp_path: Path) -> None:
+    import io
+
+    import pyarrow.parquet as pq
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text('{"id": 1, "n": 1}\n')
+    (tmp_path / "in" / "b.jsonl").write_text('{"id": 2, "n": 1.5, "more": "x"}\n')
+    copy(str(tmp_path / "in"), f"s3://{bucket}/out", ParquetWriter)
+    found = keys(s3, bucket, "out/part-")
+    tables = [pq.read_table(io.BytesIO(s3.get_object(Bucket=bucket, Key=k)["Body"].read())) for k in found]
+    assert len({str(t.schema) for t in tables}) == 1
+    assert sorted(i for t in tables for i in t["id"].to_pylist()) == [1, 2]
+    assert copy(str(tmp_path / "in"), f"s3://{bucket}/out", ParquetWriter).status == "already"
+
+
+def test_workers_of_their_own_write_to_a_bucket_and_secrets_stay_out_of_it(
+    bucket: str, s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, url = write_input(tmp_path / "in"), f"s3://{bucket}/out"
+    pipeline = Pipeline("copy", stages=[JsonlReader(source, files_per_partition=1), JsonlWriter(url)])
+    pipeline.run(memory="512MB")
+    assert documents(s3, bucket, "out") == list(range(200))
+    assert pipeline.last_result.peak_bytes <= 512 * 10**6
+    kept = b"".join(s3.get_object(Bucket=bucket, Key=k)["Body"].read() for k in keys(s3, bucket, "out/_tamis/"))
+    kept += b"".join(p.read_bytes() for p in Path(home_of(url)).rglob("*") if p.is_file())
+    assert b"not-so-secret" not in kept
+    assert b"test-access-key-id" not in kept
