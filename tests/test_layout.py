@@ -48,11 +48,12 @@ ROOMS = {
     "hints": set(),
     "stores": {"errors", "secrets"},
     "kernels": {"errors", "files", "sizes"},
-    "formats": {"errors", "stores", "files", "sizes", "kernels", "tasks"},
-    "tasks": {"errors", "sizes", "kernels"},
+    "film": {"errors", "files", "sizes", "memory"},
+    "formats": {"errors", "stores", "files", "sizes", "kernels", "tasks", "film"},
+    "tasks": {"errors", "sizes", "kernels", "film"},
     "memory": {"errors", "files", "sizes"},
     "forecast": {"errors", "files", "sizes", "memory"},
-    "stages": {"errors", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
+    "stages": {"errors", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "film", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
     "pipeline": {"errors", "stores", "files", "sizes", "hints", "tasks", "stages"},
     "engine": {"errors", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages"},
     "backends": {"errors", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},

@@ -64,5 +64,5 @@ def test_a_module_that_is_not_here_says_what_to_use() -> None:
             importlib.import_module(entry)
         assert str(told.value) == f"{entry} is not part of Tamis: {instead_of(entry)}"
         assert told.value.name == entry
-    with pytest.raises(ModuleNotFoundError, match=r"tamis\.stages\.video is not part of Tamis: video is not here yet"):
-        importlib.import_module("tamis.stages.video.io.video_reader")
+    with pytest.raises(ModuleNotFoundError, match=r"tamis\.stages\.audio is not part of Tamis: audio is not here yet"):
+        importlib.import_module("tamis.stages.audio.io")

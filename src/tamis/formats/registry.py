@@ -32,6 +32,7 @@ TABLES = {
     "parquet": Rows((".parquet",), "tamis.formats.parquet", b"PAR1"),
     "arrow": Rows((".arrow", ".feather"), "tamis.formats.arrow", b"ARROW1"),
     "text": Rows((".txt", ".text", ".md"), "tamis.formats.text_files", codecs=CODECS, only_asked=True),
+    "film": Rows((".mp4", ".mov", ".avi", ".mkv", ".webm"), "tamis.formats.film_files", only_asked=True),
 }
 
 

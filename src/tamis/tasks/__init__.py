@@ -7,6 +7,7 @@ from tamis.tasks.file_group import FileGroupTask
 from tamis.tasks.names import MISSING, NULL, OTHER, ROW_ID, SCORES, TEXT
 from tamis.tasks.sentinels import EmptyTask, FailedTask, NoneTask, SentinelTask
 from tamis.tasks.tasks import Task
+from tamis.tasks.video import Clip, ClipStats, Video, VideoMetadata, VideoTask
 
 __all__ = [
     "MISSING",
@@ -15,6 +16,8 @@ __all__ = [
     "ROW_ID",
     "SCORES",
     "TEXT",
+    "Clip",
+    "ClipStats",
     "DocumentBatch",
     "EmptyTask",
     "FailedTask",
@@ -23,4 +26,7 @@ __all__ = [
     "Origin",
     "SentinelTask",
     "Task",
+    "Video",
+    "VideoMetadata",
+    "VideoTask",
 ]

@@ -1,0 +1,111 @@
+"""Frames of a film, or of a span of it, one by one. At any time only what the decoder itself keeps is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tamis.film import room
+from tamis.film.opening import CLOSE_S, FilmFault, faults, library, opened, said, video_stream
+
+_BEFORE_S = 1.0  # a nearest picture may lie before its time, but hardly by more
+
+
+class Frames:
+    """Iterates (seconds since the film's first picture, frame) over a span. Packets that cannot be decoded are passed over and counted.
+
+    `n_bad`, `fault`: how many, and what FFmpeg said of the first; to be looked at after the last frame. `vectors`: have H.264, MPEG-4 and
+    MPEG-2 give their motion vectors as side data. `only_keyframes`: pictures that need no other.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        start_s: float = 0.0,
+        end_s: float = float("inf"),
+        vectors: bool = False,
+        only_keyframes: bool = False,
+    ) -> None:
+        self.path, self.start_s, self.end_s = path, start_s, end_s
+        self.vectors, self.only_keyframes = vectors, only_keyframes
+        self.n_bad, self.fault = 0, ""
+        self.n_frames = 0
+
+    def __iter__(self) -> Iterator[tuple[float, Any]]:
+        av = library()
+        with opened(self.path) as container:
+            stream = video_stream(container)
+            context = stream.codec_context
+            context.thread_count = 1
+            context.thread_type = "SLICE"
+            if self.vectors:
+                context.flags2 |= av.codec.context.Flags2.export_mvs
+            if self.only_keyframes:
+                context.skip_frame = "NONKEY"
+            need = room.decoding_bytes(context.width, context.height, context.pix_fmt or "")
+            room.reserve(need, f"decoding {context.width} x {context.height}")
+            base, tick = stream.start_time or 0, float(stream.time_base)
+            _seek(av, container, stream, self.start_s)
+            before, behind = self.start_s - CLOSE_S, self.end_s - CLOSE_S
+            for packet in self._packets(av, container, stream):
+                for frame in self._decoded(av, packet):
+                    if frame.pts is None:
+                        continue
+                    at = (frame.pts - base) * tick
+                    if at >= behind:
+                        return
+                    if at >= before:
+                        self.n_frames += 1
+                        yield at, frame
+
+    def _packets(self, av: Any, container: Any, stream: Any) -> Iterator[Any]:
+        with faults(av, "its packets cannot be read"):
+            yield from container.demux(stream)
+
+    def _decoded(self, av: Any, packet: Any) -> Sequence[Any]:
+        try:
+            return list(packet.decode())
+        except (MemoryError, OSError):
+            raise
+        except av.error.EOFError:  # the decoder was asked for more after its end
+            return []
+        except av.error.FFmpegError as exc:
+            self.n_bad += 1
+            self.fault = self.fault or said(exc)
+            return []
+
+
+def _seek(av: Any, container: Any, stream: Any, start_s: float) -> None:
+    """To the last keyframe before `start_s`; where a container cannot, its beginning is as good, only slower."""
+    if start_s <= 0:
+        return
+    try:
+        container.seek(int(start_s / float(stream.time_base)) + (stream.start_time or 0), stream=stream, backward=True)
+    except (av.error.FFmpegError, OSError):
+        container.seek(0)
+
+
+def frames_at(path: str, times_s: Sequence[float]) -> Iterator[tuple[int, Any]]:
+    """(index into `times_s`, frame) for the picture nearest to each of these times, which ascend; the earlier of two that are as near.
+
+    One frame may serve several times. FilmFault where none can be decoded.
+    """
+    if not times_s:
+        return
+    frames = Frames(path, max(0.0, times_s[0] - _BEFORE_S))
+    at, last, last_s = 0, None, 0.0
+    for seen_s, frame in frames:
+        while at < len(times_s) and times_s[at] <= seen_s:
+            is_last = last is not None and times_s[at] - last_s <= seen_s - times_s[at]
+            yield at, last if is_last else frame
+            at += 1
+        if at == len(times_s):
+            return
+        last, last_s = frame, seen_s
+    if last is None:
+        raise FilmFault(
+            f"no picture can be decoded from {times_s[0]:.2f} s on" + (f": {frames.fault}" if frames.fault else "")
+        )
+    while at < len(times_s):  # behind the last picture
+        yield at, last
+        at += 1

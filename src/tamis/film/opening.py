@@ -1,0 +1,78 @@
+"""Opening films with PyAV: the one place that imports it, says which files are films, and names what can be wrong with one.
+
+A file is data of strangers: only containers of film are tried, whatever it is called, and nothing but the file itself is
+opened (a playlist with the name of a film would otherwise send FFmpeg to other files and addresses).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tamis.errors import FormatError, MissingExtra
+
+SUFFIXES = (".mp4", ".mov", ".avi", ".mkv", ".webm")
+_CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi"
+CLOSE_S = 1e-4  # times nearer than this are one: containers round them
+_OPTIONS = {"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"}
+
+
+class FilmFault(FormatError):
+    """A film, or a part of one, that cannot be decoded; says what is wrong with it."""
+
+
+def library() -> Any:
+    """PyAV; MissingExtra where it is not installed."""
+    try:
+        av = importlib.import_module("av")
+    except ImportError:
+        raise MissingExtra("video", "video") from None
+    av.logging.set_level(None)  # FFmpeg's own words: what matters is raised
+    os.environ.setdefault("SVT_LOG", "1")  # errors only, of an encoder that tells everything else, too
+    return av
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Any]:
+    """The container of a film, closed at the end; FilmFault where the file is none. A lack of memory stays a MemoryError."""
+    av = library()
+    with faults(av, "no film that can be opened"):
+        container = av.open(path, options=dict(_OPTIONS), metadata_errors="replace")
+    try:
+        yield container
+    finally:
+        container.close()
+
+
+@contextmanager
+def faults(av: Any, what: str) -> Iterator[None]:
+    """FFmpeg's errors about data as FilmFault; those of the machine (memory, disk, permission) as they are."""
+    try:
+        yield
+    except (MemoryError, OSError):
+        raise
+    except (av.error.FFmpegError, av.codec.codec.UnknownCodecError) as exc:
+        raise FilmFault(f"{what}: {said(exc)}") from exc
+
+
+def said(exc: BaseException) -> str:
+    """FFmpeg's own words, without the path and the number around them."""
+    return str(getattr(exc, "strerror", None) or exc)
+
+
+def video_stream(container: Any) -> Any:
+    """The first moving picture of a container: a cover image is none. FilmFault where there is none."""
+    for stream in container.streams.video:
+        if not stream.disposition & stream.disposition.attached_pic:
+            if stream.codec_context is None:
+                raise FilmFault("its video is in a codec that nobody here knows")
+            return stream
+    raise FilmFault("it has no video stream")
+
+
+def codec_name(context: Any) -> str:
+    """The codec, whoever decodes it: av1, not libdav1d."""
+    return str(context.codec.canonical_name)

@@ -1,0 +1,147 @@
+"""FixedStrideExtractorStage cuts films into clips of one length; ClipTranscodingStage says how clips are to be written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.film.cutting import COPY
+from tamis.film.encoding import Encoding, check_encoder, encoding_need
+from tamis.film.spans import fixed_spans
+from tamis.stages.base import Rule
+from tamis.stages.resources import Resources
+from tamis.stages.video.clipping.splitting import CLIP_COLUMNS, split_rows
+from tamis.stages.video.film_stage import FilmStage, only_default, own_cpus
+from tamis.tasks import DocumentBatch
+
+ENCODING_COLUMNS = ["encoder", "encoder_threads", "encoder_bit_rate_k"]
+_CHUNK_S = 8  # seconds that a clip is taken to have where clips are counted into chunks
+
+
+@dataclass(repr=False)
+class FixedStrideExtractorStage(FilmStage):
+    """Clips of `clip_len_s` seconds, one every `clip_stride_s`. The last of a film ends with it, and goes if it is shorter than
+    `min_clip_length_s`; a film that has no clip is dropped. `limit_clips`: the first so many of each film; 0 or less: all."""
+
+    clip_len_s: float
+    clip_stride_s: float
+    min_clip_length_s: float
+    limit_clips: int
+    verbose: bool = False
+    name: str = "fixed_stride_extractor"
+
+    def __post_init__(self) -> None:
+        for name in ("clip_len_s", "clip_stride_s"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{self.name}: {name} must be more than 0 seconds, got {getattr(self, name)!r}")
+        if self.min_clip_length_s > self.clip_len_s:
+            raise UsageError(
+                f"{self.name}: no clip of {self.clip_len_s:g} s can have min_clip_length_s={self.min_clip_length_s:g}"
+            )
+
+    def inputs(self) -> Any:
+        return ["data"], ["path", "duration_s", "fps", "n_frames"]
+
+    def outputs(self) -> Any:
+        return ["data"], list(CLIP_COLUMNS)
+
+    def rules(self) -> list[Rule]:
+        limits = {"min_clip_length_s": self.min_clip_length_s}
+        return [Rule(self.name, "duration_s", limits, at_least="min_clip_length_s")]
+
+    def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
+        durations = batch.values("duration_s")
+        spans = [
+            fixed_spans(d, self.clip_len_s, self.clip_stride_s, self.min_clip_length_s, self.limit_clips)
+            for d in durations
+        ]
+        gone = [i for i, of in enumerate(spans) if not of]
+        limits = {"min_clip_length_s": self.min_clip_length_s}
+        self._note_drops(batch.serial[gone], self.name, [durations[i] for i in gone], limits)
+        self._say(f"{sum(map(len, spans))} clips of {batch.num_items} films")
+        return split_rows(batch, spans)
+
+
+@dataclass(repr=False)
+class ClipTranscodingStage(FilmStage):
+    """How clips are written: with an encoder (libx264, libx265, libvpx-vp9, libsvtav1, libaom-av1, mpeg4, h264_nvenc: those that this
+    machine has), or as they are in the film (`encoder="copy"`, a hundred times as fast). Audio is always copied.
+
+    It is the writer that encodes, and only what is still there then: encoding is the dearest step by far, so clips that a filter drops
+    are never encoded, and nothing is encoded twice. Memory is reserved here, from the size of the picture: a film that cannot be
+    encoded inside the budget is told before its clips are looked at. `encoder_threads`: other numbers than one may give other bytes.
+    `use_input_bit_rate`: the bit rate of the film instead of constant quality. `num_clips_per_chunk`: stages behind take so many clips
+    (of 8 seconds) at a time.
+    """
+
+    num_cpus_per_worker: float = 6.0
+    encoder: str = "h264_nvenc"
+    encoder_threads: int = 1
+    encode_batch_size: int = 16
+    nb_streams_per_gpu: int = 3
+    use_hwaccel: bool = False
+    use_input_bit_rate: bool = False
+    num_clips_per_chunk: int = 32
+    ffmpeg_verbose: bool = False
+    verbose: bool = False
+    name: str = "clip_transcoding"
+    ray_data_num_cpus: float | None = None
+
+    def __post_init__(self) -> None:
+        only_default(
+            self.name, encode_batch_size=(self.encode_batch_size, 16), use_hwaccel=(self.use_hwaccel, False),
+            ray_data_num_cpus=(self.ray_data_num_cpus, None),
+        )  # fmt: skip
+        if self.encoder_threads < 1 or self.num_clips_per_chunk < 1 or self.nb_streams_per_gpu < 1:
+            raise UsageError(
+                f"{self.name}: encoder_threads, num_clips_per_chunk and nb_streams_per_gpu must be at least 1"
+            )
+        on_gpu = self.encoder == "h264_nvenc"
+        self.resources = (
+            Resources(cpus=1.0, gpus=1.0 / self.nb_streams_per_gpu)
+            if on_gpu
+            else own_cpus(self.num_cpus_per_worker, 6.0)
+        )
+
+    def outputs(self) -> Any:
+        return ["data"], list(ENCODING_COLUMNS)
+
+    def ray_stage_spec(self) -> dict[str, Any]:
+        return {"is_fanout_stage": True}
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """An encoder that is not here is told before any film is opened."""
+        check_encoder(self.encoder, self.encoder_threads)
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        if self.ffmpeg_verbose:
+            from tamis.film.opening import library
+
+            av = library()
+            av.logging.set_level(av.logging.VERBOSE)
+
+    def process_rows(self, batch: DocumentBatch) -> list[DocumentBatch]:
+        import pyarrow as pa
+
+        from tamis.film import room
+
+        n = batch.num_items
+        how = Encoding(self.encoder, self.encoder_threads)
+        for width, height, pixels in {
+            *zip(*(batch.values(c) for c in ("width", "height", "pixel_format")), strict=True)
+        }:
+            what = f"writing clips of {width} x {height} with {self.encoder}"
+            room.reserve(encoding_need(how, width, height, pixels or ""), what)
+        rates = batch.values("bit_rate_k") if self.use_input_bit_rate and self.encoder != COPY else [None] * n
+        batch = batch.with_column("encoder", pa.array([self.encoder] * n, pa.large_string()))
+        batch = batch.with_column("encoder_threads", pa.array([self.encoder_threads] * n, pa.int32()))
+        batch = batch.with_column("encoder_bit_rate_k", pa.array(rates, pa.int64()))
+        return self._chunks(batch)
+
+    def _chunks(self, batch: DocumentBatch) -> list[DocumentBatch]:
+        import numpy as np
+
+        lengths = np.array(batch.values("end_s")) - np.array(batch.values("start_s"))
+        of = (np.cumsum(np.maximum(1, lengths.astype(np.int64))) - 1) // (_CHUNK_S * self.num_clips_per_chunk)
+        return [batch.filter(of == k) for k in np.unique(of)] or [batch]

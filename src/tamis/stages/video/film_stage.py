@@ -1,0 +1,175 @@
+"""What the video stages share: a row is a film or, behind a splitter, a clip; a VideoTask is taken as rows and filled from them again."""
+
+from __future__ import annotations
+
+import sys
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from tamis.errors import UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.resources import Resources
+from tamis.tasks import DocumentBatch, Task
+from tamis.tasks.video import Clip, Video, VideoMetadata, VideoTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FILM_FIELDS = {  # column of a film's row -> its name in VideoMetadata
+    "size_bytes": "size", "height": "height", "width": "width", "fps": "framerate", "n_frames": "num_frames", "duration_s": "duration",
+    "codec": "video_codec", "pixel_format": "pixel_format", "audio_codec": "audio_codec", "bit_rate_k": "bit_rate_k",
+}  # fmt: skip
+CLIP_FIELDS = {
+    "motion_score_global_mean": "motion_score_global_mean",
+    "motion_score_per_patch_min_256": "motion_score_per_patch_min_256",
+    "aesthetic_score": "aesthetic_score",
+    "cosmos_embed1_embedding": "cosmos_embed1_embedding",
+}
+SPAN = ("path", "start_s", "end_s")  # columns that say which part of which film a clip is
+_TYPES = {
+    "width": "int32", "height": "int32", "size_bytes": "int64", "n_frames": "int64", "bit_rate_k": "int64", "duration_s": "float64",
+    "fps": "float64", "pixel_aspect": "float64", "start_s": "float64", "end_s": "float64", "first_frame": "int64", "end_frame": "int64",
+    "is_variable_rate": "bool", "path": "large_string", "codec": "large_string", "pixel_format": "large_string",
+    "audio_codec": "large_string", "id": "large_string",
+}  # fmt: skip
+
+
+class FilmStage(ProcessingStage[Task[Any], Task[Any]]):
+    """A stage over films or clips. Subclasses have `process_rows`; `verbose` says on stderr what is done."""
+
+    verbose: bool = False
+
+    @abstractmethod
+    def process_rows(self, batch: DocumentBatch) -> DocumentBatch | list[DocumentBatch] | None:
+        """Rows in, rows out; those that go are told with `_note_drops`."""
+
+    def process(self, task: Task[Any]) -> Any:
+        if isinstance(task, VideoTask):
+            return self._by_hand(task)
+        if not isinstance(task, DocumentBatch):
+            raise UsageError(
+                f"{self.name} takes films or clips (DocumentBatch or VideoTask), got {type(task).__name__}"
+            )
+        return self.process_rows(task)
+
+    def inputs(self) -> Any:
+        return ["data"], list(SPAN)
+
+    def _say(self, text: str) -> None:
+        if self.verbose:
+            print(f"{self.name}: {text}", file=sys.stderr, flush=True)
+
+    def _by_hand(self, task: VideoTask) -> VideoTask:
+        """The stage over the rows of one film; what it dropped is in filtered_clips, or in the film's errors."""
+        self._consume_drops()
+        batch = rows_of(task)
+        made = self.process_rows(batch)
+        parts = made if isinstance(made, list) else [] if made is None else [made]
+        notes = {int(s): note for note in self._consume_drops() for s in note.serials}
+        fill(task.data, parts, notes)
+        return task
+
+
+def own_cpus(given: float, default: float) -> Resources:
+    """What one worker takes: one core, because films are decoded in one thread and several are worked on at once; or what the user asked for."""
+    return Resources(cpus=1.0 if given == default else float(given))
+
+
+def only_default(stage: str, **given: tuple[Any, Any]) -> None:
+    """Refuse settings (name = (given, default)) that belong to decoders and encoders which are not used here."""
+    for name, (value, default) in given.items():
+        if value != default:
+            raise UsageError(f"{stage}: {name}={value!r} has no meaning here: {_WHY[name]}; leave it out")
+
+
+_WHY = {
+    "pyncv_batch_size": "frames are decoded one by one, with PyAV",
+    "encode_batch_size": "clips are encoded one by one",
+    "use_hwaccel": "films are decoded on the CPU",
+    "ray_data_num_cpus": "what a worker takes is its resources",
+}
+
+
+# -- by hand ------------------------------------------------------------------------------------------------------------------
+def rows_of(task: VideoTask) -> DocumentBatch:
+    """A film as the row a reader makes of it, or its clips as rows."""
+    import numpy as np
+
+    from tamis.formats.tables import TableBlock
+
+    video = task.data
+    if not video.row and not video.has_metadata():
+        video.populate_metadata()
+    film = {"path": video.input_path, **{c: getattr(video.metadata, n) for c, n in FILM_FIELDS.items()}, **video.row}
+    is_split = video.num_total_clips > 0 or bool(video.clips)
+    rows = [{**film, **_clip_row(c)} for c in video.clips] if is_split else [film]
+    table = _table(rows, film)
+    return DocumentBatch.over(TableBlock(table), np.arange(table.num_rows), task.dataset_name)
+
+
+def _clip_row(clip: Clip) -> dict[str, Any]:
+    own = {c: getattr(clip, n) for c, n in CLIP_FIELDS.items() if getattr(clip, n) is not None}
+    return {
+        **clip.row,
+        "id": str(clip.uuid),
+        "path": clip.source_video,
+        "start_s": clip.span[0],
+        "end_s": clip.span[1],
+        **own,
+    }
+
+
+def _table(rows: list[dict[str, Any]], film: dict[str, Any]) -> pa.Table:
+    import pyarrow as pa
+
+    names = list(dict.fromkeys(n for row in rows for n in row)) or list(film)
+    kinds = {
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "float64": pa.float64(),
+        "bool": pa.bool_(),
+        "large_string": pa.large_string(),
+    }
+    return pa.table({n: pa.array([r.get(n) for r in rows], kinds[_TYPES[n]] if n in _TYPES else None) for n in names})
+
+
+def fill(video: Video, parts: list[DocumentBatch], notes: dict[int, Any]) -> None:
+    """Put the rows that a stage returned into the film they belong to."""
+    rows = [(int(s), row) for part in parts for s, row in zip(part.serial, _plain_rows(part), strict=True)]
+    is_split = bool(rows) and rows[0][1].get("start_s") is not None
+    if not is_split and not video.clips:
+        for _, row in rows:
+            video.row = row
+            video.metadata = VideoMetadata(**{n: row.get(c) for c, n in FILM_FIELDS.items()})
+        for note in notes.values():
+            video.errors[note.reason] = str(note.threshold)
+        return
+    before = video.clips
+    video.clips = [_clip(row, before[s] if s < len(before) else None) for s, row in rows]
+    video.num_total_clips = video.num_total_clips or len(video.clips)
+    video.num_clip_chunks = video.num_clip_chunks or 1
+    kept = {s for s, _ in rows}
+    for s, clip in enumerate(before):
+        if s not in kept:
+            if s in notes:
+                clip.errors[notes[s].reason] = str(notes[s].threshold)
+                reason = notes[s].reason
+                video.clip_stats.num_filtered_by_motion += reason.startswith("motion")
+                video.clip_stats.num_filtered_by_aesthetic += "aesthetic" in reason
+            video.filtered_clips.append(clip)
+
+
+def _clip(row: dict[str, Any], before: Clip | None) -> Clip:
+    clip = before or Clip(UUID(row["id"]), row["path"], (row["start_s"], row["end_s"]))
+    for column, name in CLIP_FIELDS.items():
+        if row.get(column) is not None:
+            setattr(clip, name, row[column])
+    clip.row = row
+    return clip
+
+
+def _plain_rows(batch: DocumentBatch) -> list[dict[str, Any]]:
+    names = batch.get_columns()
+    columns = [batch.values(name) for name in names]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]

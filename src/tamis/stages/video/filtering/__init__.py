@@ -1,0 +1,1 @@
+"""Clips that stay: those that move, and those that look good."""

@@ -1,0 +1,208 @@
+"""The stage of ClipWriterStage that makes files: each clip as a film of its own, with what is known of it beside it as JSON.
+
+Files are made under a name of their own first, and get their final ones when all of a batch are there: whatever is killed, nobody
+sees half a clip, and clips of a film that turns out to be bad are not left behind. Names follow from film and span, so that a
+repeated attempt replaces its own files and nothing is there twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis import files
+from tamis.errors import UsageError
+from tamis.film.cutting import COPY, copy_cut
+from tamis.film.encoding import Encoding, encode_span
+from tamis.film.opening import FilmFault
+from tamis.formats.names import path_of
+from tamis.stages.base import Rule
+from tamis.stages.video.film_stage import SPAN, FilmStage
+from tamis.tasks import DocumentBatch
+
+DAMAGED = "damaged"
+_PART = ".part"
+_BINARY = ("thumbnail", "preview")  # columns that stand in files of their own, not in JSON
+
+
+@dataclass(repr=False)
+class ClipFilesStage(FilmStage):
+    """Writes the clips that came so far. Adds clip_path, clip_bytes and clip_sha256; a clip that cannot be written is dropped as damaged.
+
+    Caller: ClipWriterStage, whose parameters these are.
+    """
+
+    output_path: str
+    input_path: str | None = None
+    upload_clips: bool = True
+    dry_run: bool = False
+    max_workers: int = 6
+    verbose: bool = False
+    log_stats: bool = False
+    parts: Sequence[str] = field(default_factory=tuple)  # what is written beside clips: embeddings, previews, captions
+    name: str = "clip_files"
+
+    def __post_init__(self) -> None:
+        if self.max_workers < 1:
+            raise UsageError(f"{self.name}: max_workers must be at least 1, got {self.max_workers}")
+
+    def inputs(self) -> Any:
+        return ["data"], ["id", *SPAN]
+
+    def outputs(self) -> Any:
+        return ["data"], [] if self.dry_run else ["clip_path", "clip_bytes", "clip_sha256"]
+
+    def rules(self) -> list[Rule]:
+        return [Rule(DAMAGED, "damage", {})]
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """Before any worker runs: what a killed one left half-written goes."""
+        for folder in (self._folder("clips"), self._folder("metas", "v0"), self._folder("previews")):
+            with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name.startswith(".") and entry.name.endswith(_PART):
+                        files.remove(entry.path)
+
+    def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+        import pyarrow as pa
+
+        if self.dry_run:
+            return batch
+        names = batch.get_columns()
+        columns = [batch.values(name) for name in names]
+        rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        written = _Written(self.max_workers)
+        made: list[dict[str, Any]] = []
+        faults: dict[int, str] = {}
+        try:
+            for i, row in enumerate(rows):
+                try:
+                    made.append({**row, **(self._clip(row, written) if self.upload_clips else _NO_CLIP)})
+                except FilmFault as exc:
+                    faults[i] = str(exc)
+            for row in made:
+                self._beside(row, written)
+            self._films(made, written)
+            written.publish()
+        finally:
+            written.clean()
+        bad = sorted(faults)
+        self._note_drops(
+            batch.serial[bad], DAMAGED, [faults[i] for i in bad], "every packet of a clip can be read and decoded"
+        )
+        keep = np.ones(batch.num_items, bool)
+        keep[bad] = False
+        batch = batch.filter(keep)
+        for name, kind in (
+            ("clip_path", pa.large_string()),
+            ("clip_bytes", pa.int64()),
+            ("clip_sha256", pa.large_string()),
+        ):
+            batch = batch.with_column(name, pa.array([row[name] for row in made], kind))
+        self._log_metrics({"clips_written": len(made), "clip_seconds": sum(r["end_s"] - r["start_s"] for r in made)})
+        if self.log_stats or self.verbose:
+            print(f"{self.name}: {len(made)} clips written, {len(bad)} damaged", flush=True)
+        return batch
+
+    # -- one clip ---------------------------------------------------------------------------------------------------------
+    def _clip(self, row: dict[str, Any], written: _Written) -> dict[str, Any]:
+        how = Encoding(row.get("encoder") or COPY, row.get("encoder_threads") or 1, row.get("encoder_bit_rate_k"))
+        extension = how.extension(row["codec"], row["audio_codec"])
+        final = os.path.join(self._folder("clips"), f"{row['id']}.{extension}")
+        part, film = written.new(final), path_of(row["path"])
+        if how.encoder == COPY:
+            copy_cut(film, row["start_s"], row["end_s"], part, extension)
+        else:
+            encode_span(film, row["start_s"], row["end_s"], part, extension, how)
+        with open(part, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {
+            "clip_path": os.path.relpath(final, self.output_path),
+            "clip_bytes": os.path.getsize(part),
+            "clip_sha256": digest,
+        }
+
+    def _beside(self, row: dict[str, Any], written: _Written) -> None:
+        """What is known of a clip, as JSON; and its preview."""
+        plain = {k: v for k, v in row.items() if k not in _BINARY}
+        written.text(os.path.join(self._folder("metas", "v0"), f"{row['id']}.json"), plain)
+
+    def _films(self, rows: Sequence[dict[str, Any]], written: _Written) -> None:
+        """A summary of each film and of this part of it."""
+        of: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            of.setdefault(row["path"], []).append(row)
+        for path, clips in of.items():
+            name, first = self._relative(path), clips[0]
+            chunk = {
+                "video": path,
+                "clips": [c["id"] for c in clips],
+                "seconds": sum(c["end_s"] - c["start_s"] for c in clips),
+            }
+            part = hashlib.blake2b("".join(chunk["clips"]).encode(), digest_size=4).hexdigest()
+            written.text(self._folder("processed_clip_chunks", f"{name}_{part}.json"), chunk)
+            facts = (
+                "size_bytes",
+                "duration_s",
+                "n_frames",
+                "fps",
+                "width",
+                "height",
+                "codec",
+                "audio_codec",
+                "bit_rate_k",
+            )
+            written.text(
+                self._folder("processed_videos", f"{name}.json"), {"video": path, **{f: first.get(f) for f in facts}}
+            )
+
+    def _relative(self, path: str) -> str:
+        """The name of a film below the input folder; of one elsewhere its file name and a mark of where it is."""
+        if self.input_path:
+            inside = os.path.relpath(path_of(path), os.path.abspath(self.input_path))
+            if not inside.startswith(".."):
+                return inside if inside != "." else os.path.basename(path)
+        return f"{os.path.basename(path)}-{hashlib.blake2b(path.encode(), digest_size=4).hexdigest()}"
+
+    def _folder(self, *names: str) -> str:
+        return os.path.join(self.output_path, *names)
+
+
+_NO_CLIP = {"clip_path": None, "clip_bytes": None, "clip_sha256": None}
+
+
+class _Written:
+    """Files of one batch: made under names of their own, given their final ones all together."""
+
+    def __init__(self, n_threads: int) -> None:
+        self._n_threads = n_threads
+        self._parts: dict[str, str] = {}  # final name -> the one it has now
+
+    def new(self, final: str) -> str:
+        """A name to write to, in the folder of the final one."""
+        folder = os.path.dirname(final)
+        os.makedirs(folder, exist_ok=True)
+        part = files.unguessable(folder, f".{os.path.basename(final)[:80]}.") + _PART
+        self._parts[final] = part
+        return part
+
+    def text(self, final: str, value: dict[str, Any]) -> None:
+        with files.create(self.new(final)) as out:
+            out.write(json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace") + b"\n")
+
+    def publish(self) -> None:
+        """All of them durable and in their places; syncing waits for the disk, so several at once do."""
+        with ThreadPoolExecutor(self._n_threads) as pool:
+            list(pool.map(lambda pair: files.finish(pair[1], pair[0]), list(self._parts.items())))
+        self._parts = {}
+
+    def clean(self) -> None:
+        for part in self._parts.values():
+            files.remove(part)

@@ -1,0 +1,114 @@
+"""ClipWriterStage: clips as files, and a table of them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.stages.base import CompositeStage, ProcessingStage
+from tamis.stages.text.io.writer import ParquetWriter
+from tamis.stages.video.io.clip_files import ClipFilesStage
+from tamis.tasks import DocumentBatch, FileGroupTask, Task
+
+_EMBEDDINGS = ("cosmos-embed1", "cosmos-embed1-224p", "cosmos-embed1-336p", "cosmos-embed1-448p")
+
+
+@dataclass(repr=False)
+class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
+    """Writes each clip to `output_path`/clips/ID.mp4 (.mkv for codecs that MP4 does not take), what is known of it to metas/v0/ID.json, and
+    a Parquet table of all clips with every column: scores, captions, embeddings, and where the files lie.
+
+    `input_path`: the folder of the films, by which their summaries in processed_videos/ are named. `upload_clips`: False writes everything
+    but the clips themselves; `dry_run` writes the table only. `generate_embeddings`, `generate_previews`, `generate_captions`: these
+    must have been made by stages before, and are written (ce1_embd_parquet/, previews/, in the JSON). `max_workers`: threads that wait
+    for the disk. `log_stats`, `verbose`: say how many were written.
+    """
+
+    output_path: str
+    input_path: str
+    upload_clips: bool
+    dry_run: bool
+    generate_embeddings: bool
+    generate_previews: bool
+    generate_captions: bool
+    embedding_algorithm: str = "cosmos-embed1"
+    caption_models: Sequence[str] | None = None
+    enhanced_caption_models: Sequence[str] | None = None
+    verbose: bool = False
+    max_workers: int = 6
+    log_stats: bool = False
+    name: str = "clip_writer"
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        if self.embedding_algorithm not in _EMBEDDINGS:
+            raise UsageError(
+                f"{self.name}: embedding_algorithm must be one of {', '.join(_EMBEDDINGS)}, got {self.embedding_algorithm!r}"
+            )
+        self.output_path = os.path.abspath(os.path.expanduser(self.output_path))
+        self.decompose()
+
+    def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        return [self._files(), ParquetWriter(self.output_path, name=self.name)]
+
+    def _files(self) -> ClipFilesStage:
+        return ClipFilesStage(
+            self.output_path,
+            self.input_path,
+            self.upload_clips,
+            self.dry_run,
+            self.max_workers,
+            self.verbose,
+            self.log_stats,
+        )
+
+    def inputs(self) -> Any:
+        return ["data"], self._files().input_columns()
+
+    def outputs(self) -> Any:
+        return ["data"], self._files().output_columns()
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        """By hand: the folder is there before the first clip."""
+        os.makedirs(self.output_path, exist_ok=True)
+
+    def process(self, task: Task[Any]) -> Any:
+        """By hand: write the files of some clips. The table is written by a run."""
+        return self._files().process(task)
+
+    @staticmethod
+    def calculate_sha256(buffer: bytes) -> str:
+        return hashlib.sha256(buffer).hexdigest()
+
+    # -- where things are ---------------------------------------------------------------------------------------------------
+    @staticmethod
+    def get_output_path_clips(output_path: str, *, filtered: bool = False) -> str:
+        return os.path.join(output_path, "filtered_clips" if filtered else "clips")
+
+    @staticmethod
+    def get_output_path_previews(output_path: str) -> str:
+        return os.path.join(output_path, "previews")
+
+    @staticmethod
+    def get_output_path_metas(output_path: str, version: str) -> str:
+        return os.path.join(output_path, "metas", version)
+
+    @staticmethod
+    def get_output_path_ce1_embd(output_path: str) -> str:
+        return os.path.join(output_path, "ce1_embd")
+
+    @staticmethod
+    def get_output_path_ce1_embd_parquet(output_path: str) -> str:
+        return os.path.join(output_path, "ce1_embd_parquet")
+
+    @staticmethod
+    def get_output_path_processed_videos(output_path: str) -> str:
+        return os.path.join(output_path, "processed_videos")
+
+    @staticmethod
+    def get_output_path_processed_clip_chunks(output_path: str) -> str:
+        return os.path.join(output_path, "processed_clip_chunks")

@@ -1,0 +1,1 @@
+"""Small moving pictures of clips."""

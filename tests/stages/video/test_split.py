@@ -1,0 +1,181 @@
+"""Films into clips from end to end: in Python, from the command line, with bad films among good ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tamis import InProcessExecutor, Pipeline
+from tamis.cli.main import app
+from tamis.errors import UsageError
+from tamis.film.facts import read_facts
+from tamis.film.spans import clip_id, fixed_spans
+from tamis.stages.video.clipping.clip_extraction_stages import ClipTranscodingStage, FixedStrideExtractorStage
+from tamis.stages.video.io.clip_writer import ClipWriterStage
+from tamis.stages.video.io.video_reader import VideoReader, VideoReaderStage
+from tamis.tasks import FileGroupTask, Video, VideoTask
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from cli_runner import CliRunner
+from made_films import library, make_film, truncated
+
+library()
+OFF = {"generate_embeddings": False, "generate_previews": False, "generate_captions": False}
+
+
+def pipeline(films: Path, out: Path, encoder: str = "copy", **settings: Any) -> Pipeline:
+    return Pipeline(
+        "split",
+        stages=[
+            VideoReader(str(films)),
+            FixedStrideExtractorStage(1.0, 1.0, 0.5, 0),
+            ClipTranscodingStage(encoder=encoder),
+            ClipWriterStage(str(out), str(films), upload_clips=True, dry_run=False, **{**OFF, **settings}),
+        ],
+    )
+
+
+def table(out: Path) -> list[dict[str, Any]]:
+    return [row for path in sorted(out.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Good films of every kind, and bad ones."""
+    folder = tmp_path_factory.mktemp("films")
+    make_film(folder / "a.mp4", 72, audio=True)
+    make_film(folder / "b.webm", 72, "libvpx-vp9")
+    make_film(folder / "c.mkv", 24, rotation=90)
+    make_film(folder / "short.mp4", 6)
+    truncated(folder / "b.webm", folder / "cut.webm")
+    (folder / "text.mp4").write_text("no film at all")
+    (folder / "notes.txt").write_text("not even called one")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def split(films: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """One run that many tests look at."""
+    out = tmp_path_factory.mktemp("split") / "out"
+    made = pipeline(films, out)
+    return out, made.execute(InProcessExecutor(), quarantine_limit=1.0)
+
+
+def test_every_film_and_clip_is_accounted_for(split: tuple[Path, Any]) -> None:
+    out, result = split
+    ledger = result.ledger
+    assert (result.status, result.exit_code) == ("finished", 0)
+    assert (ledger.records.n, ledger.quarantined.n, ledger.written.n) == (6, 2, 3 + 3 + 1)
+    assert {name: t.n for name, t in ledger.stages[0].dropped.items()} == {"fixed_stride_extractor": 1}
+    rows = table(out)
+    assert len(rows) == len({row["id"] for row in rows}) == 7
+    reasons = [
+        json.loads(line)["reason"] for p in (out / "_tamis/quarantine").iterdir() for line in p.read_text().splitlines()
+    ]
+    assert sorted(r.split(":")[1].strip() for r in reasons) == ["it is cut short", "no film that can be opened"]
+
+
+def test_clips_are_where_the_table_says(films: Path, split: tuple[Path, Any]) -> None:
+    out, _ = split
+    rows = table(out)
+    for row in rows:
+        clip = out / row["clip_path"]
+        assert clip.stat().st_size == row["clip_bytes"]
+        assert ClipWriterStage.calculate_sha256(clip.read_bytes()) == row["clip_sha256"]
+        assert read_facts(str(clip)).n_frames >= row["end_frame"] - row["first_frame"]
+        meta = json.loads((out / "metas/v0" / f"{row['id']}.json").read_text())
+        assert (meta["path"], meta["start_s"], meta["end_s"]) == (row["path"], row["start_s"], row["end_s"])
+        assert row["id"] == clip_id(row["path"], (row["first_frame"], row["end_frame"]))
+    assert len(list((out / "clips").iterdir())) == len(rows)
+    assert [(r["start_s"], r["end_s"]) for r in rows if r["path"].endswith("a.mp4")] == fixed_spans(3.0, 1, 1, 0.5)
+    assert (out / "processed_videos/a.mp4.json").exists()
+    assert not list(out.rglob("*.part"))
+
+
+def test_encoding_keeps_the_same_clips(films: Path, split: tuple[Path, Any], tmp_path: Path) -> None:
+    result = pipeline(films, tmp_path / "out", "libx264").execute(InProcessExecutor(), quarantine_limit=1.0)
+    rows = table(tmp_path / "out")
+    assert result.ledger.written.n == 7
+    assert sorted(r["id"] for r in rows) == sorted(r["id"] for r in table(split[0]))
+    assert {read_facts(str(tmp_path / "out" / r["clip_path"])).codec for r in rows} == {"h264"}
+
+
+def test_a_dry_run_writes_the_table_alone(films: Path, tmp_path: Path) -> None:
+    made = pipeline(films, tmp_path / "out")
+    made.stages[-1] = ClipWriterStage(str(tmp_path / "out"), str(films), True, True, False, False, False)
+    made.execute(InProcessExecutor(), quarantine_limit=1.0)
+    assert len(table(tmp_path / "out")) == 7
+    assert not (tmp_path / "out/clips").exists()
+
+
+def test_damage_inside_a_film_costs_the_clips_it_is_in(tmp_path: Path) -> None:
+    import numpy as np
+
+    noise = lambda i, w, h: np.random.default_rng(i).integers(0, 255, (h, w, 3), np.uint8)  # noqa: E731
+    (tmp_path / "films").mkdir()
+    film = Path(make_film(tmp_path / "films/a.mkv", 96, "mpeg4", picture=noise))
+    data = bytearray(film.read_bytes())
+    third = len(data) // 2
+    data[third : third + 3000] = bytes(3000)
+    film.write_bytes(bytes(data))
+    result = pipeline(tmp_path / "films", tmp_path / "out", "libx264").execute(
+        InProcessExecutor(), quarantine_limit=1.0
+    )
+    book = result.ledger.stages[-1]
+    if result.ledger.quarantined.n == 0:
+        assert book.into.n == 4
+        assert book.out.n + sum(t.n for t in book.dropped.values()) == 4
+        assert set(book.dropped) <= {"damaged"}
+
+
+def test_by_hand_a_film_is_an_object(films: Path, tmp_path: Path) -> None:
+    task = VideoTask("d", Video(films / "a.mp4"))
+    assert task.validate()
+    task = FixedStrideExtractorStage(1.0, 1.0, 0.5, 2).process(task)
+    assert task.data.metadata.num_frames == 72
+    assert [c.span for c in task.data.clips] == [(0.0, 1.0), (1.0, 2.0)]
+    assert (task.data.clips[0].duration, task.data.fraction, task.data.num_total_clips) == (1.0, 1.0, 2)
+    task = ClipTranscodingStage(encoder="copy", num_clips_per_chunk=1).process(task)
+    writer = ClipWriterStage(str(tmp_path / "out"), str(films), True, False, False, False, False)
+    task = writer.process(task)
+    assert sorted(p.stem for p in (tmp_path / "out/clips").iterdir()) == sorted(str(c.uuid) for c in task.data.clips)
+    assert task.data.is_10_bit_color() is False
+    (batch,) = VideoReaderStage(str(films)).process(FileGroupTask("d", ["a.mp4"]))
+    assert batch.values("n_frames") == [72]
+
+
+def test_mistakes_are_told_when_the_stage_is_made(tmp_path: Path) -> None:
+    for wrong in ((0.0, 1.0, 0.5, 0), (1.0, 0.0, 0.5, 0), (1.0, 1.0, 2.0, 0)):
+        with pytest.raises(UsageError, match="fixed_stride_extractor"):
+            FixedStrideExtractorStage(*wrong)
+    with pytest.raises(UsageError, match="use_hwaccel=True has no meaning here: films are decoded on the CPU"):
+        ClipTranscodingStage(encoder="copy", use_hwaccel=True)
+    with pytest.raises(UsageError, match="encoder_threads"):
+        ClipTranscodingStage(encoder="copy", encoder_threads=0)
+    with pytest.raises(UsageError, match="embedding_algorithm"):
+        ClipWriterStage(str(tmp_path), "", True, False, False, False, False, embedding_algorithm="other")
+    with pytest.raises(UsageError, match="no encoder 'h265'"):
+        ClipTranscodingStage(encoder="h265").setup_on_node()
+
+
+def test_the_command_and_again(films: Path, tmp_path: Path, split: tuple[Path, Any]) -> None:
+    typed = ["video", str(films), str(tmp_path / "out"), "--clip-seconds", "1", "--min-clip-seconds", "0.5", "--memory", "600MB", "--json",
+             "--quarantine-limit", "100%"]  # fmt: skip
+    first = CliRunner().invoke(app, typed)
+    assert first.exit_code == 0, first.output
+    assert json.loads(first.stdout)["status"] == "finished"
+    assert sorted(r["clip_sha256"] for r in table(tmp_path / "out")) == sorted(
+        r["clip_sha256"] for r in table(split[0])
+    )
+    again = CliRunner().invoke(app, typed)
+    assert json.loads(again.stdout)["status"] == "already"
+    wrong = CliRunner().invoke(
+        app, ["video", str(films), str(tmp_path / "out2"), "--transcode", "h265", "--memory", "600MB"]
+    )
+    assert wrong.exit_code != 0
+    assert "there is no encoder 'h265'; there are copy" in wrong.output
