@@ -67,7 +67,8 @@ def copy_cut(path: str, start_s: float, end_s: float, target: str, extension: st
 def zero_of(start_s: float, stream: Any, of: Any = None) -> int:
     """The time that becomes the zero of a clip, in the unit of a stream; pictures shown before it belong to the lead."""
     start = Fraction(stream.start_time or 0) * stream.time_base + Fraction(start_s - CLOSE_S)
-    return int(math.ceil(start / (of or stream).time_base))
+    tick: Fraction = (of or stream).time_base
+    return math.ceil(start / tick)
 
 
 def decoding_times(source: Any, stream: Any, start_s: float, end_s: float) -> list[int]:
