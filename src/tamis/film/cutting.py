@@ -66,7 +66,7 @@ def copy_cut(path: str, start_s: float, end_s: float, target: str, extension: st
 
 def zero_of(start_s: float, stream: Any, of: Any = None) -> int:
     """The time that becomes the zero of a clip, in the unit of a stream; pictures shown before it belong to the lead."""
-    start = Fraction(stream.start_time or 0) * stream.time_base + Fraction(start_s - CLOSE_S)
+    start: Fraction = Fraction(stream.start_time or 0) * stream.time_base + Fraction(start_s - CLOSE_S)
     tick: Fraction = (of or stream).time_base
     return math.ceil(start / tick)
 
