@@ -48,12 +48,13 @@ ROOMS = {
     "hints": set(),
     "stores": {"errors", "secrets"},
     "kernels": {"errors", "files", "sizes"},
+    "pictures": {"errors"},
     "film": {"errors", "files", "sizes", "memory"},
-    "formats": {"errors", "stores", "files", "sizes", "kernels", "tasks", "film"},
+    "formats": {"errors", "stores", "files", "sizes", "kernels", "tasks", "film", "pictures"},
     "tasks": {"errors", "sizes", "kernels", "film"},
     "memory": {"errors", "files", "sizes"},
     "forecast": {"errors", "files", "sizes", "memory"},
-    "stages": {"errors", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "film", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
+    "stages": {"errors", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "film", "pictures", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
     "pipeline": {"errors", "stores", "files", "sizes", "hints", "tasks", "stages"},
     "engine": {"errors", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages"},
     "backends": {"errors", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},

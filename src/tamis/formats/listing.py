@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from tamis.errors import RunConflict, UsageError
 from tamis.formats.names import ends_in, path_of
 from tamis.formats.passed import HIDDEN, OTHER_OUTPUT, OWN_OUTPUT, PassedOver, passed_lines
+from tamis.formats.registry import beside
 from tamis.formats.searching import Search
 from tamis.stores.listing import find
 from tamis.stores.urls import is_remote
@@ -62,8 +63,9 @@ def list_files(
         if "://" in entry:
             _add_remote(entry, accepted, limit, leave_out, files, seen)
             continue
-        search = Search(accepted, leave_out, files.passed)
+        search = Search(accepted, leave_out, files.passed, beside(accepted))
         _search(search, os.path.expanduser(entry), accepted)
+        search.settle_beside()
         outputs = {folder for folder in {os.path.dirname(path) for path in search.found} if search.is_output(folder)}
         for path in sorted(search.found):
             if os.path.dirname(path) in outputs:

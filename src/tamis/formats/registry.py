@@ -5,8 +5,9 @@ Only names: who decides what is read (the supervisor) must not import Arrow. `ta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tamis.stores.opening import open_buffered
 
@@ -19,13 +20,20 @@ LINES = (".jsonl", ".json", ".ndjson")
 
 
 class Rows(NamedTuple):
-    """A format of rows. `magic`: how its files begin. `only_asked`: files with these endings are read only where a reader names them."""
+    """A format of rows. `magic`: how its files begin. `only_asked`: files with these endings are read only where a reader names them.
+
+    `beside`: endings of files that belong to the file of the same name. `ratio`: bytes of its rows for a byte of a file, before any was
+    read. `takes_empty`: a file of no bytes is no file without rows, but a bad one.
+    """
 
     suffixes: tuple[str, ...]
     module: str
     magic: bytes = b""
     codecs: tuple[str, ...] = ("",)
     only_asked: bool = False
+    beside: tuple[str, ...] = ()
+    ratio: float = 4.0
+    takes_empty: bool = False
 
 
 TABLES = {
@@ -33,7 +41,13 @@ TABLES = {
     "arrow": Rows((".arrow", ".feather"), "tamis.formats.arrow", b"ARROW1"),
     "text": Rows((".txt", ".text", ".md"), "tamis.formats.text_files", codecs=CODECS, only_asked=True),
     "film": Rows((".mp4", ".mov", ".avi", ".mkv", ".webm"), "tamis.formats.film_files", only_asked=True),
-}
+    "pictures": Rows(
+        (".tar", ".jpg", ".jpeg", ".png", ".webp"), "tamis.formats.pictures", only_asked=True, beside=(".txt", ".json"), ratio=0.01,
+        takes_empty=True,
+    ),
+}  # fmt: skip
+PACKERS = {"webdataset": "tamis.formats.webdataset"}
+"""Formats that are written as several files at once, of a module with `write` (formats/webdataset.py)."""
 
 
 def suffixes(*formats: str) -> tuple[str, ...]:
@@ -92,6 +106,25 @@ def _begins_as(path: str) -> str:
     with open_buffered(path) as file:
         head = file.read(8)
     return next((name for name, rows in TABLES.items() if rows.magic and head.startswith(rows.magic)), "")
+
+
+def rows_of(formats: Sequence[str]) -> list[Rows]:
+    """What is known of those of these formats that have rows."""
+    return [TABLES[name] for name in formats if name in TABLES]
+
+
+def beside(suffixes: Sequence[str]) -> tuple[str, ...]:
+    """Endings of files that belong to files with these endings, and are read with them.
+
+    >>> beside([".jpg"]), beside([".jsonl"])
+    (('.txt', '.json'), ())
+    """
+    wanted = {s.lower() for s in suffixes}
+    return next((r.beside for r in TABLES.values() if wanted & set(r.suffixes) and r.beside), ())
+
+
+def packer(name: str) -> Any:
+    return import_module(PACKERS[name])
 
 
 def named(name: str) -> TableFormat:

@@ -24,8 +24,11 @@ _EFFECTIVE_IDS = os.access in os.supports_effective_ids
 class Search:
     """What one input entry means: `walk` a folder, or `expand` a pattern; `found` are the paths then, unordered."""
 
-    def __init__(self, suffixes: tuple[str, ...], leave_out: Sequence[str], passed_over: PassedOver) -> None:
+    def __init__(
+        self, suffixes: tuple[str, ...], leave_out: Sequence[str], passed_over: PassedOver, beside: tuple[str, ...] = ()
+    ) -> None:
         self.found: list[str] = []
+        self._beside, self._companions = beside, list[str]()  # read with the file of the same name, if there is one
         self.unreadable: list[tuple[str, str]] = []
         self._suffixes, self._passed = suffixes, passed_over
         self._left_out = {os.path.abspath(p) for p in leave_out}
@@ -116,8 +119,18 @@ class Search:
                 self._passed.add(passed.DEAD_LINK, path)
             else:  # what it leads to may well be a folder
                 self.unreadable.append((path, why))
+        elif self._beside and ends_in(path, self._beside):
+            self._companions.append(path)
         else:
             self._passed.add_ending(path, self._suffixes)
+
+    def settle_beside(self) -> None:
+        """Files that could belong to others of the same name (a caption to its picture) are passed over where there is none."""
+        stems = {os.path.splitext(path)[0] for path in self.found} if self._companions else set()
+        for path in self._companions:
+            if os.path.splitext(path)[0] not in stems:
+                self._passed.add_ending(path, self._suffixes)
+        self._companions.clear()
 
     def look_at(self, path: str) -> os.stat_result | None:
         """What the system says of a file that is to be read; None where it cannot be, which is noted."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
 from tamis.errors import FormatError
 from tamis.formats.compression import StreamReader
 from tamis.formats.jsonl import JsonlBlock
-from tamis.formats.registry import holds_rows, table_format
+from tamis.formats.registry import TABLES, holds_rows, table_format
 from tamis.formats.tables import TableBlock
 from tamis.tasks import DocumentBatch
 
 
-def read_whole_file(path: str) -> DocumentBatch:
-    """All documents of a file. Raises FormatError on the first bad record."""
-    if holds_rows(path):
+def read_whole_file(path: str, formats: Sequence[str] = ()) -> DocumentBatch:
+    """All documents of a file. Raises FormatError on the first bad record. `formats`: what a reader says is in it."""
+    if holds_rows(path) or (formats and all(name in TABLES for name in formats)):
         rows = table_format(path)
         tables = [t for _, t in rows.iter_rows(path, 0, rows.describe(path).n_rows)]
         table = pa.concat_tables(tables).combine_chunks() if tables else pa.table({})

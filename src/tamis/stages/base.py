@@ -248,6 +248,16 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     def _consume_drops(self) -> list[DropNote]:
         return list(self.__dict__.pop("_drops", ()))
 
+    def _note_bad(self, serials: Any, reasons: Sequence[str]) -> None:
+        """Have documents of this call go to quarantine (`batch.serial` and a reason each): whatever the settings, this stage cannot do
+        them (a picture that cannot be decoded). They must not come out. Raising would have the whole batch tried again in parts.
+        """
+        if len(serials):
+            self.__dict__.setdefault("_bad", []).append((serials, list(reasons)))
+
+    def _consume_bad(self) -> list[tuple[Any, list[str]]]:
+        return list(self.__dict__.pop("_bad", ()))
+
     # -- what was measured --------------------------------------------------------------------------------------------
     def _note_scores(self, name: str, scores: Any, serials: Any = None) -> None:
         """Have scores of this call counted in a histogram of the run: an array or a list, numbers or anything.

@@ -16,6 +16,7 @@ class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
     name = "reader"
     formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet")
     fields: Sequence[str] | None = None
+    batch: ClassVar[type[DocumentBatch]] = DocumentBatch  # what its documents flow as
     checked = False  # set by a workflow whose earlier pass found every record of the same files to be valid
     known: str | None = None  # ... and the folder where that pass told where they lie (formats/known.py)
 
@@ -23,7 +24,7 @@ class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
         """Whole files at once, for use outside of a run; a run reads ranges that fit its budget."""
         from tamis.formats.whole import read_whole_file
 
-        batches = [read_whole_file(path) for path in task.data]
+        batches = [read_whole_file(path, self.formats) for path in task.data]
         for batch in batches:
             batch.dataset_name = task.dataset_name
         return [b.select(list(self.fields)) for b in batches] if self.fields is not None else batches
@@ -42,6 +43,7 @@ class Writer(ProcessingStage[Task[Any], FileGroupTask]):
     mode: str = "ignore"
     schema: Mapping[str, str] | None = None
     write_kwargs: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] | None = None  # plain values for a format that is written as several files at once
     is_reported: ClassVar[bool] = True  # whether a run that writes this leaves a report
 
     def process(self, task: Task[Any]) -> FileGroupTask:

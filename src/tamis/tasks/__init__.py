@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tamis.tasks.document import DocumentBatch, Origin
 from tamis.tasks.file_group import FileGroupTask
+from tamis.tasks.image import ImageBatch, ImageObject
 from tamis.tasks.names import MISSING, NULL, OTHER, ROW_ID, SCORES, TEXT
 from tamis.tasks.sentinels import EmptyTask, FailedTask, NoneTask, SentinelTask
 from tamis.tasks.tasks import Task
@@ -22,6 +23,8 @@ __all__ = [
     "EmptyTask",
     "FailedTask",
     "FileGroupTask",
+    "ImageBatch",
+    "ImageObject",
     "NoneTask",
     "Origin",
     "SentinelTask",

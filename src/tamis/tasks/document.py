@@ -149,6 +149,9 @@ class DocumentBatch(Task["pa.Table"]):
         adopt(child, [self._behind])
         return child
 
+    def settle(self) -> None:
+        """Called when a stage has returned it: a kind of batch that gives out something else than tables makes a table of that."""
+
     @property
     def as_read(self) -> DocumentBatch:
         """The batch with its lineage: itself, or as it was before a frame took its place."""
@@ -412,7 +415,7 @@ class DocumentBatch(Task["pa.Table"]):
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def _child(self) -> DocumentBatch:
-        child = DocumentBatch(self.dataset_name, None, self._stage_perf, self._metadata)
+        child = object.__new__(type(self))
         child.__dict__.update(self.__dict__)
         child._columns, child._cache, child._shared = dict(self._columns), dict(self._cache), dict(self._shared)
         child._pending, child._handed = dict(self._pending), {}
@@ -426,6 +429,13 @@ class DocumentBatch(Task["pa.Table"]):
             for (of, what), v in self._shared.items()
             if of not in gone and not (of == SCORES and what in gone)
         }
+
+    @classmethod
+    def like(cls, batch: DocumentBatch) -> DocumentBatch:
+        """The same documents as a batch of this kind."""
+        made = object.__new__(cls)
+        made.__dict__.update(batch._child().__dict__)
+        return made
 
     @classmethod
     def over(cls, origin: Origin, rows: np.ndarray[Any, Any], dataset_name: str = "") -> DocumentBatch:

@@ -44,7 +44,8 @@ def numbered(files: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]
     for file in files:
         kind, unit = file["kind"], ".".join(os.path.basename(file["path"]).split(".")[:2])
         known = seen.setdefault(kind, [])
-        if kind == "output" or unit not in known:
+        is_own = kind == "output" and not file.get("belongs")  # what belongs to the file before it shares its name
+        if is_own or unit not in known:
             known.append(unit)
         yield file, len(known) - 1 if kind == "output" else known.index(unit)
 

@@ -43,7 +43,7 @@ from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Kind
 from tamis.engine.worker.workplace import OutputSpec, Workplace
 from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineError, RunConflict, TamisError
-from tamis.formats.registry import TABLES
+from tamis.formats.registry import TABLES, rows_of
 from tamis.hints import command
 from tamis.memory.budget import Budget, find_budget
 from tamis.memory.lookout import Mark, watching
@@ -278,7 +278,13 @@ class Run:
             fields=tuple(writer.fields) if writer.fields is not None else None,
             schema=dict(writer.schema) if writer.schema is not None else None,
             compression=(writer.write_kwargs or {}).get("compression", "zstd"),
+            options=dict(writer.options or {}),
         )
+
+    def _rows_facts(self) -> tuple[float, bool]:
+        """Of the formats that are read: bytes of rows for a byte of a file, and whether empty files are handed out."""
+        known = rows_of(self.job.reader.formats) if self.job.reader is not None else []
+        return min((r.ratio for r in known), default=4.0), any(r.takes_empty for r in known)
 
     def _steps_of_work(
         self, crew: OpenCrew, budget: Budget, shares: Shares, plan: dict[str, Any], past: Past
@@ -299,7 +305,11 @@ class Run:
                 if step and not self._fits_disk(total, plan["steps"][step - 1], target):
                     break
                 cursor = Cursor(
-                    self.inputs.files, self.inputs.kinds, past.done.get(step), self.inputs.files_per_partition
+                    self.inputs.files,
+                    self.inputs.kinds,
+                    past.done.get(step),
+                    self.inputs.files_per_partition,
+                    *self._rows_facts(),
                 )
                 supervisor = Supervisor(config, cursor, predictors, step, remedies)
                 self._drive(supervisor, crew, committer, total, target)

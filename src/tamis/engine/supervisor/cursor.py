@@ -35,11 +35,14 @@ class Cursor:
         kinds: list[Kind],
         done: Coverage | None = None,
         files_per_partition: int | None = None,
+        ratio: float = 4.0,
+        takes_empty: bool = False,
     ) -> None:
         self.files, self.kinds = files, kinds
+        self.takes_empty = takes_empty  # a file of no bytes is handed out, too: somebody must say what is wrong with it
         self.done = done if done is not None else Coverage()
         self.files_per_partition = files_per_partition
-        self.ratio = 4.0  # decoded bytes per compressed byte, learned as files are read
+        self.ratio = ratio  # decoded bytes per compressed byte, learned as files are read
         self._next_file = 0
         self._rest: deque[Piece] = deque()  # ranges of the file being cut
         self._ready: deque[Work] = deque()
@@ -128,7 +131,7 @@ class Cursor:
             i = self._next_file
             kind, size, path = self.kinds[i], self.files.sizes[i], self.files.paths[i]
             done = self.done.get(i)
-            if size == 0 or (done is not None and done.complete):
+            if (size == 0 and not self.takes_empty) or (done is not None and done.complete):
                 self._advance()
                 continue
             decoded = max(size, 0) if kind is Kind.BYTES else int(max(size, 0) * self.ratio)

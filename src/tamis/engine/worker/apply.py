@@ -24,6 +24,8 @@ from tamis.stages.base import ALL_BATCHES, DropNote, ProcessingStage
 from tamis.tasks import DocumentBatch, FailedTask, NoneTask, Task
 
 GIVEN_UP = "tasks_given_up"  # the metric of a stage that returned FailedTask
+Aside = Callable[[DocumentBatch, str, list[str]], None]
+"""Takes documents that a stage cannot do: the batch, the stage, a reason for each."""
 Identity = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
@@ -85,9 +87,10 @@ def run_stage(
     rejections: Rejections | None = None,
     uses: Uses | None = None,
     kept: Kept | None = None,
+    aside: Aside | None = None,
 ) -> list[Task[Any]]:
     """One stage over all tasks of a unit, `batch_size` tasks at a time. Dropped documents are named in `rejections`; `kept` gets
-    the scores of the others."""
+    the scores of the others; `aside` those that the stage cannot do."""
     began = time.perf_counter()
     results: list[Task[Any]] = []
     size = max(1, stage.batch_size)
@@ -98,7 +101,7 @@ def run_stage(
         uses.begin(tasks)
     try:
         for i in range(0, len(tasks), size):
-            results += _run_chunk(stage, label, tasks[i : i + size], book, rejections, kept)
+            results += _run_chunk(stage, label, tasks[i : i + size], book, rejections, kept, aside)
     except BaseException:
         stage._consume_custom_metrics()  # of an attempt that does not count
         raise
@@ -135,12 +138,14 @@ def _run_chunk(
     book: StageBook,
     rejections: Rejections | None,
     kept: Kept | None,
+    aside: Aside | None = None,
 ) -> list[Task[Any]]:
     parents = [t for t in tasks if isinstance(t, DocumentBatch)]
     _number(parents, stage.input_columns())
     before, seen = _identities(parents), Seen(parents)
     book.into.add(len(before[0]), hash128.sum128(*before))
     stage._consume_drops()  # what a failed attempt left behind
+    stage._consume_bad()
     stage.__dict__["_count_scores"] = _counter(book, label, len(before[0]), kept)
     try:
         results = stage.process_batch(tasks)
@@ -163,6 +168,7 @@ def _run_chunk(
             )
         if isinstance(result, DocumentBatch) and result._rows is None:
             try:
+                result.settle()
                 _take_in(result, parents)
             except Exception as exc:  # a table or frame that cannot be documents
                 raise StageFailure(label, exc) from exc
@@ -175,12 +181,36 @@ def _run_chunk(
         kept.leave(label, serials[serials >= 0], before[0])
     for batch in (*parents, *documents):
         batch.forget_frames()
-    for serials, note in _account(book, label, before, documents, notes):
+    bad = stage._consume_bad()
+    if bad and aside is not None:
+        _set_aside(book, label, before, parents, documents, bad, aside)
+    bad_serials = [s for serials, _ in bad for s in serials] if aside is not None else []
+    for serials, note in _account(book, label, before, documents, notes, bad_serials):
         identity = hash128.sum128(*before, serials)
         book.drop(note.reason, len(serials), identity, seen.n_bytes(serials), seen.examples(serials))
         if rejections is not None:
             rejections.add(seen.batches, serials, label, note.reason, note.values, note.threshold)
     return list(results or ())
+
+
+def _set_aside(
+    book: StageBook,
+    label: str,
+    before: Identity,
+    parents: Sequence[DocumentBatch],
+    results: Sequence[DocumentBatch],
+    bad: Sequence[tuple[Any, list[str]]],
+    aside: Aside,
+) -> None:
+    """Documents that a stage said it cannot do, and that really did not come out, go to quarantine."""
+    out = set(np.concatenate([d.serial for d in results]).tolist()) if results else set()
+    reasons = {int(s): r for serials, told in bad for s, r in zip(serials, told, strict=True)}
+    for batch in parents:
+        at = np.array([i for i, s in enumerate(batch.serial.tolist()) if s in reasons and s not in out], np.int64)
+        if len(at):
+            serials = batch.serial[at]
+            book.quarantined.add(len(at), hash128.sum128(*before, serials))
+            aside(batch.take(at), label, [reasons[s] for s in serials.tolist()])
 
 
 def _counter(book: StageBook, label: str, n: int, kept: Kept | None) -> Callable[[str, Any, Any], None]:
@@ -229,11 +259,16 @@ def _identities(batches: Sequence[DocumentBatch]) -> Identity:
 
 
 def _account(
-    book: StageBook, label: str, before: Identity, results: list[DocumentBatch], notes: Sequence[DropNote] = ()
+    book: StageBook,
+    label: str,
+    before: Identity,
+    results: list[DocumentBatch],
+    notes: Sequence[DropNote] = (),
+    aside: Sequence[int] = (),
 ) -> list[tuple[np.ndarray[Any, Any], DropNote]]:
     """Where did each document go? By serial: kept once, copied, or gone; rows without one are new.
 
-    Returns the dropped documents with why they went, which the caller enters into the book.
+    Returns the dropped documents with why they went, which the caller enters into the book. `aside`: those in quarantine.
     """
     n = len(before[0])
     serials = np.concatenate([b.serial for b in results]) if results else np.empty(0, np.int64)
@@ -241,6 +276,7 @@ def _account(
     kept = times == 1
     n_new = int((serials < 0).sum())
     copied, gone = times > 1, times == 0
+    gone[list(aside)] = False
     book.out.add(int(kept.sum()), hash128.sum128(*before, np.flatnonzero(kept)))
     replaced = copied | gone if n_new else copied
     book.consumed.add(int(replaced.sum()), hash128.sum128(*before, np.flatnonzero(replaced)))

@@ -11,7 +11,7 @@ import json
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -169,10 +169,17 @@ class UnitRunner:
         quarantine: list[Bad] = []
         rejections, kept, uses = Rejections(self.place.keep_rejected), Kept(self._bounded), Uses()
         probe = StageProbe(base + ".probe") if unit.extra.get("probe") else None
+
+        def aside(batch: DocumentBatch, stage: str, reasons: list[str]) -> None:
+            assert batch._identity is not None
+            ledger.quarantined.add(batch.num_items, hash128.sum128(*batch._identity))
+            quarantine.extend(_raw_entries(batch, unit, stage, reasons))
+
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine, say)
         else:
             tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
+        tasks = self._as_read(tasks)
         say(
             {
                 "type": "read", "n_records": contents.n_records, "cut": contents.cut,
@@ -186,7 +193,9 @@ class UnitRunner:
         for i, book in enumerate(ledger.stages):
             index = part.first + i
             doing.note(book.name)
-            tasks = run_stage(self.job.stages[index], self.job.labels[index], tasks, book, rejections, uses, kept)
+            tasks = run_stage(
+                self.job.stages[index], self.job.labels[index], tasks, book, rejections, uses, kept, aside
+            )
             if probe is not None:
                 tasks = probe.after(self.job.labels[index], tasks, rejections, kept.n_bytes)
         doing.note(WRITING)
@@ -250,6 +259,11 @@ class UnitRunner:
         if per_task and self.job.tasks_together > 1:
             contents.batches = [part for b in contents.batches for part in _by_files(b, unit, per_task)]
         return list(contents.batches), contents
+
+    def _as_read(self, tasks: list[Task[Any]]) -> list[Task[Any]]:
+        """Documents as the tasks that the reader gives out: those of a reader of pictures are batches of pictures."""
+        kind = DocumentBatch if self.job.reader is None else self.job.reader.batch
+        return tasks if kind is DocumentBatch else [kind.like(t) if isinstance(t, DocumentBatch) else t for t in tasks]
 
     def _columns(self) -> tuple[str, ...] | None:
         """Columns of Parquet files that are worth reading; everything, unless the reader names fields."""
@@ -435,8 +449,8 @@ def _by_files(batch: DocumentBatch, unit: Unit, per_task: int) -> list[DocumentB
     return [batch.take(np.flatnonzero(task == k)) for k in np.unique(task).tolist()]
 
 
-def _raw_entries(batch: DocumentBatch, unit: Unit) -> list[Bad]:
-    """Quarantine entries for whole documents: their place and their bytes."""
+def _raw_entries(batch: DocumentBatch, unit: Unit, stage: str = "", reasons: Sequence[str] = ()) -> list[Bad]:
+    """Quarantine entries for whole documents: their place and their bytes. Stage and reasons are those of the unit, unless given."""
     origin, by_file = batch._origin, {p.file: p for p in unit.pieces}
     assert batch._rows is not None
     entries = []
@@ -451,7 +465,8 @@ def _raw_entries(batch: DocumentBatch, unit: Unit) -> list[Bad]:
             document = batch.take(np.array([i])).to_pyarrow().drop_columns([ROW_ID]).to_pylist()[0]
             raw = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
             length, counted = 1, "rows"
-        entries.append(Bad(piece.file, piece.input_path, offset, length, unit.reason, unit.stage, counted, raw=raw))
+        reason = reasons[i] if reasons else unit.reason
+        entries.append(Bad(piece.file, piece.input_path, offset, length, reason, stage or unit.stage, counted, raw=raw))
     return entries
 
 

@@ -17,6 +17,9 @@ class OutputSpec:
     fields: tuple[str, ...] | None = None
     schema: Mapping[str, str] | None = None
     compression: str = "zstd"
+    options: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of a format that is written as several files (registry.PACKERS)
 
 
 @dataclass(frozen=True)

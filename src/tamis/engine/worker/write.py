@@ -51,6 +51,8 @@ def write_documents(
     as_jsonl = spec.format == "jsonl" or (
         spec.format == "keep" and all(isinstance(b._origin, JsonlBlock) for b in batches)
     )
+    if spec.format in registry.PACKERS:
+        return _write_packed(batches, base, spec, ledger)
     path = base + ".out"
     before = ledger.content.n, ledger.content.identity
     if as_jsonl:
@@ -66,6 +68,23 @@ def write_documents(
     return [
         {"path": path, "kind": "output", "rows": n_rows, "bytes": n_bytes, "content": f"{content:032x}", **description}
     ]
+
+
+def _write_packed(
+    batches: Sequence[DocumentBatch], base: str, spec: OutputSpec, ledger: Ledger
+) -> list[dict[str, Any]]:
+    """A format that writes several files, each with its own rows; it says what it wrote of each document: bytes and content hash."""
+    made = []
+    for file, lengths, (hi, lo) in registry.packer(spec.format).write(batches, base, spec.options):
+        content = hash128.sum128(hi, lo)
+        ledger.content.add(len(lengths), content)
+        _count_lengths(ledger, lengths)
+        n_bytes = os.path.getsize(file["path"])
+        ledger.written_bytes += n_bytes
+        made.append(
+            {"kind": "output", "rows": len(lengths), "bytes": n_bytes, "content": f"{content:032x}", **file},
+        )
+    return made
 
 
 def write_tasks(tasks: Sequence[Task[Any]], base: str, key: bytes) -> list[dict[str, Any]]:

@@ -1,0 +1,140 @@
+"""Pixels of a picture: an array of height x width x 3 bytes (RGB), whatever the picture is stored as.
+
+JPEG by simplejpeg (Pillow for CMYK), PNG and WebP by Pillow. Transparent pixels lie on white; 16-bit pictures keep their upper eight bits.
+Memory: what a picture takes is known from its header and asked for before it is decoded, so that a picture that does not fit under the cap
+of a worker is a MemoryError and never taken for a damaged one.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import MissingExtra
+from tamis.pictures.faults import PictureFault
+from tamis.pictures.headers import Looks, look
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Pixels = np.ndarray[Any, np.dtype[np.uint8]]
+
+_SPARE_BYTES = 1 << 20
+
+
+def read_span(path: str, offset: int, length: int) -> bytes:
+    """The stored bytes of a picture: all of a file, or a span of a tar."""
+    with open(path, "rb", buffering=0) as file:
+        parts, at = [], offset
+        while length > 0 and (data := os.pread(file.fileno(), length, at)):
+            parts.append(data)
+            at, length = at + len(data), length - len(data)
+    if length:
+        raise PictureFault(f"{length:,} bytes are missing: the file is shorter than it was")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def looks_of(data: bytes) -> Looks:
+    return look(lambda at, n: data[at : at + n], len(data))
+
+
+def decode(data: bytes, looks: Looks | None = None, min_side: int = 0) -> Pixels:
+    """The pixels. `min_side`: a JPEG may come out smaller (a half, a quarter, an eighth), as long as its shorter side has so many pixels:
+    the decoder then computes only these, several times as fast.
+    """
+    looks = looks or looks_of(data)
+    if looks.format == "jpeg" and looks.channels != 4:
+        return _jpeg(data, looks, min_side)
+    return _by_pillow(data, looks, min_side)
+
+
+def fitted(pixels: Pixels, side: int) -> Pixels:
+    """The square in the middle, `side` pixels wide and high (bicubic, antialiased), as CLIP looks at pictures."""
+    import numpy as np
+
+    image = _pillow()
+    height, width = pixels.shape[:2]
+    short = min(height, width)
+    left, top = (width - short) / 2, (height - short) / 2
+    box = (left, top, left + short, top + short)
+    made = image.fromarray(pixels).resize((side, side), image.Resampling.BICUBIC, box=box)
+    return np.asarray(made)
+
+
+def reserve(n_bytes: int) -> None:
+    """MemoryError where so much cannot be had: libraries in C, which fail in their own ways, are called only after this."""
+    import numpy as np
+
+    np.empty(n_bytes + _SPARE_BYTES, np.uint8)
+
+
+def scale_of(looks: Looks, min_side: int) -> int:
+    """By how much a JPEG decoder may shrink it: 8, 4, 2 or 1.
+
+    >>> scale_of(Looks("jpeg", 4000, 3000, 3, 0), 224), scale_of(Looks("jpeg", 300, 400, 3, 0), 224)
+    (8, 1)
+    """
+    short = min(looks.width, looks.height)
+    return next((n for n in (8, 4, 2) if min_side and -(-short // n) >= min_side), 1)
+
+
+def _jpeg(data: bytes, looks: Looks, min_side: int) -> Pixels:
+    try:
+        import simplejpeg
+    except ImportError:
+        raise MissingExtra("reading pictures", "image") from None
+    n = scale_of(looks, min_side)
+    reserve(looks.decoded_bytes // (n * n) + looks.work_bytes)
+    try:
+        # Not min_height and min_width: simplejpeg takes factors in between, too, which are slower than the next power of two.
+        pixels: Pixels = simplejpeg.decode_jpeg(
+            data, "RGB", min_height=-(-looks.height // n), min_width=-(-looks.width // n), min_factor=1
+        )
+    except ValueError as exc:
+        raise PictureFault(f"a damaged JPEG: {_first_line(exc)}") from None
+    return pixels
+
+
+def _by_pillow(data: bytes, looks: Looks, min_side: int) -> Pixels:
+    import numpy as np
+
+    image = _pillow()
+    reserve(2 * looks.decoded_bytes + looks.work_bytes)
+    try:
+        with image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as opened:
+            if looks.format == "jpeg" and min_side:
+                n = scale_of(looks, min_side)
+                opened.draft(None, (-(-looks.width // n), -(-looks.height // n)))
+            made = _as_rgb(opened, image)
+    except MemoryError:
+        raise
+    except Exception as exc:  # whatever a decoder says of bytes that others wrote
+        raise PictureFault(f"a damaged {looks.format.upper()}: {_first_line(exc)}") from None
+    return np.asarray(made)
+
+
+def _as_rgb(opened: Any, image: Any) -> Any:
+    opened.load()
+    if opened.mode.startswith("I;16") or opened.mode == "I":
+        import numpy as np
+
+        return image.fromarray((np.asarray(opened).astype(np.uint32) >> 8).astype(np.uint8)).convert("RGB")
+    if opened.mode in ("RGBA", "LA", "PA") or "transparency" in opened.info:
+        above = opened.convert("RGBA")
+        white = image.new("RGBA", above.size, (255, 255, 255, 255))
+        return image.alpha_composite(white, above).convert("RGB")
+    return opened.convert("RGB")
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtra("reading pictures", "image") from None
+    Image.MAX_IMAGE_PIXELS = None  # refused from the header already (headers.MAX_PIXELS)
+    return Image
+
+
+def _first_line(exc: BaseException) -> str:
+    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:200]

@@ -1,0 +1,125 @@
+"""What the header of a picture says: its format and size, found without decoding, from a few hundred bytes.
+
+Covers JPEG, PNG and WebP. Refused from the header alone: what is no picture, what is cut off at its end, and a picture of more pixels than
+MAX_PIXELS (a bomb: a few kB can stand for gigabytes).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tamis.pictures.faults import PictureFault
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+MAX_PIXELS = 100_000_000  # as RGB 300 MB
+_HEAD_BYTES = 4096
+_TAIL_BYTES = 4096
+_MAX_SEGMENTS = 1000
+_JPEG_SIZES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+_STANDALONE = {0x01, *range(0xD0, 0xD8)}
+
+Read = Callable[[int, int], bytes]
+"""Called with (offset, n): up to n bytes of the picture from there."""
+
+
+class Looks(NamedTuple):
+    """`channels`: of the stored picture, alpha among them. `work_bytes`: what decoding it whole takes beside its pixels."""
+
+    format: str
+    width: int
+    height: int
+    channels: int
+    work_bytes: int
+
+    @property
+    def decoded_bytes(self) -> int:
+        return self.width * self.height * 3
+
+
+def look(read: Read, length: int) -> Looks:
+    """PictureFault where these bytes are no picture that is read."""
+    if length == 0:
+        raise PictureFault("zero bytes")
+    head = read(0, min(length, _HEAD_BYTES))
+    if head[:2] == b"\xff\xd8":
+        found = _jpeg(read, head, length)
+    elif head[:8] == b"\x89PNG\r\n\x1a\n":
+        found = _png(read, head, length)
+    elif head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        found = _webp(head, length)
+    else:
+        raise PictureFault(f"no picture: it begins with {head[:8]!r}, which is neither JPEG, PNG nor WebP")
+    if found.width < 1 or found.height < 1:
+        raise PictureFault(f"a {found.format} of {found.width} x {found.height} pixels")
+    if found.width * found.height > MAX_PIXELS:
+        raise PictureFault(
+            f"{found.width} x {found.height} pixels are more than {MAX_PIXELS:,}: not decoded (a bomb, or far too large)"
+        )
+    return found
+
+
+def _jpeg(read: Read, head: bytes, length: int) -> Looks:
+    at = 2
+    for _ in range(_MAX_SEGMENTS):
+        part = head[at : at + 10] if at + 10 <= len(head) else read(at, 10)
+        if len(part) < 4 or part[0] != 0xFF:
+            break
+        marker = part[1]
+        if marker == 0xFF:  # padding
+            at += 1
+            continue
+        if marker in _STANDALONE:
+            at += 2
+            continue
+        if marker in _JPEG_SIZES and len(part) == 10:
+            height, width, channels = struct.unpack(">HHB", part[5:10])
+            _check_tail(read, length, b"\xff\xd9", "JPEG")
+            is_progressive = marker in (0xC2, 0xC6, 0xCA, 0xCE)
+            # A progressive picture is held whole as coefficients of two bytes; another one takes a few rows.
+            work = width * height * channels * 2 if is_progressive else width * channels * 64
+            return Looks("jpeg", width, height, channels, work + length)
+        if marker in (0xD9, 0xDA):
+            break
+        at += 2 + struct.unpack(">H", part[2:4])[0]
+    raise PictureFault("a JPEG without a size: damaged or cut off in its header")
+
+
+def _png(read: Read, head: bytes, length: int) -> Looks:
+    if len(head) < 33 or head[12:16] != b"IHDR":
+        raise PictureFault("a PNG without a size: damaged or cut off in its header")
+    width, height, bits, colour = struct.unpack(">IIBB", head[16:26])
+    channels = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}.get(colour, 4)
+    _check_tail(read, length, b"IEND", "PNG")
+    return Looks("png", width, height, channels, width * height * channels * max(1, bits // 8) + length)
+
+
+def _webp(head: bytes, length: int) -> Looks:
+    n_bytes = struct.unpack("<I", head[4:8])[0] + 8 if len(head) >= 30 else 0
+    if not n_bytes:
+        raise PictureFault("a WebP without a size: damaged or cut off in its header")
+    if n_bytes - (n_bytes & 1 and 1) > length:
+        raise PictureFault(f"a WebP that is cut off: {length:,} of {n_bytes:,} bytes")
+    kind, body = head[12:16], head[20:30]
+    if kind == b"VP8X":
+        width = 1 + int.from_bytes(body[4:7], "little")
+        height = 1 + int.from_bytes(body[7:10], "little")
+        alpha = bool(body[0] & 0x10)
+    elif kind == b"VP8L":
+        bits = int.from_bytes(body[1:5], "little")
+        width, height, alpha = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF), bool(bits >> 28 & 1)
+    elif kind == b"VP8 ":
+        width, height = struct.unpack("<HH", body[6:10])
+        width, height, alpha = width & 0x3FFF, height & 0x3FFF, False
+    else:
+        raise PictureFault(f"a WebP of an unknown kind {kind!r}")
+    channels = 4 if alpha else 3
+    return Looks("webp", width, height, channels, width * height * 4 + length)
+
+
+def _check_tail(read: Read, length: int, end: bytes, name: str) -> None:
+    """A picture that was cut off has no end marker; a few bytes behind that are common, and harmless."""
+    n = min(length, _TAIL_BYTES)
+    if end not in read(length - n, n):
+        raise PictureFault(f"a {name} that is cut off: it has no end")

@@ -1,0 +1,116 @@
+"""Pictures in a tar, as WebDataset means them: neighbouring members with one key (the name up to the first dot) are one sample.
+
+Each picture of a sample is a row, with the caption (.txt) and the json of its sample. Where rows begin is remembered sparsely (every
+GROUP_ROWS rows), so that an index of a tar of a million pictures takes some 100 kB and any row is found by a short walk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tamis.pictures.faults import TarFault
+from tamis.pictures.headers import SUFFIXES
+from tamis.pictures.tar import Member, members
+
+GROUP_ROWS = 256
+
+
+class Row(NamedTuple):
+    """A picture of a sample. `picture` None: nothing to read, `fault` says why. `others`: members of the sample that are no pictures."""
+
+    key: str
+    picture: Member | None
+    others: tuple[Member, ...] = ()
+    fault: str = ""
+
+
+@dataclass
+class TarIndex:
+    """`begins`: byte and number of the first row of each group of rows. A tar that cannot be followed to its end has a last row of its
+    own, whose fault says so; `fault_at` is the byte, -1: none."""
+
+    begins: list[tuple[int, int]] = field(default_factory=list)
+    n_rows: int = 0
+    fault_at: int = -1
+
+
+def key_of(name: str) -> tuple[str, str]:
+    """The key of a member, and what tells it from others of its sample.
+
+    >>> key_of("a/b.c/0001.left.JPG"), key_of("README")
+    (('a/b.c/0001', 'left.JPG'), ('README', ''))
+    """
+    folder, slash, base = name.rpartition("/")
+    stem, _, rest = base.partition(".")
+    return folder + slash + stem, rest
+
+
+def is_picture(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES)
+
+
+def rows(fd: int, start: int = 0) -> Iterator[tuple[int, Row]]:
+    """Rows of the samples from byte `start` on, each with the byte at which its sample begins."""
+    key, sample = "", list[Member]()
+    try:
+        for member in members(fd, start):
+            at = key_of(member.name)[0]
+            if sample and at != key:
+                for row in _of_sample(key, sample):
+                    yield sample[0].begin, row
+                sample = []
+            key = at
+            sample.append(member)
+    except TarFault as exc:
+        for row in _of_sample(key, sample):
+            yield sample[0].begin, row
+        yield exc.offset, Row("", None, fault=str(exc))
+        return
+    for row in _of_sample(key, sample):
+        yield sample[0].begin, row
+
+
+def _of_sample(key: str, sample: list[Member]) -> Iterator[Row]:
+    if not sample:
+        return
+    others = tuple(m for m in sample if not is_picture(m.name) and not m.is_link)
+    pictures = [m for m in sample if is_picture(m.name)]
+    for picture in pictures:
+        fault = f"{picture.name}: a link, which has no picture in it" if picture.is_link else ""
+        yield Row(key, None if fault else picture, others, fault)
+    if not pictures:
+        yield Row(key, None, others, f"{sample[0].name}: a sample without a picture")
+
+
+_INDEXES: dict[tuple[str, int, int, int], TarIndex] = {}
+_MAX_INDEXES = 8
+
+
+def index_of(path: str) -> TarIndex:
+    """The index of a tar, made by one walk over its headers; the last few are kept. TarFault where it is no tar at all."""
+    with open(path, "rb", buffering=0) as file:
+        info = os.fstat(file.fileno())
+        known = (path, info.st_size, info.st_mtime_ns, info.st_ino)
+        if known not in _INDEXES:
+            while len(_INDEXES) >= _MAX_INDEXES:
+                del _INDEXES[next(iter(_INDEXES))]
+            _INDEXES[known] = _walk(file.fileno())
+        return _INDEXES[known]
+
+
+def _walk(fd: int) -> TarIndex:
+    index, last = TarIndex(), -1
+    for begin, row in rows(fd):
+        if row.fault and not row.key:
+            if not index.n_rows:
+                raise TarFault(begin, row.fault)
+            index.fault_at = begin
+        is_full = bool(index.begins) and index.n_rows - index.begins[-1][1] >= GROUP_ROWS
+        if not index.begins or (is_full and begin != last):  # a group begins with a sample, never inside one
+            index.begins.append((begin, index.n_rows))
+        last = begin
+        index.n_rows += 1
+    return index

@@ -1,0 +1,5 @@
+"""Removing pictures that are there already."""
+
+from tamis.stages.image.deduplication.removal import ImageDuplicatesRemovalStage
+
+__all__ = ["ImageDuplicatesRemovalStage"]

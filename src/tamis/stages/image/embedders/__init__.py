@@ -1,0 +1,5 @@
+"""Embeddings of pictures."""
+
+from tamis.stages.image.embedders.clip_embedder import ImageEmbeddingStage
+
+__all__ = ["ImageEmbeddingStage"]

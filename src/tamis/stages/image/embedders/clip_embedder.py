@@ -1,0 +1,213 @@
+"""ImageEmbeddingStage: each picture gets the embedding of a CLIP model, a list of numbers of length 1.
+
+Decoding, scaling and the network are one stage, so that pixels never leave the worker: of each picture only the square that the network
+looks at is kept, and only for `model_inference_batch_size` pictures at once (twice as many on a GPU, which never waits for the decoder).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+from tamis.pictures.faults import PictureFault
+from tamis.stages.base import ProcessingStage
+from tamis.stages.image.models import CLIP, check_batch_size, image_resources, model_place
+from tamis.stages.image.pixels import Where, each, places, square
+from tamis.stages.image.remembered import RememberedRows
+from tamis.stages.text.models import folder as folders
+from tamis.stages.text.models.device import TorchDevice, choose_device
+from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_MEAN = (0.48145466, 0.4578275, 0.40821073)
+_STD = (0.26862954, 0.26130258, 0.27577711)
+
+
+@dataclass(repr=False)
+class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Adds `embedding`. `model_dir`: a folder that holds the CLIP model (itself, or below its id); None: the hub's cache, or the hub.
+
+    Runs on a GPU where there is one (`num_gpus_per_worker` of it, in bfloat16), else on the CPU. A picture that cannot be decoded goes to
+    quarantine. `remove_image_data`, `verbose`: pixels are never kept, so there is nothing to remove or to tell. `remember`: a folder that
+    keeps embeddings between the passes of one workflow.
+    """
+
+    model_dir: str | None = None
+    num_gpus_per_worker: float = 0.25
+    model_inference_batch_size: int = 32
+    verbose: bool = False
+    remove_image_data: bool = False
+    name: str = "image_embedding"
+    model_identifier: str = field(default=CLIP, kw_only=True)
+    embedding_field: str = field(default="embedding", kw_only=True)
+    remember: str | None = field(default=None, kw_only=True)
+
+    _network: ClipVision | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        check_batch_size(self.name, self.model_inference_batch_size)
+        self.resources = image_resources(self.num_gpus_per_worker)
+        self._pool: ThreadPoolExecutor | None = None
+        if self.model_dir is not None:
+            model_place(self.model_dir, self.model_identifier)
+
+    def inputs(self) -> Any:
+        return ["data"], []
+
+    def outputs(self) -> Any:
+        return ["data"], [self.embedding_field]
+
+    # -- life cycle -----------------------------------------------------------------------------------------------------
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """The model is fetched and looked at; without a GPU it is loaded once, and workers share its pages."""
+        self._folder()
+        if not self.resources.requires_gpu:
+            self.setup()
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        if self.remember is None or not RememberedRows(self.remember).has_any():
+            self._load()  # else only if something is missing there
+
+    def teardown(self) -> None:
+        self._network = None
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def least_bytes(self) -> int:
+        try:
+            place = folders.local(model_place(self.model_dir, self.model_identifier))
+            return folders.open_folder(place).n_bytes
+        except (UsageError, OSError):  # told when the run sets it up
+            return 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_network": None, "_pool": None}
+
+    def _folder(self) -> folders.ModelFolder:
+        return folders.open_folder(folders.fetch(model_place(self.model_dir, self.model_identifier)))
+
+    def _load(self) -> ClipVision:
+        if self._network is None:
+            from tamis.stages.text.models.networks import need_torch
+
+            torch = need_torch(self.name)
+            kind = choose_device(self.resources.requires_gpu)
+            if kind == "cpu":
+                torch.set_num_threads(1)  # workers are the parallelism; and threads would not survive a fork
+            device = TorchDevice(kind, float(os.environ.get("TAMIS_GPU_SHARE", "1")))
+            self._network = ClipVision(self._folder(), device)
+        return self._network
+
+    # -- work -----------------------------------------------------------------------------------------------------------
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+
+        if not batch.num_items:
+            return batch
+        known = RememberedRows(self.remember) if self.remember is not None else None
+        rows: list[Any] = known.find(batch) if known is not None else [None] * batch.num_items
+        missing = [i for i, row in enumerate(rows) if row is None]
+        if missing:
+            found = self._embedded([places(self.name, batch)[i] for i in missing])
+            for i, vector in zip(missing, found, strict=True):
+                rows[i] = vector
+            if known is not None:
+                known.keep(batch, {i: rows[i] for i in missing if not isinstance(rows[i], PictureFault)})
+        good = np.array([not isinstance(row, PictureFault) for row in rows], bool)
+        bad = [i for i in range(len(rows)) if not good[i]]
+        self._note_bad(batch.serial[bad], [str(rows[i]) for i in bad])
+        kept = batch.filter(good)
+        return kept.with_column(self.embedding_field, as_column([rows[i] for i in np.flatnonzero(good)]))
+
+    def _embedded(self, found: list[Where]) -> list[Any]:
+        """A vector for each picture, or its fault."""
+        out: list[Any] = []
+        for chunk, result in self._results(found):
+            vectors = iter(result)
+            out += [one if isinstance(one, PictureFault) else next(vectors) for one in chunk]
+        return out
+
+    def _results(self, found: list[Where]) -> Iterator[tuple[list[Any], Any]]:
+        import numpy as np
+
+        network = self._load()
+        if network.device.kind == "cuda" and self._pool is None:
+            n = len(os.sched_getaffinity(0))
+            share = self.resources.gpus if 0 < self.resources.gpus < 1 else 1.0
+            self._pool = ThreadPoolExecutor(max(2, int(n * share)))
+        make = partial(square, side=network.side)
+        for chunk in each(found, make, self.model_inference_batch_size, self._pool):
+            pixels = [one for one in chunk if not isinstance(one, PictureFault)]
+            yield chunk, network(np.stack(pixels)) if pixels else []
+
+
+def as_column(vectors: list[Any]) -> Any:
+    """Vectors of one length as a column of lists."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not vectors:
+        return pa.array([], pa.list_(pa.float32()))
+    flat = np.ascontiguousarray(np.stack(vectors), np.float32)
+    offsets = np.arange(len(vectors) + 1, dtype=np.int32) * flat.shape[1]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat.reshape(-1)))
+
+
+class ClipVision:
+    """The part of a CLIP model that looks at pictures. Squares of `side` pixels (uint8) in, unit vectors (float32) out."""
+
+    def __init__(self, folder: folders.ModelFolder, device: TorchDevice) -> None:
+        import torch
+
+        from tamis.stages.text.models.networks import load
+
+        self.device = device
+        self.dtype = torch.bfloat16 if device.kind == "cuda" else torch.float32
+        vision = folder.config.get("vision_config")
+        if not isinstance(vision, dict) and folder.config.get("model_type") != "clip_vision_model":
+            raise UsageError(
+                f"model folder {folder.path}: no CLIP model (model_type {folder.config.get('model_type')!r})"
+            )
+        self.model = load(folder, "CLIPVisionModelWithProjection", config=_config(folder)).to(device.kind, self.dtype)
+        self.side = int(self.model.config.image_size)
+        mean, std = _normalisation(folder)
+        self._scale = (torch.tensor(std) * 255).view(1, 3, 1, 1).to(device.kind)
+        self._shift = (torch.tensor(mean) * 255).view(1, 3, 1, 1).to(device.kind)
+
+    def __call__(self, pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        import torch
+
+        with torch.inference_mode():
+            planes = torch.from_numpy(pixels).to(self.device.kind).permute(0, 3, 1, 2).float()
+            planes = ((planes - self._shift) / self._scale).to(self.dtype)
+            made = self.model(pixel_values=planes).image_embeds.float()
+            found: np.ndarray[Any, Any] = torch.nn.functional.normalize(made, dim=-1).cpu().numpy()
+            return found
+
+
+def _config(folder: folders.ModelFolder) -> Any:
+    """Of the part that looks at pictures; a whole checkpoint tells the width of its embeddings beside it."""
+    import transformers
+
+    told = folder.config
+    vision = dict(told["vision_config"]) if isinstance(told.get("vision_config"), dict) else dict(told)
+    if isinstance(told.get("projection_dim"), int):
+        vision["projection_dim"] = told["projection_dim"]
+    return transformers.CLIPVisionConfig(**vision)
+
+
+def _normalisation(folder: folders.ModelFolder) -> tuple[Any, Any]:
+    path = folder.path / "preprocessor_config.json"
+    told = folders.read_json(path) if path.exists() else {}
+    mean, std = told.get("image_mean") or _MEAN, told.get("image_std") or _STD
+    if len(mean) != 3 or len(std) != 3 or not all(isinstance(x, (int, float)) and x for x in (*mean, *std)):
+        raise UsageError(f"{path}: image_mean and image_std must be three numbers each")
+    return [float(x) for x in mean], [float(x) for x in std]

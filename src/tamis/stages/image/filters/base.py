@@ -1,0 +1,108 @@
+"""BaseFilterStage: a score for each picture from its embedding, and a limit that it is kept by."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tamis.errors import UsageError
+from tamis.stages.base import ProcessingStage, Rule
+from tamis.stages.image.models import check_batch_size, image_resources
+from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(repr=False)
+class BaseFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """A subclass names its score (`score_field`), loads its head (`load_head`) and says which scores stay (`keep`).
+
+    Needs the column `embedding` (ImageEmbeddingStage). A picture without an embedding stays, without a score. `verbose` is what users of
+    the original give: the report tells how many stay.
+    """
+
+    model_dir: str | None = None
+    num_gpus_per_worker: float = 0.25
+    model_inference_batch_size: int = 32
+    score_threshold: float = 0.5
+    verbose: bool = False
+    name: str = "image_filter"
+    embedding_field: str = field(default="embedding", kw_only=True)
+    _head: Any = field(default=None, init=False)
+
+    score_field: ClassVar[str] = "image_score"
+    keeps_low: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_batch_size(self.name, self.model_inference_batch_size)
+        if isinstance(self.score_threshold, bool) or not isinstance(self.score_threshold, (int, float)):
+            raise UsageError(f"{self.name}: score_threshold must be a number, got {self.score_threshold!r}")
+        self.resources = image_resources(self.num_gpus_per_worker)
+
+    @abstractmethod
+    def weights_file(self, fetch: bool) -> Path:
+        """The file of the head's weights. `fetch`: it may be downloaded (once per machine)."""
+
+    @abstractmethod
+    def load_head(self, path: Path) -> Any:
+        """The head: called with unit vectors, gives a score for each."""
+
+    def keep(self, scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        limit = self.score_threshold
+        kept: np.ndarray[Any, Any] = scores < limit if self.keeps_low else scores >= limit
+        return kept
+
+    def rules(self) -> list[Rule]:
+        side = {"at_most" if self.keeps_low else "at_least": "score_threshold"}
+        return [Rule(self.name, self.name, {"score_threshold": self.score_threshold}, **side)]  # type: ignore[arg-type]
+
+    def inputs(self) -> Any:
+        return ["data"], [self.embedding_field]
+
+    def outputs(self) -> Any:
+        return ["data"], [self.score_field]
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        self._head = self.load_head(self.weights_file(fetch=True))
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        if self._head is None:
+            self._head = self.load_head(self.weights_file(fetch=False))
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+        import pyarrow as pa
+
+        if not batch.num_items:
+            return batch
+        if self.embedding_field not in batch.get_columns():
+            raise UsageError(f"{self.name}: no {self.embedding_field}; put ImageEmbeddingStage before it")
+        self.setup()
+        column = batch.column(self.embedding_field)
+        at = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        scores = np.full(batch.num_items, np.nan, np.float64)
+        if len(at):
+            scores[at] = self._scores(np.stack(column.take(pa.array(at)).to_numpy(zero_copy_only=False)))
+        self._note_scores(self.name, scores[at], batch.serial[at])
+        stays = np.ones(batch.num_items, bool)
+        stays[at] = self.keep(scores[at])
+        gone = np.flatnonzero(~stays)
+        limits = {"score_threshold": self.score_threshold}
+        self._note_drops(batch.serial[gone], self.name, scores[gone].tolist(), limits)
+        scored = batch.with_column(self.score_field, pa.array(scores, mask=np.isnan(scores)))
+        return scored.filter(stays)
+
+    def _scores(self, vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        import numpy as np
+
+        if vectors.shape[1] != self._head.width:
+            raise UsageError(
+                f"{self.name}: embeddings of {vectors.shape[1]} numbers, but the weights are for {self._head.width}; use the CLIP model that "
+                "they were made with (ViT-L/14: 768)"
+            )
+        n = self.model_inference_batch_size
+        parts = [self._head(vectors[i : i + n].astype(np.float32)) for i in range(0, len(vectors), n)]
+        return np.concatenate(parts)

@@ -1,0 +1,56 @@
+"""ImageSizeFilterStage: pictures that are large enough, and not too long, by their headers alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tamis.errors import UsageError
+from tamis.stages.base import ProcessingStage, Rule
+from tamis.tasks import DocumentBatch
+
+
+@dataclass(repr=False)
+class ImageSizeFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Keeps pictures whose shorter side has at least `min_side` pixels, whose longer side has at most `max_side`, and whose longer side is
+    at most `max_aspect_ratio` times the shorter one. None: no such rule. Nothing is decoded."""
+
+    min_side: int | None = 64
+    max_side: int | None = None
+    max_aspect_ratio: float | None = None
+    name: str = "image_size_filter"
+    only_drops: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for name in ("min_side", "max_side", "max_aspect_ratio"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
+                raise UsageError(f"{self.name}: {name} must be a number above 0, or None, got {value!r}")
+
+    def inputs(self) -> Any:
+        return ["data"], ["width", "height"]
+
+    def rules(self) -> list[Rule]:
+        told = [("min_side", "shorter side", "at_least"), ("max_side", "longer side", "at_most"),
+                ("max_aspect_ratio", "aspect ratio", "at_most")]  # fmt: skip
+        return [
+            Rule(name, score, {name: getattr(self, name)}, **{side: name})  # type: ignore[arg-type]
+            for name, score, side in told
+            if getattr(self, name) is not None
+        ]
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+
+        width = batch.column("width").to_numpy(zero_copy_only=False).astype(np.float64)
+        height = batch.column("height").to_numpy(zero_copy_only=False).astype(np.float64)
+        short, long = np.minimum(width, height), np.maximum(width, height)
+        measured = {"shorter side": short, "longer side": long, "aspect ratio": long / short}
+        left = np.arange(batch.num_items)
+        for rule in self.rules():
+            values, limit = measured[rule.score][left], next(iter(rule.limits.values()))
+            self._note_scores(rule.score, values, batch.serial[left])
+            stays = values >= limit if rule.at_least else values <= limit
+            self._note_drops(batch.serial[left[~stays]], rule.name, values[~stays].tolist(), dict(rule.limits))
+            left = left[stays]
+        return batch if len(left) == batch.num_items else batch.take(left)

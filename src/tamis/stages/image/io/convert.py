@@ -1,0 +1,33 @@
+"""ConvertImageBatchToDocumentBatchStage: what is known of pictures as plain documents, for stages and writers of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.stages.base import ProcessingStage
+from tamis.stages.io import check_fields
+from tamis.tasks import DocumentBatch
+from tamis.tasks.image import column_of
+
+
+@dataclass(repr=False)
+class ConvertImageBatchToDocumentBatchStage(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """`fields`: those of ImageObject that come out (image_id, image_path, embedding, aesthetic_score, ...) and any other column; image_id
+    alone where none are named."""
+
+    fields: Sequence[str] = field(default_factory=list)
+    name: str = "convert_image_batch_to_document_batch"
+
+    def __post_init__(self) -> None:
+        self.fields = check_fields(self.name, self.fields) if self.fields else ["image_id"]  # type: ignore[assignment]
+
+    def outputs(self) -> Any:
+        return ["data"], list(self.fields)
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        made = DocumentBatch.like(batch)
+        for name in self.fields:
+            made = made.with_column(name, batch.column(column_of(name)))
+        return made.select(list(self.fields))

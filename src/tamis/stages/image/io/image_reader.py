@@ -1,0 +1,69 @@
+"""ImageReaderStage and ImageReader: pictures in tars (WebDataset) and folders, each a row that says where its bytes lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tamis.errors import UsageError
+from tamis.formats.registry import suffixes
+from tamis.stages.io import Reader
+from tamis.stages.text.io.reader.files import FileReader, FileReaderStage
+from tamis.tasks.image import ImageBatch
+
+
+@dataclass(repr=False)
+class ImageReaderStage(Reader):
+    """Pictures of tars and picture files (.tar .jpg .jpeg .png .webp), with caption and json where there are any.
+
+    Reads headers only. `dali_batch_size`, `num_threads`, `num_gpus_per_worker` and `verbose` are what users of the original give: nothing is
+    decoded here, so they decide nothing; batches follow from the memory budget.
+    """
+
+    dali_batch_size: int = 100
+    verbose: bool = True
+    num_threads: int = 8
+    num_gpus_per_worker: float = 0.25
+    name: str = "image_reader"
+    formats: ClassVar[tuple[str, ...]] = ("pictures",)
+    batch: ClassVar[type[ImageBatch]] = ImageBatch
+
+    def __post_init__(self) -> None:
+        if self.dali_batch_size < 1 or self.num_threads < 1:
+            raise UsageError(f"{self.name}: dali_batch_size and num_threads must be at least 1")
+
+    def inputs(self) -> Any:
+        return ["data"], []
+
+    def outputs(self) -> Any:
+        return ["data"], []
+
+    def process(self, task: Any) -> list[Any]:
+        return [ImageBatch.like(batch) for batch in super().process(task)]
+
+
+@dataclass(repr=False)
+class _Rows(FileReaderStage):
+    """As ImageReaderStage, with the parameters that readers of files have."""
+
+    name: str = "image_reader"
+    formats: ClassVar[tuple[str, ...]] = ("pictures",)
+    batch: ClassVar[type[ImageBatch]] = ImageBatch
+
+
+@dataclass(repr=False)
+class ImageReader(FileReader):
+    """Read pictures: a folder, a glob, a file or a list of these, of tars (WebDataset) and picture files (.jpg .jpeg .png .webp).
+
+    Parameters as in JsonlReader. A picture that is damaged, cut off, no picture or a bomb goes to quarantine.
+    """
+
+    file_extensions: Sequence[str] = suffixes("pictures")
+    task_type: str = "document"
+    _generate_ids: bool = False
+    _assign_ids: bool = False
+    storage_options: dict[str, Any] | None = None
+    limit: int | None = None
+    name: str = "image_reader"
+    reader: ClassVar[type[FileReaderStage]] = _Rows

@@ -1,0 +1,63 @@
+"""ImageWriterStage: pictures as tars (WebDataset), with a Parquet file beside each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.sizes import parse_size
+from tamis.stages.io import Writer
+
+
+@dataclass(repr=False)
+class ImageWriterStage(Writer):
+    """Tars of up to `images_per_tar` pictures (and `max_tar_bytes`) in `output_dir`, and a Parquet file of the same name beside each with
+    everything known of its pictures, scores and embeddings too.
+
+    Tars are filled with the pictures of all batches of a partition. Pictures that no stage changed keep their bytes. `deterministic_name`:
+    names of files are always a function of the input; False is refused. `remove_image_data`, `verbose`: pixels are never held, so there
+    is nothing to remove or to tell.
+    """
+
+    output_dir: str
+    images_per_tar: int = 1000
+    verbose: bool = False
+    deterministic_name: bool = True
+    remove_image_data: bool = False
+    name: str = "image_writer"
+    mode: str = field(default="ignore", kw_only=True)
+    max_tar_bytes: int | str = field(default="1GB", kw_only=True)
+
+    format = "webdataset"
+    file_extension = "tar"
+
+    def __post_init__(self) -> None:
+        if "://" in os.fspath(self.output_dir):
+            raise UsageError(
+                f"{self.name}: {self.output_dir}: remote paths are not written by this version; give a local folder"
+            )
+        if isinstance(self.images_per_tar, bool) or not isinstance(self.images_per_tar, int) or self.images_per_tar < 1:
+            raise UsageError(f"{self.name}: images_per_tar must be a whole number above 0, got {self.images_per_tar!r}")
+        if not self.deterministic_name:
+            raise UsageError(
+                f"{self.name}: names of files are a function of the input, so that a run can be resumed; leave deterministic_name=True"
+            )
+        if self.mode not in ("ignore", "error"):
+            raise UsageError(
+                f"{self.name}: mode must be ignore or error, got {self.mode!r}; start over with fresh (--fresh)"
+            )
+        self.output_dir = self.path = os.path.abspath(os.path.expanduser(self.output_dir))
+        parse_size(self.max_tar_bytes, f"{self.name}: max_tar_bytes")
+
+    @property
+    def options(self) -> Mapping[str, Any]:  # type: ignore[override]
+        return {"per_tar": self.images_per_tar, "max_bytes": parse_size(self.max_tar_bytes)}
+
+    def inputs(self) -> Any:
+        return ["data"], []
+
+    def outputs(self) -> Any:
+        return ["data"], []

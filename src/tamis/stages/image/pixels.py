@@ -1,0 +1,85 @@
+"""Pixels for the stages that need them: rows of a batch in, arrays out, a few at a time.
+
+What is held at once: one decoded picture for each thread, and the small squares that came out. A picture that cannot be decoded comes out
+as its fault, for the stage to set aside; one that does not fit under the cap is a MemoryError, as anywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tamis.errors import UsageError
+from tamis.formats.names import path_of
+from tamis.pictures.decode import decode, fitted, looks_of, read_span
+from tamis.pictures.faults import PictureFault
+from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+T = TypeVar("T")
+Where = tuple[str, int, int, "bytes | None"]
+_CHANGED = "image_bytes"
+
+
+def places(stage: str, batch: DocumentBatch) -> list[Where]:
+    """Where each picture lies: file, offset, length; and its bytes, where a stage changed it."""
+    names = batch.get_columns()
+    if not {"image_path", "offset", "length"} <= set(names):
+        raise UsageError(
+            f"{stage}: these documents are no pictures (no image_path, offset and length); begin with ImageReader"
+        )
+    paths = [path_of(p) for p in batch.column("image_path").to_pylist()]
+    offsets, lengths = batch.column("offset").to_pylist(), batch.column("length").to_pylist()
+    changed = batch.column(_CHANGED).to_pylist() if _CHANGED in names else [None] * len(paths)
+    return list(zip(paths, offsets, lengths, changed, strict=True))
+
+
+def stored_bytes(where: Where) -> bytes:
+    path, offset, length, changed = where
+    if changed is not None:
+        return bytes(changed)
+    try:
+        return read_span(path, int(offset), int(length))
+    except FileNotFoundError:
+        raise PictureFault("its file is gone") from None
+
+
+def square(where: Where, side: int) -> np.ndarray[Any, Any]:
+    """The middle of a picture, `side` pixels wide and high."""
+    data = stored_bytes(where)
+    return fitted(decode(data, looks_of(data), min_side=side), side)
+
+
+def each(
+    found: list[Where], make: Callable[[Where], T], at_once: int, pool: ThreadPoolExecutor | None
+) -> Iterator[list[T | PictureFault]]:
+    """`make` of every picture, `at_once` together, in their order; with a pool the next ones are made meanwhile."""
+
+    def one(where: Where) -> T | PictureFault:
+        try:
+            return make(where)
+        except PictureFault as fault:
+            return fault
+
+    chunks = [found[i : i + at_once] for i in range(0, len(found), at_once)]
+    if pool is None:
+        for chunk in chunks:
+            yield [one(where) for where in chunk]
+        return
+    ahead = [[pool.submit(one, where) for where in chunk] for chunk in chunks[:1]]
+    try:
+        for i in range(len(chunks)):
+            if i + 1 < len(chunks):
+                ahead.append([pool.submit(one, where) for where in chunks[i + 1]])
+            yield [future.result() for future in ahead.pop(0)]
+    finally:
+        for future in (f for waiting in ahead for f in waiting):
+            future.cancel()
+        with contextlib.suppress(Exception):
+            for future in (f for waiting in ahead for f in waiting):
+                if not future.cancelled():
+                    future.result()
