@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.memory import device_limits
 from tamis.pictures.faults import PictureFault
 from tamis.stages.base import ProcessingStage
 from tamis.stages.image.models import CLIP, check_batch_size, image_resources, model_place
@@ -102,7 +103,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             kind = choose_device(self.resources.requires_gpu)
             if kind == "cpu":
                 torch.set_num_threads(1)  # workers are the parallelism; and threads would not survive a fork
-            device = TorchDevice(kind, float(os.environ.get("TAMIS_GPU_SHARE", "1")))
+            device = TorchDevice(kind, device_limits.told())
             self._network = ClipVision(self._folder(), device)
         return self._network
 
@@ -183,6 +184,19 @@ class ClipVision:
         self._shift = (torch.tensor(mean) * 255).view(1, 3, 1, 1).to(device.kind)
 
     def __call__(self, pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Where the device has no room for them all, the two halves one after the other."""
+        import numpy as np
+
+        try:
+            return self._vectors(pixels)
+        except Exception as exc:
+            if not self.device.is_full(exc) or len(pixels) < 2:
+                raise
+        self.device.release()
+        half = len(pixels) // 2
+        return np.concatenate([self(pixels[:half]), self(pixels[half:])])
+
+    def _vectors(self, pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         import torch
 
         with torch.inference_mode():
