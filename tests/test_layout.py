@@ -320,6 +320,7 @@ def test_files_are_renamed_replaced_and_locked_in_one_place_only() -> None:
                 if called in moving | reading:
                     found.setdefault(module, set()).add(".".join(called))
     assert found.pop("tamis.files") == {"os.rename", "os.replace", "os.link", "fcntl.flock"}
+    assert found.pop("tamis.backends.client") == found.pop("tamis.backends.client_worker") == {"cloudpickle.loads"}
     assert found == {"tamis.backends.preload": {"pickle.loads"}, "tamis.engine.run.results": {"pickle.loads"}}
 
 

@@ -22,7 +22,6 @@ NOT_RUN = {
     "torch.OutOfMemoryError": "a note, not code",
     "memory_per_doc": "a formula, not code: tamis plan computes it",
     "ray.init": "starts a Ray cluster by Ray's own means, which is no part of Tamis",
-    "get_client": "starts a Dask cluster of GPUs; nothing has to be started here",
     "XennaExecutor": "an executor for clusters, which is not there yet",
     "RayClient": "a client for clusters, which is not there yet; a recipe that has one runs without it",
 }
@@ -57,10 +56,15 @@ def test_a_block_runs(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     scope: dict[str, Any] = {name: WordCountStage() for name in ("cpu_operation", "gpu_operation", "cpu_operation_2")}
     scope["WordCountStage"] = WordCountStage
     exec(compile(code.replace("nemo_curator", "tamis"), f"<block {at} of {where}>", "exec"), scope)
-    made = [v for k, v in scope.items() if k in ("reader", "dedup", "classifier", "pipeline", "word_count_stage")]
+    made = [
+        v for k, v in scope.items() if k in ("reader", "dedup", "classifier", "pipeline", "word_count_stage", "client")
+    ]
     assert made or "Resources(" in code
     if "word_count_stage" in scope:
         assert scope["word_count_stage"].batch_size == 128
+    if "client" in scope:
+        with scope["client"] as client:
+            assert client.n_workers == 1
     if "pipeline" in scope:
         assert [s.name for s in scope["pipeline"].build()].count("to_backend") == 2
     if "dedup" in scope:

@@ -62,6 +62,6 @@ class BaseExecutor:
         self, stages: list[ProcessingStage[Any, Any]], initial_tasks: Sequence[Task[Any]] | None = None
     ) -> list[Task[Any]]:
         """Run these stages (already decomposed, or not)."""
-        from tamis.pipeline import Pipeline
+        from tamis.pipeline.pipeline import Pipeline
 
         return Pipeline("pipeline", stages=stages).run(executor=self, initial_tasks=initial_tasks)

@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from tamis.errors import UsageError
 from tamis.formats.casting import is_text
+from tamis.formats.device_frames import as_host
 from tamis.formats.exact import exact_array, fitted, replaced, same_values, values_of
 from tamis.formats.frames import array_of, labels_of, row_ids, whole
-from tamis.formats.json_type import deep_recursion
+from tamis.formats.json_type import deep_recursion, is_json
 from tamis.formats.tracing import Handed, by_objects, by_values
 from tamis.tasks.names import ROW_ID
 
@@ -84,7 +85,8 @@ class _Returned:
     """A table or frame beside the batches that it was made from."""
 
     def __init__(self, data: Any, parents: Sequence[DocumentBatch]) -> None:
-        self.data = data if data is not None else pa.table({})
+        self.data = as_host(data) if data is not None else pa.table({})
+        self._was_on_device = self.data is not data and data is not None
         self.parents = parents
         self.is_frame = not isinstance(self.data, pa.Table)
         self._labels = labels_of(self.data) if self.is_frame else {}
@@ -158,10 +160,14 @@ class _Returned:
         before, new = _take(self.before(name), position), self.fresh(name)
         if all(p.is_declared(name) for p in self.parents):
             new = fitted(new, before.type)
+        if (
+            self._was_on_device and is_json(before.type) and is_text(new.type)
+        ):  # there a value of several kinds is its text
+            before = before.storage.cast(new.type)
         same = same_values(new, before, loose=self.is_frame) & (position >= 0)
         if same.all():
             return None
-        if is_text(new.type) or not same.any():  # the same either way
+        if (is_text(new.type) and not self._was_on_device) or not same.any():  # the same either way
             return new
         return replaced(new, same, _take(self.exact(name), position).filter(pa.array(same)))
 

@@ -1,7 +1,7 @@
 """What this process may take of the GPUs that it sees: told by who started it (engine/supervisor/devices.py), set in every library
 that allocates there.
 
-torch, CuPy and RMM each keep memory of their own, so each that is loaded or wanted gets the limit. What CUDA itself holds for a process (its context,
+torch and CuPy keep memory of their own, so each that is used gets the limit (RMM: pools.py). What CUDA itself holds for a process (its context,
 code, stacks) is outside of all of them: about CONTEXT_BYTES, which the limit leaves room for.
 """
 
@@ -72,9 +72,3 @@ def limit_cupy(cupy: Any, limit: DeviceLimit) -> None:
         for device in range(cupy.cuda.runtime.getDeviceCount()):
             with cupy.cuda.Device(device) as one:
                 cupy.get_default_memory_pool().set_limit(size=limit.bytes_of(int(one.mem_info[1])))
-
-
-def limit_rmm(rmm: Any, limit: DeviceLimit, total_bytes: int) -> None:
-    """One pool for everything that RAPIDS allocates, and (where they are loaded) CuPy and torch through it."""
-    most = limit.bytes_of(total_bytes) // 256 * 256
-    rmm.reinitialize(pool_allocator=True, initial_pool_size=min(most, 1 << 30) // 256 * 256, maximum_pool_size=most)

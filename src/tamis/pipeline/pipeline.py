@@ -213,6 +213,7 @@ class Pipeline:
         self, executor: BaseExecutor | None = None, initial_tasks: Sequence[Task[Any]] | None = None, **settings: Any
     ) -> RunResult:
         """As `run`, but returns the whole result (totals, ledger, memory) and leaves judging it to the caller."""
+        from tamis.backends.client import default_settings
         from tamis.backends.local import LocalExecutor
         from tamis.engine.job import make_job
         from tamis.engine.run.inputs import find_inputs
@@ -220,7 +221,7 @@ class Pipeline:
         from tamis.engine.run.settings import RunSettings
 
         executor = executor if executor is not None else LocalExecutor()
-        chosen = RunSettings.from_mapping({**self.config, **executor.settings(), **settings})
+        chosen = RunSettings.from_mapping({**default_settings(), **self.config, **executor.settings(), **settings})
         documents = bool(initial_tasks) and all(isinstance(t, DocumentBatch) for t in initial_tasks or ())
         job = make_job(self.name, self.build(), chosen.mode, documents)
         output = self._output(job.writer, chosen.run_dir)
@@ -284,10 +285,3 @@ def assign_root_task_ids(initial_tasks: Sequence[Task[Any]]) -> list[Task[Any]]:
     for i, task in enumerate(initial_tasks):
         task._set_task_id(str(i))
     return list(initial_tasks)
-
-
-class Sequential(Pipeline):
-    """A pipeline from a list of stages."""
-
-    def __init__(self, stages: Sequence[ProcessingStage[Any, Any]], name: str = "sequential") -> None:
-        super().__init__(name, stages=stages)

@@ -1,4 +1,8 @@
-"""ToBackend: a mark in a pipeline where earlier releases of the original moved documents between CPU and GPU."""
+"""ToBackend: from here on `batch.data` is a frame of another library: cuDF's on the GPU, pandas', or an Arrow table.
+
+Only stages that look at `batch.data` notice. Those of Tamis read columns as they are, and move to a GPU themselves what they compute there; so nothing
+is copied to a device and back for their sake.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,32 @@ from typing import Any
 
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
+from tamis.tasks import DocumentBatch
 
-BACKENDS = ("pandas", "cudf")
+BACKENDS = ("pandas", "cudf", "pyarrow")
 
 
 @dataclass(repr=False)
 class ToBackend(ProcessingStage[Any, Any]):
-    """Passes documents on as they are: a stage that computes on a GPU moves there what it needs, and takes it back.
-
-    `backend`: "pandas" or "cudf".
-    """
+    """`backend`: "cudf" (a frame on the GPU that the worker sees), "pandas" or "pyarrow". Documents themselves stay as they are: what a stage does
+    to such a frame is traced to them as with any other."""
 
     backend: str
     name: str = "to_backend"
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
-            raise UsageError(f"ToBackend: expected 'pandas' or 'cudf', got {self.backend!r}")
+            raise UsageError(f"ToBackend: expected one of {', '.join(map(repr, BACKENDS))}, got {self.backend!r}")
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """Whether the library is there is told before any worker starts; it is not loaded here, for CUDA does not survive a fork."""
+        import importlib.util
+        import sys
+
+        if self.backend == "cudf" and "cudf" not in sys.modules and importlib.util.find_spec("cudf") is None:
+            from tamis.formats.device_frames import NO_CUDF
+
+            raise UsageError(NO_CUDF)
 
     def process(self, task: Any) -> Any:
-        return task
+        return task.with_frames(self.backend) if isinstance(task, DocumentBatch) else task

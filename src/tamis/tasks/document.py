@@ -79,6 +79,7 @@ class DocumentBatch(Task["pa.Table"]):
         # The documents as they were before `data` was looked at or assigned: rows of that frame are traced to them.
         self._behind: DocumentBatch | None = None
         self._is_adopted = False  # built of a table or frame that a stage returned
+        self._frames = "pandas"  # what `data` makes of documents that were read: pandas, cudf or pyarrow
         # The 128-bit identity of each row belongs to the engine; see engine/ledger.py.
         self._identity: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
         if data is not None:
@@ -117,12 +118,13 @@ class DocumentBatch(Task["pa.Table"]):
 
     @property
     def data(self) -> Any:
-        """What it was given; of documents that were read, a pandas DataFrame, made now, which may be changed in place.
+        """What it was given; of documents that were read, a pandas DataFrame (or what `with_frames` said), made now, which may be
+        changed in place.
 
         From then on the frame is the batch. Nothing built in looks at it: `to_pyarrow`, `column` and `texts` are for that.
         """
         if self._rows is not None:
-            self._put(self.to_pandas())
+            self._put(self.to_pandas() if self._frames == "pandas" else self._framed())
         return self._table
 
     @data.setter
@@ -130,6 +132,28 @@ class DocumentBatch(Task["pa.Table"]):
         """A table or frame instead of the documents. Rows are traced to their records when the stage returns the batch."""
         check_data(value)
         self._put(value)
+
+    @property
+    def frames(self) -> str:
+        """Of which library the frame is that `data` makes: pandas, cudf or pyarrow."""
+        return self._frames
+
+    def with_frames(self, library: str) -> DocumentBatch:
+        """The same documents, whose `data` is a frame of this library: pandas, cudf or pyarrow."""
+        child = self._settled() if self._behind is not None else self._child()
+        child._frames = library
+        if child._rows is None and child._table is not None:  # given in memory: moved now
+            from tamis.formats.device_frames import moved
+
+            child._table = moved(child._table, library)
+        return child
+
+    def _framed(self) -> Any:
+        if self._frames == "pyarrow":
+            return self.to_pyarrow()
+        from tamis.formats.device_frames import on_device
+
+        return on_device(self.to_pyarrow())
 
     def _put(self, data: Any) -> None:
         if self._rows is not None:
@@ -447,9 +471,9 @@ class DocumentBatch(Task["pa.Table"]):
 
 def check_data(data: Any) -> None:
     """UsageError for what is neither a table nor a frame."""
-    if not _is_table(data) and not _is_frame(data):
+    if not _is_table(data) and not _is_frame(data) and not _is_on_device(data):
         raise UsageError(
-            f"DocumentBatch(data=...): expected a pyarrow.Table or a pandas.DataFrame, got {type(data).__name__}"
+            f"DocumentBatch(data=...): expected a pyarrow.Table or a DataFrame of pandas or cuDF, got {type(data).__name__}"
         )
 
 
@@ -462,6 +486,10 @@ def _is_frame(data: Any) -> bool:
     return type(data).__module__.startswith("pandas") and hasattr(data, "columns")
 
 
+def _is_on_device(data: Any) -> bool:
+    return type(data).__module__.startswith("cudf") and hasattr(data, "to_arrow")
+
+
 def _names(data: Any) -> list[str]:
     return [] if data is None else list(data.column_names if _is_table(data) else map(str, data.columns))
 
@@ -471,7 +499,7 @@ def _to_table(data: Any) -> pa.Table:
         from tamis.formats.frames import table_of
 
         return table_of(data)
-    return data
+    return data.to_arrow(preserve_index=False) if _is_on_device(data) else data
 
 
 def _is_exact(kind: pa.DataType) -> bool:

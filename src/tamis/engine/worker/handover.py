@@ -63,7 +63,12 @@ def _table_of(batch: DocumentBatch) -> pa.Table:
     assert origin is not None
     assert rows is not None
     assert identity is not None
-    meta: dict[str, Any] = {"dataset": batch.dataset_name, "hidden": sorted(batch._hidden), "only": batch._only}
+    meta: dict[str, Any] = {
+        "dataset": batch.dataset_name,
+        "hidden": sorted(batch._hidden),
+        "only": batch._only,
+        "frames": batch.frames,
+    }
     columns: dict[str, pa.Array] = {"_hi": pa.array(identity[0]), "_lo": pa.array(identity[1])}
     files, offsets = batch.places()
     columns["_file"], columns["_offset"] = pa.array(files), pa.array(offsets)
@@ -114,6 +119,7 @@ def _batch_of(table: pa.Table) -> DocumentBatch:
     batch._identity = (table["_hi"].to_numpy(), table["_lo"].to_numpy())
     batch._hidden = frozenset(meta["hidden"])
     batch._only = tuple(meta["only"]) if meta["only"] is not None else None
+    batch._frames = meta.get("frames", "pandas")
     batch._columns = {c[2:]: table[c].chunk(0) for c in table.column_names if c.startswith("c.")}
     return batch
 

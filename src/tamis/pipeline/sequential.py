@@ -1,0 +1,77 @@
+"""Sequential: a pipeline from a list, which can be called on documents: what it is given becomes its input, and what comes out is what was given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+from tamis.pipeline.pipeline import Pipeline
+from tamis.stages.base import ProcessingStage
+from tamis.stages.io import Reader
+from tamis.tasks import ROW_ID, DocumentBatch
+
+if TYPE_CHECKING:
+    from tamis.backends.base import BaseExecutor
+
+
+class Sequential(Pipeline):
+    """A pipeline from a list of stages, which can be called on documents: `Sequential([...])(dataset)`."""
+
+    def __init__(self, stages: Sequence[ProcessingStage[Any, Any]], name: str = "sequential") -> None:
+        super().__init__(name, stages=stages)
+
+    def __call__(self, dataset: Any, executor: BaseExecutor | None = None, **settings: Any) -> Any:
+        """The documents that come out of the stages. `dataset`: a DocumentBatch, a list of them, a pandas DataFrame, an Arrow
+        table (each comes back as what it was), or the path(s) of JSONL, Parquet or Arrow files: batches come back, or files where
+        the last stage is a writer. `settings` are those of a run, as in `run`.
+        """
+        return _call(self, dataset, executor, settings)
+
+
+def _call(pipeline: Pipeline, dataset: Any, executor: BaseExecutor | None, settings: dict[str, Any]) -> Any:
+    """Run the stages over `dataset` (see Sequential.__call__) and return the documents as the kind of thing that it was."""
+    if any(isinstance(stage, Reader) for stage in pipeline.build()):
+        raise UsageError(
+            f"{pipeline.name}: it has a reader of its own; call run(), or leave the reader out to call it on documents"
+        )
+    settings.setdefault("progress", False)
+    if isinstance(dataset, str) or (isinstance(dataset, list) and dataset and all(isinstance(p, str) for p in dataset)):
+        return _over_files(pipeline, dataset, executor, settings)
+    one = not isinstance(dataset, list)
+    kind = type(dataset).__module__.partition(".")[0]
+    batches = [
+        d if isinstance(d, DocumentBatch) else DocumentBatch(pipeline.name, d) for d in ([dataset] if one else dataset)
+    ]
+    made = pipeline.run(executor, initial_tasks=batches, **settings)
+    if not one or not all(isinstance(task, DocumentBatch) for task in made):
+        return made
+    table = _joined([task for task in made if isinstance(task, DocumentBatch)])
+    if isinstance(dataset, DocumentBatch):
+        return DocumentBatch(dataset.dataset_name, table)
+    return table if kind == "pyarrow" else _as_kind(table, kind)
+
+
+def _over_files(
+    pipeline: Pipeline, paths: str | list[str], executor: BaseExecutor | None, settings: dict[str, Any]
+) -> Any:
+    from tamis.stages.text.io.reader import DocumentReader
+
+    whole = Pipeline(pipeline.name, stages=[DocumentReader(paths), *pipeline.stages])
+    made = whole.run(executor, **settings)
+    pipeline.last_result = whole.last_result
+    return made
+
+
+def _joined(batches: list[DocumentBatch]) -> Any:
+    import pyarrow as pa
+
+    tables = [b.to_pyarrow() for b in batches if b.num_items]
+    tables = [t.drop_columns([ROW_ID]) if ROW_ID in t.column_names else t for t in tables]
+    return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+
+
+def _as_kind(table: Any, kind: str) -> Any:
+    from tamis.formats.device_frames import moved
+
+    return moved(table, "cudf" if kind == "cudf" else "pandas")
