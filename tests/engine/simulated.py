@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import heapq
-import json
 import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from worlds import Record, World, identity
+from worlds import Record, SimulatedFile, World, identity
 
+from tamis.engine import messages
 from tamis.engine.ledger import Ledger, StageBook
+from tamis.engine.messages import ORDERS, Covered, Done, Failure, Handover, RowsTooLarge, StreamTooLarge, Vitals
 from tamis.engine.supervisor.actions import Action, Assign, Commit, Discard, Kill, More, Note, Start, Stop
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor
@@ -20,6 +21,7 @@ from tamis.engine.supervisor.nodes import Node
 from tamis.engine.supervisor.state import Config, NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
+from tamis.engine.wire import decode, encode
 from tamis.formats.listing import FileList
 from tamis.memory.predictor import Predictor
 
@@ -185,12 +187,12 @@ class Simulation:
         if self.chance("disk full at commit"):
             return self.supervisor.commit_failed("cannot commit: no space left")
         for file in action.files:
-            assert file["kind"] == "listed" or file["path"] in self.staged, (
-                f"{file['path']} was discarded before its commit"
-            )
-            self.staged.discard(file["path"])
+            assert file.kind == "listed" or file.path in self.staged, f"{file.path} was discarded before its commit"
+            self.staged.discard(file.path)
         self.world.commit(action)
-        return self.supervisor.committed(action.root, action.covered, sum(f["bytes"] for f in action.files), self.now)
+        return self.supervisor.committed(
+            action.root, action.covered, sum(f.n_bytes or 0 for f in action.files), self.now
+        )
 
     def measure(self) -> list[Action]:
         self.later(1.0, self.measure)
@@ -257,7 +259,7 @@ class Simulation:
         if process is None:
             return
         assert cap > 0, f"unit {unit.id} got a cap of {cap}: {self.state()}"
-        unit = Unit.from_message(json.loads(json.dumps(unit.to_message(fence))))
+        unit = decode(encode(messages.Assign(unit, fence)), ORDERS).unit
         key = (unit.id, unit.mode, unit.alone, str(unit.pieces), bool(unit.extra.get("describe")))
         self.n_attempts[key] += 1
         assert self.n_attempts[key] <= (8 if unit.mode is Mode.RUN else 12), f"{key} is tried again and again"
@@ -273,13 +275,7 @@ class Simulation:
         if unit.mode is Mode.FEED and cap < self.world.feed_bytes:
             self.fired["no room to decode"] += 1
             asked = self.rng.choice([0, self.world.feed_bytes])
-            report = {
-                "type": "failed",
-                "kind": "memory",
-                "error": "MemoryError",
-                "asked_bytes": asked,
-                "peak_bytes": MB,
-            }
+            report = Failure("memory", "MemoryError", asked_bytes=asked, peak_bytes=MB)
             self.send(worker, lambda: self.supervisor.failed(worker, fence, report, self.now))
             self.later(0.5, lambda: self.exits(worker, "exit status 77", 0))
         elif unit.mode is Mode.FEED:
@@ -318,7 +314,7 @@ class Simulation:
             self.poisoned(process, fence, poison[0][1])
             return
         if self.chance("disk full"):
-            self.send(worker, lambda: s.failed(worker, fence, {"kind": "disk", "error": "no space left"}, self.now))
+            self.send(worker, lambda: s.failed(worker, fence, Failure("disk", "no space left"), self.now))
             return
         report = self.report(unit, fence, records, covered, process.kept)
         first = sum(n for key, n in self.n_attempts.items() if key[0] == unit.id) == 1
@@ -333,9 +329,7 @@ class Simulation:
         self.fired["setup"] += 1
         if self.world.setup_bytes > cap:
             self.fired["no room for setup"] += 1
-            self.out_of_memory(
-                process, fence, cap, self.world.setup_bytes, {"in_setup": True, "stage": "s (its setup)"}
-            )
+            self.out_of_memory(process, fence, cap, self.world.setup_bytes, "s (its setup)")
             return False
         process.is_set_up, process.kept = True, self.world.kept_bytes
         worker, kept, peak = process.id, self.world.kept_bytes, self.world.setup_bytes
@@ -349,21 +343,19 @@ class Simulation:
         sizes = [self.world.size(r) for r in records]
         self.supervisor.read(process.id, fence, len(records), cut, sum(sizes), max(sizes, default=0))
 
-    def out_of_memory(
-        self, process: Process, fence: int, cap: int, need: int, more: dict[str, Any] | None = None
-    ) -> None:
+    def out_of_memory(self, process: Process, fence: int, cap: int, need: int, setup: str = "") -> None:
         worker, s = process.id, self.supervisor
         how = self.rng.choice(
             ["memory error", "memory error", "crash near the cap", "crash on allocation", "over the cap"]
         )
-        if more is not None or (how == "crash on allocation" and not self.faults.get(how)):
+        if setup or (how == "crash on allocation" and not self.faults.get(how)):
             how = "memory error"
         self.fired[how] += 1
         if how == "memory error":
-            failed = {"kind": "memory", "error": "MemoryError", "stage": "s", **(more or {})}
+            failed = Failure("memory", "MemoryError", setup or "s", in_setup=bool(setup))
             if self.rng.random() < 0.5:  # some say what they asked for
                 self.fired["asked"] += 1
-                failed |= {"asked_bytes": need - process.kept, "peak_bytes": 0}
+                failed = replace(failed, asked_bytes=need - process.kept)
             self.send(worker, lambda: s.failed(worker, fence, failed, self.now))
             self.later(0.31, lambda: self.exits(worker, "exit status 77", 0))
         elif how == "over the cap":
@@ -378,7 +370,7 @@ class Simulation:
         if how == "error":
             self.send(
                 worker,
-                lambda: s.failed(worker, fence, {"kind": "error", "error": "ValueError: bad", "stage": "s"}, self.now),
+                lambda: s.failed(worker, fence, Failure("error", "ValueError: bad", "s"), self.now),
             )
         elif how != "hang":
             self.send(
@@ -388,21 +380,21 @@ class Simulation:
                 ),
             )
 
-    def finish(self, process: Process, fence: int, report: dict[str, Any]) -> list[Action]:
+    def finish(self, process: Process, fence: int, report: Done) -> list[Action]:
         process.holds = 0
-        if "handover" in report:
-            self.known.add(report["handover"]["path"])
+        if report.handover is not None:
+            self.known.add(report.handover.path)
         return self.supervisor.done(process.id, fence, report, self.now)
 
-    def late(self, worker: int, fence: int, report: dict[str, Any]) -> list[Action]:
-        if "handover" in report:
-            self.known.add(report["handover"]["path"])
+    def late(self, worker: int, fence: int, report: Done) -> list[Action]:
+        if report.handover is not None:
+            self.known.add(report.handover.path)
         actions = self.supervisor.done(worker, fence, report, self.now)
         assert not [a for a in actions if isinstance(a, Commit)], "a report with an old fence was committed"
         return actions
 
     # -- what a worker does with a unit ---------------------------------------------------------------------------------
-    def read(self, unit: Unit) -> tuple[list[Record], list[tuple[int, int, int, bool]], dict[str, Any] | None]:
+    def read(self, unit: Unit) -> tuple[list[Record], list[Covered], StreamTooLarge | RowsTooLarge | None]:
         if unit.segment > 0:
             assert unit.handover in self.scratch, f"{unit.handover} is used after it was discarded"
             return self.scratch[unit.handover][unit.handover_rows[0] : unit.handover_rows[1]], [], None
@@ -415,13 +407,13 @@ class Simulation:
                 "a stream cannot be entered in the middle"
             )
             if piece.kind is Kind.STREAM and unit.mode is Mode.RUN and decoded > 2 * unit.block_bytes:
-                return [], [], {"feed": piece.file, "decoded": decoded, "compressed": max(1, decoded // 4)}
+                return [], [], StreamTooLarge(piece.file, decoded, max(1, decoded // 4))
             if (
                 piece.kind is Kind.ROWS
                 and whole
                 and (unit.extra.get("describe") or (decoded > 2 * unit.block_bytes and len(file.sizes) > 1))
             ):
-                return [], [], {"rows": piece.file, "groups": [list(g) for g in file.groups], "n_rows": file.end}
+                return [], [], RowsTooLarge(piece.file, file.groups, file.end)
             if piece.kind in (Kind.BLOCK, Kind.ROW_BLOCK):
                 assert piece.path in self.scratch, f"{piece.path} is used after it was discarded"
             end = file.end if whole else piece.end
@@ -436,17 +428,17 @@ class Simulation:
         records: list[Record],
         covered: list[tuple[int, int, int, bool]],
         kept_bytes: int = 0,
-    ) -> dict[str, Any]:
+    ) -> Done:
         last = unit.segment == self.world.n_segments - 1
         path, ids = f"u{unit.id}.{fence}", [identity(r) for r in records]
         ledger = Ledger(stages=[StageBook(f"s{unit.segment}")])
-        files: list[dict[str, Any]] = []
-        report: dict[str, Any] = {"type": "done", "files": files, "covered": covered, "n_records": len(records)}
+        files: list[SimulatedFile] = []
+        handover = None
         if unit.segment == 0:
             ledger.records.add(len(records), sum(ids))
         if unit.mode is Mode.QUARANTINE:
             ledger.set_aside(f"s{unit.segment}", len(records), sum(ids), [f"s{unit.segment}"])
-            files.append({"path": path + ".q", "kind": "quarantine", "bytes": 10, "records": records})
+            files.append(SimulatedFile(path + ".q", "quarantine", n_bytes=10, records=records))
         else:
             gone = [r for r in records if r in self.world.dropped and unit.segment == 0]
             kept = [r for r in records if r not in gone]
@@ -454,30 +446,21 @@ class Simulation:
             book.into.add(len(records), sum(ids))
             book.drop("rule", len(gone), sum(map(identity, gone)))
             book.out.add(len(kept), sum(map(identity, kept)))
-            files.append({"path": "", "kind": "listed", "bytes": 0, "records": gone})
+            files.append(SimulatedFile("", "listed", n_bytes=0, records=gone))
             if last:
                 ledger.written.add(len(kept), sum(map(identity, kept)))
-                files.append(
-                    {"path": path + ".out", "kind": "output", "bytes": sum(map(self.world.size, kept)), "records": kept}
-                )
+                n_bytes = sum(map(self.world.size, kept))
+                files.append(SimulatedFile(path + ".out", "output", n_bytes=n_bytes, records=kept))
             else:
                 self.scratch[path + ".arrow"] = kept
-                report["handover"] = {
-                    "path": path + ".arrow",
-                    "rows": len(kept),
-                    "bytes": sum(map(self.world.size, kept)),
-                }
-        self.staged |= {f["path"] for f in files if f["kind"] != "listed"}
+                handover = Handover(path + ".arrow", len(kept), sum(map(self.world.size, kept)))
+        self.staged |= {f.path for f in files if f.kind != "listed"}
         sizes = [self.world.size(r) for r in records]
         floor = FLOOR_BYTES + kept_bytes + (40 * MB if self.chance("leak") else 0)
-        report |= {
-            "decoded_bytes": sum(sizes),
-            "largest_record": max(sizes, default=0),
-            "peak_bytes": self.world.peak(records),
-            "seconds": 0.1,
-        }
-        report |= {"floor_bytes": floor, "data_bytes": 2 * floor, "ledger": json.loads(json.dumps(ledger.to_dict()))}
-        return report
+        return Done(
+            len(records), sum(sizes), max(sizes, default=0), covered, list(files), ledger, handover,
+            peak_bytes=self.world.peak(records), seconds=0.1, vitals=Vitals(floor_bytes=floor, data_bytes=2 * floor),
+        )  # fmt: skip
 
     # -- feeding --------------------------------------------------------------------------------------------------------
     def feeder(self, worker: int, unit: Unit, fence: int) -> Any:
@@ -502,16 +485,7 @@ class Simulation:
                 yield Piece(first.file, kind, path, start, at, start), sum(file.sizes[i] for i in took)
         if file.kind is not Kind.ROWS:
             covered.append((first.file, file.end, file.end, True))
-        empty = Ledger().to_dict()
-        yield {
-            "type": "done",
-            "fed": True,
-            "files": [],
-            "ledger": empty,
-            "covered": covered,
-            "decoded_bytes": 0,
-            "largest_record": 0,
-        }
+        yield Done(covered=covered)
 
     def feed_on(self, worker: int) -> list[Action]:
         process = self.processes.get(worker)
@@ -523,10 +497,10 @@ class Simulation:
         if self.n_feeder_deaths < 4 and self.chance("feeder died"):
             self.n_feeder_deaths += 1
             how = self.rng.choice([("signal SIGKILL", 9), ("signal SIGSEGV", 11), ("exit status 1", 0)])
-            if isinstance(made, dict) or self.rng.random() < 0.5:
+            if isinstance(made, Done) or self.rng.random() < 0.5:
                 return self.exits(worker, *how)
             self.soon(lambda: self.exits(worker, *how))
-        if isinstance(made, dict):
+        if isinstance(made, Done):
             process.feed = None
             return s.done(worker, fence, made, self.now)
         self.known.add(made[0].path)

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -223,7 +223,7 @@ def used(*functions: Callable[[DocumentBatch], Any]) -> list[list[Any]]:
     uses = Uses()
     for i, function in enumerate(functions):
         tasks = run_stage(Do(function), f"s{i}", tasks, StageBook(f"s{i}"), None, uses)
-    return uses.rows
+    return [list(astuple(use)) for use in uses.rows]
 
 
 def _peaks_of_three() -> list[list[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from tamis.engine.ledger import Ledger
+from tamis.engine.messages import StagedFile
 from tamis.engine.run import commit as commit_module
 from tamis.engine.run.commit import Committer, commit_group, remove_orphans
 from tamis.engine.run.directory import RunDir
@@ -32,12 +34,12 @@ def make_job(folder: RunDir, root: int, text: str, quarantine: str = "") -> Comm
     ledger = Ledger()
     ledger.records.add(1, root)
     ledger.written.add(1, root)
-    files: list[dict[str, Any]] = []
+    files: list[StagedFile] = []
     for kind, body in (("output", text), ("quarantine", quarantine)):
         if body:
             path = os.path.join(folder.staged, f"u{root}.1.{kind}")
             Path(path).write_text(body)
-            files.append({"path": path, "kind": kind, "rows": 1, "bytes": len(body), "content": f"{root:032x}"})
+            files.append(StagedFile(path, kind, 1, len(body), content=f"{root:032x}"))
     first = Piece(0, Kind.BYTES, "in", root * 100, root * 100 + 100)
     return Commit(root, first, 0, [(0, root * 100, root * 100 + 100, False)], files, ledger.to_dict())
 
@@ -54,7 +56,7 @@ def prepare(tmp_path: Path) -> tuple[RunDir, list[Commit | Replace]]:
     replace = Replace(
         9,
         "part-000000-000000000000100.jsonl",
-        {"path": staged, "kind": "output", "rows": 1, "bytes": 6, "content": f"{5:032x}", "extension": "parquet"},
+        StagedFile(staged, "output", 1, 6, "parquet", f"{5:032x}"),
     )
     return folder, [make_job(folder, 2, "two\n", "bad two\n"), make_job(folder, 3, "three\n"), replace]
 
@@ -226,9 +228,9 @@ def test_the_committing_thread_groups_what_waits_and_reports_each(
 def test_names_sort_in_input_order_and_tell_steps_apart() -> None:
     job = Commit(1, Piece(7, Kind.BYTES, "x", 1234), 0, [], [], {})
     later = Commit(1, Piece(7, Kind.BYTES, "x", 1234), 2, [], [], {})
-    assert name_of(job, {"kind": "output"}, 0) == "part-000007-000000000001234.jsonl"
-    assert name_of(job, {"kind": "output", "extension": "jsonl.gz"}, 1) == "part-000007-000000000001234-1.jsonl.gz"
-    assert name_of(later, {"kind": "output", "extension": "parquet"}, 0) == "part-000007-000000000001234-s2.parquet"
+    assert name_of(job, StagedFile("x", "output"), 0) == "part-000007-000000000001234.jsonl"
+    assert name_of(job, StagedFile("x", "output", extension="jsonl.gz"), 1) == "part-000007-000000000001234-1.jsonl.gz"
+    assert name_of(later, StagedFile("x", "output", extension="parquet"), 0) == "part-000007-000000000001234-s2.parquet"
 
 
 def test_orphans_are_recognised_by_their_staged_twin_only(tmp_path: Path) -> None:
@@ -246,7 +248,7 @@ def test_orphans_are_recognised_by_their_staged_twin_only(tmp_path: Path) -> Non
 
 def test_a_committed_file_is_kept_although_its_staged_name_is_left(tmp_path: Path) -> None:
     folder, group = prepare(tmp_path)
-    names = [f["path"] for f in group[1].files]  # type: ignore[union-attr]
+    names = [f.path for f in group[1].files]  # type: ignore[union-attr]
     shutil.copy(names[0], tmp_path / "copy")
     commit_group([group[1]], folder.output, folder.quarantine, folder.log)
     os.link(os.path.join(folder.output, P + "300.jsonl"), names[0])  # as if the crash came before the unlink
@@ -264,7 +266,7 @@ def test_parts_of_one_partition_are_committed_as_one_file_in_the_order_of_the_in
     folder = RunDir(str(tmp_path / "out"))
     folder.open()
     folder.make_scratch()
-    files: list[dict[str, Any]] = []
+    files: list[StagedFile] = []
     for part, (at, lines) in enumerate(
         [(50, ["c", "d"]), (0, ["a"]), (20, ["b"])]
     ):  # in the order in which they were done
@@ -272,12 +274,13 @@ def test_parts_of_one_partition_are_committed_as_one_file_in_the_order_of_the_in
         with open_writer(path, codec[1:] or None) as out:
             out.write("".join(f"{line}\n" for line in lines).encode())
         files.append(
-            {"path": path, "kind": "output", "rows": len(lines), "bytes": os.path.getsize(path), "content": f"{2**127 + part:032x}",
-             "extension": f"jsonl{codec}", "joins": True, "place": [0, at, 0]}
+            StagedFile(
+                path, "output", len(lines), os.path.getsize(path), f"jsonl{codec}", f"{2**127 + part:032x}", joins=True, place=(0, at, 0)
+            )
         )  # fmt: skip
         other = os.path.join(folder.staged, f"u{part}.1.quarantine")
         Path(other).write_text("{}\n")
-        files.append({"path": other, "kind": "quarantine", "rows": 1, "place": [0, at, 0]})
+        files.append(StagedFile(other, "quarantine", 1, place=(0, at, 0)))
     job = Commit(1, Piece(0, Kind.BYTES, "in", 0, 99), 0, [(0, 0, 99, False)], files, Ledger().to_dict())
     commit_group([job], folder.output, folder.quarantine, folder.log)
     folder.close()
@@ -300,11 +303,11 @@ def test_parts_that_cannot_follow_each_other_stay_files_of_their_own(tmp_path: P
     folder = RunDir(str(tmp_path / "out"))
     folder.open()
     folder.make_scratch()
-    files: list[dict[str, Any]] = []
+    files: list[StagedFile] = []
     for part, at in enumerate([9, 0]):
         path = Path(folder.staged) / f"u{part}.1.out"
         path.write_text(str(at))
-        files.append({"path": str(path), "kind": "output", "extension": "parquet", "place": [0, at, 0]})
+        files.append(StagedFile(str(path), "output", extension="parquet", place=(0, at, 0)))
     job = Commit(1, Piece(0, Kind.ROWS, "in", 0, 99), 0, [(0, 0, 99, False)], files, Ledger().to_dict())
     commit_group([job], folder.output, folder.quarantine, folder.log)
     folder.close()
@@ -318,7 +321,7 @@ def test_a_formats_own_ending_cannot_lead_out_of_the_output(tmp_path: Path, exte
     folder.open()
     try:
         job = make_job(folder, 1, "one\n")
-        job.files[0]["extension"] = extension
+        job.files[0] = dataclasses.replace(job.files[0], extension=extension)
         with pytest.raises(RunConflict, match="is no name of a file in an output"):
             commit_group([job], folder.output, folder.quarantine, folder.log)
         assert not list(folder.log.read())

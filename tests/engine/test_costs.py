@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tamis.engine.ledger import Ledger, StageBook
+from tamis.engine.messages import Done, StageUse
 from tamis.engine.monitor.stage_costs import StageCosts
 
 
@@ -18,8 +17,8 @@ def book(name: str, n_in: int, n_out: int, dropped: dict[str, int], n_new: int =
     return made
 
 
-def report(*books: StageBook, stages: list[list[Any]]) -> dict[str, Any]:
-    return {"type": "done", "ledger": Ledger(stages=list(books)).to_dict(), "stages": stages}
+def report(*books: StageBook, stages: list[StageUse]) -> Done:
+    return Done(ledger=Ledger(stages=list(books)), stages=stages)
 
 
 def test_reports_add_up() -> None:
@@ -29,7 +28,7 @@ def test_reports_add_up() -> None:
             report(
                 book("rules", 10, 7, {"short": 2, "long": 1}),
                 book("split", 7, 0, {}, n_new=14),
-                stages=[["rules", 1000, 0.25, peak], ["split", 700, 0.125, 5]],
+                stages=[StageUse("rules", 1000, 0.25, peak), StageUse("split", 700, 0.125, 5)],
             )
         )
     assert costs.rows() == [
@@ -47,7 +46,7 @@ def test_reports_add_up() -> None:
 
 def test_a_report_without_books_counts_nothing() -> None:
     costs = StageCosts(["rules"], Ledger())
-    costs.add({"type": "done", "files": [], "schema": "[]"})
+    costs.add(Done(schema="[]"))
     assert [(row["stage"], row["n_in"]) for row in costs.rows()] == [("rules", 0)]
 
 
@@ -64,7 +63,7 @@ def test_earlier_attempts_count() -> None:
     before = Ledger(stages=[book("rules", 10, 8, {"short": 2})])
     known = {"rules": {"in_bytes": 500, "cpu_s": 2.0, "peak_bytes": 70, "n_in": 99}, "gone": {"in_bytes": 1}}
     costs = StageCosts(["rules"], before, known)
-    costs.add(report(book("rules", 5, 5, {}), stages=[["rules", 100, 1.0, 60]]))
+    costs.add(report(book("rules", 5, 5, {}), stages=[StageUse("rules", 100, 1.0, 60)]))
     assert costs.rows() == [
         {
             "stage": "rules", "position": 0, "n_in": 15, "n_out": 13, "n_dropped": 2, "n_quarantined": 0, "in_bytes": 600, "seconds": 1.0, "cpu_s": 3.0,

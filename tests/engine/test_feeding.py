@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tamis.engine.messages import Done
 from tamis.engine.supervisor.intervals import Intervals
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
 from tamis.engine.worker.feed import feed
@@ -25,14 +26,14 @@ from tamis.formats.compression import PieceSource, StreamWriter
 
 def run_feed(
     path: str, ranges: list[tuple[int, int]], block_bytes: int, max_record_bytes: int, kind: Kind = Kind.STREAM
-) -> tuple[list[Piece], dict[str, Any]]:
+) -> tuple[list[Piece], Done]:
     """The blocks handed out and the report; blocks lie next to `path`."""
     folder = os.path.dirname(path)
     unit = Unit(7, [Piece(3, kind, path, s, e) for s, e in ranges], mode=Mode.FEED, block_bytes=block_bytes)
     blocks: list[Piece] = []
     report = feed(
         unit, 1, folder, max_record_bytes, os.path.join(folder, "staged"), {},
-        lambda news: blocks.append(Piece.from_list(news["piece"])), lambda: 0,
+        lambda news: blocks.append(news.piece), lambda: 0,
     )  # fmt: skip
     return blocks, report
 
@@ -89,12 +90,12 @@ def test_every_record_of_the_missing_ranges_exactly_once(
     held_back = [(at, raw) for at, raw in wanted if (at, raw) not in found]
     assert sorted(found + held_back) == wanted
     assert all(len(raw) > max_record_bytes for _, raw in held_back)
-    assert report["n_records"] == len(held_back)
+    assert report.n_records == len(held_back)
     # Blocks and report together cover the missing ranges, so that nothing is read again and nothing is left.
     done = Intervals()
-    for s, e in [(b.start, b.end) for b in blocks] + [(s, e) for _, s, e, _ in report["covered"]]:
+    for s, e in [(b.start, b.end) for b in blocks] + [(s, e) for _, s, e, _ in report.covered]:
         done.add(s, e)
-    ends = [e for _, _, e, is_end in report["covered"] if is_end]
+    ends = [e for _, _, e, is_end in report.covered if is_end]
     if ranges[-1][1] == TO_END:
         assert ends == [len(data)]
         assert all(done.covers(min(s, len(data)), min(e, len(data))) for s, e in ranges)
@@ -106,10 +107,10 @@ def test_an_oversize_record_goes_to_quarantine_with_its_bytes(tmp_path: Any) -> 
         out.write(b'{"a":1}\n' + b"z" * 300_000 + b'\n{"a":2}\n')
     blocks, report = run_feed(path, [(0, TO_END)], 64, 100_000)
     assert lines_in(blocks) == [(0, b'{"a":1}'), (300009, b'{"a":2}')]
-    raw = next(f["path"] for f in report["files"] if f["path"].endswith(".raw"))
+    raw = next(f.path for f in report.files if f.path.endswith(".raw"))
     with open(raw, "rb") as file:
         assert file.read() == b"z" * 300_000
-    assert (3, 8, 300009, False) in report["covered"]
+    assert (3, 8, 300009, False) in report.covered
 
 
 @settings(max_examples=60, deadline=None)
@@ -128,14 +129,14 @@ def test_a_damaged_stream_yields_what_stands_before_and_names_the_rest(
             out.write(packed[: max(30, len(packed) - n_lost)])
         blocks, report = run_feed(path, [(start, TO_END)], block_bytes, max_record_bytes)
         found = lines_in(blocks)
-        decoded = next(e for _, _, e, is_end in report["covered"] if is_end)
+        decoded = next(e for _, _, e, is_end in report.covered if is_end)
     whole = data[: data.rfind(b"\n", 0, decoded) + 1]
     wanted = [r for r in records_of(whole) if r[0] >= start]
     assert [r for r in wanted if len(r[1]) <= max_record_bytes] == [r for r in found if len(r[1]) <= max_record_bytes]
-    assert report["ledger"]["n_bad_ranges"] == 1
+    assert report.ledger.n_bad_ranges == 1
     done = Intervals()
     done.add(0, start)
-    for s, e in [(b.start, b.end) for b in blocks] + [(s, e) for _, s, e, _ in report["covered"]]:
+    for s, e in [(b.start, b.end) for b in blocks] + [(s, e) for _, s, e, _ in report.covered]:
         done.add(s, e)
     assert done.covers(0, decoded)
 
@@ -146,14 +147,14 @@ def test_a_damage_before_the_wanted_range_is_named(tmp_path: Any) -> None:
     with open(path, "wb") as out:
         out.write(packed[:-8])
     _, report = run_feed(path, [(500, TO_END)], 64, 1000)
-    assert report["ledger"]["n_bad_ranges"] == 1
+    assert report.ledger.n_bad_ranges == 1
 
 
 def test_a_file_that_is_gone_is_named(tmp_path: Any) -> None:
     blocks, report = run_feed(str(tmp_path / "gone.jsonl.gz"), [(0, TO_END)], 64, 1000)
     assert blocks == []
-    assert report["ledger"]["n_lost_files"] == 1
-    assert report["ledger"]["n_bad_ranges"] == 1
+    assert report.ledger.n_lost_files == 1
+    assert report.ledger.n_bad_ranges == 1
 
 
 def test_rows_of_a_row_group_as_blocks(tmp_path: Any) -> None:
@@ -162,7 +163,7 @@ def test_rows_of_a_row_group_as_blocks(tmp_path: Any) -> None:
     pq.write_table(table, path, row_group_size=5000)
     blocks, report = run_feed(path, [(1000, 4500)], 100_000, 1000, Kind.ROWS)
     assert len(blocks) > 1
-    assert report["n_records"] == 0
+    assert report.n_records == 0
     contents = read_pieces(blocks, [], Limits(1000, 0))
     assert [n for b in contents.batches for n in b.column("n").to_pylist()] == list(range(1000, 4500))
 
@@ -184,11 +185,11 @@ def test_a_record_of_any_size_is_fed_in_little_memory(tmp_path: Any) -> None:
         assert peak < 8 << 20
         large = [b for b in blocks if b.end - b.start > n]
         assert len(large) == (3 if limit > n else 0)
-        assert report["n_records"] == (0 if limit > n else 3)
-        covered = sum(b.end - b.start for b in blocks) + sum(e - s for _, s, e, _ in report["covered"])
+        assert report.n_records == (0 if limit > n else 3)
+        covered = sum(b.end - b.start for b in blocks) + sum(e - s for _, s, e, _ in report.covered)
         assert covered == 3 * (n + 9)
-    raw = [f for f in report["files"] if f["path"].endswith(".raw")]
-    assert [os.path.getsize(f["path"]) for f in raw] == [n] * 3
+    raw = [f for f in report.files if f.path.endswith(".raw")]
+    assert [os.path.getsize(f.path) for f in raw] == [n] * 3
     assert not [f for f in os.listdir(tmp_path) if f.endswith(".block") and os.path.getsize(tmp_path / f) > n * 2]
 
 
@@ -200,8 +201,8 @@ def test_a_fault_in_a_long_record_sets_its_beginning_aside(tmp_path: Any) -> Non
         file.truncate(2 << 20)
     blocks, report = run_feed(path, [(0, TO_END)], 1 << 16, 1 << 30)
     assert lines_in(blocks) == [(0, b'{"a":1}')]
-    assert report["ledger"]["lost_bytes"] == 2 << 20
-    assert [c[3] for c in report["covered"]][-1] is True
+    assert report.ledger.lost_bytes == 2 << 20
+    assert [c[3] for c in report.covered][-1] is True
 
 
 def test_a_disk_that_fails_under_a_stream_is_a_fault_of_its_rest(
@@ -221,4 +222,4 @@ def test_a_disk_that_fails_under_a_stream_is_a_fault_of_its_rest(
     monkeypatch.setattr(PieceSource, "_fill", broken)
     blocks, report = run_feed(path, [(0, TO_END)], 1 << 16, 1000)
     assert 0 < len(lines_in(blocks)) < 100_000
-    assert report["ledger"]["lost_bytes"] == os.path.getsize(path) - (1 << 16)
+    assert report.ledger.lost_bytes == os.path.getsize(path) - (1 << 16)

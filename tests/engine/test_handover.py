@@ -45,7 +45,7 @@ def lines(batch: DocumentBatch) -> bytes:
 def trip(folder: Path, batches: list[DocumentBatch], rows: tuple[int, int] = (0, TO_END)) -> list[DocumentBatch]:
     path = str(folder / "h.arrow")
     about = save(batches, path)
-    assert about["rows"] == sum(b.num_items for b in batches)
+    assert about.rows == sum(b.num_items for b in batches)
     tasks, contents = load(path, rows)
     assert tasks == contents.batches
     return contents.batches

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tamis.engine.messages import Done, Held, Vitals
 from tamis.engine.supervisor.actions import Note
 from tamis.engine.supervisor.leakage import Leakage, Line
 from tamis.engine.supervisor.units import Kind, Mode, Piece, Unit
@@ -14,30 +15,34 @@ MB, KB = 1_000_000, 1_000
 CAP = 200 * MB
 
 
-def report(i: int, leak: int = 100 * KB, **more: Any) -> dict[str, Any]:
-    return {
-        "floor_bytes": 80 * MB + leak * i,
-        "python_blocks": 200_000 + i,
-        "arrow_bytes": 0,
-        "malloc_bytes": 30 * MB + leak * i,
-        **more,
-    }
+def report(i: int, leak: int = 100 * KB, held: Held | None = None, **more: Any) -> Done:
+    return Done(
+        vitals=Vitals(
+            **{
+                "floor_bytes": 80 * MB + leak * i,
+                "python_blocks": 200_000 + i,
+                "malloc_bytes": 30 * MB + leak * i,
+                **more,
+            }
+        ),
+        held=held,
+    )
 
 
 def unit(mode: Mode = Mode.RUN) -> Unit:
     return Unit(1, [Piece(0, Kind.BYTES, "a", 0, 10)], mode=mode)
 
 
-def held(python: int = 0, python_type: str = "bytes", **stages: int) -> dict[str, Any]:
+def held(python: int = 0, python_type: str = "bytes", **stages: int) -> Held:
     rows = [
-        [label, {"malloc_bytes": n, "python_blocks": 1, "arrow_bytes": 0, "rss_bytes": n}]
+        (label, {"malloc_bytes": n, "python_blocks": 1, "arrow_bytes": 0, "rss_bytes": n})
         for label, n in stages.items()
     ]
-    return {"stages": rows, "python_bytes": python, "python_type": python_type}
+    return Held(rows, python, python_type)
 
 
 def drive(
-    leakage: Leakage, n: int, leak: int = 100 * KB, worker: int = 1, first: int = 0, probe: dict[str, Any] | None = None
+    leakage: Leakage, n: int, leak: int = 100 * KB, worker: int = 1, first: int = 0, probe: Held | None = None
 ) -> list[Note]:
     """A worker does n units; those that are to be probed are."""
     notes = []
@@ -89,9 +94,7 @@ def test_a_leak_in_shared_memory_is_one_and_named_so() -> None:
     for i in range(200):
         work = unit()
         leakage.probe(1, work)
-        found = {
-            "stages": [["a", {"malloc_bytes": 0, "rss_bytes": 0}], ["b", {"malloc_bytes": 0, "rss_bytes": 100 * KB}]]
-        }
+        found = Held([("a", {"malloc_bytes": 0, "rss_bytes": 0}), ("b", {"malloc_bytes": 0, "rss_bytes": 100 * KB})])
         more = {"held": found} if work.extra.get("probe") else {}
         notes += leakage.after_unit(1, 0, report(0, shared_bytes=100 * KB * i, **more), CAP, 100 * KB * i)
     (note,) = notes
@@ -136,7 +139,7 @@ def test_no_stage_is_named_when_none_stands_out() -> None:
 
 
 def test_memory_that_no_allocator_counts_is_found_by_the_resident_pages() -> None:
-    mapped = {"stages": [["a", {"malloc_bytes": 10, "rss_bytes": 0}], ["b", {"malloc_bytes": 0, "rss_bytes": 70 * KB}]]}
+    mapped = Held([("a", {"malloc_bytes": 10, "rss_bytes": 0}), ("b", {"malloc_bytes": 0, "rss_bytes": 70 * KB})])
     assert Line(probes=[mapped]).stage(64_000) == "b"
 
 
@@ -178,5 +181,5 @@ def test_another_worker_with_the_same_leak_adds_itself_without_a_note() -> None:
 
 def test_an_executor_without_floors_is_left_alone() -> None:
     leakage = Leakage()
-    assert leakage.after_unit(1, 0, {"type": "done"}, CAP, 0) == []
+    assert leakage.after_unit(1, 0, Done(), CAP, 0) == []
     assert leakage.leaks == []

@@ -12,6 +12,7 @@ import pytest
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
 from tamis.engine.ledger import Ledger
+from tamis.engine.messages import Done
 from tamis.engine.monitor import monitor as module
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.monitor.monitor import Monitor, Place
@@ -231,13 +232,13 @@ def test_a_fault_in_here_is_noted_once_and_hurts_nobody(tmp_path: Path) -> None:
     for _ in range(3):
         monitor._sampled_s = monitor._detailed_s = float("-inf")
         assert monitor.tick(STATE, s, Idle()) is None
-    monitor.done({"ledger": {"stages": [{"nonsense": 1}]}})
+    monitor.done(Done(stages=[{"nonsense": 1}]))  # type: ignore[list-item]
     monitor.committing(Commit(1, Piece(0, Kind.BYTES, "", 0, 1), 0, [], [], {}))
     db.close()
     with open_series(tmp_path) as series:
         assert [e.text for e in series.events()] == [
             "monitoring: tick: OSError: the driver is gone",
-            "monitoring: done: KeyError: 'name'",
+            "monitoring: done: AttributeError: 'dict' object has no attribute 'label'",
             "monitoring: committing: KeyError: 'records'",
         ]
     assert monitor.cpu_s > 0

@@ -12,6 +12,7 @@ import pytest
 
 from tamis.engine.activity import READING, WRITING
 from tamis.engine.job import make_job
+from tamis.engine.messages import Done, Held
 from tamis.engine.supervisor.units import Kind, Piece, Unit
 from tamis.engine.worker.probe import PythonProbe
 from tamis.engine.worker.process import UnitRunner
@@ -64,7 +65,7 @@ DATA = b"".join(b'{"id": %d,  "t":"word %d"}\n' % (i, i) for i in range(100))
 
 def run(
     folder: Path, stages: list[ProcessingStage[Any, Any]], probe: bool, **place: Any
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[Done, dict[str, Any]]:
     """The report, and what was written by kind."""
     staged = folder / f"staged{probe}"
     staged.mkdir()
@@ -77,15 +78,13 @@ def run(
         unit.extra = {"probe": True}
     for fence in range(2):  # the first one warms up
         report = runner.run(unit, fence, lambda news: None, lambda: 0)
-        assert report["type"] == "done", report
+        assert isinstance(report, Done), report
     files = {}
-    for file in report["files"]:
-        path = Path(file["path"])
-        files[file["kind"]] = (
-            pq.read_table(path).to_pylist() if file.get("extension") == "parquet" else path.read_bytes()
-        )
+    for file in report.files:
+        path = Path(file.path)
+        files[file.kind] = pq.read_table(path).to_pylist() if file.extension == "parquet" else path.read_bytes()
     left = {p.name for p in staged.iterdir()} - {
-        Path(f["path"]).name.replace("u1.1", u) for f in report["files"] for u in ("u1.0", "u1.1")
+        Path(f.path).name.replace("u1.1", u) for f in report.files for u in ("u1.0", "u1.1")
     }
     assert left == set()
     return report, files
@@ -98,12 +97,12 @@ def test_the_stage_that_keeps_memory_is_found_and_nothing_else_changes(tmp_path:
     plain, expected = run(tmp_path, stages, False, output=OutputSpec(output, output))
     assert files == expected
     for one in (report, plain):
-        for stage in one["ledger"]["stages"]:
-            stage.pop("seconds", None)
-    assert report["ledger"] == plain["ledger"]
-    assert report["n_records"] == plain["n_records"] == 100
-    assert "held" not in plain
-    kept = dict(report["held"]["stages"])
+        for stage in one.ledger.stages:
+            stage.seconds = 0.0
+    assert report.ledger == plain.ledger
+    assert report.n_records == plain.n_records == 100
+    assert plain.held is None
+    kept = dict(report.held.stages)
     assert list(kept) == [READING, "large", "drop", "keep", "drop#2", WRITING]
     assert kept["keep"]["malloc_bytes"] == pytest.approx(MB, abs=150_000)
     assert all(abs(h["malloc_bytes"]) < 150_000 for label, h in kept.items() if label != "keep")
@@ -112,7 +111,7 @@ def test_the_stage_that_keeps_memory_is_found_and_nothing_else_changes(tmp_path:
 def test_a_partition_of_which_nothing_is_left(tmp_path: Path) -> None:
     report, files = run(tmp_path, [Drop(1), Drop(1), Keep()], True)
     assert set(files) == {"verdicts", "rejected"}
-    assert [label for label, _ in report["held"]["stages"]] == [READING, "drop", "drop#2", "keep", WRITING]
+    assert [label for label, _ in report.held.stages] == [READING, "drop", "drop#2", "keep", WRITING]
 
 
 def test_a_disk_without_room_ends_the_probe_not_the_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +122,7 @@ def test_a_disk_without_room_ends_the_probe_not_the_unit(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(handover, "save", full)
     report, files = run(tmp_path, [Drop(2)], True)
-    assert report["held"]["stages"] == []
+    assert report.held.stages == []
     assert len(files["output"].splitlines()) == 50
 
 
@@ -132,7 +131,8 @@ def test_what_python_objects_gained() -> None:
     stage.setup()
     probe = PythonProbe([stage])
     stage.kept.append(b"x" * MB)
-    found = probe.end()
-    if found:  # not where this test process holds too many objects
-        assert found["python_bytes"] == pytest.approx(MB, rel=0.05)
-        assert found["python_type"] == "bytes"
+    found = probe.weighed(Held([("keep", {})]))
+    assert found.stages == [("keep", {})]
+    if found.python_bytes is not None:  # not where this test process holds too many objects
+        assert found.python_bytes == pytest.approx(MB, rel=0.05)
+        assert found.python_type == "bytes"

@@ -11,7 +11,9 @@ import pytest
 
 from tamis.engine.job import Job, make_job
 from tamis.engine.ledger import Ledger
+from tamis.engine.messages import NEWS, Done, Failure, Read, SetUp
 from tamis.engine.supervisor.units import Kind, Mode, Piece, Unit
+from tamis.engine.wire import decode, encode
 from tamis.engine.worker.process import UnitRunner
 from tamis.engine.worker.workplace import OutputSpec, Workplace
 from tamis.errors import FormatError
@@ -80,8 +82,8 @@ def unit(folder: Path, data: bytes, **more: Any) -> Unit:
     return Unit(1, [Piece(0, Kind.BYTES, str(path), 0, len(data))], **more)
 
 
-def run(made: UnitRunner, work: Unit, fence: int = 0) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    said: list[dict[str, Any]] = []
+def run(made: UnitRunner, work: Unit, fence: int = 0) -> tuple[Any, list[Any]]:
+    said: list[Any] = []
     return made.run(work, fence, said.append, lambda: 0), said
 
 
@@ -90,28 +92,28 @@ DATA = b'{"t":"a"}\nbad\n\n{"t":null}\n'
 
 def test_read_process_write_report(tmp_path: Path) -> None:
     report, said = run(runner(tmp_path, Upper()), unit(tmp_path, DATA))
-    assert (report["type"], report["n_records"], report["covered"]) == ("done", 3, [(0, 0, len(DATA), False)])
-    assert said[0]["type"] == "read"
-    kinds = {f["kind"]: f for f in report["files"]}
-    assert Path(kinds["output"]["path"]).read_bytes() == b'{"t":"A"}\n{"t":null}\n'
-    entry = json.loads(Path(kinds["quarantine"]["path"]).read_text())
+    assert (type(report), report.n_records, report.covered) == (Done, 3, [(0, 0, len(DATA), False)])
+    assert isinstance(said[0], Read)
+    kinds = {f.kind: f for f in report.files}
+    assert Path(kinds["output"].path).read_bytes() == b'{"t":"A"}\n{"t":null}\n'
+    entry = json.loads(Path(kinds["quarantine"].path).read_text())
     assert (entry["offset"], entry["raw"], entry["reason"]) == (10, "bad", "not valid JSON")
-    ledger = Ledger.from_dict(report["ledger"])
+    ledger = report.ledger
     assert (ledger.records.n, ledger.quarantined.n, ledger.written.n, ledger.n_blank_lines) == (3, 1, 2, 1)
     assert ledger.problems() == []
-    assert int(kinds["output"]["content"], 16) == ledger.content.identity
+    assert int(kinds["output"].content, 16) == ledger.content.identity
 
 
 def test_attempts_write_to_files_of_their_own(tmp_path: Path) -> None:
     made = runner(tmp_path, Upper())
-    first, second = (run(made, unit(tmp_path, DATA), fence)[0]["files"][0]["path"] for fence in (1, 2))
+    first, second = (run(made, unit(tmp_path, DATA), fence)[0].files[0].path for fence in (1, 2))
     assert first != second
 
 
 def test_a_stage_that_raises_is_named(tmp_path: Path) -> None:
     report, _ = run(runner(tmp_path, Fail()), unit(tmp_path, DATA))
-    assert (report["type"], report["kind"], report["stage"], report["error"]) == (
-        "failed",
+    assert (type(report), report.kind, report.stage, report.error) == (
+        Failure,
         "error",
         "fail",
         "ValueError: as asked",
@@ -120,43 +122,43 @@ def test_a_stage_that_raises_is_named(tmp_path: Path) -> None:
 
 def test_running_out_of_memory_is_told_apart(tmp_path: Path) -> None:
     report, _ = run(runner(tmp_path, Fail(MemoryError)), unit(tmp_path, DATA))
-    assert (report["type"], report["kind"], report["stage"]) == ("failed", "memory", "fail")
-    assert "in_setup" not in report
+    assert (type(report), report.kind, report.stage) == (Failure, "memory", "fail")
+    assert not report.in_setup
 
 
 def test_an_error_that_only_speaks_of_memory_is_an_error(tmp_path: Path) -> None:
     report, _ = run(runner(tmp_path, Fail(words="the text says: out of memory")), unit(tmp_path, DATA))
-    assert (report["kind"], report["stage"]) == ("error", "fail")
+    assert (report.kind, report.stage) == ("error", "fail")
 
 
 def test_what_setting_up_takes_is_told_once(tmp_path: Path) -> None:
     made = runner(tmp_path, Holding())
     _, said = run(made, unit(tmp_path, DATA))
-    assert [news["type"] for news in said] == ["set_up", "read"]
-    assert 60_000_000 <= said[0]["kept_bytes"] <= said[0]["peak_bytes"] + 1_000_000
-    assert [news["type"] for news in run(made, unit(tmp_path, DATA))[1]] == ["read"]
+    assert [type(news) for news in said] == [SetUp, Read]
+    assert 60_000_000 <= said[0].kept_bytes <= said[0].peak_bytes + 1_000_000
+    assert [type(news) for news in run(made, unit(tmp_path, DATA))[1]] == [Read]
 
 
 @pytest.mark.parametrize(("error", "kind"), [(FormatError, "setup"), (ValueError, "setup"), (MemoryError, "memory")])
 def test_no_document_is_to_blame_for_a_setup_that_fails(tmp_path: Path, error: type[Exception], kind: str) -> None:
     report, _ = run(runner(tmp_path, FailSetup(error)), unit(tmp_path, DATA))
-    assert (report["kind"], report["stage"], report["in_setup"]) == (kind, "fail_setup (its setup)", True)
+    assert (report.kind, report.stage, report.in_setup) == (kind, "fail_setup (its setup)", True)
 
 
 def test_quarantine_sets_records_aside_unprocessed(tmp_path: Path) -> None:
     work = unit(tmp_path, DATA, mode=Mode.QUARANTINE, reason="it fails", stage="fail")
     report, _ = run(runner(tmp_path, Fail()), work)
-    ledger = Ledger.from_dict(report["ledger"])
+    ledger = report.ledger
     assert (ledger.records.n, ledger.quarantined.n, ledger.written.n) == (3, 3, 0)
     assert ledger.problems() == []
-    entries = [json.loads(line) for line in Path(report["files"][0]["path"]).read_text().splitlines()]
+    entries = [json.loads(line) for line in Path(report.files[0].path).read_text().splitlines()]
     assert sorted((e["offset"], e["raw"], e["reason"]) for e in entries) == [
         (0, '{"t":"a"}', "it fails"), (10, "bad", "not valid JSON"), (15, '{"t":null}', "it fails")
     ]  # fmt: skip
 
 
 def aside(made: UnitRunner, work: Unit) -> Ledger:
-    ledger = Ledger.from_dict(json.loads(json.dumps(run(made, work)[0]["ledger"])))
+    ledger = decode(encode(run(made, work)[0]), NEWS).ledger
     assert ledger.problems() == []
     return ledger
 
@@ -185,7 +187,7 @@ def test_failures_are_booked_where_they_happened(
     assert (ledger.quarantined.n, ledger.unread.n, ledger.unwritten.n) == (3, unread, unwritten)
     # beside a partition where all went well
     well, _ = run(runner(tmp_path, Upper(), Upper(name="fail"), output=spec), unit(tmp_path, DATA))
-    ledger.merge(Ledger.from_dict(well["ledger"]))
+    ledger.merge(well.ledger)
     assert ledger.problems() == []
 
 
@@ -198,11 +200,11 @@ def test_failures_of_a_later_segment_are_booked_there(tmp_path: Path, stage: str
     first, _ = run(made, unit(tmp_path, DATA))
     later = Unit(
         2, unit(tmp_path, DATA).pieces, segment=1, mode=Mode.QUARANTINE, reason="it fails", stage=stage,
-        handover=first["handover"]["path"], handover_rows=(0, 2), handover_check=first["handover"].get("check", ""),
+        handover=first.handover.path, handover_rows=(0, 2), handover_check=first.handover.check,
     )  # fmt: skip
     report, _ = run(made, later)
-    both = Ledger.from_dict(first["ledger"])
-    both.merge(Ledger.from_dict(report["ledger"]))
+    both = first.ledger
+    both.merge(report.ledger)
     assert both.problems() == []
     assert {b.name: b.quarantined.n for b in both.stages if b.quarantined.n} == ({booked: 2} if booked else {})
     assert (both.quarantined.n, both.unread.n, both.unwritten.n, both.n_dropped) == (3, 1, 0 if booked else 2, 0)
@@ -216,10 +218,10 @@ def test_what_cannot_be_written_for_want_of_memory_names_writing(
 
     monkeypatch.setattr("tamis.engine.worker.write.write_documents", refuse)
     report, _ = run(runner(tmp_path, Upper()), unit(tmp_path, DATA))
-    assert (report["kind"], report["stage"]) == ("memory", "(writing)")
+    assert (report.kind, report.stage) == ("memory", "(writing)")
     monkeypatch.setattr("tamis.engine.worker.process.read_pieces", refuse)
     report, _ = run(runner(tmp_path, Upper()), unit(tmp_path, DATA))
-    assert (report["kind"], report["stage"]) == ("memory", "(reading)")
+    assert (report.kind, report.stage) == ("memory", "(reading)")
 
 
 @pytest.mark.parametrize("fmt", ["jsonl", "parquet"])
@@ -228,25 +230,25 @@ def test_two_segments_write_what_one_writes(tmp_path: Path, fmt: str) -> None:
     one, _ = run(runner(tmp_path, Upper(), Upper(), output=spec), unit(tmp_path, DATA))
     made = runner(tmp_path, Upper(), Upper(), mode="batch", output=spec)
     first, _ = run(made, unit(tmp_path, DATA))
-    assert [f["kind"] for f in first["files"]] == ["quarantine"]
+    assert [f.kind for f in first.files] == ["quarantine"]
     later = Unit(
         2,
         unit(tmp_path, DATA).pieces,
         segment=1,
-        handover=first["handover"]["path"],
-        handover_rows=(0, first["handover"]["rows"]),
+        handover=first.handover.path,
+        handover_rows=(0, first.handover.rows),
     )
     second, _ = run(made, later)
-    both = Ledger.from_dict(first["ledger"])
-    both.merge(Ledger.from_dict(second["ledger"]))
+    both = first.ledger
+    both.merge(second.ledger)
     assert both.problems() == []
-    assert both.content == Ledger.from_dict(one["ledger"]).content
-    kept = [next(f for f in r["files"] if f["kind"] == "output") for r in (one, second)]
-    assert kept[0]["content"] == kept[1]["content"]
+    assert both.content == one.ledger.content
+    kept = [next(f for f in r.files if f.kind == "output") for r in (one, second)]
+    assert kept[0].content == kept[1].content
     if fmt == "jsonl":
-        assert Path(kept[0]["path"]).read_bytes() == Path(kept[1]["path"]).read_bytes()
+        assert Path(kept[0].path).read_bytes() == Path(kept[1].path).read_bytes()
     else:
-        assert (kept[0]["schema"], kept[0]["observed"]) == (kept[1]["schema"], kept[1]["observed"])
+        assert (kept[0].schema, kept[0].observed) == (kept[1].schema, kept[1].observed)
 
 
 def test_recast_joins_and_rewrites(tmp_path: Path) -> None:
@@ -254,22 +256,18 @@ def test_recast_joins_and_rewrites(tmp_path: Path) -> None:
     files = []
     for i, data in enumerate((b'{"x":1}\n', b'{"x":0.5,"y":{}}\n')):
         report, _ = run(made, unit(tmp_path, data), i)
-        files.append(report["files"][0])
-    work = unit(
-        tmp_path, b"", mode=Mode.RECAST, extra={"join": [json.dumps([f["schema"], f["observed"]]) for f in files]}
-    )
-    union = run(made, work)[0]["schema"]
+        files.append(report.files[0])
+    work = unit(tmp_path, b"", mode=Mode.RECAST, extra={"join": [json.dumps([f.schema, f.observed]) for f in files]})
+    union = run(made, work)[0].schema
     assert [(c["name"], c["type"]) for c in json.loads(json.loads(union)[0])] == [("x", "float64"), ("y", "string")]
-    work = unit(tmp_path, b"", mode=Mode.RECAST, extra={"schema": union, "path": files[0]["path"], "old": "a"})
-    made_file = run(made, work, 7)[0]["files"][0]
-    assert (made_file["rows"], made_file["schema"], made_file["observed"]) == (1, *json.loads(union))
+    work = unit(tmp_path, b"", mode=Mode.RECAST, extra={"schema": union, "path": files[0].path, "old": "a"})
+    made_file = run(made, work, 7)[0].files[0]
+    assert (made_file.rows, made_file.schema, made_file.observed) == (1, *json.loads(union))
     again = output_of(tmp_path, made, [made_file, files[1]])
     assert again == union
 
 
 def output_of(folder: Path, made: UnitRunner, files: list[dict[str, Any]]) -> str:
     """The union once more, from files of which some are rewritten already: nothing changes."""
-    work = unit(
-        folder, b"", mode=Mode.RECAST, extra={"join": [json.dumps([f["schema"], f["observed"]]) for f in files]}
-    )
-    return str(run(made, work)[0]["schema"])
+    work = unit(folder, b"", mode=Mode.RECAST, extra={"join": [json.dumps([f.schema, f.observed]) for f in files]})
+    return str(run(made, work)[0].schema)

@@ -78,7 +78,7 @@ def test_a_stream_that_is_larger_than_its_bound_says_so(tmp_path: Path) -> None:
     assert len(texts(read_pieces([piece], [], LIMITS))) == 1000
     with pytest.raises(TooLarge) as caught:
         read_pieces([piece], [], Limits(1000, 100))
-    assert caught.value.info["feed"] == 4
+    assert caught.value.report.file == 4
 
 
 def test_a_damaged_stream_keeps_what_stands_before(tmp_path: Path) -> None:
@@ -203,9 +203,9 @@ def test_rows_that_decode_to_more_than_they_declare_say_so_before_they_fill_the_
     ):
         with pytest.raises(TooLarge) as caught:
             read_pieces([piece], [], Limits(1 << 30, 1 << 20))
-        info = caught.value.info
-        ((first, n_rows, n_bytes),) = info["groups"]
-        assert (info["rows"], info["n_rows"], info["whole"]) == (2, n, piece.end == TO_END)
+        info = caught.value.report
+        ((first, n_rows, n_bytes),) = info.groups
+        assert (info.file, info.n_rows, info.whole) == (2, n, piece.end == TO_END)
         assert (first, n_rows) == (piece.start, n - piece.start)
         assert n_bytes > 2 << 20
         assert n_bytes > 100 * parquet.describe(piece.path).row_groups[0].decoded_bytes
@@ -237,8 +237,8 @@ def test_rows_that_a_reader_refuses_come_back_cut_or_fed(
         try:
             read += read_pieces([piece], [], Limits(1 << 30, block_bytes)).covered
         except TooLarge as exc:
-            info, size = exc.info, max(block_bytes, MIN_ROWS_BYTES)
-            cursor.expand_rows(0, info["groups"], info["n_rows"], size, piece.start, info["measured"])
+            info, size = exc.report, max(block_bytes, MIN_ROWS_BYTES)
+            cursor.expand_rows(0, info.groups, info.n_rows, size, piece.start, info.measured)
     spans = sorted([*fed, *((start, end) for _, start, end, _ in read)])
     assert (spans[0][0], spans[-1][1]) == (0, n)
     assert all(a[1] == b[0] for a, b in itertools.pairwise(spans))

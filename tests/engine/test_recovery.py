@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tamis.engine.messages import Failure
 from tamis.engine.supervisor.recovery import can_split, decide, halves, judge_death, without
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
 
@@ -17,7 +18,7 @@ def unit(
 
 
 def verdicts(made: Unit, *kinds: str) -> list[str]:
-    return [decide(made, {"kind": k, "error": "e", "stage": "s"}).what for k in kinds]
+    return [decide(made, Failure(k, "e", "s")).what for k in kinds]
 
 
 @pytest.mark.parametrize(
@@ -34,14 +35,11 @@ def verdicts(made: Unit, *kinds: str) -> list[str]:
     ],
 )
 def test_what_a_death_says(why: str, signal: int, used: int, kind: str) -> None:
-    assert judge_death(why, "exit status 1", signal, used, 100)["kind"] == kind
+    assert judge_death(why, "exit status 1", signal, used, 100).kind == kind
 
 
 def test_a_death_without_a_cap_is_never_called_memory() -> None:
-    assert judge_death("", "exit status 1", 0, 10**9, 0) == {
-        "kind": "crash",
-        "error": "the worker process died: exit status 1",
-    }
+    assert judge_death("", "exit status 1", 0, 10**9, 0) == Failure("crash", "the worker process died: exit status 1")
 
 
 def test_memory_splits_then_runs_alone_then_gives_up() -> None:
@@ -50,7 +48,7 @@ def test_memory_splits_then_runs_alone_then_gives_up() -> None:
     assert verdicts(single, "memory") == ["alone"]
     assert single.alone
     single.largest_record = 97
-    verdict = decide(single, {"kind": "memory", "stage": "s"})
+    verdict = decide(single, Failure("memory", stage="s"))
     assert (verdict.what, verdict.note) == (
         "infeasible",
         "one record of in (at 0, 97 bytes) does not fit the memory budget even alone, in stage 's'",
@@ -59,12 +57,12 @@ def test_memory_splits_then_runs_alone_then_gives_up() -> None:
 
 def test_a_record_that_had_the_whole_pool_is_not_tried_again() -> None:
     single = unit(n_records=1)
-    verdict = decide(single, {"kind": "memory"}, had_all=True)
+    verdict = decide(single, Failure("memory"), had_all=True)
     assert (verdict.what, verdict.note) == (
         "infeasible",
         "one record of in (at 0) does not fit the memory budget even alone",
     )
-    assert decide(unit(n_records=2, cut=50), {"kind": "memory"}, had_all=True).what == "split"
+    assert decide(unit(n_records=2, cut=50), Failure("memory"), had_all=True).what == "split"
 
 
 def test_an_error_is_tried_again_then_cut_then_quarantined() -> None:
@@ -121,13 +119,13 @@ def test_a_parquet_file_of_unknown_rows_is_described_first(kinds: list[str]) -> 
 def test_a_feeder_gets_more_memory_until_it_had_everything_and_then_its_file_is_refused() -> None:
     feeder = unit(Kind.STREAM, end=TO_END, mode=Mode.FEED)
     assert verdicts(feeder, *["memory"] * 20) == ["retry"] * 20
-    refused = decide(feeder, {"kind": "memory", "error": ""}, had_all=True)
+    refused = decide(feeder, Failure("memory"), had_all=True)
     assert (refused.what, refused.note) == ("infeasible", "in cannot be decoded in the memory that the budget leaves")
 
 
 def test_a_feeder_of_rows_reads_smaller_batches_before_its_file_is_refused() -> None:
     feeder = unit(Kind.ROWS, end=100, mode=Mode.FEED)
-    found = [decide(feeder, {"kind": "memory", "error": ""}, had_all=True).what for _ in range(6)]
+    found = [decide(feeder, Failure("memory"), had_all=True).what for _ in range(6)]
     assert (found, feeder.extra["max_rows"]) == (["retry"] * 5 + ["infeasible"], 1)
 
 
@@ -176,12 +174,12 @@ def test_without_leaves_what_a_feeder_has_not_handed_out() -> None:
 
 def test_a_stage_that_cannot_be_set_up_ends_the_run_at_once():
     unit = Unit(1, [Piece(0, Kind.BYTES, "a.jsonl", 0, 100)])
-    assert decide(unit, {"kind": "setup", "error": "RuntimeError: no model", "in_setup": True}).what == "fail"
+    assert decide(unit, Failure("setup", "RuntimeError: no model", in_setup=True)).what == "fail"
 
 
 def test_a_setup_that_needs_more_memory_is_tried_alone_and_never_split():
     unit = Unit(1, [Piece(0, Kind.BYTES, "a.jsonl", 0, 100)], n_records=10, cut=50)
-    report = {"kind": "memory", "error": "MemoryError", "in_setup": True, "stage": "model (its setup)"}
+    report = Failure("memory", "MemoryError", "model (its setup)", in_setup=True)
     assert decide(unit, report).what == "alone"
     assert decide(unit, report).what == "unfit"
     fresh = Unit(1, [Piece(0, Kind.BYTES, "a.jsonl", 0, 100)], n_records=10, cut=50)
@@ -193,6 +191,6 @@ def test_a_setup_that_needs_more_memory_is_tried_alone_and_never_split():
 
 
 def test_pressure_is_the_fault_of_a_worker_that_was_alone_and_full() -> None:
-    assert judge_death("memory pressure", "signal SIGKILL", 9, 90, 100, was_alone=True)["kind"] == "memory"
-    assert judge_death("memory pressure", "signal SIGKILL", 9, 70, 100, was_alone=True)["kind"] == "killed"
-    assert judge_death("memory pressure", "signal SIGKILL", 9, 90, 100)["kind"] == "killed"
+    assert judge_death("memory pressure", "signal SIGKILL", 9, 90, 100, was_alone=True).kind == "memory"
+    assert judge_death("memory pressure", "signal SIGKILL", 9, 70, 100, was_alone=True).kind == "killed"
+    assert judge_death("memory pressure", "signal SIGKILL", 9, 90, 100).kind == "killed"

@@ -55,7 +55,7 @@ def rejected(tmp_path: Path, stages: list[ProcessingStage[Any, Any]], *texts: st
     rejections = Rejections(True)
     for number, stage in enumerate(stages):
         tasks = run_stage(stage, f"stage {number}", tasks, StageBook("stage"), rejections)
-    (path,) = (f["path"] for f in rejections.write(str(tmp_path / "base")) if f["kind"] == "rejected")
+    (path,) = (f.path for f in rejections.write(str(tmp_path / "base")) if f.kind == "rejected")
     documents = [json.loads(line) for line in Path(path).read_text().splitlines()]
     return [(d["text"], d.get("score")) for d in documents]
 

@@ -10,7 +10,7 @@ import pytest
 from simulated import Simulation
 from test_simulation import FAULTS, make_config, make_world
 
-from tamis.engine.ledger import Ledger
+from tamis.engine.messages import Done
 from tamis.engine.supervisor.actions import Action, Assign, Commit, Kill, Note, Start, Stop
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.remedies import MIN_SHRUNK_BYTES, STOP_GRACE_S, Remedies
@@ -30,16 +30,8 @@ def supervisor(size: int = 5 * MB, slots: int = 1, block: int = 1 * MB, remedies
     return Supervisor(config, Cursor(files, [Kind.BYTES]), [Predictor(block)], 0, remedies)
 
 
-def report(**more: Any) -> dict[str, Any]:
-    ledger = Ledger().to_dict()
-    return {
-        "type": "done",
-        "files": [],
-        "covered": [],
-        "ledger": ledger,
-        "decoded_bytes": 0,
-        "largest_record": 0,
-    } | more
+def report(**more: Any) -> Done:
+    return Done(**more)
 
 
 def only(actions: list[Action], kind: Any) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tamis.engine.ledger import Ledger
+from tamis.engine.messages import StagedFile
 from tamis.engine.run.commit import commit_group
 from tamis.engine.run.directory import RunDir, changed_inputs, describe_inputs
 from tamis.engine.supervisor.actions import Commit
@@ -26,7 +27,7 @@ def folder(tmp_path: Path) -> RunDir:
 def commit_one(folder: RunDir, start: int, end: int, at_end: bool = False) -> str:
     path = os.path.join(folder.staged, f"u{start}")
     Path(path).write_text("x\n")
-    about = {"path": path, "kind": "output", "rows": 1, "bytes": 2, "content": "0" * 32}
+    about = StagedFile(path, "output", 1, 2, content="0" * 32)
     job = Commit(1, Piece(0, Kind.BYTES, "in", start, end), 0, [(0, start, end, at_end)], [about], Ledger().to_dict())
     commit_group([job], folder.output, folder.quarantine, folder.log)
     return f"part-000000-{start:015d}.jsonl"

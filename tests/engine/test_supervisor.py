@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tamis.engine.ledger import Ledger
+from tamis.engine.messages import Done, Failure, Handover, RowsTooLarge, StagedFile, StreamTooLarge
 from tamis.engine.supervisor.actions import Action, Assign, Commit, Discard, Kill, More, Note, Replace, Start, Stop
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import FEEDER, Config
@@ -26,16 +28,8 @@ def supervisor(
     return Supervisor(config, Cursor(listed, [k for k, _ in files]), [Predictor(1 * MB) for _ in range(segments)])
 
 
-def report(**more: Any) -> dict[str, Any]:
-    done = {
-        "type": "done",
-        "files": [],
-        "covered": [],
-        "ledger": Ledger().to_dict(),
-        "decoded_bytes": 0,
-        "largest_record": 0,
-    }
-    return done | more
+def report(**more: Any) -> Done:
+    return Done(**more)
 
 
 def only(actions: list[Action], kind: Any) -> Any:
@@ -75,11 +69,11 @@ def test_done_is_committed_and_the_run_ends() -> None:
     s = supervisor((Kind.BYTES, 500))
     a = begin(s)
     assert not s.finished
-    files = [{"path": "u1", "kind": "output", "bytes": 7}]
+    files = [StagedFile("u1", "output", n_bytes=7)]
     commit = only(s.done(a.worker, a.fence, report(files=files, covered=[(0, 0, 500, False)]), 1.0), Commit)
     assert (commit.covered, commit.files, s.n_committing, s.unsynced_bytes, s.finished) == (
         [(0, 0, 500, False)],
-        [{**files[0], "place": [0, 0, 0]}],
+        [replace(files[0], place=(0, 0, 0))],
         1,
         7,
         False,
@@ -92,13 +86,13 @@ def test_a_report_with_an_old_fence_is_thrown_away() -> None:
     s = supervisor((Kind.BYTES, 500))
     a = begin(s)
     late = report(
-        files=[{"path": "u1", "kind": "output"}, {"path": "x", "kind": "listed"}],
-        handover={"path": "h", "rows": 1, "bytes": 1},
+        files=[StagedFile("u1", "output"), StagedFile("x", "listed")],
+        handover=Handover("h", 1, 1),
     )
     assert s.done(a.worker, a.fence + 1, late, 1.0) == [Discard(["u1", "h"])]
     assert s.done(99, a.fence, late, 1.0) == [Discard(["u1", "h"])]
-    assert s.failed(a.worker, a.fence + 1, {"kind": "error"}, 1.0) == []
-    assert s.too_large(a.worker, a.fence + 1, {"feed": 0}, 1.0) == []
+    assert s.failed(a.worker, a.fence + 1, Failure("error"), 1.0) == []
+    assert s.too_large(a.worker, a.fence + 1, StreamTooLarge(0, 1, 1), 1.0) == []
     assert s.block(99, 1, Piece(0, Kind.BLOCK, "b", 0, 5), 5, 0, 1.0) == [Discard(["b"])]
     assert s.counters["late"] == 2
     assert s.workers[a.worker].unit is a.unit
@@ -153,7 +147,7 @@ def test_workers_that_die_while_starting_end_the_run_at_some_point() -> None:
 def test_a_full_disk_ends_the_run() -> None:
     s = supervisor((Kind.BYTES, 500))
     a = begin(s)
-    s.failed(a.worker, a.fence, {"kind": "disk", "error": "No space left"}, 1.0)
+    s.failed(a.worker, a.fence, Failure("disk", "No space left"), 1.0)
     assert (s.fatal, s.fatal_kind, s.stopping) == ("No space left", "disk", "No space left")
     assert s.tick(2.0) == []
 
@@ -172,7 +166,7 @@ def test_a_stage_that_fails_on_nearly_everything_stops_the_run() -> None:
     s.n_stage_failures = 20
     ledger = Ledger()
     ledger.records.add(100, 1)
-    s.done(a.worker, a.fence, report(ledger=ledger.to_dict()), 1.0)
+    s.done(a.worker, a.fence, report(ledger=ledger), 1.0)
     assert s.stopping == "a stage fails on 20 of 100 documents so far: see `tamis quarantine`"
 
 
@@ -182,7 +176,7 @@ def test_a_unit_that_runs_alone_gets_everything_when_everybody_else_is_gone() ->
     second_id = next(w for w in s.workers if w != first.worker)
     second = only(s.ready(second_id, 0.0), Assign)
     s.read(first.worker, first.fence, 1, -1)
-    s.failed(first.worker, first.fence, {"kind": "memory"}, 1.0)
+    s.failed(first.worker, first.fence, Failure("memory"), 1.0)
     s.died(first.worker, "exit status 77", 0, 1.0)
     assert s.tick(2.0) == []  # the other one still works
     actions = s.done(second.worker, second.fence, report(), 3.0)
@@ -195,7 +189,7 @@ def test_segments_share_one_seat_in_turn() -> None:
     """A budget for one worker, and two segments."""
     s = supervisor((Kind.BYTES, 500), pool=50 * MB, segments=2)
     a = begin(s)
-    actions = s.done(a.worker, a.fence, report(handover={"path": "h", "rows": 3, "bytes": 10}), 1.0)
+    actions = s.done(a.worker, a.fence, report(handover=Handover("h", 3, 10)), 1.0)
     assert only(actions, Stop).worker == a.worker
     start = only(s.died(a.worker, "exit status 0", 0, 2.0), Start)
     assert start.segment == 1
@@ -209,7 +203,7 @@ def test_segments_share_one_seat_in_turn() -> None:
 def test_an_empty_handover_is_removed_and_committed() -> None:
     s = supervisor((Kind.BYTES, 500), segments=2)
     a = begin(s)
-    actions = s.done(a.worker, a.fence, report(handover={"path": "h", "rows": 0, "bytes": 10}), 1.0)
+    actions = s.done(a.worker, a.fence, report(handover=Handover("h", 0, 10)), 1.0)
     assert Discard(["h"]) in actions
     assert only(actions, Commit).root == a.unit.root
 
@@ -248,7 +242,7 @@ def test_a_feeder_that_dies_goes_on_behind_what_it_handed_out() -> None:
 
 def starved(s: Supervisor, a: Assign, now_s: float, **more: Any) -> list[Action]:
     """A feeder fails for want of memory and is gone."""
-    failed = {"type": "failed", "kind": "memory", "error": "MemoryError: .", **more}
+    failed = Failure("memory", "MemoryError: .", **more)
     return s.failed(a.worker, a.fence, failed, now_s) + s.died(a.worker, "exit status 77", 0, now_s)
 
 
@@ -329,18 +323,18 @@ def test_a_file_that_no_feeder_survives_is_named_and_the_others_are_read() -> No
 def test_rows_too_large_to_be_read_at_once_are_fed() -> None:
     s = supervisor((Kind.ROWS, 500))
     a = begin(s)
-    info = {"rows": 0, "groups": [(0, 90, 9 * MB)], "n_rows": 90, "whole": True}
+    info = RowsTooLarge(0, [(0, 90, 9 * MB)], 90)
     assert only(s.too_large(a.worker, a.fence, info, 1.0), Commit).covered == [(0, 90, 90, True)]
     assert [(u.mode, u.pieces[0].start, u.pieces[0].end) for u in s.feeds] == [(Mode.FEED, 0, 90)]
     s = supervisor((Kind.ROWS, 500))
     a = begin(s)
-    s.too_large(a.worker, a.fence, {**info, "groups": [(0, 90, 0)], "measured": True}, 1.0)
+    s.too_large(a.worker, a.fence, replace(info, groups=[(0, 90, 0)], measured=True), 1.0)
     assert [(u.mode, u.pieces[0].start, u.pieces[0].end) for u in s.feeds] == [(Mode.FEED, 0, 90)]
     s = supervisor((Kind.ROWS, 500))
     a = begin(s)
-    s.too_large(a.worker, a.fence, {**info, "groups": [(0, 90, 5)]}, 1.0)
+    s.too_large(a.worker, a.fence, replace(info, groups=[(0, 90, 5)]), 1.0)
     part = next(w.unit for w in s.workers.values() if w.unit is not None)
-    s.failed(a.worker, s.workers[a.worker].fence, {"kind": "memory", "error": ""}, 2.0)
+    s.failed(a.worker, s.workers[a.worker].fence, Failure("memory"), 2.0)
     assert (part.pieces[0].end, [u.pieces for u in s.feeds] or [w.pieces for w in s.cursor._ready]) == (
         90,
         [part.pieces],
@@ -351,7 +345,7 @@ def test_a_stream_that_decodes_to_more_is_fed_and_the_rest_of_its_group_runs() -
     s = supervisor((Kind.STREAM, 500), (Kind.STREAM, 500))
     a = begin(s)
     assert len(a.unit.pieces) == 2
-    s.too_large(a.worker, a.fence, {"feed": 0, "decoded": 5 * MB, "compressed": 500}, 1.0)
+    s.too_large(a.worker, a.fence, StreamTooLarge(0, 5 * MB, 500), 1.0)
     assert s.cursor.ratio == 1000.0
     rest = s.workers[a.worker].unit
     assert rest is not None
@@ -363,15 +357,15 @@ def test_schemas_are_joined_and_files_rewritten() -> None:
     s.join_schemas(["a", "b"])
     a = begin(s)
     assert (a.unit.mode, a.unit.extra) == (Mode.RECAST, {"join": ["a", "b"]})
-    s.done(a.worker, a.fence, {"schema": "ab", "files": []}, 1.0)
+    s.done(a.worker, a.fence, Done(schema="ab"), 1.0)
     assert s.schemas == {"*": "ab"}
     assert s.finished
     s = supervisor()
     s.recast("ab", ["part-1.parquet"], "out")
     a = begin(s)
     assert a.unit.extra == {"schema": "ab", "path": "out/part-1.parquet", "old": "part-1.parquet"}
-    made = {"path": "u1.out", "kind": "output"}
-    assert only(s.done(a.worker, a.fence, {"files": [made]}, 1.0), Replace) == Replace(
+    made = StagedFile("u1.out", "output")
+    assert only(s.done(a.worker, a.fence, Done(files=[made]), 1.0), Replace) == Replace(
         a.unit.id, "part-1.parquet", made
     )
 
@@ -394,8 +388,6 @@ def test_a_worker_with_a_gpu_waits_until_the_one_before_it_is_gone() -> None:
     first = only(s.tick(0.0), Start)
     assert first.environment == {"CUDA_VISIBLE_DEVICES": "7", "TAMIS_GPU_SHARE": "1"}
     s.ready(first.worker, 0.0)
-    again = s.failed(
-        first.worker, 1, {"type": "failed", "kind": "error", "error": "CUDA error: device-side assert"}, 1.0
-    )
+    again = s.failed(first.worker, 1, Failure("error", "CUDA error: device-side assert"), 1.0)
     assert not [a for a in again if isinstance(a, Start)]  # its process still holds the device
     assert only(s.died(first.worker, "exit status 0", 0, 2.0), Start).environment == first.environment

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
+from tamis.engine.messages import ORDERS, Assign
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit, split_pieces
+from tamis.engine.wire import decode, encode
 
 
 def unit(*pieces: Piece, n_records: int = -1, cut: int = -1) -> Unit:
@@ -31,9 +31,9 @@ def test_a_unit_survives_the_trip_through_json() -> None:
     )
     sent.reason, sent.stage, sent.block_bytes, sent.handover, sent.handover_rows = "why", "stage", 99, "h.arrow", (3, 8)
     sent.extra = {"describe": True}
-    message = json.loads(json.dumps(sent.to_message(41)))
-    got = Unit.from_message(message)
-    assert message["fence"] == 41
+    message = decode(encode(Assign(sent, 41)), ORDERS)
+    got = message.unit
+    assert message.fence == 41
     assert got.pieces == sent.pieces
     assert (got.id, got.segment, got.mode, got.step, got.alone) == (7, 1, Mode.QUARANTINE, 2, True)
     assert (got.reason, got.stage, got.block_bytes, got.handover, got.handover_rows) == (

@@ -6,11 +6,19 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from tamis.engine.ledger import Ledger
+from tamis.engine.messages import StagedFile
 from tamis.engine.supervisor.actions import Commit
 from tamis.engine.supervisor.units import Kind
 
 BASE_PEAK = 1_000_000
 Record = tuple[int, int]  # file, start (bytes or row number)
+
+
+@dataclass(frozen=True)
+class SimulatedFile(StagedFile):
+    """A staged file that knows which records it holds."""
+
+    records: list[Record] = field(default_factory=list)
 
 
 @dataclass
@@ -63,9 +71,10 @@ class World:
 
     def commit(self, action: Commit) -> None:
         for file in action.files:
-            for record in map(tuple, file["records"]):
+            assert isinstance(file, SimulatedFile)
+            for record in file.records:
                 assert record not in self.written | self.quarantined | self.gone, f"{record} is committed twice"
-                {"output": self.written, "quarantine": self.quarantined, "listed": self.gone}[file["kind"]].add(record)
+                {"output": self.written, "quarantine": self.quarantined, "listed": self.gone}[file.kind].add(record)
         self.ledger.merge(Ledger.from_dict(action.ledger))
         self.covered += action.covered
 

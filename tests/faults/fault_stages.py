@@ -6,8 +6,10 @@ input is cut. Imported by worker processes too.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -167,6 +169,24 @@ class SegfaultOn(TextStage):
     def process(self, task: DocumentBatch) -> DocumentBatch:
         if has(task, self.word):
             ctypes.string_at(0)
+        return task
+
+
+@dataclass(repr=False)
+class BabbleOn(TextStage):
+    """Writes what no worker says to every socket that it finds, and stays."""
+
+    word: str = "BABBLE"
+    name: str = "babble_on"
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        if has(task, self.word):
+            said = b'{"type":"Done","files":[{"path":7}]}'
+            for fd in map(int, os.listdir("/proc/self/fd")):
+                with contextlib.suppress(OSError):
+                    if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                        os.write(fd, len(said).to_bytes(4, "little") + said)
+            time.sleep(1000)
         return task
 
 

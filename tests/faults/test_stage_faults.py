@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 from fault_harness import assert_conserved, documents, events, execute, lines_of, make_pipeline, quarantine, write_lines
-from fault_stages import Chatter, ExitOn, HangOn, HogOn, Leak, Parent, RaiseOn, SegfaultOn, WordList
+from fault_stages import BabbleOn, Chatter, ExitOn, HangOn, HogOn, Leak, Parent, RaiseOn, SegfaultOn, WordList
 
 from tamis import LocalExecutor
 from tamis.errors import Incomplete
@@ -113,7 +113,12 @@ def test_hangs_past_the_timeout(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "word", "how"), [(ExitOn, "EXIT", "exit status 3"), (SegfaultOn, "SEGFAULT", "SIGSEGV")]
+    ("stage", "word", "how"),
+    [
+        (ExitOn, "EXIT", "exit status 3"),
+        (SegfaultOn, "SEGFAULT", "SIGSEGV"),
+        (BabbleOn, "BABBLE", "it said what no worker says (TypeError: int where str is expected)"),
+    ],
 )
 def test_takes_the_process_down(tmp_path: Path, stage: Any, word: str, how: str) -> None:
     source, good, triggers = _input(tmp_path, word, 60, (33,))

@@ -9,13 +9,11 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
-import json
 import mmap
 import os
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import traceback
@@ -23,13 +21,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from tamis import files
+from tamis.backends.fork_messages import Exited, Forked, Request, Surroundings, Up
 from tamis.engine import activity as doing
+from tamis.engine.channel import FRAME_HEAD_BYTES, frame_size, framed
+from tamis.engine.wire import Kinds, decode
 from tamis.memory import leftovers, meter
 from tamis.memory.ending import end_descendants, end_strays
 from tamis.memory.release import hygiene_env
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_HEAD = struct.Struct("<I")
 
 
 def die_with_parent(parent: int, how: int = signal.SIGKILL) -> None:
@@ -52,24 +52,22 @@ def name_process(name: str) -> None:
         file.write(name)
 
 
-def send_request(sock: socket.socket, message: dict[str, Any], fds: list[int]) -> None:
+def send_request(sock: socket.socket, message: Request, fds: list[int]) -> None:
     """The other side of `Requests`: a message with file descriptors. A peer that is gone is noticed elsewhere."""
-    data = json.dumps(message).encode()
     with contextlib.suppress(OSError):
-        socket.send_fds(sock, [_HEAD.pack(len(data)) + data], fds)
+        socket.send_fds(sock, [framed(message)], fds)
 
 
 class Requests:
-    """Messages with file descriptors from the process that started this one."""
+    """Messages with file descriptors from the process that started this one. `hears`: those that may come."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
+    def __init__(self, sock: socket.socket, hears: Kinds) -> None:
+        self.sock, self._hears = sock, hears
         self._data = bytearray()
         self._fds: list[int] = []
 
-    def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        data = json.dumps(message).encode()
-        data = _HEAD.pack(len(data)) + data
+    def send(self, message: Any, fds: Sequence[int] = ()) -> None:
+        data = framed(message)
         with contextlib.suppress(OSError):
             n_sent = socket.send_fds(self.sock, [data], fds) if fds else 0
             self.sock.sendall(data[n_sent:])
@@ -98,31 +96,28 @@ class Requests:
         del self._data[:n_bytes]
         return data
 
-    def take_message(self) -> dict[str, Any]:
+    def take_message(self) -> Any:
         """The next message, waiting for it."""
-        (size,) = _HEAD.unpack(self.take(_HEAD.size))
-        message: dict[str, Any] = json.loads(self.take(size))
-        return message
+        return decode(self.take(frame_size(self.take(FRAME_HEAD_BYTES))), self._hears)
 
-    def next_message(self) -> dict[str, Any] | None:
-        """The next message, if it is here already."""
-        if len(self._data) < _HEAD.size:
+    def next_message(self) -> Any:
+        """The next message, if it is here already; None if not."""
+        if len(self._data) < FRAME_HEAD_BYTES:
             return None
-        (size,) = _HEAD.unpack_from(self._data)
-        return self.take_message() if len(self._data) >= _HEAD.size + size else None
+        size = frame_size(self._data)
+        return self.take_message() if len(self._data) >= FRAME_HEAD_BYTES + size else None
 
     def take_fd(self) -> int:
         return self._fds.pop(0)
 
 
 class Forker:
-    """Forks a child for every message {"child": number, ...} with one file descriptor; the child runs `become(message, fd)`.
+    """Forks a child for every request with one file descriptor; the child runs `become(request, fd)`.
 
-    Tells {"type": "forked", "child", "pid"} and, when it has ended, {"type": "exit", "child", "pid", "code", "stage"}: the last is
-    what it was doing. Whatever else turns up as a child of this process was started by one of them, and is ended when that is gone.
+    Tells that it is `Forked` and, when it has ended, that it has `Exited`. Whatever else turns up as a child of this process was started by one of them, and is ended when that is gone.
     """
 
-    def __init__(self, requests: Requests, become: Callable[[dict[str, Any], int], int]) -> None:
+    def __init__(self, requests: Requests, become: Callable[[Any, int], int]) -> None:
         self._requests, self._become = requests, become
         self._children: dict[int, tuple[int, mmap.mmap]] = {}  # pid -> number, and where it notes what it is doing
         self._is_orphan = False
@@ -178,23 +173,23 @@ class Forker:
                 child, page = self._children.pop(pid)
                 code = os.waitstatus_to_exitcode(status)
                 end_strays(self._children)
-                told = {"type": "exit", "child": child, "pid": pid, "code": code, "stage": doing.noted(page)}
+                told = Exited(child, pid, code, doing.noted(page))
                 page.close()
                 self._requests.send(told)
 
-    def _fork(self, message: dict[str, Any], fd: int) -> None:
+    def _fork(self, request: Request, fd: int) -> None:
         page = doing.shared_page()
         pid = os.fork()
         if pid:
             os.close(fd)
-            self._children[pid] = int(message["child"]), page
-            self._requests.send({"type": "forked", "child": message["child"], "pid": pid})
+            self._children[pid] = request.child, page
+            self._requests.send(Forked(request.child, pid))
             return
         status = 1
         try:
             self._leave()
             doing.note_in(page)
-            status = self._become(message, fd)
+            status = self._become(request, fd)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -243,18 +238,23 @@ def leave(status: int) -> NoReturn:
     os._exit(status)
 
 
-def enter(sys_path: list[str], folder: str, log: str) -> None:
+def surroundings(log: str) -> Surroundings:
+    """Those of this process, for one that is to work in its place; what that prints goes to `log`."""
+    return Surroundings([p for p in sys.path if p] or [os.getcwd()], os.getcwd(), log)
+
+
+def enter(of_caller: Surroundings) -> None:
     """Take over the caller's import path and folder; everything printed goes to the log."""
-    sys.path[:] = sys_path
+    sys.path[:] = of_caller.sys_path
     with contextlib.suppress(OSError):
-        os.chdir(folder)
-    out = files.open_to_append(log)
+        os.chdir(of_caller.cwd)
+    out = files.open_to_append(of_caller.log)
     os.dup2(out, 1)
     os.dup2(out, 2)
     os.close(out)
 
 
-def settle(drop_pages: bool = True) -> dict[str, int]:
+def settle(drop_pages: bool = True) -> Up:
     """After loading, before the first fork: nothing is collected any more, and pages needed once are given back.
 
     Not again in a fork of a process that did: looking for them takes 60 ms.
@@ -270,7 +270,10 @@ def settle(drop_pages: bool = True) -> dict[str, int]:
     if drop_pages:
         drop_clean_pages()
     status = meter.status() or {}
-    return {
-        "anon_bytes": status.get("RssAnon", 0), "data_bytes": status.get("VmData", 0), "own_bytes": meter.own_bytes() or 0,
-        "peak_bytes": status.get("VmHWM", 0), "threads": status.get("Threads", 1),
-    }  # fmt: skip
+    return Up(
+        own_bytes=meter.own_bytes() or 0,
+        anon_bytes=status.get("RssAnon", 0),
+        data_bytes=status.get("VmData", 0),
+        peak_bytes=status.get("VmHWM", 0),
+        threads=status.get("Threads", 1),
+    )

@@ -16,6 +16,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tamis.backends import early
+from tamis.backends.fork_messages import TO_SERVER, NotLoaded
 from tamis.backends.forking import Forker, Requests, adopt_orphans, die_with_parent, enter, leave, name_process, settle
 from tamis.memory.gate import close_gate
 
@@ -33,29 +34,27 @@ def main(fd: int, parent: int, how: str = "") -> NoReturn:
 def serve(sock: socket.socket, is_loaded: bool, forked: bool = False) -> int:
     """Load the job that comes over the socket, then fork workers for it. `is_loaded`: the libraries are there and warm."""
     name_process("tamis-server")
-    requests = Requests(sock)
+    requests = Requests(sock, TO_SERVER)
     try:
         runner = _load(requests, is_loaded)
-        facts = settle(drop_pages=not forked)
+        up = settle(drop_pages=not forked)
         gate = close_gate()
     except BaseException as exc:
-        requests.send(
-            {"type": "error", "error": f"{type(exc).__name__}: {exc}", "trace": traceback.format_exc()[-4000:]}
-        )
+        requests.send(NotLoaded(f"{type(exc).__name__}: {exc}", traceback.format_exc()[-4000:]))
         return 1
-    requests.send({"type": "up", **facts}, [gate] if gate is not None else [])
+    requests.send(up, [gate] if gate is not None else [])
     if gate is not None:
         os.close(gate)  # it is for the supervisor alone
-    return Forker(requests, lambda message, fd: _work(fd, runner, message.get("environment", {}))).serve()
+    return Forker(requests, lambda request, fd: _work(fd, runner, request.environment)).serve()
 
 
 def _load(requests: Requests, loaded: bool) -> UnitRunner:
     hello = requests.take_message()
-    payload = requests.take(hello["payload_bytes"])
-    enter(hello["sys_path"], hello["cwd"], hello["log"])
+    payload = requests.take(hello.payload_bytes)
+    enter(hello.surroundings)
     from tamis.backends.preload import load
 
-    return load(payload, hello["place"], loaded)
+    return load(payload, hello.place, loaded)
 
 
 def _work(fd: int, runner: Any, environment: dict[str, str]) -> int:
@@ -67,6 +66,7 @@ def _work(fd: int, runner: Any, environment: dict[str, str]) -> int:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
     from tamis.engine.channel import Channel
+    from tamis.engine.messages import ORDERS
     from tamis.engine.worker.loop import work
 
-    return work(Channel(socket.socket(fileno=fd)), runner)
+    return work(Channel(socket.socket(fileno=fd), ORDERS), runner)

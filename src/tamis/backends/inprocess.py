@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from tamis.engine.crew import Event
+from tamis.engine.crew import Died, Event, Said
 from tamis.engine.job import Job
+from tamis.engine.messages import ORDERS, Assign, Exit, Failure, Order, Ready, UnitNews, Vitals, about
 from tamis.engine.run.budget_shares import Server
-from tamis.engine.supervisor.units import Unit
+from tamis.engine.wire import decode, encode
 from tamis.engine.worker.node import WorkerMetadata, this_node
 from tamis.engine.worker.workplace import Workplace
 
@@ -20,7 +22,7 @@ class InlineCrew:
     def __init__(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> None:
         self._job, self._place = job, place
         self._events: deque[Event] = deque()
-        self._work: deque[tuple[int, dict[str, Any]]] = deque()
+        self._work: deque[tuple[int, Assign]] = deque()
 
     def open(self) -> None:
         from tamis.backends.preload import expected_inputs
@@ -34,33 +36,31 @@ class InlineCrew:
 
     def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None) -> None:
         """In this process GPUs are as they are: variables come too late for libraries that are there already."""
-        self._events.append(Event("ready", worker, {}))
+        self._events.append(Said(worker, Ready(os.getpid(), Vitals())))
 
-    def assign(self, worker: int, message: dict[str, Any], cap_bytes: int, ceiling_bytes: int) -> None:
-        self._work.append((worker, message))
+    def assign(self, worker: int, message: Assign, cap_bytes: int, ceiling_bytes: int) -> None:
+        """As bytes and back: what is done to the unit here is not done to the supervisor's."""
+        self._work.append((worker, decode(encode(message), ORDERS)))
 
-    def send(self, worker: int, message: dict[str, Any]) -> None:
-        if message["type"] == "exit":
-            self._events.append(Event("died", worker, {"how": "exit status 0", "signal": 0}))
+    def send(self, worker: int, message: Order) -> None:
+        if isinstance(message, Exit):
+            self._events.append(Died(worker, "exit status 0"))
 
     def kill(self, worker: int) -> None:
         self._work = deque((w, m) for w, m in self._work if w != worker)
-        self._events.append(Event("died", worker, {"how": "stopped", "signal": 9}))
+        self._events.append(Died(worker, "stopped", 9))
 
     def poll(self, timeout_s: float) -> list[Event]:
         if not self._events and self._work:
             worker, message = self._work.popleft()
-            tag = {"unit": message["unit"], "fence": message["fence"]}
-            unit = Unit.from_message(message)
-            report = self._runner.run(
-                unit,
-                message["fence"],
-                lambda news: self._events.append(Event("message", worker, {**news, **tag})),
-                lambda: 0,
-            )
-            self._events.append(Event("message", worker, {**report, **tag}))
-            if report["type"] == "failed" and report["kind"] == "memory":
-                self._events.append(Event("died", worker, {"how": "memory", "signal": 0}))
+
+            def say(news: UnitNews) -> None:
+                self._events.append(Said(worker, about(news, message.unit.id, message.fence)))
+
+            report = self._runner.run(message.unit, message.fence, say, lambda: 0)
+            say(report)
+            if isinstance(report, Failure) and report.kind == "memory":
+                self._events.append(Died(worker, "memory"))
         events, self._events = list(self._events), deque()
         return events
 

@@ -8,22 +8,23 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 from tamis import files, secrets
 from tamis.backends import early
 from tamis.backends.base import BaseExecutor
-from tamis.backends.forking import launch, send_request
+from tamis.backends.fork_messages import FROM_FORKER, Exited, Forked, ForkWorker, LoadJob, NotLoaded, Up
+from tamis.backends.forking import launch, send_request, surroundings
 from tamis.backends.guard import Guard, Notice
 from tamis.backends.inprocess import InlineCrew
 from tamis.backends.nursery import Child, Nursery
 from tamis.engine.channel import Channel
-from tamis.engine.crew import Event
+from tamis.engine.crew import Died, Event, Noticed, Said
 from tamis.engine.job import Job
+from tamis.engine.messages import NEWS, Assign, Done, Exit, Failure, Order, Ready, SetUp, UnitNews
 from tamis.engine.run.budget_shares import Server
 from tamis.errors import UsageError, WorkerError
 from tamis.memory import lookout
@@ -77,21 +78,15 @@ class ForkCrew:
         if self._n_starts > _MAX_SERVER_STARTS:
             raise WorkerError(f"the forking server died {_MAX_SERVER_STARTS} times; see {self._log}")
         ours, self._server = self._start_server() if self._nursery is None else self._nursery.spawn()
-        self._channel = Channel(ours)
-        self._channel.send(
-            {
-                "sys_path": [p for p in sys.path if p] or [os.getcwd()], "cwd": os.getcwd(), "log": self._log,
-                "payload_bytes": len(self._payload), "place": self._place,
-            }
-        )  # fmt: skip
+        self._channel = Channel(ours, FROM_FORKER)
+        self._channel.send(LoadJob(surroundings(self._log), len(self._payload), self._place))
         with contextlib.suppress(OSError):
             ours.sendall(self._payload)
         answer = self._channel.receive()
-        if answer is None or answer["type"] != "up":
+        if not isinstance(answer, Up):
             self._refuse(answer)
-        assert answer is not None
         parent_bytes = self._nursery.own_bytes if self._nursery is not None else 0
-        self.server = Server(answer["own_bytes"] + parent_bytes, answer["anon_bytes"], answer["peak_bytes"])
+        self.server = Server(answer.own_bytes + parent_bytes, answer.anon_bytes, answer.peak_bytes)
         fds = self._channel.fds
         self._guard.stand_at(fds.pop(0) if fds else None)
         self._selector.register(ours, selectors.EVENT_READ, self._channel)
@@ -104,15 +99,15 @@ class ForkCrew:
             server, ours = launch("tamis.backends.forkserver", log.fileno())
         return ours, server
 
-    def _refuse(self, answer: dict[str, Any] | None) -> None:
-        if answer is None:
+    def _refuse(self, answer: Any) -> NoReturn:
+        if not isinstance(answer, NotLoaded):
             raise WorkerError(
                 f"the forking server died while starting; the end of {self._log} says why:\n{_tail(self._log)}"
             )
         raise UsageError(
-            f"the stages cannot be loaded in a worker: {secrets.hide(answer['error'])}\n"
+            f"the stages cannot be loaded in a worker: {secrets.hide(answer.error)}\n"
             "Classes and functions from your own modules must be importable by workers (same folder or installed).\n"
-            + secrets.hide(answer["trace"])
+            + secrets.hide(answer.trace)
         )
 
     # -- Crew -------------------------------------------------------------------------------------------------------------
@@ -120,14 +115,14 @@ class ForkCrew:
         if self._channel is None or self._channel.closed:
             self._restart()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        process = _Process(Channel(ours))
+        process = _Process(Channel(ours, NEWS))
         self._workers[worker] = process
         self._selector.register(ours, selectors.EVENT_READ, worker)
         assert self._channel is not None
-        send_request(self._channel.sock, {"child": worker, "environment": dict(environment or {})}, [theirs.fileno()])
+        send_request(self._channel.sock, ForkWorker(worker, dict(environment or {})), [theirs.fileno()])
         theirs.close()
 
-    def assign(self, worker: int, message: dict[str, Any], cap_bytes: int, ceiling_bytes: int) -> None:
+    def assign(self, worker: int, message: Assign, cap_bytes: int, ceiling_bytes: int) -> None:
         process = self._workers.get(worker)
         if process is None:
             return
@@ -136,7 +131,7 @@ class ForkCrew:
         self._guard.grant(worker, cap_bytes, ceiling_bytes)
         process.channel.send(message)
 
-    def send(self, worker: int, message: dict[str, Any]) -> None:
+    def send(self, worker: int, message: Order) -> None:
         process = self._workers.get(worker)
         if process is not None:
             process.channel.send(message)
@@ -217,38 +212,40 @@ class ForkCrew:
         process = self._workers.get(worker)
         if process is None:
             return []
-        events = []
+        events: list[Event] = []
         for message in process.channel.poll():
-            if message["type"] == "ready":
-                if not process.is_ready and self._guard is not None:  # later it might say anything
-                    process.pid, process.is_ready = process.pid or message["pid"], True
-                    self._guard.adopt(worker, process.pid, message["data_bytes"])
-                    events.append(Event("ready", worker, message))
-            else:
-                self._complete(worker, process, message)
-                events.append(Event("message", worker, message))
+            if not isinstance(message, Ready):
+                events.append(Said(worker, self._completed(worker, process, message)))
+            elif not process.is_ready and self._guard is not None:  # later it might say anything
+                process.pid, process.is_ready = process.pid or message.pid, True
+                self._guard.adopt(worker, process.pid, message.vitals.data_bytes)
+                events.append(Said(worker, message))
+        if process.channel.garbled:  # whatever it is now, it is no worker any more
+            self.kill(worker)
         if process.channel.closed:
             self._selector.unregister(process.channel.sock)  # its exit status comes from the server
         return events
 
-    def _complete(self, worker: int, process: _Process, report: dict[str, Any]) -> None:
-        """Add to a report what the worker itself cannot know: what its children and mappings took, that they lacked memory, and how
+    def _completed(self, worker: int, process: _Process, news: UnitNews) -> UnitNews:
+        """The news with what the worker itself cannot know: what its children and mappings took, that they lacked memory, and how
         much was asked for."""
-        if report["type"] not in ("done", "failed", "set_up"):
-            return
+        if not isinstance(news, Done | Failure | SetUp):
+            return news
         assert self._guard is not None
-        if report["type"] == "failed" and report.get("kind") == "error" and self._guard.is_starved(worker):
-            report["kind"] = "memory"
-            process.channel.send({"type": "exit"})  # after a failed allocation of its own it would go by itself
+        kind = news.kind if isinstance(news, Failure) else ""
+        if kind == "error" and self._guard.is_starved(worker):
+            kind = "memory"
+            process.channel.send(Exit())  # after a failed allocation of its own it would go by itself
         took = self._guard.account(worker)
-        if took.peak_bytes > report.get("peak_bytes", 0):
-            report["peak_bytes"] = took.peak_bytes
-        report["beside_bytes"] = took.held_bytes
-        if report["type"] == "set_up":
-            report["kept_bytes"] += took.held_bytes
-        if report.get("kind") == "memory" and took.asked_bytes:
-            own = report.get("asked_bytes", 0)  # exact, and all there is to say where the worker was alone
-            report["asked_bytes"] = max(own, took.asked_bytes) if took.peak_bytes else own or took.asked_bytes
+        peak = max(took.peak_bytes, news.peak_bytes)
+        if isinstance(news, SetUp):
+            return replace(news, peak_bytes=peak, kept_bytes=news.kept_bytes + took.held_bytes)
+        if isinstance(news, Done):
+            return replace(news, peak_bytes=peak, beside_bytes=took.held_bytes)
+        asked = own = news.asked_bytes  # exact, and all there is to say where the worker was alone
+        if kind == "memory" and took.asked_bytes:
+            asked = max(own, took.asked_bytes) if took.peak_bytes else own or took.asked_bytes
+        return replace(news, kind=kind, peak_bytes=peak, beside_bytes=took.held_bytes, asked_bytes=asked)
 
     def _noticed(self, notice: Notice) -> list[Event]:
         """A refusal is told once in a unit, before the failure that follows from it, and which it explains."""
@@ -260,26 +257,32 @@ class ForkCrew:
                 "shared memory, mapped files and child processes of stages are watched only, a hundred times a second: this machine "
                 "lets nothing bound them (no seccomp notifications), so they may go beyond the budget for a moment"
             )
-            return [Event("unbounded", notice.worker, {"text": text})]
+            return [Noticed(notice.worker, "unbounded", text)]
         if process.was_refused:
             return []
         process.was_refused = True
         what = f"{format_size(notice.n_bytes)} more than its cap" if notice.n_bytes else "another process"
         text = f"worker {notice.worker} wanted {what}: shared memory, mapped files and children count in its cap"
-        return [Event("refused", notice.worker, {"text": text, "n_bytes": notice.n_bytes})]
+        return [Noticed(notice.worker, "refused", text, {"n_bytes": notice.n_bytes})]
 
     def _from_server(self) -> list[Event]:
         assert self._channel is not None
         events: list[Event] = []
         for message in self._channel.poll():
-            process = self._workers.get(message["child"])
-            if message["type"] == "forked" and process is not None:
-                process.pid = process.pid or message["pid"]
-            elif message["type"] == "exit" and process is not None:
-                events += self._gone(message["child"], message["code"], message["stage"])
+            process = self._workers.get(message.child) if isinstance(message, Forked | Exited) else None
+            if process is None:
+                continue
+            if isinstance(message, Forked):
+                process.pid = process.pid or message.pid
+                if process.channel.garbled:
+                    self.kill(message.child)
+            else:
+                events += self._gone(message.child, message.code, message.stage)
         if self._channel.closed:
             self._selector.unregister(self._channel.sock)
             if self._server is not None:
+                if self._channel.garbled:
+                    self._server.kill()
                 self._server.wait()
             end_escaped()
             for worker in list(self._workers):
@@ -295,10 +298,12 @@ class ForkCrew:
         process.channel.close()
         if self._guard is not None and (removed := self._guard.forget(worker, code)):
             text = f"{len(removed)} files that worker {worker} left in shared memory were removed"
-            events.append(Event("removed", worker, {"text": text, "files": removed[:20]}))
+            events.append(Noticed(worker, "removed", text, {"files": removed[:20]}))
         killer = -code if code < 0 else 0
         how = f"signal {signal.Signals(killer).name}" if killer else f"exit status {code}"
-        return [*events, Event("died", worker, {"how": how, "signal": killer, "stage": stage})]
+        if process.channel.garbled:  # which is why it was killed
+            killer, how = 0, f"it said what no worker says ({process.channel.garbled})"
+        return [*events, Died(worker, how, killer, stage)]
 
     def _restart(self) -> None:
         if self._server is not None:

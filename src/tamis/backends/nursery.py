@@ -13,13 +13,13 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tamis import files
 from tamis.backends import early
+from tamis.backends.fork_messages import FROM_FORKER, TO_NURSERY, ForkCall, Forked, ForkServer, LoadLibraries, Request
 from tamis.backends.forking import (
     Forker,
     Requests,
@@ -30,6 +30,7 @@ from tamis.backends.forking import (
     name_process,
     send_request,
     settle,
+    surroundings,
 )
 from tamis.engine.channel import Channel
 from tamis.errors import WorkerError
@@ -108,13 +109,13 @@ class Nursery:
         """A forking server, waiting for its job on the socket (forkserver.serve)."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            return ours, self._fork({"do": "serve"}, theirs.fileno())
+            return ours, self._fork(ForkServer(self._next_child()), theirs.fileno())
         finally:
             theirs.close()
 
     def call(self, name: str, module: str, arguments: Sequence[str], stdout: int) -> Child:
         """Run `main(arguments)` of this module in a child called `name`, with its output into this file descriptor."""
-        return self._fork({"do": "call", "name": name, "module": module, "arguments": list(arguments)}, stdout)
+        return self._fork(ForkCall(self._next_child(), name, module, list(arguments)), stdout)
 
     def log_tail(self) -> str:
         try:
@@ -149,20 +150,18 @@ class Nursery:
         else:
             with open(files.open_to_append(self._log), "ab") as log:
                 self._process, ours = launch(__name__, log.fileno())
-        self._channel = Channel(ours)
-        self._channel.send(
-            {
-                "sys_path": [p for p in sys.path if p] or [os.getcwd()], "cwd": os.getcwd(), "log": self._log,
-                "groups": sorted(self._groups), "modules": self._modules,
-            }
-        )  # fmt: skip
+        self._channel = Channel(ours, FROM_FORKER)
+        self._channel.send(LoadLibraries(surroundings(self._log), sorted(self._groups), self._modules))
 
-    def _fork(self, message: dict[str, Any], fd: int) -> Child:
+    def _next_child(self) -> int:
+        self._n_children += 1
+        return self._n_children
+
+    def _fork(self, request: Request, fd: int) -> Child:
         self.ready()
         assert self._channel is not None
-        self._n_children += 1
-        child = self._children[self._n_children] = Child(self, self._n_children)
-        send_request(self._channel.sock, {"child": self._n_children, **message}, [fd])
+        child = self._children[request.child] = Child(self, request.child)
+        send_request(self._channel.sock, request, [fd])
         while not child.pid and child.returncode is None:
             self._pump(1.0)
         return child
@@ -175,14 +174,14 @@ class Nursery:
         if timeout_s > 0:
             select.select([self._channel], [], [], timeout_s)
         for message in self._channel.poll():
-            child = self._children.get(message["child"])
+            child = self._children.get(message.child)
             if child is None:
                 continue
-            if message["type"] == "forked":
-                child.pid = message["pid"]
+            if isinstance(message, Forked):
+                child.pid = message.pid
             else:
-                child.returncode = message["code"]
-                del self._children[message["child"]]
+                child.returncode = message.code
+                del self._children[message.child]
         if self._channel.closed:
             self._all_gone()
 
@@ -196,26 +195,26 @@ class Nursery:
 def main(fd: int, parent: int, how: str = "") -> NoReturn:
     name_process("tamis-nursery")
     die_with_parent(parent)
-    requests = Requests(socket.socket(fileno=fd))
+    requests = Requests(socket.socket(fileno=fd), TO_NURSERY)
     is_loaded = how == early.EARLY and early.load()
     hello = requests.take_message()
-    enter(hello["sys_path"], hello["cwd"], hello["log"])
+    enter(hello.surroundings)
     from tamis.backends.preload import load_libraries
 
-    load_libraries(hello["groups"], warm=is_loaded)
-    for name in hello["modules"]:
+    load_libraries(hello.groups, warm=is_loaded)
+    for name in hello.modules:
         importlib.import_module(name)
-    requests.send({"type": "up", **settle()})
+    requests.send(settle())
     leave(Forker(requests, _become).serve())
 
 
-def _become(message: dict[str, Any], fd: int) -> int:
-    if message["do"] == "serve":
+def _become(request: ForkServer | ForkCall, fd: int) -> int:
+    if isinstance(request, ForkServer):
         from tamis.backends.forkserver import serve
 
         return serve(socket.socket(fileno=fd), is_loaded=True, forked=True)
-    name_process(f"tamis-{message['name']}")
+    name_process(f"tamis-{request.name}")
     os.dup2(fd, 1)
     os.close(fd)
-    called: int = importlib.import_module(message["module"]).main(message["arguments"])
+    called: int = importlib.import_module(request.module).main(request.arguments)
     return called

@@ -51,7 +51,7 @@ def through(stages: list[ProcessingStage[Any, Any]], lines: list[bytes], n_rows:
             tasks = run_stage(stage, stage.name, tasks, StageBook(stage.name))
             if tmp is not None and any(t.num_items for t in tasks):  # as between two segments
                 about = handover.save(tasks, str(tmp / "between"))
-                tasks = handover.load(about["path"], (0, about["rows"]))[0]
+                tasks = handover.load(about.path, (0, about.rows))[0]
         out += [line for task in tasks if task.num_items for line in encode_jsonl(task).data.tobytes().splitlines()]
     return out
 

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tamis.engine.crew import Crew
 from tamis.engine.ledger import Ledger
+from tamis.engine.messages import Done
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.monitor.gpu_use import GpuUse
 from tamis.engine.monitor.partition_map import Cells
@@ -114,7 +115,7 @@ class Monitor:
             self._bad_shares = {}
 
     @_harmless
-    def done(self, report: Mapping[str, Any]) -> None:
+    def done(self, report: Done) -> None:
         self._costs.add(report)
 
     @_harmless

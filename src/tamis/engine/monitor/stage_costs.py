@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tamis.engine.ledger import Ledger, StageBook
+from tamis.engine.messages import Done
 
 
 @dataclass
@@ -46,20 +47,15 @@ class StageCosts:
             cost.cpu_s += float(told.get("cpu_s") or 0.0)
             cost.peak_bytes = max(cost.peak_bytes, int(told.get("peak_bytes") or 0))
 
-    def add(self, report: Mapping[str, Any]) -> None:
-        """A unit is done: {"ledger": its books, "stages": [label, in_bytes, cpu_s, peak_bytes] of each}."""
-        for book in report.get("ledger", {}).get("stages", ()):
-            cost = self._stage(str(book["name"]))
-            cost.n_in += book["into"][0]
-            cost.n_out += book["out"][0] + book["derived"][0]
-            cost.n_dropped += sum(reason[0] for reason in book["dropped"].values())
-            cost.n_quarantined += book.get("quarantined", [0])[0]
-            cost.seconds += book["seconds"]
-        for label, in_bytes, cpu_s, peak_bytes in report.get("stages", ()):
-            cost = self._stage(str(label))
-            cost.in_bytes += in_bytes
-            cost.cpu_s += cpu_s
-            cost.peak_bytes = max(cost.peak_bytes, peak_bytes)
+    def add(self, report: Done) -> None:
+        """A unit is done."""
+        for book in report.ledger.stages:
+            self._count(book)
+        for use in report.stages:
+            cost = self._stage(use.label)
+            cost.in_bytes += use.in_bytes
+            cost.cpu_s += use.cpu_s
+            cost.peak_bytes = max(cost.peak_bytes, use.peak_bytes)
 
     def rows(self) -> list[dict[str, Any]]:
         return [asdict(cost) for cost in self._stages.values()]

@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tamis import files
+from tamis.engine.messages import StagedFile
 from tamis.engine.run.commit_log import CommitLog, line_of, records_of
 from tamis.engine.run.names import check_name, folder_of, in_order, name_of, numbered
 from tamis.engine.supervisor.actions import Commit, Replace
@@ -174,19 +175,19 @@ class BucketOutput:
         old: list[str] = []
         for job in group:
             if isinstance(job, Replace):
-                records.append({"t": "replace", "old": job.old, "file": self._about(job.file, str(job.file["name"]))})
+                records.append({"t": "replace", "old": job.old, "file": self._about(job.file, job.file.name)})
                 old.append(job.old)
                 continue
             made = []
             for file, i in numbered(in_order(job.files)):
-                if file["kind"] == "listed":
-                    made.append({k: file[k] for k in ("kind", "rows") if k in file} | {"name": file["path"]})
+                if file.kind == "listed":
+                    made.append({**file.log_entry(), "name": file.path})
                     continue
-                name = str(file["name"]) if "upload" in file else name_of(job, file, i)
+                name = file.name if file.upload is not None else name_of(job, file, i)
                 made.append(self._about(file, name))
-                staged.append(file["path"])
-                if file["kind"] != "output":
-                    local.append((file["path"], os.path.join(folder_of(file["kind"], quarantine), name)))
+                staged.append(file.path)
+                if file.kind != "output":
+                    local.append((file.path, os.path.join(folder_of(file.kind, quarantine), name)))
             records.append({"t": "commit", "step": job.step, "cover": job.covered, "files": made, "ledger": job.ledger})
         self._log(records)
         sent = [f for r in records for f in _files_of(r) if "upload" in f]
@@ -199,12 +200,11 @@ class BucketOutput:
         for path in staged:
             files.remove(path)
 
-    def _about(self, file: dict[str, Any], name: str) -> dict[str, Any]:
+    def _about(self, file: StagedFile, name: str) -> dict[str, Any]:
         """What the log says of a file, which is sent now if its worker did not."""
-        keys = ("kind", "rows", "bytes", "content", "schema", "observed", "check", "upload")
-        about = {k: file[k] for k in keys if k in file} | {"name": check_name(name)}
-        if "upload" not in about:
-            about["upload"] = list(send(self.bucket, self._key_of(about), file["path"]))
+        about = file.log_entry() | {"name": check_name(name)}
+        if file.upload is None:
+            about["upload"] = list(send(self.bucket, self._key_of(about), file.path))
         return about
 
     def _log(self, records: list[dict[str, Any]]) -> None:

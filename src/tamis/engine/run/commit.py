@@ -18,9 +18,11 @@ import queue
 import shutil
 import threading
 from collections.abc import Callable, Container
+from dataclasses import replace
 from typing import Any
 
 from tamis import files
+from tamis.engine.messages import StagedFile
 from tamis.engine.run.bucket_output import BucketOutput
 from tamis.engine.run.commit_log import CommitLog
 from tamis.engine.run.names import check_name, folder_of, in_order, name_of, numbered
@@ -100,13 +102,13 @@ def commit_group(group: list[Commit | Replace], output: str, quarantine: str, lo
                 for f, i in numbered(_joined(in_order(job.files)))
             ]
             records.append({"t": "commit", "step": job.step, "cover": job.covered, "files": made, "ledger": job.ledger})
-            staged += [f["path"] for f in job.files if f["kind"] != "listed"]
+            staged += [f.path for f in job.files if f.kind != "listed"]
         else:
-            extension = "." + job.file["extension"]
+            extension = "." + job.file.extension
             base = job.old.removesuffix(extension).removesuffix(".r")
             file = _publish(job.file, check_name(f"{base}.r{extension}"), output, quarantine, folders)
             records.append({"t": "replace", "old": job.old, "file": file})
-            staged.append(job.file["path"])
+            staged.append(job.file.path)
             old.append(os.path.join(output, job.old))
     for folder in folders:
         files.sync_folder(folder)
@@ -115,32 +117,29 @@ def commit_group(group: list[Commit | Replace], output: str, quarantine: str, lo
         files.remove(path)
 
 
-def _publish(file: dict[str, Any], name: str, output: str, quarantine: str, folders: set[str]) -> dict[str, Any]:
+def _publish(file: StagedFile, name: str, output: str, quarantine: str, folders: set[str]) -> dict[str, Any]:
     """Make a staged file durable and give it its final name; returns what the log says about it."""
-    about: dict[str, Any] = {
-        k: file[k] for k in ("kind", "rows", "bytes", "content", "schema", "observed", "check") if k in file
-    }
-    if file["kind"] == "listed":
-        return {**about, "name": file["path"]}
-    folder = output if file["kind"] == "output" else folder_of(file["kind"], quarantine)
-    files.publish(file["path"], os.path.join(folder, name))
+    about = file.log_entry()
+    if file.kind == "listed":
+        return {**about, "name": file.path}
+    folder = output if file.kind == "output" else folder_of(file.kind, quarantine)
+    files.publish(file.path, os.path.join(folder, name))
     folders.add(folder)
     return {**about, "name": name}
 
 
-def _joined(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _joined(files: list[StagedFile]) -> list[StagedFile]:
     """Outputs that can follow each other as one file. Staged files only: nobody sees them, and a crash leaves nothing behind."""
-    made: list[dict[str, Any]] = []
+    made: list[StagedFile] = []
     for file in files:
-        last = made[-1] if made else {}
-        if not (file.get("joins") and last.get("joins") and file["extension"] == last["extension"]):
+        last = made[-1] if made else None
+        if last is None or not (file.joins and last.joins and file.extension == last.extension):
             made.append(file)
             continue
-        _append(file["path"], last["path"])
-        content = (int(last["content"], 16) + int(file["content"], 16)) % (1 << 128)
-        made[-1] = {
-            **last, "rows": last["rows"] + file["rows"], "bytes": last["bytes"] + file["bytes"], "content": f"{content:032x}"
-        }  # fmt: skip
+        _append(file.path, last.path)
+        content = (int(last.content or "0", 16) + int(file.content or "0", 16)) % (1 << 128)
+        n_bytes = (last.n_bytes or 0) + (file.n_bytes or 0)
+        made[-1] = replace(last, rows=last.rows + file.rows, n_bytes=n_bytes, content=f"{content:032x}")
     return made
 
 
@@ -177,4 +176,4 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
 
 def _bytes(job: Commit | Replace) -> int:
     staged = job.files if isinstance(job, Commit) else [job.file]
-    return sum(int(f.get("bytes", 0)) for f in staged)
+    return sum(f.n_bytes or 0 for f in staged)

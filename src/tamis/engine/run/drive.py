@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
-from tamis.engine.crew import Crew, Event
+from tamis.engine import messages
+from tamis.engine.crew import Crew, Died, Event, Noticed, Said
+from tamis.engine.messages import Block, Done, Failure, News, Read, Ready, RowsTooLarge, SetUp, StreamTooLarge, Trimmed
 from tamis.engine.run.commit import Committer
 from tamis.engine.supervisor.actions import (
     Action,
@@ -27,7 +29,7 @@ from tamis.engine.supervisor.actions import (
     Trim,
 )
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Piece, Unit
+from tamis.engine.supervisor.units import Unit
 
 TICK_S = 0.04
 _MEASURE_S = 0.01  # events that follow each other faster are not worth a look at every process
@@ -37,7 +39,7 @@ STOP_S = 10.0
 class Observer(Protocol):
     """Who wants to know more than events: see monitor.py."""
 
-    def done(self, report: Mapping[str, Any]) -> None: ...
+    def done(self, report: Done) -> None: ...
 
     def committing(self, action: Commit) -> None: ...
 
@@ -73,10 +75,10 @@ class Driver:
         numbers its own from 1 and knows nothing of these: left alive they would hold memory that nobody counts."""
         left = set(self.supervisor.workers)
         for worker in left:
-            self.crew.send(worker, {"type": "exit"})
+            self.crew.send(worker, messages.Exit())
         deadline = time.monotonic() + STOP_S
         while left and time.monotonic() < deadline + STOP_S:
-            left -= {event.worker for event in self.crew.poll(TICK_S) if event.kind == "died"}
+            left -= {event.worker for event in self.crew.poll(TICK_S) if isinstance(event, Died)}
             if time.monotonic() > deadline:
                 for worker in left:
                     self.crew.kill(worker)
@@ -125,47 +127,46 @@ class Driver:
         n_splits = self.supervisor.counters["splits"]
         actions = self._decide(event, now)
         if self.observer is not None and unit is not None:
-            if event.data.get("type") == "done" and event.data.get("fence") == fence:
-                self.observer.done(event.data)
+            said = event.message if isinstance(event, Said) else None
+            if isinstance(said, Done) and said.fence == fence:
+                self.observer.done(said)
             elif self.supervisor.counters["splits"] > n_splits:
                 self.observer.split(unit)
         return actions
 
     def _decide(self, event: Event, now: float) -> list[Action]:
-        s, worker, data = self.supervisor, event.worker, event.data
-        if event.kind == "died":
-            self.observe("died", {"worker": worker, **data})
-            return s.died(worker, data["how"], data["signal"], now, data.get("stage", ""))
-        if event.kind in ("refused", "removed", "unbounded"):
-            self.observe(event.kind, {"worker": worker, **data})
-            return []
-        if event.kind == "ready":
-            return s.ready(worker, now, data.get("floor_bytes", 0), data.get("file_bytes", 0))
-        kind, fence = data["type"], data.get("fence", -1)
-        if kind == "read":
-            s.read(worker, fence, data["n_records"], data["cut"], data["decoded_bytes"], data["largest_record"])
-            return []
-        if kind == "set_up":
-            return s.set_up(worker, fence, data["kept_bytes"], data["peak_bytes"], now)
-        if kind == "block":
-            return s.block(worker, fence, Piece.from_list(data["piece"]), data["bytes"], data["compressed"], now)
-        if kind == "done":
-            self.observe("unit", {"worker": worker, **{k: data.get(k) for k in _UNIT_FACTS}})
-            return s.done(worker, fence, data, now)
-        if kind == "too_large":
-            return s.too_large(worker, fence, data["info"], now)
-        if kind == "failed":
-            self.observe(
-                "failed",
-                {
-                    "worker": worker,
-                    **{
-                        k: data.get(k) for k in ("unit", "kind", "stage", "error", "trace", "peak_bytes", "asked_bytes")
-                    },
-                },
-            )
-            return s.failed(worker, fence, data, now)
-        return []
+        match event:
+            case Died(worker, how, signal, stage):
+                self.observe("died", {"worker": worker, "how": how, "signal": signal, "stage": stage})
+                return self.supervisor.died(worker, how, signal, now, stage)
+            case Noticed(worker, kind, text, data):
+                self.observe(kind, {"worker": worker, "text": text, **data})
+                return []
+            case Said(worker, message):
+                return self._hear(worker, message, now)
+
+    def _hear(self, worker: int, news: News, now: float) -> list[Action]:
+        s = self.supervisor
+        match news:
+            case Ready(vitals=vitals):
+                return s.ready(worker, now, vitals.floor_bytes, vitals.file_bytes)
+            case Trimmed():
+                return []
+            case Read():
+                s.read(worker, news.fence, news.n_records, news.cut, news.decoded_bytes, news.largest_record)
+                return []
+            case SetUp():
+                return s.set_up(worker, news.fence, news.kept_bytes, news.peak_bytes, now)
+            case Block():
+                return s.block(worker, news.fence, news.piece, news.n_bytes, news.compressed, now)
+            case Done():
+                self.observe("unit", {"worker": worker, **_unit_facts(news)})
+                return s.done(worker, news.fence, news, now)
+            case StreamTooLarge() | RowsTooLarge():
+                return s.too_large(worker, news.fence, news, now)
+            case Failure():
+                self.observe("failed", {"worker": worker, **_failure_facts(news)})
+                return s.failed(worker, news.fence, news, now)
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
@@ -174,14 +175,14 @@ class Driver:
                     self.crew.start(worker, segment, environment)
                 case Assign(worker, unit, fence, cap_bytes):
                     self.crew.assign(
-                        worker, unit.to_message(fence), cap_bytes, self.supervisor.config.ceiling(cap_bytes)
+                        worker, messages.Assign(unit, fence), cap_bytes, self.supervisor.config.ceiling(cap_bytes)
                     )
                 case More(worker, block_bytes):
-                    self.crew.send(worker, {"type": "more", "block_bytes": block_bytes})
+                    self.crew.send(worker, messages.More(block_bytes))
                 case Trim(worker):
-                    self.crew.send(worker, {"type": "trim"})
+                    self.crew.send(worker, messages.Trim())
                 case Stop(worker):
-                    self.crew.send(worker, {"type": "exit"})
+                    self.crew.send(worker, messages.Exit())
                 case Kill(worker, why):
                     self.observe("kill", {"worker": worker, "why": why})
                     self.crew.kill(worker)
@@ -196,7 +197,16 @@ class Driver:
                     self.observe(kind, {"text": text, **data})
 
 
-_UNIT_FACTS = ("unit", "n_records", "decoded_bytes", "largest_record", "peak_bytes", "floor_bytes", "seconds", "cpu_s")
+def _unit_facts(done: Done) -> dict[str, Any]:
+    """What the log of events says of a unit that is done."""
+    floor_bytes = done.vitals.floor_bytes if done.vitals is not None else None
+    names = ("unit", "n_records", "decoded_bytes", "largest_record", "peak_bytes", "seconds", "cpu_s")
+    return {"floor_bytes": floor_bytes, **{name: getattr(done, name) for name in names}}
+
+
+def _failure_facts(failure: Failure) -> dict[str, Any]:
+    names = ("unit", "kind", "stage", "error", "trace", "peak_bytes")
+    return {**{name: getattr(failure, name) for name in names}, "asked_bytes": failure.asked_bytes or None}
 
 
 def _remove(path: str) -> None:

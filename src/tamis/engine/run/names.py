@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from tamis.engine.messages import StagedFile
 from tamis.engine.supervisor.actions import Commit
 from tamis.errors import RunConflict
 
@@ -31,35 +32,35 @@ def folder_of(kind: str, quarantine: str) -> str:
     return quarantine if kind == "quarantine" else os.path.join(os.path.dirname(quarantine), check_name(kind))
 
 
-def in_order(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def in_order(files: list[StagedFile]) -> list[StagedFile]:
     """Outputs first, in the order of the input."""
-    return sorted(files, key=lambda f: (f["kind"] != "output", f.get("place", [])))
+    return sorted(files, key=lambda f: (f.kind != "output", f.place or ()))
 
 
-def numbered(files: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
+def numbered(files: list[StagedFile]) -> Iterator[tuple[StagedFile, int]]:
     """Each with a number that tells it from others of its kind: a partition that goes through several segments, or was cut
     behind the first, has verdicts, quarantined records and outputs of several units. Files that a unit made together share it.
     """
     seen: dict[str, list[str]] = {}
     for file in files:
-        kind, unit = file["kind"], ".".join(os.path.basename(file["path"]).split(".")[:2])
+        kind, unit = file.kind, ".".join(os.path.basename(file.path).split(".")[:2])
         known = seen.setdefault(kind, [])
-        is_own = kind == "output" and not file.get("belongs")  # what belongs to the file before it shares its name
+        is_own = kind == "output" and not file.belongs  # what belongs to the file before it shares its name
         if is_own or unit not in known:
             known.append(unit)
         yield file, len(known) - 1 if kind == "output" else known.index(unit)
 
 
-def name_of(job: Commit, file: dict[str, Any], index: int) -> str:
+def name_of(job: Commit, file: StagedFile, index: int) -> str:
     """A name that sorts in input order and depends only on the range: file number, place, sampling step."""
     # Other files have names of their own, as the table of committed files goes by name, and their own place in the partition.
-    if file["kind"] == "output":
+    if file.kind == "output":
         name = f"part-{job.first.file:06d}-{job.first.start:015d}"
     else:
-        at = file.get("place", [job.first.file, job.first.start])
-        name = f"{file['kind']}-{at[0]:06d}-{file.get('at', at[1]):015d}"
+        number, start = file.place[:2] if file.place is not None else (job.first.file, job.first.start)
+        name = f"{file.kind}-{number:06d}-{start if file.at is None else file.at:015d}"
     if job.step:
         name += f"-s{job.step}"
     if index:
         name += f"-{index}"
-    return check_name(f"{name}.{file.get('extension', 'jsonl')}")
+    return check_name(f"{name}.{file.extension}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis.engine.messages import StagedFile
 from tamis.engine.supervisor.units import Piece, Unit
 
 
@@ -58,7 +59,7 @@ class Commit:
     first: Piece
     step: int
     covered: list[tuple[int, int, int, bool]]
-    files: list[dict[str, Any]]
+    files: list[StagedFile]
     ledger: dict[str, Any]
 
 
@@ -68,7 +69,7 @@ class Replace:
 
     root: int
     old: str
-    file: dict[str, Any]
+    file: StagedFile
 
 
 @dataclass(frozen=True)

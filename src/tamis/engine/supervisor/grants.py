@@ -8,8 +8,8 @@ stages can work with: what a worker keeps (models, libraries), what a partition 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from tamis.engine.messages import Done, Failure
 from tamis.engine.supervisor.balance import share_workers
 from tamis.engine.supervisor.state import FEEDER, MIN_CAP_BYTES, Config, Worker
 from tamis.engine.supervisor.units import Mode, Unit
@@ -78,9 +78,9 @@ class Grants:
         """Whether a worker can do anything beside a feeder that needs so much."""
         return self.pool(2) - need_bytes >= self._least_bytes
 
-    def feed_need(self, worker: Worker, report: Mapping[str, Any]) -> int:
+    def feed_need(self, worker: Worker, report: Failure) -> int:
         """The cap that a feeder which failed for want of memory gets next."""
-        asked, had = asked_of(worker, report), int(report.get("peak_bytes", 0))
+        asked, had = asked_of(worker, report), report.peak_bytes
         return max(int((had + asked) * _KNOWN_NEED), worker.cap_bytes * 5 // 4) if asked else worker.cap_bytes * 2
 
     @property
@@ -140,12 +140,12 @@ class Grants:
         return worker.kept_bytes if worker is not None and worker.n_units else self._kept_bytes[segment]
 
     # -- what would be enough -------------------------------------------------------------------------------------------
-    def need_of(self, worker: Worker, unit: Unit, report: Mapping[str, Any]) -> int:
+    def need_of(self, worker: Worker, unit: Unit, report: Failure) -> int:
         """The cap that a unit which failed for want of memory is taken to need."""
         asked = asked_of(worker, report)
-        had = worker.kept_bytes + int(report.get("peak_bytes", 0))
+        had = worker.kept_bytes + report.peak_bytes
         seen = (had + asked) * _KNOWN_NEED if asked else max(worker.cap_bytes, had) * _UNKNOWN_NEED
-        if report.get("in_setup"):
+        if report.in_setup:
             return int(seen)
         # A large record may have failed before anything was made of it: what as much text usually takes.
         fixed, by_byte, _ = self.predictors[unit.segment].coefficients
@@ -166,13 +166,13 @@ class Grants:
             self._kept_bytes[segment] = max(self._kept_bytes[segment], kept_bytes)
             self._is_set_up[segment] = True
 
-    def learn(self, worker: Worker, unit: Unit, report: Mapping[str, Any]) -> None:
+    def learn(self, worker: Worker, unit: Unit, report: Done) -> None:
         before = worker.kept_bytes + worker.file_bytes
-        worker.file_bytes = min(int(report.get("file_bytes", 0)), worker.file_bytes + self.config.shared_bytes)
-        if worker.base_bytes and "floor_bytes" in report:
-            beside = int(report.get("beside_bytes", 0))
-            worker.kept_bytes = max(0, int(report["floor_bytes"]) - worker.base_bytes) + beside
-        decoded = int(report.get("decoded_bytes", 0))
+        file_bytes = report.vitals.file_bytes if report.vitals is not None else 0
+        worker.file_bytes = min(file_bytes, worker.file_bytes + self.config.shared_bytes)
+        if worker.base_bytes and report.vitals is not None:
+            worker.kept_bytes = max(0, report.vitals.floor_bytes - worker.base_bytes) + report.beside_bytes
+        decoded = report.decoded_bytes
         if unit.mode is not Mode.RUN or not decoded:
             return
         self.n_done[unit.segment] += 1
@@ -180,27 +180,27 @@ class Grants:
         if worker.n_units == 1:
             self._kept_bytes[unit.segment] = max(self._kept_bytes[unit.segment], worker.kept_bytes)
         # What came to stay is no part of what the next unit takes. The budget leaves room for pages of libraries by itself.
-        peak = int(report.get("peak_bytes", 0)) - max(0, worker.kept_bytes + worker.file_bytes - before)
-        self.predictors[unit.segment].observe(decoded, int(report["largest_record"]), max(0, peak))
-        rate = float(report.get("seconds", 0.0)) / decoded
+        peak = report.peak_bytes - max(0, worker.kept_bytes + worker.file_bytes - before)
+        self.predictors[unit.segment].observe(decoded, report.largest_record, max(0, peak))
+        rate = report.seconds / decoded
         old = self._work_s[unit.segment]
         self._work_s[unit.segment] = rate if old == 0 else 0.8 * old + 0.2 * rate
 
-    def learn_failure(self, worker: Worker, unit: Unit, report: Mapping[str, Any]) -> None:
+    def learn_failure(self, worker: Worker, unit: Unit, report: Failure) -> None:
         if unit.mode is not Mode.RUN:
             return
         need = self.need_of(worker, unit, report)
-        if report.get("in_setup"):
+        if report.in_setup:
             self._setup_bytes[unit.segment] = max(self._setup_bytes[unit.segment], need)
             return
         kept = self._kept_by(worker, unit.segment)
-        asked = int(report.get("asked_bytes", 0))
-        known = max(0, worker.kept_bytes + int(report.get("peak_bytes", 0)) + asked - kept) if asked else 0
+        asked = report.asked_bytes
+        known = max(0, worker.kept_bytes + report.peak_bytes + asked - kept) if asked else 0
         cap = max(worker.cap_bytes - kept, 1)
         self.predictors[unit.segment].observe_failure(max(unit.size_bytes, 1), cap, known, unit.largest_record)
 
 
-def asked_of(worker: Worker, report: Mapping[str, Any]) -> int:
+def asked_of(worker: Worker, report: Failure) -> int:
     """The bytes of the allocation that failed, where they tell what is needed; 0 where they do not."""
-    asked = int(report.get("asked_bytes", 0))
+    asked = report.asked_bytes
     return asked if asked * _TELLING >= worker.cap_bytes else 0

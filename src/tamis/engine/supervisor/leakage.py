@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from tamis.engine.messages import Done, Held, Vitals
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.units import Mode, Unit
 from tamis.memory.attribution import PYTHON, UNEXPLAINED, Shares, attribute
@@ -31,23 +32,23 @@ class Line:
     """A worker and its predecessors."""
 
     trend: FloorTrend = field(default_factory=FloorTrend)
-    probes: list[dict[str, Any]] = field(default_factory=list)
+    probes: list[Held] = field(default_factory=list)
     n_asked: int = 0
     n_waited: int = 0  # partitions since the checks agreed: some workers (feeders) cannot be probed
     _counters: dict[str, int] = field(default_factory=dict)
     _grown: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
     _n_units: int = 0
 
-    def add(self, report: Mapping[str, Any]) -> None:
-        """Note what is left after a partition."""
-        self.trend.add(float(level_of(report)))
-        now = {name: int(report[name]) for name in _COUNTERS if name in report}
+    def add(self, vitals: Vitals, held: Held | None = None) -> None:
+        """Note what is left after a partition; `held`: what a probe found."""
+        self.trend.add(float(vitals.level_bytes))
+        now = {name: n for name in _COUNTERS if (n := getattr(vitals, name)) is not None}
         self._n_units += 1
         if self._n_units > N_IGNORED and self._counters:
             self._grown.append({name: n - self._counters.get(name, n) for name, n in now.items()})
         self._counters = now
-        if "held" in report:
-            self.probes.append(report["held"])
+        if held is not None:
+            self.probes.append(held)
         self.n_waited += self.trend.verdict.sure
 
     def succeed(self) -> None:
@@ -66,8 +67,8 @@ class Line:
     def shares(self, slope_bytes: float) -> tuple[Shares, str]:
         """What the growth per partition is made of, and the type of Python objects that grew most (or "")."""
         mean = {name: sum(g.get(name, 0) for g in self._grown) / len(self._grown) for name in _COUNTERS if self._grown}
-        weighed = [p for p in self.probes if "python_bytes" in p]
-        python = median(p["python_bytes"] for p in weighed) if weighed else None
+        weighed = [p for p in self.probes if p.python_bytes is not None]
+        python = median(p.python_bytes or 0 for p in weighed) if weighed else None
         shares = attribute(
             slope_bytes,
             blocks=mean.get("python_blocks", 0.0),
@@ -76,15 +77,15 @@ class Line:
             python_bytes=python,
             shared_bytes=mean.get("shared_bytes", 0.0),
         )
-        types = [str(p["python_type"]) for p in weighed]
+        types = [p.python_type for p in weighed]
         return shares, max(set(types), key=types.count) if types and shares.main == PYTHON else ""
 
     def stage(self, slope_bytes: float) -> str:
         """The stage that keeps memory, by the probes; "" if none stands out."""
         kept: dict[str, list[Mapping[str, int]]] = {}
         for probe in self.probes:
-            for label, held in probe.get("stages", ()):
-                kept.setdefault(str(label), []).append(held)
+            for label, held in probe.stages:
+                kept.setdefault(label, []).append(held)
         # Allocators count exactly; resident memory moves by whole arenas, so it is asked only where they know nothing.
         for weigh in (_counted, _resident):
             by_stage = {label: median(weigh(h) for h in held) for label, held in kept.items()}
@@ -92,11 +93,6 @@ class Line:
             if best and by_stage[best] >= _NAMED_SHARE * slope_bytes:
                 return best
         return ""
-
-
-def level_of(report: Mapping[str, Any]) -> int:
-    """What a worker still holds after a partition: private memory, and shared memory, which no limit of a process counts."""
-    return int(report.get("floor_bytes", 0)) + int(report.get("shared_bytes", 0))
 
 
 def _counted(held: Mapping[str, int]) -> float:
@@ -141,14 +137,12 @@ class Leakage:
             line.succeed()
             self._orphans.setdefault(segment, []).append(line)
 
-    def after_unit(
-        self, worker_id: int, segment: int, report: Mapping[str, Any], cap_bytes: int, risen_bytes: int
-    ) -> list[Action]:
+    def after_unit(self, worker_id: int, segment: int, report: Done, cap_bytes: int, risen_bytes: int) -> list[Action]:
         """Note the floor after a unit. A leak is noted once per segment; later ones only correct its figures."""
-        if not report.get("floor_bytes"):  # the in-process executor has no floor of its own
+        if report.vitals is None or not report.vitals.floor_bytes:  # the in-process executor has no floor of its own
             return []
         line = self.line(worker_id, segment)
-        line.add(report)
+        line.add(report.vitals, report.held)
         verdict = line.trend.verdict
         known = self._found.get(segment)
         if known is not None and not verdict.sure and line.trend.is_level(known["bytes_per_partition"]):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tamis.engine.messages import Done, Vitals
 from tamis.engine.supervisor.actions import Action, Assign, Kill, Note, Start, Stop, Trim
 from tamis.engine.supervisor.devices import environment
 from tamis.engine.supervisor.grants import Grants
-from tamis.engine.supervisor.leakage import Leakage, level_of
+from tamis.engine.supervisor.leakage import Leakage
 from tamis.engine.supervisor.nodes import Node, remote, this_machine
 from tamis.engine.supervisor.state import Config, NodeSpec, Worker
 from tamis.engine.supervisor.units import Unit
@@ -140,13 +141,14 @@ class Pool:
         self._next_fence += 1
         return Assign(worker.id, unit, worker.fence, cap_bytes)
 
-    def _recycle(self, worker: Worker, report: dict[str, Any]) -> list[Action]:
+    def _recycle(self, worker: Worker, report: Done) -> list[Action]:
         """Replace a worker whose floor rises, or whose address space has grown far beyond what it uses."""
-        floor = level_of(report)
+        vitals = report.vitals or Vitals()
+        floor = vitals.level_bytes
         risen = worker.note_floor(floor)
         notes = self.leakage.after_unit(worker.id, worker.segment, report, worker.cap_bytes, risen)
         leaks = self.leakage.is_due(worker.segment, worker.cap_bytes, risen)
-        data = int(report.get("data_bytes", 0)) + int(report.get("shared_bytes", 0)) - self.config.worker_bytes
+        data = vitals.data_bytes + vitals.shared_bytes - self.config.worker_bytes
         if not leaks and not worker.is_worn(floor, data):
             return notes
         self.counters["recycled"] += 1

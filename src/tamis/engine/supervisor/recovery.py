@@ -15,9 +15,9 @@ a feeder         for want of memory again with more, up to everything there is (
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tamis.engine.activity import in_words
+from tamis.engine.messages import Failure
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit, split_pieces
 from tamis.sizes import format_size
 
@@ -60,27 +60,31 @@ class Half:
 
 
 def judge_death(
-    why_killed: str, how: str, signal: int, used_bytes: int, cap_bytes: int, was_alone: bool = False
-) -> dict[str, Any]:
+    why_killed: str, how: str, signal: int, used_bytes: int, cap_bytes: int, was_alone: bool = False, stage: str = ""
+) -> Failure:
     """What the end of a worker says about the unit it was working on. `was_alone`: nobody else was at work when it was killed."""
+
+    def failure(kind: str, error: str) -> Failure:
+        return Failure(kind, error, stage)
+
     if why_killed == "timeout":
-        return {"kind": "timeout", "error": "took longer than the timeout"}
+        return failure("timeout", "took longer than the timeout")
     if why_killed == "over its cap":
-        return {"kind": "memory", "error": "went over its memory cap"}
+        return failure("memory", "went over its memory cap")
     if why_killed == "memory pressure" and was_alone and used_bytes > cap_bytes * 8 // 10:
-        return {"kind": "memory", "error": "took more memory than the budget leaves"}
+        return failure("memory", "took more memory than the budget leaves")
     if why_killed == "replaced":
-        return {"kind": "replaced", "error": "made room for other work"}
+        return failure("replaced", "made room for other work")
     if why_killed or signal == _SIGKILL:
-        return {"kind": "killed", "error": why_killed or "killed from outside"}
+        return failure("killed", why_killed or "killed from outside")
     if cap_bytes and used_bytes > cap_bytes * 8 // 10:
-        return {"kind": "memory", "error": f"the worker died ({how}) close to its memory cap"}
-    return {"kind": "crash", "error": f"the worker process died: {how}"}
+        return failure("memory", f"the worker died ({how}) close to its memory cap")
+    return failure("crash", f"the worker process died: {how}")
 
 
-def decide(unit: Unit, report: dict[str, Any], had_all: bool = False) -> Verdict:
+def decide(unit: Unit, report: Failure, had_all: bool = False) -> Verdict:
     """Decide, and note on the unit what has been tried. `had_all`: its cap was the whole pool, so that no larger one can be tried."""
-    kind, error = report["kind"], str(report.get("error", ""))
+    kind, error = report.kind, report.error
     if kind == "replaced":  # a feeder that had to wait: what it handed out stands, so this cannot go on for ever
         unit.extra["patient"] = True  # it has to decode its file again up to here, so this should not happen often
         return Verdict("retry")
@@ -103,7 +107,7 @@ def decide(unit: Unit, report: dict[str, Any], had_all: bool = False) -> Verdict
     own = unit.extra["own_failures"] = (
         unit.extra.get("own_failures", 0) + 1
     )  # n_failures counts those of the whole it was cut from too
-    stage = report.get("stage", "")
+    stage = report.stage
     where = f"{in_words(stage)} " if stage else ""
     if unit.mode is Mode.QUARANTINE:
         return Verdict("retry") if unit.n_failures < 5 else Verdict("fail")
@@ -125,11 +129,11 @@ def decide(unit: Unit, report: dict[str, Any], had_all: bool = False) -> Verdict
     return Verdict("quarantine", f"{where}failed twice on one record, which goes to quarantine: {error}")
 
 
-def _decide_memory(unit: Unit, report: dict[str, Any], had_all: bool) -> Verdict:
-    where = f", in {in_words(report['stage'])}" if report.get("stage") else ""
-    if report.get("in_setup"):  # smaller partitions would not help
+def _decide_memory(unit: Unit, report: Failure, had_all: bool) -> Verdict:
+    where = f", in {in_words(report.stage)}" if report.stage else ""
+    if report.in_setup:  # smaller partitions would not help
         if had_all:
-            return Verdict("unfit", f"stage {report['stage']!r} cannot be set up in the memory that the budget leaves")
+            return Verdict("unfit", f"stage {report.stage!r} cannot be set up in the memory that the budget leaves")
         unit.alone = True
         return Verdict("alone", "a stage could not be set up inside its cap, trying again with the whole budget")
     if _is_unread_group(unit):
@@ -145,10 +149,10 @@ def _decide_memory(unit: Unit, report: dict[str, Any], had_all: bool) -> Verdict
     return Verdict("infeasible", f"{_describe(unit)} does not fit the memory budget even alone{where}")
 
 
-def told(report: dict[str, Any], unit: Unit | None = None) -> str:
+def told(report: Failure, unit: Unit | None = None) -> str:
     """What went wrong in one line: the stage, the exception, the document (of `unit`), and the line of code that raised it."""
-    stage, at = in_words(report.get("stage", "")), report.get("at", "")
-    error = str(report.get("error", "")) or "a worker failed"
+    stage, at = in_words(report.stage), report.at
+    error = report.error or "a worker failed"
     where = f" on {_describe(unit)}" if unit is not None else ""
     return f"{stage}: {error}{where}" + (f" [{at}]" if at else "") if stage else error
 

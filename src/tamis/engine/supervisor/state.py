@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
+from tamis.engine.ledger import Ledger
+from tamis.engine.messages import StagedFile
 from tamis.engine.supervisor.units import Piece, Unit
 from tamis.memory.leaks import N_IGNORED
 
@@ -114,26 +114,25 @@ class Root:
     open_units: int = 1
     n_done: int = 0
     covered: list[tuple[int, int, int, bool]] = field(default_factory=list)
-    files: list[dict[str, Any]] = field(default_factory=list)
-    parts: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # (segment, ledger)
+    files: list[StagedFile] = field(default_factory=list)
+    parts: list[tuple[int, Ledger]] = field(default_factory=list)  # (segment, books)
     scratch: list[str] = field(default_factory=list)
 
-    def add(self, unit: Unit, files: list[dict[str, Any]]) -> None:
+    def add(self, unit: Unit, files: list[StagedFile]) -> None:
         """What a unit made. Each file gets the place of its first document, by which those of one root are put in order."""
         first = unit.pieces[0] if unit.pieces else self.first  # a feeder has handed out all of its own
         if unit.segment == 0 and (not self.n_done or (first.file, first.start) < (self.first.file, self.first.start)):
             self.first = first
-        place = [first.file, first.start, unit.handover_rows[0]]
-        self.files += [{**f, "place": place} for f in files]
+        place = (first.file, first.start, unit.handover_rows[0])
+        self.files += [replace(f, place=place) for f in files]
 
     def counted(self) -> Counter[str]:
         """What its finished units read and dropped so far."""
         return sum((counts_of(ledger) for _, ledger in self.parts), Counter())
 
 
-def counts_of(ledger: Mapping[str, Any]) -> Counter[str]:
-    """The counts of some books (as plain JSON) that a progress line shows before they are committed."""
-    made = Counter({name: int(ledger[name][0]) for name in ("records", "quarantined")})
-    made["read_bytes"] = int(ledger["read_bytes"])
-    made["dropped"] = sum(int(t[0]) for book in ledger["stages"] for t in book["dropped"].values())
+def counts_of(ledger: Ledger) -> Counter[str]:
+    """The counts of some books that a progress line shows before they are committed."""
+    made = Counter({"records": ledger.records.n, "quarantined": ledger.quarantined.n})
+    made["read_bytes"], made["dropped"] = ledger.read_bytes, ledger.n_dropped
     return made

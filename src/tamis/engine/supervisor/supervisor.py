@@ -10,10 +10,12 @@ a unit. One rule for failures: every retry changes something (recovery.py).
 from __future__ import annotations
 
 from collections import Counter, deque
+from dataclasses import replace
 from typing import Any
 
 from tamis.engine.activity import in_words, is_setting_up
 from tamis.engine.ledger import Ledger
+from tamis.engine.messages import Covered, Done, Failure, RowsTooLarge, StreamTooLarge
 from tamis.engine.supervisor import recovery
 from tamis.engine.supervisor.actions import (
     Action,
@@ -140,7 +142,7 @@ class Supervisor(Pool):
         worker.held = True
         return self._dispatch(now_s, self._at(worker))
 
-    def done(self, worker_id: int, fence: int, report: dict[str, Any], now_s: float) -> list[Action]:
+    def done(self, worker_id: int, fence: int, report: Done, now_s: float) -> list[Action]:
         worker = self.workers.get(worker_id)
         if worker is None or worker.unit is None or worker.fence != fence:
             self.counters["late"] += 1
@@ -162,47 +164,48 @@ class Supervisor(Pool):
                 + self._dispatch(now_s, self._at(worker))
             )
         if unit.segment == 0:
-            self.n_seen += int(report["ledger"]["records"][0]) - int(report["ledger"]["not_sampled"][0])
-        root.add(unit, report["files"])
-        root.covered += [tuple(c) for c in report["covered"]]
-        root.parts.append((unit.segment, report["ledger"]))
-        self.under_way.update(counts_of(report["ledger"]))
-        if "handover" in report and not report["handover"]["rows"]:
-            actions.append(Discard([report["handover"]["path"]]))
-        elif "handover" in report:
-            made = report["handover"]
-            self.scratch.add(made["path"], made["bytes"])
+            self.n_seen += report.ledger.records.n - report.ledger.not_sampled.n
+        root.add(unit, report.files)
+        root.covered += report.covered
+        root.parts.append((unit.segment, report.ledger))
+        self.under_way.update(counts_of(report.ledger))
+        made = report.handover
+        if made is not None and not made.rows:
+            actions.append(Discard([made.path]))
+        elif made is not None:
+            self.scratch.add(made.path, made.n_bytes)
             root.open_units += 1
             nxt = self._unit(unit.pieces, segment=unit.segment + 1, root=unit.root)
-            nxt.handover, nxt.handover_rows, nxt.n_records = made["path"], (0, made["rows"]), made["rows"]
-            nxt.handover_check = str(made.get("check", ""))
+            nxt.handover, nxt.handover_rows, nxt.n_records = made.path, (0, made.rows), made.rows
+            nxt.handover_check = made.check
             self.queues[nxt.segment].append(nxt)
         actions += self._close_unit(unit) + self._check_rate()
         return actions + self._dispatch(now_s, self._at(worker))
 
-    def too_large(self, worker_id: int, fence: int, info: dict[str, Any], now_s: float) -> list[Action]:
+    def too_large(
+        self, worker_id: int, fence: int, report: StreamTooLarge | RowsTooLarge, now_s: float
+    ) -> list[Action]:
         """A unit decodes to more than was thought: cut it with what the worker found out."""
         worker = self.workers.get(worker_id)
         if worker is None or worker.unit is None or worker.fence != fence:
             return []
         unit, worker.unit = worker.unit, None
         actions: list[Action] = []
-        file = info.get("feed", info.get("rows", -1))
+        file = report.file
         rest = [p for p in unit.pieces if p.file != file]
         if rest:
             self.queues[0].appendleft(self._unit(rest))
-        if "feed" in info:
-            if info.get("compressed"):
-                self.cursor.ratio = max(self.cursor.ratio, min(info["decoded"] / info["compressed"], 1000.0))
+        if isinstance(report, StreamTooLarge):
+            if report.compressed_bytes:
+                ratio = min(report.decoded_bytes / report.compressed_bytes, 1000.0)
+                self.cursor.ratio = max(self.cursor.ratio, ratio)
             self.cursor.feed(file)
         else:
-            groups = [(int(a), int(b), int(c)) for a, b, c in info["groups"]]
             first = next(p.start for p in unit.pieces if p.file == file)
-            n_rows = int(info["n_rows"])
             block_bytes = max(unit.block_bytes, MIN_ROWS_BYTES)
-            self.cursor.expand_rows(file, groups, n_rows, block_bytes, first, bool(info.get("measured")))
-            if info.get("whole", True):
-                actions.append(self._commit_size(file, n_rows))
+            self.cursor.expand_rows(file, report.groups, report.n_rows, block_bytes, first, report.measured)
+            if report.whole:
+                actions.append(self._commit_size(file, report.n_rows))
         return actions + self._leave_root(unit) + self._dispatch(now_s, self._at(worker))
 
     def _commit_size(self, file: int, n_rows: int) -> Commit:
@@ -211,13 +214,13 @@ class Supervisor(Pool):
         piece = Piece(file, Kind.ROWS, self.cursor.files.paths[file], n_rows, n_rows)
         return Commit(-1, piece, self.step, [(file, n_rows, n_rows, True)], [], Ledger().to_dict())
 
-    def failed(self, worker_id: int, fence: int, report: dict[str, Any], now_s: float) -> list[Action]:
+    def failed(self, worker_id: int, fence: int, report: Failure, now_s: float) -> list[Action]:
         worker = self.workers.get(worker_id)
         if worker is None or worker.unit is None or worker.fence != fence:
             return []
         unit, worker.unit = worker.unit, None
         actions: list[Action] = []
-        if report["kind"] != "memory":  # after a memory failure the worker exits by itself
+        if report.kind != "memory":  # after a memory failure the worker exits by itself
             actions += [Stop(worker.id)]
         worker.why_killed = worker.why_killed or "replaced"
         return actions + self._recover(unit, worker, report, now_s) + self._dispatch(now_s, self._at(worker))
@@ -240,21 +243,20 @@ class Supervisor(Pool):
         self.counters["crashes"] += 0 if worker.why_killed else 1
         node = self.nodes.get(worker.node)
         grown = worker.used_bytes - (node or self).config.worker_bytes  # the cap counts from what a worker holds anyway
-        report = recovery.judge_death(worker.why_killed, how, signal, grown, worker.cap_bytes, worker.was_alone)
-        report["stage"] = stage
+        report = recovery.judge_death(worker.why_killed, how, signal, grown, worker.cap_bytes, worker.was_alone, stage)
         if is_setting_up(stage) and unit.mode is Mode.RUN and worker.why_killed in _OWN_DEATHS:
             return self._died_setting_up(unit, worker, report, now_s) + self._dispatch(now_s, self._at(worker))
         return self._recover(unit, worker, report, now_s) + self._dispatch(now_s, self._at(worker))
 
-    def _died_setting_up(self, unit: Unit, worker: Worker, report: dict[str, Any], now_s: float) -> list[Action]:
+    def _died_setting_up(self, unit: Unit, worker: Worker, report: Failure, now_s: float) -> list[Action]:
         """No document is to blame: once more, then alone with the whole budget (libraries crash when an allocation fails), then the
         run ends with what is known."""
-        report["in_setup"] = True
-        if report["kind"] == "memory":
+        report = replace(report, in_setup=True)
+        if report.kind == "memory":
             return self._recover(unit, worker, report, now_s)
         self._n_setup_deaths += 1
         if self._n_setup_deaths >= MAX_SETUP_DEATHS:
-            told = f"{in_words(report['stage'])} ended {self._n_setup_deaths} workers in a row: {report['error']}"
+            told = f"{in_words(report.stage)} ended {self._n_setup_deaths} workers in a row: {report.error}"
             return self._stop_fatal("worker", told)
         unit.alone = self._n_setup_deaths + 1 == MAX_SETUP_DEATHS
         self.counters["retries"] += 1
@@ -263,9 +265,7 @@ class Supervisor(Pool):
             *self._requeue(unit, recovery.Verdict("retry")),
         ]
 
-    def committed(
-        self, root_id: int, covered: list[tuple[int, int, int, bool]], n_bytes: int, now_s: float
-    ) -> list[Action]:
+    def committed(self, root_id: int, covered: list[Covered], n_bytes: int, now_s: float) -> list[Action]:
         self.n_committing -= 1
         self.unsynced_bytes -= n_bytes
         self.counters["committed"] += 1
@@ -552,10 +552,9 @@ class Supervisor(Pool):
         return self._retire(held[0]) if held and not node.progressing else []
 
     # -- workers come and go --------------------------------------------------------------------------------------------
-    def _discard_report(self, report: dict[str, Any]) -> list[Action]:
+    def _discard_report(self, report: Done) -> list[Action]:
         """Remove what a report that nobody wants any more has made."""
-        paths = [f["path"] for f in report.get("files", []) if f.get("kind") != "listed"]
-        return [Discard(paths + ([report["handover"]["path"]] if "handover" in report else []))]
+        return [Discard(report.made_paths)]
 
     # -- ending and recovering units ------------------------------------------------------------------------------------
     def _unit(self, pieces: list[Piece], segment: int = 0, root: int = -1) -> Unit:
@@ -592,9 +591,9 @@ class Supervisor(Pool):
         self.under_way.subtract(root.counted())
         ledger = Ledger()
         for _, part in sorted(root.parts, key=lambda p: p[0]):
-            ledger.merge(Ledger.from_dict(part))
+            ledger.merge(part)
         self.n_committing += 1
-        self.unsynced_bytes += sum(f.get("bytes", 0) for f in root.files)
+        self.unsynced_bytes += sum(f.n_bytes or 0 for f in root.files)
         self.ledger.merge(ledger)
         actions: list[Action] = [Commit(root_id, root.first, root.step, root.covered, root.files, ledger.to_dict())]
         return actions + self._free_scratch(root.scratch)
@@ -614,10 +613,10 @@ class Supervisor(Pool):
             )
         return []
 
-    def _recover(self, unit: Unit, worker: Worker, report: dict[str, Any], now_s: float) -> list[Action]:
-        kind = report["kind"]
+    def _recover(self, unit: Unit, worker: Worker, report: Failure, now_s: float) -> list[Action]:
+        kind = report.kind
         if kind == "disk":
-            return self._stop_fatal("disk", report["error"])
+            return self._stop_fatal("disk", report.error)
         if (
             unit.mode in (Mode.RUN, Mode.QUARANTINE) and unit.root not in self.roots
         ):  # given up because of another of its units
@@ -634,11 +633,11 @@ class Supervisor(Pool):
                 Note(
                     "recovery",
                     verdict.note,
-                    {"unit": unit.id, "kind": kind, "stage": report.get("stage", ""), "error": report.get("error", "")},
+                    {"unit": unit.id, "kind": kind, "stage": report.stage, "error": report.error},
                 )
             )
         if verdict.what == "fail":
-            kind = "usage" if report.get("is_usage") else "worker"
+            kind = "usage" if report.is_usage else "worker"
             return actions + self._stop_fatal(kind, recovery.told(report))
         if verdict.what in ("infeasible", "unfit"):
             return actions + self._does_not_fit(unit, worker, report, verdict)
@@ -662,14 +661,12 @@ class Supervisor(Pool):
         """Whether a worker had everything that any node has."""
         return all(node.grants.is_whole(worker.cap_bytes) for node in self.nodes.values()) and bool(self.nodes)
 
-    def _does_not_fit(
-        self, unit: Unit, worker: Worker, report: dict[str, Any], verdict: recovery.Verdict
-    ) -> list[Action]:
+    def _does_not_fit(self, unit: Unit, worker: Worker, report: Failure, verdict: recovery.Verdict) -> list[Action]:
         """One document, or setting up a stage, needs more than the whole pool: name the budget that would do. The rest of the run
         goes on, unless it is the stage that needs so much, whatever the documents.
         """
         found = recovery.Unfit(
-            report.get("stage", ""), unit.largest_record, asked_of(worker, report), worker.cap_bytes,
+            report.stage, unit.largest_record, asked_of(worker, report), worker.cap_bytes,
             self.grants.budget_for(self.grants.need_of(worker, unit, report)),
         )  # fmt: skip
         if verdict.what == "unfit":
@@ -704,7 +701,7 @@ class Supervisor(Pool):
                 queue.remove(other)
                 gone.append(other)
         paths = [path for u in gone for path in _held_by(u)]
-        made = [f["path"] for f in root.files if f.get("kind") != "listed"] if root is not None else []
+        made = [f.path for f in root.files if f.kind != "listed"] if root is not None else []
         return [
             *self._free_scratch(paths + (root.scratch if root is not None else [])),
             *([Discard(made)] if made else []),
@@ -733,12 +730,12 @@ class Supervisor(Pool):
         self.roots[unit.root].open_units += 1
         return []
 
-    def _recast_done(self, unit: Unit, report: dict[str, Any], now_s: float) -> list[Action]:
+    def _recast_done(self, unit: Unit, report: Done, now_s: float) -> list[Action]:
         if "join" in unit.extra:
-            self.schemas["*"] = report["schema"]
+            self.schemas["*"] = report.schema
             return self._dispatch(now_s)
         self.n_committing += 1
-        return [Replace(unit.id, unit.extra["old"], report["files"][0]), *self._dispatch(now_s)]
+        return [Replace(unit.id, unit.extra["old"], report.files[0]), *self._dispatch(now_s)]
 
     def _stop_fatal(self, kind: str, why: str) -> list[Action]:
         if not self.fatal:

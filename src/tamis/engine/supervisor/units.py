@@ -49,14 +49,6 @@ class Piece:
         """The user's file, which is what messages and quarantine entries name (a block file is gone by then)."""
         return self.source or self.path
 
-    def to_list(self) -> list[Any]:
-        return [self.file, str(self.kind), self.path, self.start, self.end, self.base, self.source, self.check]
-
-    @classmethod
-    def from_list(cls, values: list[Any]) -> Piece:
-        file, kind, path, start, end, base, source, check = values
-        return cls(int(file), Kind(kind), str(path), int(start), int(end), int(base), str(source), str(check))
-
 
 @dataclass
 class Unit:
@@ -94,43 +86,6 @@ class Unit:
     def size_bytes(self) -> int:
         """Decoded bytes, as far as anybody knows."""
         return self.decoded_bytes if self.decoded_bytes >= 0 else self.known_bytes or self.block_bytes
-
-    def to_message(self, fence: int) -> dict[str, Any]:
-        return {
-            "type": "assign",
-            "unit": self.id,
-            "fence": fence,
-            "pieces": [p.to_list() for p in self.pieces],
-            "segment": self.segment,
-            "mode": str(self.mode),
-            "step": self.step,
-            "reason": self.reason,
-            "stage": self.stage,
-            "block_bytes": self.block_bytes,
-            "handover": self.handover,
-            "handover_check": self.handover_check,
-            "handover_rows": list(self.handover_rows),
-            "alone": self.alone,
-            "extra": self.extra,
-        }
-
-    @classmethod
-    def from_message(cls, m: dict[str, Any]) -> Unit:
-        return cls(
-            id=m["unit"],
-            pieces=[Piece.from_list(p) for p in m["pieces"]],
-            segment=m["segment"],
-            mode=Mode(m["mode"]),
-            step=m["step"],
-            reason=m["reason"],
-            stage=m["stage"],
-            block_bytes=m["block_bytes"],
-            handover=m["handover"],
-            handover_check=m["handover_check"],
-            handover_rows=(m["handover_rows"][0], m["handover_rows"][1]),
-            alone=m["alone"],
-            extra=m["extra"],
-        )
 
 
 def split_pieces(unit: Unit) -> tuple[list[Piece], list[Piece]] | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tamis.engine.histograms import Histogram
 from tamis.engine.ledger import UNTRACED, StageBook
+from tamis.engine.messages import StageUse
 from tamis.engine.worker.binning import as_numbers, count, is_whole
 from tamis.engine.worker.dropped import Seen, record_bytes
 from tamis.engine.worker.kept_scores import Kept
@@ -51,14 +52,14 @@ def identify(batch: DocumentBatch) -> None:
 
 
 class Uses:
-    """What each stage of a unit took, beside the books: [label, bytes of the records that came in, CPU seconds, peak].
+    """What each stage of a unit took, beside the books.
 
     The peak is the highest resident memory in the stage, above where the unit began. The kernel's counter is reset for each
     stage, so that it is exact; that and reading it back takes 60 us.
     """
 
     def __init__(self) -> None:
-        self.rows: list[list[Any]] = []
+        self.rows: list[StageUse] = []
         seen = meter.statm()
         self._floor_bytes = 0 if seen is None else seen.resident_bytes - spare.held_bytes()
         self._in_bytes: int | None = None
@@ -72,7 +73,7 @@ class Uses:
 
     def end(self, label: str, book: StageBook) -> None:
         peak_bytes = max(0, self._watch.stop() - self._floor_bytes)
-        self.rows.append([label, self._in_bytes, round(time.process_time() - self._cpu_s, 6), peak_bytes])
+        self.rows.append(StageUse(label, self._in_bytes or 0, round(time.process_time() - self._cpu_s, 6), peak_bytes))
         if book.derived.n or book.consumed.n or self._in_bytes is None:
             self._in_bytes = None  # other documents than before: counted anew
         else:  # counting again for every stage would cost more than a cheap stage does

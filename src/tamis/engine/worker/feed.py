@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from tamis.engine.ledger import Ledger
+from tamis.engine.messages import Block, Done, UnitNews
 from tamis.engine.supervisor.units import TO_END, Kind, Piece, Unit
 from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.quarantine import Bad, account_bad, write_quarantine
@@ -25,7 +27,7 @@ from tamis.formats.table_format import MAX_BATCH_ROWS, RowsFault
 from tamis.stores.opening import state_of_open
 
 _ROW_BATCH_BYTES = 8 << 20
-Say = Callable[[dict[str, Any]], None]
+Say = Callable[[UnitNews], None]
 Wait = Callable[[], int]  # blocks until the next block is wanted; returns its size (0: as before)
 
 
@@ -39,11 +41,11 @@ def feed(
     say: Say,
     wait: Wait,
     columns: tuple[str, ...] | None = None,
-) -> dict[str, Any]:
+) -> Done:
     """Hand out the blocks of a unit's ranges, one `say` each; returns the report on what is no block."""
 
     def emit(block: Piece, n_bytes: int, compressed: int) -> None:
-        say({"type": "block", "piece": block.to_list(), "bytes": n_bytes, "compressed": compressed})
+        say(Block(block, n_bytes, compressed))
         unit.block_bytes = wait() or unit.block_bytes
 
     contents = Contents()
@@ -65,12 +67,10 @@ def feed(
     files = write_quarantine(contents.bad, base)
     for path in spent:
         os.unlink(path)
-    for made in files:  # a name of its own: the first block of the file may have something to quarantine too
-        made["extension"], made["at"] = f"feed.{made['extension']}", min(b.offset for b in contents.bad)
-    return {
-        "type": "done", "fed": True, "files": files, "ledger": ledger.to_dict(), "n_records": len(contents.bad),
-        "decoded_bytes": 0, "largest_record": 0, "covered": contents.covered,
-    }  # fmt: skip
+    at = min((b.offset for b in contents.bad), default=0)
+    # A name of its own: the first block of the file may have something to quarantine too.
+    files = [replace(f, extension=f"feed.{f.extension}", at=at) for f in files]
+    return Done(n_records=len(contents.bad), covered=contents.covered, files=files, ledger=ledger)
 
 
 def _feed_rows(

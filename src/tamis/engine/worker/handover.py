@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tamis.engine.messages import Handover
 from tamis.engine.worker.blocks import BlockWriter, check_file
 from tamis.engine.worker.read import Contents
 from tamis.formats.jsonl import JsonlBlock
@@ -22,7 +23,7 @@ from tamis.tasks import DocumentBatch, Task
 _META = b"tamis"
 
 
-def save(batches: list[DocumentBatch], path: str) -> dict[str, Any]:
+def save(batches: list[DocumentBatch], path: str) -> Handover:
     """Write the batches; returns what the supervisor needs to queue them."""
     n_rows = 0
     with BlockWriter(path) as sink:
@@ -33,7 +34,7 @@ def save(batches: list[DocumentBatch], path: str) -> dict[str, Any]:
             with pa.ipc.new_stream(sink, table.schema) as stream:
                 stream.write_table(table, max_chunksize=max(1, batch.num_items))
             n_rows += batch.num_items
-    return {"path": path, "rows": n_rows, "bytes": sink.n_bytes, "check": sink.check}
+    return Handover(path, n_rows, sink.n_bytes, sink.check)
 
 
 def load(path: str, rows: tuple[int, int], check: str = "") -> tuple[list[Task[Any]], Contents]:

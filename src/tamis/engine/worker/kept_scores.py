@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tamis import files
+from tamis.engine.messages import StagedFile
 from tamis.engine.worker.dropped import record_bytes
 from tamis.formats.score_codes import MISSING, codes_of
 from tamis.formats.score_file import ScoreKey, ScoreTable, encode_scores
@@ -78,7 +79,7 @@ class Kept:
             at += len(numbers)
         self._noted, self._waiting = [], 0
 
-    def write(self, documents: Sequence[DocumentBatch], base: str, is_last: bool) -> list[dict[str, Any]]:
+    def write(self, documents: Sequence[DocumentBatch], base: str, is_last: bool) -> list[StagedFile]:
         """The staged file on these documents, in their order; nothing where no rule was asked."""
         documents = [b for b in documents if b.num_items]
         if not self._done or not documents:
@@ -102,7 +103,7 @@ class Kept:
         path = base + ".scores"
         with files.create(path) as out:
             out.write(encode_scores(table))
-        return [{"path": path, "kind": "scores", "rows": len(table), "extension": "bin"}]
+        return [StagedFile(path, "scores", len(table), extension="bin")]
 
 
 def _places_of(wanted: Array, known: Array) -> tuple[Array, Array] | None:

@@ -11,11 +11,13 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from tamis import files
+from tamis.engine.messages import Held
 from tamis.engine.worker import handover
 from tamis.engine.worker.rejections import Rejections
 from tamis.memory import meter
@@ -25,10 +27,10 @@ from tamis.tasks import DocumentBatch, Task
 
 
 class StageProbe:
-    """One partition, measured between stages. `held`: label -> what was kept since the one before."""
+    """One partition, measured between stages. `held`: labels, each with what was kept since the one before."""
 
     def __init__(self, path: str) -> None:
-        self.held: list[list[Any]] = []
+        self.held: list[tuple[str, dict[str, int]]] = []
         self._path = path
         self._rejected: list[str] = []  # files with what was rejected so far
         self._works = True
@@ -54,7 +56,7 @@ class StageProbe:
             release()
             now = _level()
             now |= {name: now[name] - ours for name in ("malloc_bytes", "rss_bytes") if name in now}
-            self.held.append([label, {name: now[name] - self._before.get(name, 0) for name in now}])
+            self.held.append((label, {name: now[name] - self._before.get(name, 0) for name in now}))
             self._before = now
 
     def restore(self, rejections: Rejections) -> None:
@@ -69,7 +71,7 @@ class StageProbe:
         if any(not isinstance(t, DocumentBatch) or t._identity is None for t in tasks):
             return None
         try:
-            self._check = handover.save(batches, self._path)["check"]
+            self._check = handover.save(batches, self._path).check
             with files.create(self._path + ".shared", 0o600) as file:
                 for batch in batches:
                     _save_shared(batch._shared, file)
@@ -151,11 +153,13 @@ class PythonProbe:
         self._stages = stages
         self._before = self._census()
 
-    def end(self) -> dict[str, Any]:
+    def weighed(self, held: Held) -> Held:
+        """What was found by stage, with what objects of Python gained since this began; as it is where that is not known."""
         now = self._census()
         if self._before is None or now is None:
-            return {}
-        return {"python_bytes": now.n_bytes - self._before.n_bytes, "python_type": now.largest_growth(self._before)}
+            return held
+        grown, python_type = now.n_bytes - self._before.n_bytes, now.largest_growth(self._before)
+        return replace(held, python_bytes=grown, python_type=python_type)
 
     def _census(self) -> Census | None:
         # Stages and the globals of their modules are older than gc.freeze(): the collector does not list them.

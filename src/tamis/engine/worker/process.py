@@ -12,6 +12,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from tamis.engine.activity import READING, WRITING
 from tamis.engine.histograms import Histogram
 from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger, StageBook
+from tamis.engine.messages import Done, Failure, Held, Read, Report, SetUp, StagedFile, UnitNews
 from tamis.engine.supervisor.units import Kind, Mode, Unit
 from tamis.engine.worker import binning, handover
 from tamis.engine.worker import write as output
@@ -54,8 +56,7 @@ _NOT_OWN = (
     "site-packages",
     "/lib/python",
 )
-_READ = {"type": "read", "decoded_bytes": -1}
-Say = Callable[[dict[str, Any]], None]
+Say = Callable[[UnitNews], None]
 
 
 class MissingField(Exception):
@@ -74,8 +75,9 @@ class UnitRunner:
         self._fields = FieldCheck(job)
         self._input_schema: tuple[pa.Schema | None] | None = None
 
-    def run(self, unit: Unit, fence: int, say: Say, wait: Callable[[], int]) -> dict[str, Any]:
-        """The report on a unit: type "done", "too_large" or "failed"."""
+    def run(self, unit: Unit, fence: int, say: Say, wait: Callable[[], int]) -> Report:
+        """The report on a unit."""
+        report: Report
         base = os.path.join(self.place.staged, f"u{unit.id}.{fence}")
         began = time.perf_counter()
         doing.note(WRITING if unit.mode is Mode.RECAST else READING)
@@ -98,16 +100,16 @@ class UnitRunner:
                 report = self._recast(unit, base)
             else:
                 report = self._process(unit, base, say)
-            if self.place.remote and report["type"] == "done":
+            if self.place.remote:
                 doing.note(WRITING)
-                report["files"] = send_outputs(report["files"], unit, self.place.remote)
+                report = replace(report, files=send_outputs(report.files, unit, self.place.remote))
         except TooLarge as exc:
-            report = {"type": "too_large", "info": exc.info}
+            report = exc.report
         except MissingField as exc:
-            report = {**_failure("setup", exc), "is_usage": True, "error": secrets.hide(str(exc))}
+            report = replace(_failure("setup", exc), is_usage=True, error=secrets.hide(str(exc)))
         except SetupFailure as exc:
-            report = _failure("memory" if is_memory_failure(exc.cause) else "setup", exc.cause, exc.stage)
-            report["in_setup"] = True
+            kind = "memory" if is_memory_failure(exc.cause) else "setup"
+            report = replace(_failure(kind, exc.cause, exc.stage), in_setup=True)
         except StageFailure as exc:
             report = _failure("memory" if is_memory_failure(exc.cause) else "error", exc.cause, exc.stage)
         except BlockFault as exc:
@@ -117,7 +119,8 @@ class UnitRunner:
         except Exception as exc:
             report = _failure("memory" if is_memory_failure(exc) else "error", exc, doing.now())
         doing.note("")
-        report.setdefault("seconds", round(time.perf_counter() - began, 6))
+        if isinstance(report, Done | Failure):
+            return replace(report, seconds=round(time.perf_counter() - began, 6))
         return report
 
     def setup(self, segment: int) -> None:
@@ -151,7 +154,7 @@ class UnitRunner:
         finally:
             peak = watch.stop()
         kept = (meter.rss_anon() or 0) - before
-        say({"type": "set_up", "kept_bytes": max(0, kept), "peak_bytes": max(0, peak - floor)})
+        say(SetUp(max(0, kept), max(0, peak - floor)))
 
     def teardown(self) -> None:
         for segment in self._ready:
@@ -161,7 +164,7 @@ class UnitRunner:
         self._ready.clear()
 
     # -- the four modes -------------------------------------------------------------------------------------------------
-    def _process(self, unit: Unit, base: str, say: Say) -> dict[str, Any]:
+    def _process(self, unit: Unit, base: str, say: Say) -> Done:
         part = self.job.segments[unit.segment]
         self._set_up(unit.segment, say)
         doing.note(READING)
@@ -180,12 +183,7 @@ class UnitRunner:
         else:
             tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
         tasks = self._as_read(tasks)
-        say(
-            {
-                "type": "read", "n_records": contents.n_records, "cut": contents.cut,
-                "decoded_bytes": contents.decoded_bytes, "largest_record": contents.largest_record,
-            }
-        )  # fmt: skip
+        say(Read(contents.n_records, contents.cut, contents.decoded_bytes, contents.largest_record))
         n_records = contents.n_records
         if probe is not None:
             contents.batches = []
@@ -199,29 +197,26 @@ class UnitRunner:
             if probe is not None:
                 tasks = probe.after(self.job.labels[index], tasks, rejections, kept.n_bytes)
         doing.note(WRITING)
-        report: dict[str, Any] = {
-            "type": "done",
-            "n_records": n_records,
-            "decoded_bytes": contents.decoded_bytes,
-            "largest_record": contents.largest_record,
-            "covered": contents.covered,
-            "stages": uses.rows,
-        }
+        passed_on, held = None, None
         if unit.segment + 1 < len(self.job.segments):
             passed = _documents(tasks, self.job)
-            report["handover"] = handover.save(passed, base + ".arrow")
-            report["files"] = kept.write(passed, base, is_last=False)
+            passed_on = handover.save(passed, base + ".arrow")
+            files = kept.write(passed, base, is_last=False)
             passed.clear()
         else:
-            report["files"] = self._write(tasks, base, ledger, kept)
+            files = self._write(tasks, base, ledger, kept)
         if probe is not None:
             tasks.clear()
             probe.mark(WRITING)
             probe.restore(rejections)
-            report["held"] = {"stages": probe.held}
-        report["files"] += write_quarantine(quarantine, base) + rejections.write(base)
-        report["ledger"] = ledger.to_dict()
-        return report
+            held = Held(probe.held)
+        files += write_quarantine(quarantine, base) + rejections.write(base)
+        done = self._done(contents, files, ledger, n_records)
+        return replace(done, handover=passed_on, stages=uses.rows, held=held)
+
+    def _done(self, contents: Contents, files: list[StagedFile], ledger: Ledger, n_records: int | None = None) -> Done:
+        n = contents.n_records if n_records is None else n_records
+        return Done(n, contents.decoded_bytes, contents.largest_record, contents.covered, files, ledger)
 
     def _source(self, unit: Unit, ledger: Ledger, quarantine: list[Bad], say: Say) -> tuple[list[Task[Any]], Contents]:
         kind = unit.pieces[0].kind
@@ -237,7 +232,7 @@ class UnitRunner:
             self._known = KnownRecords(reader.known)
         limits = Limits(
             self.place.max_record_bytes, unit.block_bytes, self.place.expected, self._columns(), checked, self._known,
-            lambda n, cut, size: say({**_READ, "n_records": n, "cut": cut, "largest_record": size}),
+            lambda n, cut, size: say(Read(n, cut, largest_record=size)),
         )  # fmt: skip
         contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=bool(unit.extra.get("describe")))
         try:
@@ -294,18 +289,16 @@ class UnitRunner:
             quarantine += bad
             account_bad(bad, ledger)
 
-    def _write(self, tasks: list[Task[Any]], base: str, ledger: Ledger, kept: Kept) -> list[dict[str, Any]]:
+    def _write(self, tasks: list[Task[Any]], base: str, ledger: Ledger, kept: Kept) -> list[StagedFile]:
         spec = self.place.output
-        files = [
-            {"path": p, "kind": "listed", "rows": 0} for t in tasks if isinstance(t, FileGroupTask) for p in t.data
-        ]
+        files = [StagedFile(p, "listed") for t in tasks if isinstance(t, FileGroupTask) for p in t.data]
         rest = [t for t in tasks if not isinstance(t, FileGroupTask)]
         if self.job.writer is None:
             files += output.write_tasks([t for t in rest if not isinstance(t, DocumentBatch)], base, self.job.key)
             rest = [t for t in rest if isinstance(t, DocumentBatch)]
         documents = _documents(rest, self.job)
         if self._is_declared:
-            documents = self._fit_schema(documents, base, ledger, files)
+            documents = self._fit_schema(documents, ledger)
         return (
             files
             + output.write_documents(documents, base, spec, ledger, self._model())
@@ -327,9 +320,7 @@ class UnitRunner:
                 self._input_schema = (None,)
         return self._input_schema[0]
 
-    def _fit_schema(
-        self, documents: list[DocumentBatch], base: str, ledger: Ledger, files: list[dict[str, Any]]
-    ) -> list[DocumentBatch]:
+    def _fit_schema(self, documents: list[DocumentBatch], ledger: Ledger) -> list[DocumentBatch]:
         """Documents that do not fit the declared schema are dropped with the reason named, as one more stage of the books."""
         book = StageBook(_DECLARED)
         assert self.place.output.schema is not None
@@ -347,7 +338,7 @@ class UnitRunner:
         ledger.stages.append(book)
         return fitting
 
-    def _quarantine(self, unit: Unit, base: str) -> dict[str, Any]:
+    def _quarantine(self, unit: Unit, base: str) -> Done:
         """Set all documents of the unit aside, unprocessed, with their raw bytes."""
         if unit.segment > 0:
             return self._quarantine_later(unit, base)
@@ -363,13 +354,9 @@ class UnitRunner:
             assert chosen._identity is not None
             ledger.set_aside(unit.stage, chosen.num_items, hash128.sum128(*chosen._identity), self._where_aside(0))
             quarantine += _raw_entries(chosen, unit)
-        return {
-            "type": "done", "n_records": contents.n_records, "decoded_bytes": contents.decoded_bytes,
-            "largest_record": contents.largest_record, "covered": contents.covered,
-            "files": write_quarantine(quarantine, base), "ledger": ledger.to_dict(),
-        }  # fmt: skip
+        return self._done(contents, write_quarantine(quarantine, base), ledger)
 
-    def _quarantine_later(self, unit: Unit, base: str) -> dict[str, Any]:
+    def _quarantine_later(self, unit: Unit, base: str) -> Done:
         """The same in a later segment, where documents have been through stages."""
         tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
         ledger = Ledger(stages=[StageBook(label) for label in self._books_from(unit.segment)])
@@ -380,11 +367,7 @@ class UnitRunner:
             n, identity = batch.num_items, hash128.sum128(*batch._identity)
             ledger.set_aside(unit.stage if unit.stage in where else where[0], n, identity, where)
             quarantine += _raw_entries(batch, unit)
-        return {
-            "type": "done", "n_records": contents.n_records, "decoded_bytes": contents.decoded_bytes,
-            "largest_record": contents.largest_record, "covered": [],
-            "files": write_quarantine(quarantine, base), "ledger": ledger.to_dict(),
-        }  # fmt: skip
+        return self._done(contents, write_quarantine(quarantine, base), ledger)
 
     def _books_from(self, segment: int) -> list[str]:
         """The books of this segment and those behind it."""
@@ -403,29 +386,13 @@ class UnitRunner:
     def _is_declared(self) -> bool:
         return self.place.output.schema is not None and self.place.output.format in TABLES
 
-    def _recast(self, unit: Unit, base: str) -> dict[str, Any]:
+    def _recast(self, unit: Unit, base: str) -> Done:
         if "join" in unit.extra:
-            union = output.join_files(unit.extra["join"], list(self.place.output.fields or ()))
-            return {
-                "type": "done",
-                "schema": union,
-                "files": [],
-                "n_records": 0,
-                "decoded_bytes": 0,
-                "largest_record": 0,
-                "covered": [],
-            }
+            return Done(schema=output.join_files(unit.extra["join"], list(self.place.output.fields or ())))
         made = output.recast_table(
             unit.extra["path"], base + ".out", unit.extra["schema"], self.place.output, self._model()
         )
-        return {
-            "type": "done",
-            "files": [made],
-            "n_records": made["rows"],
-            "decoded_bytes": made["bytes"],
-            "largest_record": 0,
-            "covered": [],
-        }
+        return Done(made.rows, made.n_bytes or 0, files=[made])
 
 
 def _documents(tasks: list[Task[Any]], job: Job) -> list[DocumentBatch]:
@@ -486,18 +453,12 @@ def _raised_at(exc: BaseException) -> str:
     return f"{os.path.basename(last.filename)}, line {last.lineno}, in {last.name}{text}"
 
 
-def _failure(kind: str, exc: BaseException, stage: str = "") -> dict[str, Any]:
-    lines = traceback.format_exception(exc)
-    report: dict[str, Any] = {
-        "type": "failed",
-        "kind": kind,
-        "stage": stage,
-        "error": secrets.hide(f"{type(exc).__name__}: {exc}")[:2000],
-        "trace": secrets.hide("".join(lines))[-4000:],
-        "at": secrets.hide(_raised_at(exc))[:500],
-    }
-    if kind == "memory" and (asked := asked_bytes(exc)):
-        report["asked_bytes"] = asked
-    if isinstance(exc, OSError):
-        report["errno"], report["path"] = exc.errno, exc.filename
-    return report
+def _failure(kind: str, exc: BaseException, stage: str = "") -> Failure:
+    return Failure(
+        kind,
+        error=secrets.hide(f"{type(exc).__name__}: {exc}")[:2000],
+        stage=stage,
+        trace=secrets.hide("".join(traceback.format_exception(exc)))[-4000:],
+        at=secrets.hide(_raised_at(exc))[:500],
+        asked_bytes=asked_bytes(exc) or 0 if kind == "memory" else 0,
+    )

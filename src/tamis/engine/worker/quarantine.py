@@ -11,6 +11,7 @@ from typing import Any
 
 from tamis import files as own_files
 from tamis.engine.ledger import Ledger
+from tamis.engine.messages import StagedFile
 from tamis.stores.opening import open_input
 
 _COPY_BYTES = 1 << 20
@@ -51,12 +52,12 @@ def account_bad(bad: Iterable[Bad], ledger: Ledger) -> None:
             ledger.n_lost_files += entry.whole_file
 
 
-def write_quarantine(bad: Sequence[Bad], base: str) -> list[dict[str, Any]]:
+def write_quarantine(bad: Sequence[Bad], base: str) -> list[StagedFile]:
     """Staged files: the entries as JSONL, and one file for each record that was too large to be held."""
     if not bad:
         return []
     path = base + ".quarantine"
-    files = [{"path": path, "kind": "quarantine", "rows": len(bad), "extension": "jsonl"}]
+    files = [StagedFile(path, "quarantine", len(bad))]
     with own_files.create(path) as out:
         for i, entry in enumerate(bad):
             record: dict[str, Any] = {
@@ -68,7 +69,7 @@ def write_quarantine(bad: Sequence[Bad], base: str) -> list[dict[str, Any]]:
             if entry.copy_from is not None or (entry.raw is not None and len(entry.raw) > MAX_RAW_BYTES):
                 raw_path = f"{base}.{i}.raw"
                 _write_raw(entry, raw_path)
-                files.append({"path": raw_path, "kind": "quarantine", "rows": 0, "extension": f"{i}.raw"})
+                files.append(StagedFile(raw_path, "quarantine", 0, extension=f"{i}.raw"))
                 record["raw_file"] = f"{i}.raw"
             elif entry.raw is not None:
                 try:

@@ -10,12 +10,13 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
+from tamis.engine.messages import RowsTooLarge, StreamTooLarge
 from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Kind, Piece
 from tamis.engine.worker.blocks import check_bytes, check_file
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad
@@ -58,11 +59,11 @@ class Contents:
 
 
 class TooLarge(Exception):
-    """The unit decodes to more than its bound; `info` tells the supervisor how to cut it."""
+    """The unit decodes to more than its bound; `report` tells the supervisor how to cut it."""
 
-    def __init__(self, info: dict[str, Any]) -> None:
+    def __init__(self, report: StreamTooLarge | RowsTooLarge) -> None:
         super().__init__("partition too large")
-        self.info = info
+        self.report = report
 
 
 @dataclass(frozen=True)
@@ -290,7 +291,7 @@ def _decode_stream(file: BinaryIO, piece: Piece, room: int, contents: Contents) 
         parts.append(data)
         total += len(data)
         if total > room:
-            raise TooLarge({"feed": piece.file, "decoded": total, "compressed": reader.compressed_offset})
+            raise TooLarge(StreamTooLarge(piece.file, total, reader.compressed_offset))
     joined = b"".join(parts)
     end = len(joined)
     if fault is not None:
@@ -426,20 +427,20 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
     return tables
 
 
-def _groups(piece: Piece, info: TableInfo, end: int, ratio: float = 1.0) -> dict[str, Any]:
+def _groups(piece: Piece, info: TableInfo, end: int, ratio: float = 1.0) -> RowsTooLarge:
     """The row groups of a piece, each with the bytes that its rows are taken to have: `ratio` times what it declares."""
     groups = []
     for g in info.row_groups:
         first, last = max(g.first_row, piece.start), min(g.first_row + g.n_rows, end)
         if first < last:
             groups.append((first, last - first, int(g.decoded_bytes * ratio) * (last - first) // g.n_rows))
-    return {"rows": piece.file, "groups": groups, "n_rows": end, "whole": piece.end == TO_END}
+    return RowsTooLarge(piece.file, groups, end, whole=piece.end == TO_END)
 
 
-def _measured(piece: Piece, info: TableInfo, end: int, at: int, n_bytes: int) -> dict[str, Any]:
+def _measured(piece: Piece, info: TableInfo, end: int, at: int, n_bytes: int) -> RowsTooLarge:
     """As `_groups`, after the rows up to `at` turned out to have `n_bytes`, so that these cannot be handed out as one again."""
-    declared = sum(size for _, _, size in _groups(piece, info, at)["groups"])
-    return {**_groups(piece, info, end, max(1.0, n_bytes / max(1, declared))), "measured": True}
+    declared = sum(size for _, _, size in _groups(piece, info, at).groups)
+    return replace(_groups(piece, info, end, max(1.0, n_bytes / max(1, declared))), measured=True)
 
 
 def _good_rows(table: pa.Table, piece: Piece, first_row: int, limits: Limits, contents: Contents) -> _Rows:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tamis import files as own_files
 from tamis.engine.job import ID_FIELD
+from tamis.engine.messages import StagedFile
 from tamis.engine.worker.dropped import record_bytes
 from tamis.formats import parquet
 from tamis.formats.casting import widen
@@ -128,25 +129,18 @@ class Rejections:
         self._documents = [*tables[0]["document"].to_pylist(), *self._documents]
         os.unlink(path)
 
-    def write(self, base: str) -> list[dict[str, Any]]:
+    def write(self, base: str) -> list[StagedFile]:
         """Staged files: the verdicts as Parquet, the documents as JSONL."""
         files = []
         if self._tables:
             table = pa.concat_tables(self._tables)
             parquet.write_table(table, own_files.fresh(base + ".verdicts"), compression="zstd")
-            files.append({"path": base + ".verdicts", "kind": "verdicts", "rows": len(table), "extension": "parquet"})
+            files.append(StagedFile(base + ".verdicts", "verdicts", len(table), extension="parquet"))
         if self._documents:
             with own_files.create(base + ".rejected") as out:
                 for data in self._documents:
                     out.write(data)
-            files.append(
-                {
-                    "path": base + ".rejected",
-                    "kind": "rejected",
-                    "rows": sum(len(t) for t in self._tables),
-                    "extension": "jsonl",
-                }
-            )
+            files.append(StagedFile(base + ".rejected", "rejected", sum(len(t) for t in self._tables)))
         return files
 
 

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from dataclasses import replace
 
 from tamis import files
+from tamis.engine.messages import StagedFile
 from tamis.engine.supervisor.units import Mode, Unit
 from tamis.stores.s3 import Bucket
 from tamis.stores.uploads import send
 from tamis.stores.urls import split_s3
 
 
-def send_outputs(made: list[dict[str, Any]], unit: Unit, url: str) -> list[dict[str, Any]]:
+def send_outputs(made: list[StagedFile], unit: Unit, url: str) -> list[StagedFile]:
     """The same descriptions, output files sent and gone from this machine: `name` and `upload` say what to complete."""
     bucket_name, prefix = split_s3(url)
     bucket, n_sent, told = Bucket(bucket_name), 0, []
     for file in made:
-        if file["kind"] != "output":
+        if file.kind != "output":
             told.append(file)
             continue
-        name = object_name(unit, file["extension"], n_sent)
-        upload = send(bucket, f"{prefix}/{name}", file["path"])
-        files.remove(file["path"])
+        name = object_name(unit, file.extension, n_sent)
+        upload = send(bucket, f"{prefix}/{name}", file.path)
+        files.remove(file.path)
         n_sent += 1
-        told.append({**{k: v for k, v in file.items() if k != "joins"}, "name": name, "upload": list(upload)})
+        told.append(replace(file, joins=False, name=name, upload=(upload.id, upload.mark, upload.parts)))
     return told
 
 

@@ -7,6 +7,7 @@ import hmac
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 from tamis import files
 from tamis.engine.histograms import Histogram
 from tamis.engine.ledger import Ledger
+from tamis.engine.messages import StagedFile
 from tamis.engine.worker import binning
 from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.workplace import OutputSpec
@@ -35,7 +37,7 @@ TASKS = "tasks"  # how files with pickled tasks end
 
 def write_documents(
     batches: Sequence[DocumentBatch], base: str, spec: OutputSpec, ledger: Ledger, model: pa.Schema | None = None
-) -> list[dict[str, Any]]:
+) -> list[StagedFile]:
     """Write all batches to one file `base`.out; returns its description (nothing when there are no documents).
 
     `model`: the schema of the input, which Parquet files are to look like.
@@ -56,23 +58,19 @@ def write_documents(
     path = base + ".out"
     before = ledger.content.n, ledger.content.identity
     if as_jsonl:
-        description = _write_jsonl(batches, path, spec, ledger)
+        file = _write_jsonl(batches, path, spec, ledger)
     elif spec.format == "columns":
-        description = _write_columns(batches, path, ledger)
+        file = _write_columns(batches, path, ledger)
     else:
-        description = _write_table(batches, path, spec, ledger, model)
+        file = _write_table(batches, path, spec, ledger, model)
     n_bytes = os.path.getsize(path)
     ledger.written_bytes += n_bytes
     n_rows = ledger.content.n - before[0]
     content = (ledger.content.identity - before[1]) % (1 << 128)
-    return [
-        {"path": path, "kind": "output", "rows": n_rows, "bytes": n_bytes, "content": f"{content:032x}", **description}
-    ]
+    return [replace(file, rows=n_rows, n_bytes=n_bytes, content=f"{content:032x}")]
 
 
-def _write_packed(
-    batches: Sequence[DocumentBatch], base: str, spec: OutputSpec, ledger: Ledger
-) -> list[dict[str, Any]]:
+def _write_packed(batches: Sequence[DocumentBatch], base: str, spec: OutputSpec, ledger: Ledger) -> list[StagedFile]:
     """A format that writes several files, each with its own rows; it says what it wrote of each document: bytes and content hash."""
     made = []
     for file, lengths, (hi, lo) in registry.packer(spec.format).write(batches, base, spec.options):
@@ -81,13 +79,11 @@ def _write_packed(
         _count_lengths(ledger, lengths)
         n_bytes = os.path.getsize(file["path"])
         ledger.written_bytes += n_bytes
-        made.append(
-            {"kind": "output", "rows": len(lengths), "bytes": n_bytes, "content": f"{content:032x}", **file},
-        )
+        made.append(StagedFile(kind="output", rows=len(lengths), n_bytes=n_bytes, content=f"{content:032x}", **file))
     return made
 
 
-def write_tasks(tasks: Sequence[Task[Any]], base: str, key: bytes) -> list[dict[str, Any]]:
+def write_tasks(tasks: Sequence[Task[Any]], base: str, key: bytes) -> list[StagedFile]:
     """Tasks of a user's own kinds, for the program that called the run, whose `key` signs them: pickled."""
     if not tasks:
         return []
@@ -98,11 +94,11 @@ def write_tasks(tasks: Sequence[Task[Any]], base: str, key: bytes) -> list[dict[
     data = hmac.digest(key, data, "sha256") + data
     with files.create(path) as out:
         out.write(data)
-    about = {"rows": 0, "bytes": len(data), "content": hashlib.blake2b(data, digest_size=16).hexdigest()}
-    return [{"path": path, "kind": "output", "extension": TASKS, **about}]
+    content = hashlib.blake2b(data, digest_size=16).hexdigest()
+    return [StagedFile(path, "output", 0, len(data), TASKS, content)]
 
 
-def _write_jsonl(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> dict[str, Any]:
+def _write_jsonl(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> StagedFile:
     with open_writer(files.fresh(path), spec.codec) as out:
         for batch in batches:
             written = written_lines(batch)
@@ -111,10 +107,10 @@ def _write_jsonl(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, 
             for piece in written.pieces:
                 out.write(piece)
     extension = spec.extension if spec.format == "jsonl" else "jsonl"
-    return {"extension": extension, "joins": True}
+    return StagedFile(path, "output", extension=extension, joins=True)
 
 
-def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) -> dict[str, Any]:
+def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) -> StagedFile:
     """Columns as they lie in memory, one record batch per batch, for passes that read them again by position.
 
     Between passes of one workflow only: the stage gives all batches the same columns, and what identifies a row's content
@@ -127,12 +123,12 @@ def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) 
             ledger.content.add(batch.num_items, hash128.sum128(*batch._identity))
             _count_lengths(ledger, row_bytes(table))
             writer.write_table(table.combine_chunks())
-    return {"extension": "arrow", "check": out.check}
+    return StagedFile(path, "output", extension="arrow", check=out.check)
 
 
 def _write_table(
     batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger, model: pa.Schema | None
-) -> dict[str, Any]:
+) -> StagedFile:
     facts: run_schema.Facts = {}
     if spec.schema is not None:
         target = schema.parse_schema(spec.schema).remove_metadata()
@@ -155,10 +151,8 @@ def _write_table(
             _count_lengths(ledger, row_bytes(table))
             writer.write(table if looks is target else present(table, looks))
     extension = spec.extension if name == spec.format else name
-    description: dict[str, Any] = {"extension": extension, "schema": json.dumps(schema.to_json(target))}
-    if facts:
-        description["observed"] = json.dumps(run_schema.facts_to_json(facts), sort_keys=True)
-    return description
+    observed = json.dumps(run_schema.facts_to_json(facts), sort_keys=True) if facts else None
+    return StagedFile(path, "output", extension=extension, schema=json.dumps(schema.to_json(target)), observed=observed)
 
 
 def _stored_table(batch: DocumentBatch) -> pa.Table:
@@ -207,7 +201,7 @@ def check_declared(batch: DocumentBatch, declared: Mapping[str, str]) -> tuple[D
     return batch.filter(keep), sorted(bad.items())
 
 
-def recast_table(path: str, out: str, union: str, spec: OutputSpec, model: pa.Schema | None = None) -> dict[str, Any]:
+def recast_table(path: str, out: str, union: str, spec: OutputSpec, model: pa.Schema | None = None) -> StagedFile:
     """The same rows under the schema of the whole run, which `join_files` made."""
     plain, observed = json.loads(union)
     target = schema.from_json(json.loads(plain))
@@ -220,7 +214,13 @@ def recast_table(path: str, out: str, union: str, spec: OutputSpec, model: pa.Sc
             cast = run_schema.to_run_schema(table.replace_schema_metadata(None), target)
             content += hash128.sum128(*row_hashes(cast))
             writer.write(cast if looks is target else present(cast, looks))
-    return {
-        "path": out, "kind": "output", "rows": info.n_rows, "bytes": os.path.getsize(out), "extension": spec.extension,
-        "content": f"{content % (1 << 128):032x}", "schema": plain, "observed": observed,
-    }  # fmt: skip
+    return StagedFile(
+        out,
+        "output",
+        info.n_rows,
+        os.path.getsize(out),
+        spec.extension,
+        f"{content % (1 << 128):032x}",
+        plain,
+        observed,
+    )

@@ -1,0 +1,101 @@
+"""What is said to the processes that fork others (forking server and nursery), and what they say; bytes by engine/wire.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.engine.wire import kinds
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The caller's import path and folder, and where everything goes that is printed."""
+
+    sys_path: list[str]
+    cwd: str
+    log: str
+
+
+@dataclass(frozen=True)
+class LoadJob:
+    """To a forking server, before anything else. The pickled job follows: so many bytes. `place`: see engine/run/run.py."""
+
+    surroundings: Surroundings
+    payload_bytes: int
+    place: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LoadLibraries:
+    """To a nursery, before anything else: groups of kernels and modules to load."""
+
+    surroundings: Surroundings
+    groups: list[str]
+    modules: list[str]
+
+
+@dataclass(frozen=True)
+class ForkWorker:
+    """To a forking server, with one end of a socket. `environment`: variables of this worker alone."""
+
+    child: int
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ForkServer:
+    """To a nursery, with one end of a socket: fork a forking server."""
+
+    child: int
+
+
+@dataclass(frozen=True)
+class ForkCall:
+    """To a nursery, with a descriptor for its output: fork a process called `name` that runs `main(arguments)` of a module."""
+
+    child: int
+    name: str
+    module: str
+    arguments: list[str]
+
+
+@dataclass(frozen=True)
+class Up:
+    """Everything is loaded; what that takes."""
+
+    own_bytes: int
+    anon_bytes: int
+    data_bytes: int
+    peak_bytes: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class NotLoaded:
+    """The job cannot be loaded, and why."""
+
+    error: str
+    trace: str
+
+
+@dataclass(frozen=True)
+class Forked:
+    child: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class Exited:
+    """A child is gone; `stage`: what it was doing."""
+
+    child: int
+    pid: int
+    code: int
+    stage: str
+
+
+Request = ForkWorker | ForkServer | ForkCall
+TO_SERVER = kinds(LoadJob, ForkWorker)
+TO_NURSERY = kinds(LoadLibraries, ForkServer, ForkCall)
+FROM_FORKER = kinds(Up, NotLoaded, Forked, Exited)

@@ -1,0 +1,258 @@
+"""What supervisor and workers say to each other, typed. wire.py makes bytes of them; nothing else does.
+
+To a worker (`Order`): Assign a unit, More (to a feeder: the next block), Trim, Exit.
+From a worker (`News`): Ready; about its unit SetUp, Read, Block; and at its end one of Done, StreamTooLarge, RowsTooLarge, Failure.
+
+News about a unit carry its number and its fence. Whoever makes them in the worker leaves these out; the loop fills them in
+(`about`). News whose fence is not the one of the worker's unit come too late, and count for nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tamis.engine.ledger import Ledger
+from tamis.engine.supervisor.units import Piece, Unit
+from tamis.engine.wire import kinds
+
+Covered = tuple[int, int, int, bool]
+"""A range of a file that is done: number of the file, start, end, and whether the file ends there."""
+
+
+# -- to a worker ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Assign:
+    """Work on this unit. `fence` is new with every assignment: a report that carries another one is of an earlier attempt."""
+
+    unit: Unit
+    fence: int
+
+
+@dataclass(frozen=True)
+class More:
+    """A feeder may make its next block, of this size (0: as before)."""
+
+    block_bytes: int
+
+
+@dataclass(frozen=True)
+class Trim:
+    """Give back what is only kept to be used again."""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """Tear down the stages and end."""
+
+
+Order = Assign | More | Trim | Exit
+ORDERS = kinds(Assign, More, Trim, Exit)
+
+
+# -- parts of what a worker says ------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Vitals:
+    """What a worker holds between two units, and what its allocators say (memory/attribution.py)."""
+
+    floor_bytes: int = 0
+    shared_bytes: int = 0
+    file_bytes: int = 0
+    data_bytes: int = 0
+    python_blocks: int = 0
+    arrow_bytes: int = 0
+    malloc_bytes: int | None = None  # None where the C library does not tell
+
+    @property
+    def level_bytes(self) -> int:
+        """Private memory, and shared memory, which no limit of a process counts."""
+        return self.floor_bytes + self.shared_bytes
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A file that a unit made, on its way to be committed; or (kind "listed") one that a stage of the user's wrote.
+
+    `kind`: output, quarantine, verdicts, scores, rejected or listed. What is None is not known or not said of such files.
+    """
+
+    path: str
+    kind: str
+    rows: int = 0
+    n_bytes: int | None = None
+    extension: str = "jsonl"
+    content: str | None = None  # sum of the content hashes of its records
+    schema: str | None = None
+    observed: str | None = None  # facts about values that a schema does not tell
+    check: str | None = None
+    joins: bool = False  # can be followed by the bytes of another one
+    belongs: bool = False  # to the output before it, whose name it shares
+    at: int | None = None  # where in its input file the first record of it was, if not where the unit begins
+    place: tuple[int, int, int] | None = None  # of its first document: file, start, row of the handover
+    name: str = ""  # of an output that was sent to a bucket already
+    upload: tuple[str, str, list[str]] | None = None  # ... and what completes it (stores/uploads.py)
+
+    def log_entry(self) -> dict[str, Any]:
+        """What the commit log says of it, beside its final name."""
+        told: dict[str, Any] = {
+            name: getattr(self, name) for name in ("content", "schema", "observed", "check", "upload")
+        }
+        told = {"bytes": self.n_bytes, **told}
+        return {"kind": self.kind, "rows": self.rows, **{name: v for name, v in told.items() if v is not None}}
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Batches for the next segment, in a scratch file."""
+
+    path: str
+    rows: int
+    n_bytes: int
+    check: str = ""
+
+
+@dataclass(frozen=True)
+class StageUse:
+    """What one stage took, beside the books. `in_bytes`: of the records that came in."""
+
+    label: str
+    in_bytes: int
+    cpu_s: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a worker under suspicion keeps after a unit: by stage (label and counters), and in Python objects if they were weighed."""
+
+    stages: list[tuple[str, dict[str, int]]] = field(default_factory=list)
+    python_bytes: int | None = None
+    python_type: str = ""
+
+
+# -- from a worker --------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Ready:
+    pid: int
+    vitals: Vitals
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    vitals: Vitals
+
+
+@dataclass(frozen=True, kw_only=True)
+class AboutUnit:
+    """The unit and the attempt that something is said of."""
+
+    unit: int = -1
+    fence: int = -1
+
+
+@dataclass(frozen=True)
+class SetUp(AboutUnit):
+    """The stages are set up: what they keep, and what that took at most."""
+
+    kept_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Read(AboutUnit):
+    """What a unit holds, before stages run: how to cut it, should it fail."""
+
+    n_records: int
+    cut: int
+    decoded_bytes: int = -1
+    largest_record: int = 0
+
+
+@dataclass(frozen=True)
+class Block(AboutUnit):
+    """A feeder has written a block of so many bytes, having read `compressed` bytes of its file so far."""
+
+    piece: Piece
+    n_bytes: int
+    compressed: int
+
+
+@dataclass(frozen=True)
+class StreamTooLarge(AboutUnit):
+    """A stream decodes to more than was thought: so many bytes after so many of the file."""
+
+    file: int
+    decoded_bytes: int
+    compressed_bytes: int
+
+
+@dataclass(frozen=True)
+class RowsTooLarge(AboutUnit):
+    """Rows decode to more than was thought, or were to be described: (first row, rows, decoded bytes) of each row group."""
+
+    file: int
+    groups: list[tuple[int, int, int]]
+    n_rows: int
+    whole: bool = True  # n_rows is where the file ends
+    measured: bool = False  # the sizes are of rows that were read, not what the file declares
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What an attempt at a unit took. `vitals`: after it, where the worker goes on; `beside_bytes`: of its children and mappings."""
+
+    peak_bytes: int = 0
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    vitals: Vitals | None = None
+    beside_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Done(AboutUnit, Cost):
+    """A unit is done: what it read, the books, and the files to commit."""
+
+    n_records: int = 0
+    decoded_bytes: int = 0
+    largest_record: int = 0
+    covered: list[Covered] = field(default_factory=list)
+    files: list[StagedFile] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=Ledger)
+    handover: Handover | None = None  # what the next segment gets
+    schema: str = ""  # of a unit that joins schemas
+    stages: list[StageUse] = field(default_factory=list)
+    held: Held | None = None
+
+    @property
+    def made_paths(self) -> list[str]:
+        """The files that are there because of it, and that go if nobody wants it any more."""
+        paths = [f.path for f in self.files if f.kind != "listed"]
+        return [*paths, self.handover.path] if self.handover is not None else paths
+
+
+@dataclass(frozen=True)
+class Failure(AboutUnit, Cost):
+    """A unit failed: by an exception in the worker, or (recovery.judge_death) with the worker.
+
+    `kind`: memory, error, setup, disk; of workers that died also timeout, killed, replaced, crash.
+    """
+
+    kind: str
+    error: str = ""
+    stage: str = ""
+    trace: str = ""
+    at: str = ""  # the line of the user's code that raised it
+    asked_bytes: int = 0  # by the allocation that failed; 0: not known
+    is_usage: bool = False  # a mistake in the call, not in a stage
+    in_setup: bool = False
+
+
+Report = Done | StreamTooLarge | RowsTooLarge | Failure
+UnitNews = SetUp | Read | Block | Report
+News = Ready | Trimmed | UnitNews
+NEWS = kinds(Ready, Trimmed, SetUp, Read, Block, Done, StreamTooLarge, RowsTooLarge, Failure)
+
+
+def about(news: UnitNews, unit: int, fence: int) -> UnitNews:
+    """The same news, saying of which unit and attempt they are."""
+    return replace(news, unit=unit, fence=fence)

@@ -1,0 +1,135 @@
+"""Messages between processes as bytes, and back: JSON of a dataclass, checked field by field against its annotations.
+
+The one encoder and the one decoder of everything that processes of a run say to each other. Never pickle: a worker runs the
+user's code, and what it sends is data. What does not fit the annotations raises `Garbled`; whoever reads a channel ends the
+process that sent it, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+Kinds = Mapping[str, type]
+"""The messages that one side of a channel may hear, by name."""
+_MAX_BITS = 128  # an identity of a document; whatever counts bytes or rows has fewer
+_Reader = Callable[[Any], Any]
+
+
+class Garbled(Exception):
+    """Bytes that are none of the messages expected, or one with fields of other types than it has."""
+
+
+def kinds(*classes: type) -> Kinds:
+    """Messages by their names: what `decode` is given to expect."""
+    return {c.__name__: c for c in classes}
+
+
+def encode(message: Any) -> bytes:
+    """A message (an instance of a dataclass) as bytes for `decode`."""
+    return json.dumps({"type": type(message).__name__, **_plain(message)}, separators=(",", ":")).encode()
+
+
+def decode(data: bytes | bytearray, expected: Kinds) -> Any:
+    """The message that some bytes are; `Garbled` if it is none of `expected`."""
+    try:
+        told = json.loads(data)
+        kind = expected[told.pop("type")]
+        return _reader(kind)(told)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as exc:
+        raise Garbled(f"{type(exc).__name__}: {exc}"[:300]) from exc
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON knows it."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return value
+
+
+@functools.cache
+def _reader(hint: Any) -> _Reader:
+    """The function that makes a value of the annotated type from JSON, or raises."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return lambda value: value
+    if origin in (Union, types.UnionType):
+        (inner,) = [_reader(a) for a in args if a is not type(None)]
+        return lambda value: None if value is None else inner(value)
+    if origin is list:
+        return _list_of(_reader(args[0]))
+    if origin is tuple:
+        return _tuple_of([_reader(a) for a in args])
+    if origin is dict:
+        return _dict_of(_reader(args[1]))
+    if hasattr(hint, "from_dict"):
+        return lambda value: hint.from_dict(_checked(value, dict))
+    if is_dataclass(hint):
+        return _fields_of(hint)
+    if issubclass(hint, StrEnum):
+        return lambda value: hint(value)
+    return {int: _int, float: _float, str: _str, bool: _bool}[hint]
+
+
+def _fields_of(kind: Any) -> _Reader:
+    hints = get_type_hints(kind)
+    readers = {f.name: _reader(hints[f.name]) for f in fields(kind)}
+
+    def read(value: Any) -> Any:
+        return kind(**{name: readers[name](told) for name, told in _checked(value, dict).items()})
+
+    return read
+
+
+def _list_of(inner: _Reader) -> _Reader:
+    return lambda value: [inner(v) for v in _checked(value, list)]
+
+
+def _tuple_of(inner: list[_Reader]) -> _Reader:
+    return lambda value: tuple(read(v) for read, v in zip(inner, _checked(value, list), strict=True))
+
+
+def _dict_of(inner: _Reader) -> _Reader:
+    return lambda value: {k: inner(v) for k, v in _checked(value, dict).items()}
+
+
+def _checked(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{type(value).__name__} where {kind.__name__} is expected")
+    return value
+
+
+def _int(value: Any) -> int:
+    number: int = _checked(value, int)
+    if number.bit_length() > _MAX_BITS:
+        raise ValueError("a number beyond all bounds")
+    return number
+
+
+def _float(value: Any) -> float:
+    number = float(value if type(value) is int else _checked(value, float))
+    if not math.isfinite(number):
+        raise ValueError("not a finite number")
+    return number
+
+
+def _str(value: Any) -> str:
+    text: str = _checked(value, str)
+    return text
+
+
+def _bool(value: Any) -> bool:
+    truth: bool = _checked(value, bool)
+    return truth
