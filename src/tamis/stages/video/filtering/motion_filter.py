@@ -1,0 +1,97 @@
+"""Clips that hardly move go: MotionVectorDecodeStage measures, MotionFilterStage drops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.film.opening import FilmFault
+from tamis.film.vectors import measure_motion
+from tamis.formats.names import path_of
+from tamis.stages.base import Rule
+from tamis.stages.video.film_stage import SPAN, FilmStage, own_cpus
+from tamis.stages.video.filtering.thresholds import at_least, keep_by
+from tamis.tasks import DocumentBatch
+
+SCORES = ("motion_score_global_mean", "motion_score_per_patch_min_256")
+ERROR = "motion_error"
+
+
+@dataclass(repr=False)
+class MotionVectorDecodeStage(FilmStage):
+    """Measures how much clips move, from the motion vectors of the codec (of a small MPEG-4 copy where the codec tells none).
+
+    Adds motion_score_global_mean and motion_score_per_patch_min_256 (film/motion.py says what they are). `target_fps` frames a second
+    are looked at, for `target_duration_ratio` of the clip. Decoding and scoring are one step: only the scores leave this stage. Both
+    are -1 where there is nothing to measure, and motion_error says why (resolution_too_small: a side below 256).
+    """
+
+    num_cpus_per_worker: float = 6.0
+    verbose: bool = False
+    target_fps: float = 2.0
+    target_duration_ratio: float = 0.5
+    name: str = "motion_vector_decoding"
+
+    def __post_init__(self) -> None:
+        if not self.target_fps > 0 or not 0 < self.target_duration_ratio <= 1:
+            raise UsageError(f"{self.name}: target_fps must be more than 0, and target_duration_ratio in (0, 1]")
+        self.resources = own_cpus(self.num_cpus_per_worker, 6.0)
+
+    def inputs(self) -> Any:
+        return ["data"], [*SPAN, "codec", "fps"]
+
+    def outputs(self) -> Any:
+        return ["data"], [*SCORES, ERROR]
+
+    def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
+        import pyarrow as pa
+
+        found: list[tuple[float, float, str | None]] = []
+        for path, codec, fps, start, end in zip(*(batch.values(c) for c in ("path", "codec", "fps", "start_s", "end_s")), strict=True):
+            try:
+                motion = measure_motion(path_of(path), codec, fps, start, end, self.target_fps, self.target_duration_ratio)
+            except FilmFault as exc:
+                found.append((-1.0, -1.0, str(exc)))
+                continue
+            found.append((motion.global_mean, motion.per_patch_min_256, motion.error))
+        self._say(f"{len(found)} clips measured")
+        batch = batch.with_column(SCORES[0], pa.array([f[0] for f in found], pa.float64()))
+        batch = batch.with_column(SCORES[1], pa.array([f[1] for f in found], pa.float64()))
+        return batch.with_column(ERROR, pa.array([f[2] for f in found], pa.large_string()))
+
+
+@dataclass(repr=False)
+class MotionFilterStage(FilmStage):
+    """Drops clips whose motion is below a threshold: on average, or in the patch that moves least. `score_only`: drops none.
+
+    Scores are two numbers a clip by now, so there is nothing for a GPU, and no batch to bound.
+    """
+
+    score_only: bool = False
+    global_mean_threshold: float = 0.00098
+    per_patch_min_256_threshold: float = 1e-06
+    num_gpus_per_worker: float = 0
+    motion_filter_batch_size: int = 256
+    verbose: bool = False
+    name: str = "motion_filter"
+
+    def __post_init__(self) -> None:
+        if self.num_gpus_per_worker or self.motion_filter_batch_size < 1:
+            raise UsageError(f"{self.name}: num_gpus_per_worker must be 0 and motion_filter_batch_size at least 1: it compares two numbers a clip")
+
+    def inputs(self) -> Any:
+        return ["data"], list(SCORES)
+
+    def rules(self) -> list[Rule]:
+        if self.score_only:
+            return []
+        return [
+            at_least(f"{self.name}: global mean", SCORES[0], "global_mean_threshold", self.global_mean_threshold),
+            at_least(f"{self.name}: stillest patch", SCORES[1], "per_patch_min_256_threshold", self.per_patch_min_256_threshold),
+        ]
+
+    def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
+        kept = keep_by(self, batch, self.rules())
+        self._say(f"{kept.num_items} of {batch.num_items} clips move enough")
+        return kept
