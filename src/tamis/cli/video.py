@@ -8,15 +8,44 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from tamis.cli import options
-from tamis.cli.arguments import Argument, Exit, Option
+from tamis.cli.arguments import Argument, Exit, Option, OptionGroup
 from tamis.errors import UsageError
 
 _RECIPE = "video.yaml"
 _STAGES = "tamis.stages.video"
-_CLIPPING = f"{_STAGES}.clipping.clip_extraction_stages"
+_CLIPPING = f"{_STAGES}.clipping"
+Stage = tuple[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Wanted(OptionGroup):
+    """What is done with films."""
+
+    splitting: Annotated[
+        Literal["fixed", "transnetv2"],
+        Option(
+            help="Clips of one length, or clips that begin and end where the film is cut (a network finds the cuts)."
+        ),
+    ] = "fixed"
+    clip_seconds: Annotated[float, Option(help="The length of a clip; with transnetv2 the longest.")] = 10.0
+    min_clip_seconds: Annotated[float, Option(help="Shorter clips are left out.")] = 2.0
+    transcode: Annotated[
+        str, Option(metavar="ENCODER", help="copy (as it is in the film), libx264, libvpx-vp9, libsvtav1, ...")
+    ] = "copy"
+    min_motion: Annotated[
+        float | None,
+        Option(
+            help="Drop clips that move less on average, e.g. 0.00098, or in which a part never moves. Default: none."
+        ),
+    ] = None
+    limit_films: Annotated[int | None, Option(min=1, help="Only the first so many films.")] = None
+    model_folder: Annotated[
+        str | None, Option(metavar="FOLDER", help="Where the files of models lie, if not in the hub's cache.")
+    ] = None
 
 
 def video(
@@ -24,13 +53,8 @@ def video(
         str, Argument(metavar="IN", help="A film, a folder or a glob of films (.mp4 .mov .avi .mkv .webm).")
     ],
     target: Annotated[str, Argument(metavar="OUT", help="The folder for the clips and the table of them.")],
-    clip_seconds: Annotated[float, Option(help="The length of a clip.")] = 10.0,
-    min_clip_seconds: Annotated[float, Option(help="Shorter clips are left out.")] = 2.0,
-    transcode: Annotated[
-        str, Option(metavar="ENCODER", help="copy (as it is in the film), libx264, libvpx-vp9, libsvtav1, ...")
-    ] = "copy",
-    limit_films: Annotated[int | None, Option(min=1, help="Only the first so many films.")] = None,
     *,
+    wanted: Wanted,
     work: options.DocumentOptions,
 ) -> None:
     """Split films into clips: each clip a file, and a Parquet table of all of them.
@@ -42,37 +66,57 @@ def video(
     """
     from tamis.cli.recipes import perform_text
 
-    recipe = make_recipe(source, target, clip_seconds, min_clip_seconds, transcode, limit_films)
-    raise Exit(perform_text(recipe, _RECIPE, work))
+    raise Exit(perform_text(make_recipe(source, target, wanted), _RECIPE, work))
 
 
-def make_recipe(
-    source: str, target: str, clip_seconds: float, min_clip_seconds: float, transcode: str, limit_films: int | None
-) -> str:
+def make_recipe(source: str, target: str, wanted: Wanted) -> str:
     """The recipe of the command. Values are written as JSON, which YAML reads as it is."""
     from tamis.formats.names import path_text
 
     source, target = (os.path.abspath(os.path.expanduser(path)) for path in (source, target))
-    for value in (source, target, transcode):
+    models = None if wanted.model_folder is None else os.path.abspath(os.path.expanduser(wanted.model_folder))
+    for value in (source, target, wanted.transcode, models or ""):
         if "${" in value:
             raise UsageError(f"{value}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
     folder = source if os.path.isdir(source) else os.path.dirname(source)
-    stages: list[tuple[str, Mapping[str, Any]]] = [
-        (f"{_STAGES}.io.video_reader.VideoReader", {"input_video_path": path_text(source), "video_limit": limit_films}),
-        (
-            f"{_CLIPPING}.FixedStrideExtractorStage",
-            {"clip_len_s": clip_seconds, "clip_stride_s": clip_seconds, "min_clip_length_s": min_clip_seconds, "limit_clips": 0},
-        ),
-        (f"{_CLIPPING}.ClipTranscodingStage", {"encoder": transcode}),
-        (
-            f"{_STAGES}.io.clip_writer.ClipWriterStage",
-            {
-                "output_path": path_text(target), "input_path": path_text(folder), "upload_clips": True, "dry_run": False,
-                "generate_embeddings": False, "generate_previews": False, "generate_captions": False,
-            },
-        ),
-    ]  # fmt: skip
+    films = {"input_video_path": path_text(source), "video_limit": wanted.limit_films}
+    writer = {
+        "output_path": path_text(target), "input_path": path_text(folder), "upload_clips": True, "dry_run": False,
+        "generate_embeddings": False, "generate_previews": False, "generate_captions": False,
+    }  # fmt: skip
+    stages: list[Stage] = [
+        (f"{_STAGES}.io.video_reader.VideoReader", films),
+        *_splitting(wanted, models),
+        (f"{_CLIPPING}.clip_extraction_stages.ClipTranscodingStage", {"encoder": wanted.transcode}),
+        *_filters(wanted),
+        (f"{_STAGES}.io.clip_writer.ClipWriterStage", writer),
+    ]
     lines = ["name: video", "stages:"]
     for stage, given in stages:
         lines += [f"  - _target_: {stage}", *(f"    {k}: {json.dumps(v)}" for k, v in given.items() if v is not None)]
     return "\n".join(lines) + "\n"
+
+
+def _splitting(wanted: Wanted, models: str | None) -> list[Stage]:
+    if wanted.splitting == "fixed":
+        lengths = {"clip_len_s": wanted.clip_seconds, "clip_stride_s": wanted.clip_seconds}
+        limits = {"min_clip_length_s": wanted.min_clip_seconds, "limit_clips": 0}
+        return [(f"{_CLIPPING}.clip_extraction_stages.FixedStrideExtractorStage", {**lengths, **limits})]
+    return [
+        (f"{_CLIPPING}.video_frame_extraction.VideoFrameExtractionStage", {"decoder_mode": "ffmpeg_cpu"}),
+        (
+            f"{_CLIPPING}.transnetv2_extraction.TransNetV2ClipExtractionStage",
+            {"model_dir": models, "min_length_s": wanted.min_clip_seconds, "max_length_s": wanted.clip_seconds},
+        ),
+    ]
+
+
+def _filters(wanted: Wanted) -> list[Stage]:
+    stages: list[Stage] = []
+    if wanted.min_motion is not None:
+        motion = f"{_STAGES}.filtering.motion_filter"
+        stages += [
+            (f"{motion}.MotionVectorDecodeStage", {}),
+            (f"{motion}.MotionFilterStage", {"global_mean_threshold": wanted.min_motion}),
+        ]
+    return stages

@@ -55,6 +55,8 @@ class Frames:
                     if at >= behind:
                         return
                     if at >= before:
+                        if frame.is_corrupt:
+                            self.n_bad, self.fault = self.n_bad + 1, self.fault or "a picture is damaged"
                         self.n_frames += 1
                         yield at, frame
 
@@ -109,3 +111,10 @@ def frames_at(path: str, times_s: Sequence[float]) -> Iterator[tuple[int, Any]]:
     while at < len(times_s):  # behind the last picture
         yield at, last
         at += 1
+
+
+def check_shows(path: str) -> None:
+    """FilmFault where the first picture of a film cannot be decoded."""
+    frames = Frames(path)
+    if next(iter(frames), None) is None:
+        raise FilmFault("none of its pictures can be decoded" + (f": {frames.fault}" if frames.fault else ""))

@@ -118,19 +118,23 @@ def test_damage_inside_a_film_costs_the_clips_it_is_in(tmp_path: Path) -> None:
 
     noise = lambda i, w, h: np.random.default_rng(i).integers(0, 255, (h, w, 3), np.uint8)  # noqa: E731
     (tmp_path / "films").mkdir()
-    film = Path(make_film(tmp_path / "films/a.mkv", 96, "mpeg4", picture=noise))
+    film = Path(make_film(tmp_path / "films/a.mp4", 96, picture=noise))
     data = bytearray(film.read_bytes())
     third = len(data) // 2
     data[third : third + 3000] = bytes(3000)
     film.write_bytes(bytes(data))
-    result = pipeline(tmp_path / "films", tmp_path / "out", "libx264").execute(
-        InProcessExecutor(), quarantine_limit=1.0
-    )
+    made = pipeline(tmp_path / "films", tmp_path / "out", "libx264")
+    result = made.execute(InProcessExecutor(), quarantine_limit=1.0)
     book = result.ledger.stages[-1]
-    if result.ledger.quarantined.n == 0:
-        assert book.into.n == 4
-        assert book.out.n + sum(t.n for t in book.dropped.values()) == 4
-        assert set(book.dropped) <= {"damaged"}
+    assert book.into.n == 4
+    assert 0 < book.quarantined.n < 4
+    assert len(table(tmp_path / "out")) == len(list((tmp_path / "out/clips").iterdir())) == 4 - book.quarantined.n
+    told = [
+        json.loads(line)
+        for p in (tmp_path / "out/_tamis/quarantine").glob("*.jsonl")
+        for line in p.read_text().splitlines()
+    ]
+    assert all("cannot be decoded" in t["reason"] and t["stage"] == "clip_files" for t in told)
 
 
 def test_by_hand_a_film_is_an_object(films: Path, tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from tamis.errors import UsageError
+from tamis.film.opening import FilmFault
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.tasks import DocumentBatch, Task
@@ -16,6 +18,7 @@ from tamis.tasks.video import Clip, Video, VideoMetadata, VideoTask
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
 FILM_FIELDS = {  # column of a film's row -> its name in VideoMetadata
     "size_bytes": "size", "height": "height", "width": "width", "fps": "framerate", "n_frames": "num_frames", "duration_s": "duration",
     "codec": "video_codec", "pixel_format": "pixel_format", "audio_codec": "audio_codec", "bit_rate_k": "bit_rate_k",
@@ -63,10 +66,16 @@ class FilmStage(ProcessingStage[Task[Any], Task[Any]]):
     def _by_hand(self, task: VideoTask) -> VideoTask:
         """The stage over the rows of one film; what it dropped is in filtered_clips, or in the film's errors."""
         self._consume_drops()
+        self._consume_bad()
         batch = rows_of(task)
         made = self.process_rows(batch)
         parts = made if isinstance(made, list) else [] if made is None else [made]
-        notes = {int(s): note for note in self._consume_drops() for s in note.serials}
+        notes = {int(s): (note.reason, str(note.threshold)) for note in self._consume_drops() for s in note.serials}
+        notes |= {
+            int(s): ("damaged", why)
+            for serials, reasons in self._consume_bad()
+            for s, why in zip(serials, reasons, strict=True)
+        }
         fill(task.data, parts, notes)
         return task
 
@@ -89,6 +98,16 @@ _WHY = {
     "use_hwaccel": "films are decoded on the CPU",
     "ray_data_num_cpus": "what a worker takes is its resources",
 }
+
+
+def good_rows(stage: FilmStage, batch: DocumentBatch, found: Sequence[T | FilmFault]) -> tuple[DocumentBatch, list[T]]:
+    """The rows for which something was found, and that; those with a fault go to quarantine."""
+    import numpy as np
+
+    is_good = np.array([not isinstance(one, FilmFault) for one in found], bool)
+    bad = np.flatnonzero(~is_good)
+    stage._note_bad(batch.serial[bad], [str(found[i]) for i in bad])
+    return batch.filter(is_good), [one for one in found if not isinstance(one, FilmFault)]
 
 
 # -- by hand ------------------------------------------------------------------------------------------------------------------
@@ -134,7 +153,7 @@ def _table(rows: list[dict[str, Any]], film: dict[str, Any]) -> pa.Table:
     return pa.table({n: pa.array([r.get(n) for r in rows], kinds[_TYPES[n]] if n in _TYPES else None) for n in names})
 
 
-def fill(video: Video, parts: list[DocumentBatch], notes: dict[int, Any]) -> None:
+def fill(video: Video, parts: list[DocumentBatch], notes: dict[int, tuple[str, str]]) -> None:
     """Put the rows that a stage returned into the film they belong to."""
     rows = [(int(s), row) for part in parts for s, row in zip(part.serial, _plain_rows(part), strict=True)]
     is_split = bool(rows) and rows[0][1].get("start_s") is not None
@@ -142,8 +161,7 @@ def fill(video: Video, parts: list[DocumentBatch], notes: dict[int, Any]) -> Non
         for _, row in rows:
             video.row = row
             video.metadata = VideoMetadata(**{n: row.get(c) for c, n in FILM_FIELDS.items()})
-        for note in notes.values():
-            video.errors[note.reason] = str(note.threshold)
+        video.errors.update(notes.values())
         return
     before = video.clips
     video.clips = [_clip(row, before[s] if s < len(before) else None) for s, row in rows]
@@ -153,8 +171,8 @@ def fill(video: Video, parts: list[DocumentBatch], notes: dict[int, Any]) -> Non
     for s, clip in enumerate(before):
         if s not in kept:
             if s in notes:
-                clip.errors[notes[s].reason] = str(notes[s].threshold)
-                reason = notes[s].reason
+                reason, why = notes[s]
+                clip.errors[reason] = why
                 video.clip_stats.num_filtered_by_motion += reason.startswith("motion")
                 video.clip_stats.num_filtered_by_aesthetic += "aesthetic" in reason
             video.filtered_clips.append(clip)

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError
+from tamis.film.motion import Motion
 from tamis.film.opening import FilmFault
 from tamis.film.vectors import measure_motion
 from tamis.formats.names import path_of
 from tamis.stages.base import Rule
-from tamis.stages.video.film_stage import SPAN, FilmStage, own_cpus
+from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows, own_cpus
 from tamis.stages.video.filtering.thresholds import at_least, keep_by
 from tamis.tasks import DocumentBatch
 
@@ -47,18 +48,21 @@ class MotionVectorDecodeStage(FilmStage):
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         import pyarrow as pa
 
-        found: list[tuple[float, float, str | None]] = []
-        for path, codec, fps, start, end in zip(*(batch.values(c) for c in ("path", "codec", "fps", "start_s", "end_s")), strict=True):
+        found: list[Motion | FilmFault] = []
+        for path, codec, fps, start, end in zip(
+            *(batch.values(c) for c in ("path", "codec", "fps", "start_s", "end_s")), strict=True
+        ):
             try:
-                motion = measure_motion(path_of(path), codec, fps, start, end, self.target_fps, self.target_duration_ratio)
+                found.append(
+                    measure_motion(path_of(path), codec, fps, start, end, self.target_fps, self.target_duration_ratio)
+                )
             except FilmFault as exc:
-                found.append((-1.0, -1.0, str(exc)))
-                continue
-            found.append((motion.global_mean, motion.per_patch_min_256, motion.error))
-        self._say(f"{len(found)} clips measured")
-        batch = batch.with_column(SCORES[0], pa.array([f[0] for f in found], pa.float64()))
-        batch = batch.with_column(SCORES[1], pa.array([f[1] for f in found], pa.float64()))
-        return batch.with_column(ERROR, pa.array([f[2] for f in found], pa.large_string()))
+                found.append(exc)
+        batch, motions = good_rows(self, batch, found)
+        self._say(f"{len(motions)} clips measured")
+        batch = batch.with_column(SCORES[0], pa.array([m.global_mean for m in motions], pa.float64()))
+        batch = batch.with_column(SCORES[1], pa.array([m.per_patch_min_256 for m in motions], pa.float64()))
+        return batch.with_column(ERROR, pa.array([m.error for m in motions], pa.large_string()))
 
 
 @dataclass(repr=False)
@@ -78,7 +82,9 @@ class MotionFilterStage(FilmStage):
 
     def __post_init__(self) -> None:
         if self.num_gpus_per_worker or self.motion_filter_batch_size < 1:
-            raise UsageError(f"{self.name}: num_gpus_per_worker must be 0 and motion_filter_batch_size at least 1: it compares two numbers a clip")
+            raise UsageError(
+                f"{self.name}: num_gpus_per_worker must be 0 and motion_filter_batch_size at least 1: it compares two numbers a clip"
+            )
 
     def inputs(self) -> Any:
         return ["data"], list(SCORES)
@@ -88,7 +94,12 @@ class MotionFilterStage(FilmStage):
             return []
         return [
             at_least(f"{self.name}: global mean", SCORES[0], "global_mean_threshold", self.global_mean_threshold),
-            at_least(f"{self.name}: stillest patch", SCORES[1], "per_patch_min_256_threshold", self.per_patch_min_256_threshold),
+            at_least(
+                f"{self.name}: stillest patch",
+                SCORES[1],
+                "per_patch_min_256_threshold",
+                self.per_patch_min_256_threshold,
+            ),
         ]
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:

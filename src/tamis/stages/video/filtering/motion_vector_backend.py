@@ -68,10 +68,14 @@ def decode_for_motion(
         raise UsageError(f"decode_for_motion: thread_count must be at least 1, got {thread_count}")
     facts = read_facts(os.fspath(video))
     if min(facts.width, facts.height) < PATCH:
-        raise VideoResolutionTooSmallError(f"{os.fspath(video)}: {facts.width} x {facts.height}; both sides must be at least {PATCH}")
+        raise VideoResolutionTooSmallError(
+            f"{os.fspath(video)}: {facts.width} x {facts.height}; both sides must be at least {PATCH}"
+        )
     wanted = frames_wanted(facts.duration_s, target_fps, target_duration_ratio)
     frames, size = [], (facts.height, facts.width)
-    for width, height, vectors in sampled_vectors(os.fspath(video), facts.codec, facts.fps, 0.0, facts.duration_s, target_fps):
+    for width, height, vectors in sampled_vectors(
+        os.fspath(video), facts.codec, facts.fps, 0.0, facts.duration_s, target_fps
+    ):
         size = height, width
         if vectors is not None:
             frames.append(vectors)
@@ -90,7 +94,9 @@ def check_if_small_motion(
 ) -> MotionInfo:
     """Whether a clip hardly moves. The sum runs over one frame at a time, so `batch_size` bounds nothing, and there is nothing for a GPU."""
     if use_gpu or batch_size < 1:
-        raise UsageError("check_if_small_motion: use_gpu must be False and batch_size at least 1; vectors are summed frame by frame")
+        raise UsageError(
+            "check_if_small_motion: use_gpu must be False and batch_size at least 1; vectors are summed frame by frame"
+        )
     found = MotionMap(frame_shape[1], frame_shape[0])
     for vectors in mv_list:
         found.add(vectors)

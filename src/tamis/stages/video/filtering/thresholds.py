@@ -27,6 +27,8 @@ def keep_by(stage: FilmStage, batch: DocumentBatch, rules: list[Rule]) -> Docume
         with np.errstate(invalid="ignore"):
             keep = scores >= rule.limits[rule.at_least]
         gone = np.flatnonzero(~keep)
-        stage._note_drops(batch.serial[gone], rule.name, [None if np.isnan(s) else float(s) for s in scores[gone]], dict(rule.limits))
+        stage._note_drops(
+            batch.serial[gone], rule.name, [None if np.isnan(s) else float(s) for s in scores[gone]], dict(rule.limits)
+        )
         batch = batch.filter(keep)
     return batch

@@ -19,21 +19,20 @@ from typing import Any
 from tamis import files
 from tamis.errors import UsageError
 from tamis.film.cutting import COPY, copy_cut
+from tamis.film.decoding import check_shows
 from tamis.film.encoding import Encoding, encode_span
 from tamis.film.opening import FilmFault
 from tamis.formats.names import path_of
-from tamis.stages.base import Rule
-from tamis.stages.video.film_stage import SPAN, FilmStage
+from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows
 from tamis.tasks import DocumentBatch
 
-DAMAGED = "damaged"
 _PART = ".part"
 _BINARY = ("thumbnail", "preview")  # columns that stand in files of their own, not in JSON
 
 
 @dataclass(repr=False)
 class ClipFilesStage(FilmStage):
-    """Writes the clips that came so far. Adds clip_path, clip_bytes and clip_sha256; a clip that cannot be written is dropped as damaged.
+    """Writes the clips that came so far. Adds clip_path, clip_bytes and clip_sha256; a clip that cannot be read or decoded goes to quarantine.
 
     Caller: ClipWriterStage, whose parameters these are.
     """
@@ -58,9 +57,6 @@ class ClipFilesStage(FilmStage):
     def outputs(self) -> Any:
         return ["data"], [] if self.dry_run else ["clip_path", "clip_bytes", "clip_sha256"]
 
-    def rules(self) -> list[Rule]:
-        return [Rule(DAMAGED, "damage", {})]
-
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Before any worker runs: what a killed one left half-written goes."""
         for folder in (self._folder("clips"), self._folder("metas", "v0"), self._folder("previews")):
@@ -70,7 +66,6 @@ class ClipFilesStage(FilmStage):
                         files.remove(entry.path)
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
         import pyarrow as pa
 
         if self.dry_run:
@@ -79,27 +74,21 @@ class ClipFilesStage(FilmStage):
         columns = [batch.values(name) for name in names]
         rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
         written = _Written(self.max_workers)
-        made: list[dict[str, Any]] = []
-        faults: dict[int, str] = {}
+        found: list[dict[str, Any] | FilmFault] = []
         try:
-            for i, row in enumerate(rows):
+            for row in rows:
                 try:
-                    made.append({**row, **(self._clip(row, written) if self.upload_clips else _NO_CLIP)})
+                    found.append({**row, **(self._clip(row, written) if self.upload_clips else _NO_CLIP)})
                 except FilmFault as exc:
-                    faults[i] = str(exc)
+                    found.append(exc)
+                    written.drop_last()
+            batch, made = good_rows(self, batch, found)
             for row in made:
                 self._beside(row, written)
             self._films(made, written)
             written.publish()
         finally:
             written.clean()
-        bad = sorted(faults)
-        self._note_drops(
-            batch.serial[bad], DAMAGED, [faults[i] for i in bad], "every packet of a clip can be read and decoded"
-        )
-        keep = np.ones(batch.num_items, bool)
-        keep[bad] = False
-        batch = batch.filter(keep)
         for name, kind in (
             ("clip_path", pa.large_string()),
             ("clip_bytes", pa.int64()),
@@ -108,7 +97,7 @@ class ClipFilesStage(FilmStage):
             batch = batch.with_column(name, pa.array([row[name] for row in made], kind))
         self._log_metrics({"clips_written": len(made), "clip_seconds": sum(r["end_s"] - r["start_s"] for r in made)})
         if self.log_stats or self.verbose:
-            print(f"{self.name}: {len(made)} clips written, {len(bad)} damaged", flush=True)
+            print(f"{self.name}: {len(made)} clips written, {len(found) - len(made)} damaged", flush=True)
         return batch
 
     # -- one clip ---------------------------------------------------------------------------------------------------------
@@ -119,6 +108,7 @@ class ClipFilesStage(FilmStage):
         part, film = written.new(final), path_of(row["path"])
         if how.encoder == COPY:
             copy_cut(film, row["start_s"], row["end_s"], part, extension)
+            check_shows(part)  # what was copied was not looked at
         else:
             encode_span(film, row["start_s"], row["end_s"], part, extension, how)
         with open(part, "rb") as file:
@@ -196,6 +186,11 @@ class _Written:
     def text(self, final: str, value: dict[str, Any]) -> None:
         with files.create(self.new(final)) as out:
             out.write(json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace") + b"\n")
+
+    def drop_last(self) -> None:
+        """What was begun last is not wanted."""
+        _, part = self._parts.popitem()
+        files.remove(part)
 
     def publish(self) -> None:
         """All of them durable and in their places; syncing waits for the disk, so several at once do."""

@@ -1,0 +1,162 @@
+"""TransNetV2ClipExtractionStage: clips that begin and end where the film is cut."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+from tamis.film.decoding import Frames
+from tamis.film.opening import FilmFault
+from tamis.film.spans import Span, scene_spans
+from tamis.formats.names import path_of
+from tamis.stages.base import Rule
+from tamis.stages.video.clipping.splitting import CLIP_COLUMNS, split_rows
+from tamis.stages.video.film_stage import FilmStage, good_rows
+from tamis.stages.video.models import transnetv2 as model
+from tamis.stages.video.models.device import gpu_memory, torch_device, weights_file
+from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_MODES = ("stride", "truncate")
+_GPU_WINDOWS = 8  # that are asked about at once on a GPU; a core takes them one by one
+
+
+@dataclass(repr=False)
+class TransNetV2ClipExtractionStage(FilmStage):
+    """Splits films at cuts, found by TransNetV2: frames whose probability of a transition is above `threshold` part scenes.
+
+    A scene longer than `max_length_s` is cut into pieces of that length ("stride") or ends there ("truncate"); `crop_s` is taken off both
+    ends of each; clips below `min_length_s` are left out. `entire_scene_as_clip`: a film without any cut is one scene, else it has no
+    clips. `limit_clips`: the first so many of a film, -1 for all. A film without clips is dropped.
+
+    `model_dir`: the folder of transnetv2-pytorch-weights.pth (itself, or below Sn4kehead/TransNetV2); None: the hub's cache, or the hub.
+    Decoding, scaling to 27 x 48 and the network are one step over 150 frames at a time, so that a film of any length fits.
+    """
+
+    model_dir: str | None = None
+    threshold: float = 0.4
+    min_length_s: float | None = 2.0
+    max_length_s: float | None = 10.0
+    max_length_mode: str = "stride"
+    crop_s: float | None = 0.5
+    entire_scene_as_clip: bool = True
+    gpu_memory_gb: float = 10
+    limit_clips: int = -1
+    verbose: bool = False
+    name: str = "transnetv2_clip_extraction"
+    _network: Any = field(default=None, init=False)
+    _device: Any = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.max_length_mode not in _MODES:
+            raise UsageError(
+                f"{self.name}: max_length_mode must be one of {', '.join(_MODES)}, got {self.max_length_mode!r}"
+            )
+        if not 0 <= self.threshold < 1:
+            raise UsageError(f"{self.name}: threshold must be a probability, got {self.threshold!r}")
+        if self.max_length_s is not None and self.max_length_s < (self.min_length_s or 0.0):
+            raise UsageError(
+                f"{self.name}: max_length_s={self.max_length_s:g} is below min_length_s={self.min_length_s:g}"
+            )
+        self.resources = gpu_memory(self.gpu_memory_gb)
+
+    def inputs(self) -> Any:
+        return ["data"], ["path", "duration_s", "fps", "n_frames"]
+
+    def outputs(self) -> Any:
+        return ["data"], list(CLIP_COLUMNS)
+
+    def rules(self) -> list[Rule]:
+        return [Rule(self.name, "longest_scene_s", {"min_length_s": self.min_length_s or 0.0}, at_least="min_length_s")]
+
+    # -- life cycle -------------------------------------------------------------------------------------------------------
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """Weights are fetched; without a GPU they are loaded once, and workers share their pages."""
+        path = weights_file(self.model_dir, model.REPOSITORY, _NAMES)
+        if not self.resources.requires_gpu:
+            self.setup()
+        else:
+            model.load_weights(path)  # a file that is none is told before any worker starts
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        if self._network is None:
+            self._device = torch_device(self.name, self.resources)
+            made = model.load_weights(weights_file(self.model_dir, model.REPOSITORY, _NAMES))
+            self._network = made.to(self._device.kind)
+
+    def teardown(self) -> None:
+        self._network = self._device = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_network": None, "_device": None}
+
+    # -- work ---------------------------------------------------------------------------------------------------------------
+    def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
+        self.setup()
+        found: list[list[Span] | FilmFault] = []
+        for path, duration_s in zip(batch.values("path"), batch.values("duration_s"), strict=True):
+            try:
+                found.append(self.scenes(path_of(path), duration_s))
+            except FilmFault as exc:
+                found.append(exc)
+        batch, scenes = good_rows(self, batch, found)
+        spans = [self._clips(of) for of in scenes]
+        gone = [i for i, of in enumerate(spans) if not of]
+        longest = [max((b - a for a, b in scenes[i]), default=0.0) for i in gone]
+        self._note_drops(batch.serial[gone], self.name, longest, {"min_length_s": self.min_length_s or 0.0})
+        self._say(f"{sum(map(len, scenes))} scenes, {sum(map(len, spans))} clips of {batch.num_items} films")
+        return split_rows(batch, spans)
+
+    def scenes(self, path: str, duration_s: float) -> list[Span]:
+        """Scenes of a film, in seconds. FilmFault where nothing can be decoded."""
+        times = array("d")
+        frames = Frames(path)
+
+        def small() -> Iterator[np.ndarray[Any, Any]]:
+            for at_s, frame in frames:
+                times.append(at_s)
+                yield frame.reformat(
+                    width=model.WIDTH, height=model.HEIGHT, format="rgb24", interpolation="BICUBIC"
+                ).to_ndarray()
+
+        probabilities = array("f", self._probabilities(small()))
+        if not times:
+            raise FilmFault(frames.fault or "none of its pictures can be decoded")
+        found = model.scenes_of(probabilities, self.threshold)
+        if not self.entire_scene_as_clip and found == [(0, len(times))]:
+            return []
+        return [(times[a], times[b] if b < len(times) else max(duration_s, times[-1])) for a, b in found]
+
+    def _probabilities(self, frames: Iterator[np.ndarray[Any, Any]]) -> Iterator[float]:
+        import numpy as np
+        import torch
+
+        most = _GPU_WINDOWS if self._device.kind == "cuda" else 1
+        waiting: list[tuple[Any, int]] = []
+
+        def ask() -> Iterator[float]:
+            with torch.inference_mode():
+                pixels = torch.from_numpy(np.stack([w for w, _ in waiting])).to(self._device.kind)
+                told = self._network(pixels).float().cpu().numpy()
+            for row, (_, n) in zip(told, waiting, strict=True):
+                yield from row[model.EDGE : model.EDGE + n].tolist()
+
+        for window in model.windows(frames):
+            waiting.append(window)
+            if len(waiting) == most:
+                yield from ask()
+                waiting.clear()
+        if waiting:
+            yield from ask()
+
+    def _clips(self, scenes: list[Span]) -> list[Span]:
+        clips = scene_spans(scenes, self.min_length_s or 0.0, self.max_length_s, self.max_length_mode, self.crop_s)
+        return clips[: self.limit_clips] if self.limit_clips > 0 else clips
+
+
+_NAMES = (model.WEIGHTS, "transnetv2.safetensors", "model.safetensors")

@@ -1,0 +1,91 @@
+"""VideoFrameExtractionStage: small frames of whole films, for finding cuts."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+from tamis.film import room
+from tamis.film.decoding import Frames, check_shows
+from tamis.film.facts import read_facts
+from tamis.film.opening import FilmFault
+from tamis.formats.names import path_of
+from tamis.stages.video.film_stage import FilmStage, good_rows, only_default
+from tamis.tasks import DocumentBatch
+from tamis.tasks.video import VideoTask
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_DECODERS = ("pynvc", "ffmpeg_cpu", "ffmpeg_gpu")
+
+
+def get_frames_from_ffmpeg(
+    video_file: str | os.PathLike[str], width: int, height: int, use_gpu: bool = False
+) -> np.ndarray[Any, Any]:
+    """All frames of a film, scaled: uint8 [frames, height, width, 3]. Memory for them is asked for before any is decoded."""
+    import numpy as np
+
+    if use_gpu:
+        raise UsageError("get_frames_from_ffmpeg: films are decoded on the CPU; leave use_gpu out")
+    path = os.fspath(video_file)
+    n = read_facts(path).n_frames
+    room.reserve(n * width * height * 3, f"{n} frames of {width} x {height}")
+    out = np.empty((n, height, width, 3), np.uint8)
+    at = 0
+    for _, frame in Frames(path):
+        if at == n:
+            break
+        out[at] = frame.reformat(width=width, height=height, format="rgb24", interpolation="BICUBIC").to_ndarray()
+        at += 1
+    return out[:at]
+
+
+@dataclass(repr=False)
+class VideoFrameExtractionStage(FilmStage):
+    """Before TransNetV2: films of which nothing can be decoded go to quarantine here.
+
+    Frames of a film are not handed from stage to stage (an hour is 420 MB of them): the stage that finds cuts decodes them as it goes. By
+    hand, on a VideoTask, they are put into `frame_array`, as `output_hw` (height, width) says. Films are decoded on the CPU whatever
+    `decoder_mode` names.
+    """
+
+    output_hw: tuple[int, int] = (27, 48)
+    pyncv_batch_size: int = 64
+    decoder_mode: str = "pynvc"
+    verbose: bool = False
+    name: str = "video_frame_extraction"
+    ray_data_num_cpus: float | None = None
+
+    def __post_init__(self) -> None:
+        only_default(
+            self.name, pyncv_batch_size=(self.pyncv_batch_size, 64), ray_data_num_cpus=(self.ray_data_num_cpus, None)
+        )
+        if self.decoder_mode not in _DECODERS:
+            raise UsageError(
+                f"{self.name}: decoder_mode must be one of {', '.join(_DECODERS)}, got {self.decoder_mode!r}"
+            )
+        if len(self.output_hw) != 2 or min(self.output_hw) < 1:
+            raise UsageError(f"{self.name}: output_hw must be (height, width), got {self.output_hw!r}")
+
+    def inputs(self) -> Any:
+        return ["data"], ["path"]
+
+    def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
+        found: list[bool | FilmFault] = []
+        for path in batch.values("path"):
+            try:
+                check_shows(path_of(path))
+                found.append(True)
+            except FilmFault as exc:
+                found.append(exc)
+        return good_rows(self, batch, found)[0]
+
+    def _by_hand(self, task: VideoTask) -> VideoTask:
+        height, width = self.output_hw
+        task = super()._by_hand(task)
+        task.data.frame_array = get_frames_from_ffmpeg(task.data.input_path, width, height)
+        self._say(f"{len(task.data.frame_array)} frames of {task.data.input_path}")
+        return task

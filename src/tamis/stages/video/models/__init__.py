@@ -1,0 +1,1 @@
+"""Networks of the video stages, and where their weights lie."""

@@ -1,0 +1,58 @@
+"""What the video stages with a network share: a GPU where there is one, else a core; and files of weights by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tamis.errors import MissingExtra, UsageError
+from tamis.memory import device_limits
+from tamis.memory.gpu import count_gpus
+from tamis.stages.resources import Resources
+from tamis.stages.text.models.device import TorchDevice, choose_device
+
+
+def gpu_memory(gpu_memory_gb: float) -> Resources:
+    """So much memory of a GPU where this machine has one, else a core."""
+    return Resources(cpus=1.0, gpu_memory_gb=float(gpu_memory_gb)) if count_gpus() else Resources(cpus=1.0)
+
+
+def torch_device(stage: str, resources: Resources) -> TorchDevice:
+    """The device of this worker. On the CPU one thread: workers are the parallelism, and threads would not survive a fork."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtra(stage, "models") from None
+    kind = choose_device(resources.requires_gpu)
+    if kind == "cpu":
+        torch.set_num_threads(1)
+    return TorchDevice(kind, device_limits.told())
+
+
+def weights_file(model_dir: str | None, repository: str, names: Sequence[str]) -> Path:
+    """A file of weights: in `model_dir`, below it under the id of its repository, or (without a folder) in the hub's cache or the hub."""
+    if model_dir is not None:
+        folder = Path(os.path.expanduser(model_dir))
+        tried = [place / name for place in (folder / repository, folder) for name in names]
+        found = next((path for path in tried if path.is_file()), None)
+        if found is None:
+            raise UsageError(
+                f"there is neither {tried[0]} nor {tried[len(names)]}; put {names[0]} of {repository} there"
+            )
+        return found
+    try:
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    except ImportError:
+        raise MissingExtra(f"the weights of {repository}", "models") from None
+    for local in (True, False):
+        try:
+            return Path(hf_hub_download(repository, names[0], local_files_only=local))
+        except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as exc:
+            why: Any = exc
+    raise UsageError(
+        f"{names[0]} of {repository} is neither in the local cache nor can it be downloaded ({type(why).__name__}); give model_dir, a folder "
+        "that holds it"
+    )

@@ -1,0 +1,192 @@
+"""TransNetV2: the probability that a frame belongs to a transition between shots (Souček and Lokoč, 2020), in torch.
+
+Frames of 27 x 48 in windows of 100; of each window the middle 50 count, so that every frame is judged with 25 before and behind it.
+Three stacks of convolutions that look 1, 2, 4 and 8 frames ahead and back; beside them how alike frames are to the 50 before and behind
+them, by learned features and by colour. Names of the weights are those of the public weight file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import MissingExtra, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+HEIGHT, WIDTH = 27, 48
+WINDOW, STEP, EDGE = 100, 50, 25
+REPOSITORY = "Sn4kehead/TransNetV2"
+WEIGHTS = "transnetv2-pytorch-weights.pth"
+_LOOKUP = 101  # frames that a frame is compared with: itself, and 50 on each side
+
+
+def network() -> Any:
+    """The network with random weights, in float32, ready to be asked. MissingExtra without torch."""
+    try:
+        import torch
+        from torch import nn
+        from torch.nn import functional
+    except ImportError:
+        raise MissingExtra("TransNetV2", "models") from None
+
+    class Separable(nn.Module):  # type: ignore[misc,unused-ignore]
+        """A convolution over the picture, then one over time, `dilation` frames apart."""
+
+        def __init__(self, n_in: int, n_out: int, dilation: int) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(
+                [
+                    nn.Conv3d(n_in, 2 * n_out, (1, 3, 3), padding=(0, 1, 1), bias=False),
+                    nn.Conv3d(
+                        2 * n_out, n_out, (3, 1, 1), dilation=(dilation, 1, 1), padding=(dilation, 0, 0), bias=False
+                    ),
+                ]
+            )
+
+        def forward(self, x: Any) -> Any:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    class Block(nn.Module):  # type: ignore[misc,unused-ignore]
+        """Four of these side by side."""
+
+        def __init__(self, n_in: int, n_out: int, is_active: bool) -> None:
+            super().__init__()
+            self.Conv3D_1, self.Conv3D_2 = Separable(n_in, n_out, 1), Separable(n_in, n_out, 2)
+            self.Conv3D_4, self.Conv3D_8 = Separable(n_in, n_out, 4), Separable(n_in, n_out, 8)
+            self.bn = nn.BatchNorm3d(4 * n_out, eps=1e-3)
+            self._is_active = is_active
+
+        def forward(self, x: Any) -> Any:
+            x = torch.cat([self.Conv3D_1(x), self.Conv3D_2(x), self.Conv3D_4(x), self.Conv3D_8(x)], dim=1)
+            x = self.bn(x)
+            return functional.relu(x) if self._is_active else x
+
+    class Stack(nn.Module):  # type: ignore[misc,unused-ignore]
+        """Two blocks with a short cut around the second, and half the picture in both directions."""
+
+        def __init__(self, n_in: int, n_out: int) -> None:
+            super().__init__()
+            self.DDCNN = nn.ModuleList([Block(n_in, n_out, True), Block(4 * n_out, n_out, False)])
+            self.pool = nn.AvgPool3d((1, 2, 2))
+
+        def forward(self, x: Any) -> Any:
+            first = self.DDCNN[0](x)
+            return self.pool(functional.relu(self.DDCNN[1](first)) + first)
+
+    def around(vectors: Any) -> Any:
+        """How alike each frame is to those around it: [B, T, 101], 0 beyond the ends. `vectors`: unit length, [B, T, n]."""
+        n, t, side = vectors.shape[0], vectors.shape[1], _LOOKUP // 2
+        alike = functional.pad(torch.bmm(vectors, vectors.transpose(1, 2)), (side, side))
+        at = torch.arange(_LOOKUP, device=vectors.device)[None, :] + torch.arange(t, device=vectors.device)[:, None]
+        return alike.gather(2, at[None].expand(n, t, _LOOKUP))
+
+    class FrameSimilarity(nn.Module):  # type: ignore[misc,unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.projection, self.fc = nn.Linear(448, 128), nn.Linear(_LOOKUP, 128)
+
+        def forward(self, features: list[Any]) -> Any:
+            x = torch.cat([f.mean(dim=(3, 4)) for f in features], dim=1).transpose(1, 2)
+            return functional.relu(self.fc(around(functional.normalize(self.projection(x), dim=2))))
+
+    class ColorHistograms(nn.Module):  # type: ignore[misc,unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(_LOOKUP, 128)
+
+        def forward(self, frames: Any) -> Any:
+            """Of uint8 [B, T, H, W, 3]: three bits of each colour make 512 bins."""
+            n, t = frames.shape[:2]
+            deep = (frames.int() >> 5).reshape(n * t, -1, 3)
+            bins = (deep[..., 0] << 6) + (deep[..., 1] << 3) + deep[..., 2]
+            counts = torch.zeros(n * t, 512, device=frames.device)
+            counts.scatter_add_(1, bins.long(), torch.ones_like(bins, dtype=torch.float32))
+            return functional.relu(self.fc(around(functional.normalize(counts, dim=1).reshape(n, t, 512))))
+
+    class TransNetV2(nn.Module):  # type: ignore[misc,unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.SDDCNN = nn.ModuleList([Stack(3, 16), Stack(64, 32), Stack(128, 64)])
+            self.frame_sim_layer, self.color_hist_layer = FrameSimilarity(), ColorHistograms()
+            self.fc1 = nn.Linear(4608 + 128 + 128, 1024)
+            self.cls_layer1, self.cls_layer2 = nn.Linear(1024, 1), nn.Linear(1024, 1)  # the second tells something else
+
+        def forward(self, frames: Any) -> Any:
+            """Probabilities [B, T] of uint8 frames [B, T, 27, 48, 3]."""
+            x = frames.permute(0, 4, 1, 2, 3).to(self.fc1.weight.dtype) / 255.0
+            features = []
+            for stack in self.SDDCNN:
+                x = stack(x)
+                features.append(x)
+            x = x.permute(0, 2, 3, 4, 1).flatten(2)
+            x = torch.cat([self.color_hist_layer(frames), self.frame_sim_layer(features), x], dim=2)
+            return torch.sigmoid(self.cls_layer1(functional.relu(self.fc1(x))))[..., 0]
+
+    return TransNetV2().eval()
+
+
+def load_weights(path: Path) -> Any:
+    """The network with the weights of a file: safetensors, or torch's own read without running anything in it."""
+    from tamis.stages.image.models import read_weights
+
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}; TransNetV2's weights are {WEIGHTS} of {REPOSITORY}")
+    weights = read_weights(path)
+    import torch
+
+    made = network()
+    try:
+        made.load_state_dict({k: torch.from_numpy(v.copy()).reshape(v.shape) for k, v in weights.items()})
+    except RuntimeError as exc:
+        raise UsageError(f"{path}: these are no weights of TransNetV2: {str(exc).splitlines()[0]}") from None
+    return made
+
+
+def windows(frames: Iterable[np.ndarray[Any, Any]]) -> Iterator[tuple[np.ndarray[Any, Any], int]]:
+    """(100 frames, how many of the middle ones are of the film) over a film, one frame at a time: the first frame is repeated before the
+    beginning, the last behind the end. At most 150 frames are held."""
+    import numpy as np
+
+    held: list[Any] = []
+    n_new = 0  # frames of the film that no window gave yet, of those in `held`
+    last = None
+    for frame in frames:
+        if last is None:
+            held = [frame] * EDGE
+        held.append(frame)
+        last = frame
+        n_new += 1
+        if len(held) == WINDOW:
+            yield np.stack(held), STEP
+            held = held[STEP:]
+            n_new -= STEP
+    while n_new > 0:
+        held += [last] * (WINDOW - len(held))
+        yield np.stack(held), min(STEP, n_new)
+        held = held[STEP:]
+        n_new -= STEP
+
+
+def scenes_of(probabilities: Iterable[float], threshold: float) -> list[tuple[int, int]]:
+    """Runs of frames between transitions: (first, one behind the last). Frames of a transition belong to none.
+
+    >>> scenes_of([0.1, 0.1, 0.9, 0.1, 0.1], 0.5), scenes_of([0.1, 0.2], 0.5), scenes_of([0.9, 0.9], 0.5)
+    ([(0, 2), (3, 5)], [(0, 2)], [])
+    """
+    scenes, start = [], None
+    n = 0
+    for n, p in enumerate(probabilities, 1):
+        if p > threshold:
+            if start is not None:
+                scenes.append((start, n - 1))
+            start = None
+        elif start is None:
+            start = n - 1
+    if start is not None:
+        scenes.append((start, n))
+    return scenes

@@ -1,0 +1,75 @@
+"""The motion filter in a pipeline: what does not move goes, with the value."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tamis import InProcessExecutor, Pipeline
+from tamis.errors import UsageError
+from tamis.stages.video.clipping.clip_extraction_stages import FixedStrideExtractorStage
+from tamis.stages.video.filtering.motion_filter import MotionFilterStage, MotionVectorDecodeStage
+from tamis.stages.video.io.clip_writer import ClipWriterStage
+from tamis.stages.video.io.video_reader import VideoReader
+from tamis.tasks import Video, VideoTask
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from made_films import library, make_film
+
+library()
+_NOISE = np.repeat(np.repeat(np.random.default_rng(0).integers(0, 255, (80, 160, 3), np.uint8), 4, 0), 4, 1)
+
+
+def half_still(i: int, width: int, height: int) -> np.ndarray[Any, Any]:
+    """One second that moves, and one that does not."""
+    return np.roll(_NOISE, 3 * min(i, 24), 1)[:height, :width]
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("films")
+    make_film(folder / "a.mp4", 48, size=(320, 272), picture=half_still)
+    return folder
+
+
+def test_the_still_half_is_dropped_with_its_value(film: Path, tmp_path: Path) -> None:
+    stages = [FixedStrideExtractorStage(1.0, 1.0, 0.5, 0), MotionVectorDecodeStage(), MotionFilterStage()]
+    writer = ClipWriterStage(str(tmp_path / "out"), str(film), True, False, False, False, False)
+    result = Pipeline("motion", stages=[VideoReader(str(film)), *stages, writer]).execute(InProcessExecutor())
+    book = result.ledger.stages[2]
+    assert (book.into.n, book.out.n, {k: v.n for k, v in book.dropped.items()}) == (
+        2,
+        1,
+        {"motion_filter: global mean": 1},
+    )
+    (row,) = [r for p in (tmp_path / "out").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
+    assert row["start_s"] == 0.0
+    assert row["motion_score_global_mean"] > 0.00098
+    assert len(list((tmp_path / "out/clips").iterdir())) == 1
+
+
+def test_by_hand(film: Path) -> None:
+    task: Any = VideoTask("d", Video(film / "a.mp4"))
+    for stage in (FixedStrideExtractorStage(1.0, 1.0, 0.5, 0), MotionVectorDecodeStage(target_fps=4.0)):
+        task = stage.process(task)
+    assert [c.motion_score_global_mean > 0.00098 for c in task.data.clips] == [True, False]
+    task = MotionFilterStage(score_only=True).process(task)
+    assert len(task.data.clips) == 2
+    task = MotionFilterStage().process(task)
+    assert (len(task.data.clips), len(task.data.filtered_clips), task.data.clip_stats.num_filtered_by_motion) == (
+        1,
+        1,
+        1,
+    )
+
+
+def test_mistakes_are_told() -> None:
+    with pytest.raises(UsageError, match="num_gpus_per_worker"):
+        MotionFilterStage(num_gpus_per_worker=1)
+    with pytest.raises(UsageError, match="target_fps"):
+        MotionVectorDecodeStage(target_fps=0)
