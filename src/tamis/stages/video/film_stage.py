@@ -106,7 +106,7 @@ def good_rows(stage: FilmStage, batch: DocumentBatch, found: Sequence[T | FilmFa
 
     is_good = np.array([not isinstance(one, FilmFault) for one in found], bool)
     bad = np.flatnonzero(~is_good)
-    stage._note_bad(batch.serial[bad], [str(found[i]) for i in bad])
+    stage._note_bad(batch.serial[bad], [str(found[i]) for i in bad.tolist()])
     return batch.filter(is_good), [one for one in found if not isinstance(one, FilmFault)]
 
 
