@@ -260,7 +260,7 @@ class Simulation:
             return
         assert cap > 0, f"unit {unit.id} got a cap of {cap}: {self.state()}"
         unit = decode(encode(messages.Assign(unit, fence)), ORDERS).unit
-        key = (unit.id, unit.mode, unit.alone, str(unit.pieces), bool(unit.extra.get("describe")))
+        key = (unit.id, unit.mode, unit.alone, str(unit.pieces), unit.describe)
         self.n_attempts[key] += 1
         assert self.n_attempts[key] <= (8 if unit.mode is Mode.RUN else 12), f"{key} is tried again and again"
         if self.n_server_deaths < 1 and self.chance("server died"):
@@ -411,7 +411,7 @@ class Simulation:
             if (
                 piece.kind is Kind.ROWS
                 and whole
-                and (unit.extra.get("describe") or (decoded > 2 * unit.block_bytes and len(file.sizes) > 1))
+                and (unit.describe or (decoded > 2 * unit.block_bytes and len(file.sizes) > 1))
             ):
                 return [], [], RowsTooLarge(piece.file, file.groups, file.end)
             if piece.kind in (Kind.BLOCK, Kind.ROW_BLOCK):

@@ -49,7 +49,7 @@ def drive(
     for i in range(first, first + n):
         work = unit()
         leakage.probe(worker, work)
-        more = {"held": probe} if work.extra.get("probe") and probe is not None else {}
+        more = {"held": probe} if work.probe and probe is not None else {}
         made = leakage.after_unit(worker, 0, report(i, leak, **more), CAP, leak * i)
         notes += [a for a in made if isinstance(a, Note)]
     return notes
@@ -80,13 +80,13 @@ def test_only_a_few_units_are_probed_and_only_those_that_run_stages() -> None:
     drive(leakage, 104)
     feed = unit(Mode.FEED)
     leakage.probe(1, feed)
-    assert feed.extra == {}
+    assert not feed.probe
     drive(leakage, 100, first=104, probe=held(shout=90 * KB))
     assert leakage.line(1, 0).n_asked <= 8
     again = unit()
-    again.extra["probe"] = True  # an attempt that failed
+    again.probe = True  # an attempt that failed
     leakage.probe(1, again)
-    assert again.extra == {}
+    assert not again.probe
 
 
 def test_a_leak_in_shared_memory_is_one_and_named_so() -> None:
@@ -95,7 +95,7 @@ def test_a_leak_in_shared_memory_is_one_and_named_so() -> None:
         work = unit()
         leakage.probe(1, work)
         found = Held([("a", {"malloc_bytes": 0, "rss_bytes": 0}), ("b", {"malloc_bytes": 0, "rss_bytes": 100 * KB})])
-        more = {"held": found} if work.extra.get("probe") else {}
+        more = {"held": found} if work.probe else {}
         notes += leakage.after_unit(1, 0, report(0, shared_bytes=100 * KB * i, **more), CAP, 100 * KB * i)
     (note,) = notes
     assert isinstance(note, Note)

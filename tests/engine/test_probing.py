@@ -75,7 +75,7 @@ def run(
     runner = UnitRunner(job, Workplace(staged=str(staged), scratch=str(folder), **made))
     unit = Unit(1, [Piece(0, Kind.BYTES, str(folder / "in.jsonl"), 0, len(DATA))])
     if probe:
-        unit.extra = {"probe": True}
+        unit.probe = True
     for fence in range(2):  # the first one warms up
         report = runner.run(unit, fence, lambda news: None, lambda: 0)
         assert isinstance(report, Done), report

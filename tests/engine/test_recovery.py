@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from tamis.engine.messages import Failure
@@ -17,8 +19,34 @@ def unit(
     return made
 
 
+def after(made: Unit, *kinds: str, had_all: bool = False) -> tuple[list[str], Unit]:
+    """What is decided after these failures, one after the other, and the unit as it is then."""
+    found = []
+    for kind in kinds:
+        verdict = decide(made, Failure(kind, "e", "s"), had_all)
+        found.append(verdict.what)
+        made = verdict.unit
+    return found, made
+
+
 def verdicts(made: Unit, *kinds: str) -> list[str]:
-    return [decide(made, Failure(k, "e", "s")).what for k in kinds]
+    return after(made, *kinds)[0]
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("kind", ["memory", "error", "crash", "timeout", "setup", "killed", "replaced"])
+@pytest.mark.parametrize("where", list(Kind))
+def test_nothing_that_is_given_is_changed(kind: str, mode: Mode, where: Kind) -> None:
+    for n_records, had_all in ((1, False), (1, True), (7, False), (-1, True)):
+        made = unit(
+            where, end=TO_END if where in (Kind.STREAM, Kind.ROWS) else 100, n_records=n_records, cut=50, mode=mode
+        )
+        for _ in range(8):
+            before, failed = copy.deepcopy(made), Failure(kind, "e", "s")
+            verdict = decide(made, failed, had_all)
+            assert (made, failed) == (before, Failure(kind, "e", "s"))
+            assert verdict.unit is not made or verdict.unit == before
+            made = verdict.unit
 
 
 @pytest.mark.parametrize(
@@ -45,8 +73,8 @@ def test_a_death_without_a_cap_is_never_called_memory() -> None:
 def test_memory_splits_then_runs_alone_then_gives_up() -> None:
     assert verdicts(unit(n_records=4, cut=50), "memory") == ["split"]
     single = unit(n_records=1)
-    assert verdicts(single, "memory") == ["alone"]
-    assert single.alone
+    found, single = after(single, "memory")
+    assert (found, single.alone) == (["alone"], True)
     single.largest_record = 97
     verdict = decide(single, Failure("memory", stage="s"))
     assert (verdict.what, verdict.note) == (
@@ -69,17 +97,18 @@ def test_an_error_is_tried_again_then_cut_then_quarantined() -> None:
     assert verdicts(unit(n_records=4, cut=50), "error", "error") == ["retry", "split"]
     single = unit(n_records=1)
     single.n_failures = 1  # cut from a unit that failed
-    assert verdicts(single, "error", "error") == ["retry", "quarantine"]
+    found, single = after(single, "error", "error")
+    assert found == ["retry", "quarantine"]
     assert (single.mode, single.reason, single.stage) == (Mode.QUARANTINE, "error: e", "s")
 
 
 def test_a_crash_on_one_record_is_tried_with_all_memory_before_it_is_called_bad() -> None:
     single = unit(n_records=1)
     single.n_failures = 1
-    assert verdicts(single, "crash") == ["alone"]
-    assert single.alone
-    assert verdicts(single, "crash") == ["quarantine"]
-    assert not single.alone
+    found, single = after(single, "crash")
+    assert (found, single.alone) == (["alone"], True)
+    found, single = after(single, "crash")
+    assert (found, single.alone) == (["quarantine"], False)
 
 
 def test_one_failure_of_its_own_never_condemns_a_record() -> None:
@@ -90,15 +119,15 @@ def test_one_failure_of_its_own_never_condemns_a_record() -> None:
 
 def test_innocent_kills_do_not_count_until_there_are_too_many() -> None:
     victim = unit(n_records=4, cut=50)
-    assert verdicts(victim, *["killed"] * 5) == ["retry"] * 5
-    assert victim.n_failures == 0
+    found, victim = after(victim, *["killed"] * 5)
+    assert (found, victim.n_failures) == (["retry"] * 5, 0)
     assert verdicts(victim, "killed", "killed") == ["retry", "split"]
 
 
 def test_making_room_never_counts() -> None:
     feeder = unit(Kind.STREAM, end=TO_END, mode=Mode.FEED)
-    assert verdicts(feeder, *["replaced"] * 50) == ["retry"] * 50
-    assert feeder.n_failures == 0
+    found, feeder = after(feeder, *["replaced"] * 50)
+    assert (found, feeder.n_failures) == (["retry"] * 50, 0)
 
 
 @pytest.mark.parametrize("kinds", [["memory"], ["error", "error"], ["crash", "crash"]])
@@ -109,30 +138,30 @@ def test_a_stream_that_fails_is_fed_and_never_quarantined_whole(kinds: list[str]
 
 @pytest.mark.parametrize("kinds", [["memory"], ["crash", "crash"]])
 def test_a_parquet_file_of_unknown_rows_is_described_first(kinds: list[str]) -> None:
-    made = unit(Kind.ROWS, end=TO_END)
-    assert verdicts(made, *kinds)[-1] == "describe"
-    assert made.extra["describe"] is True
-    assert made.block_bytes == 1 << 18
+    found, made = after(unit(Kind.ROWS, end=TO_END), *kinds)
+    assert (found[-1], made.describe, made.block_bytes) == ("describe", True, 1 << 18)
     assert verdicts(unit(Kind.ROWS, end=TO_END, n_records=7, cut=3), *kinds)[-1] == "split"
 
 
 def test_a_feeder_gets_more_memory_until_it_had_everything_and_then_its_file_is_refused() -> None:
     feeder = unit(Kind.STREAM, end=TO_END, mode=Mode.FEED)
-    assert verdicts(feeder, *["memory"] * 20) == ["retry"] * 20
+    found, feeder = after(feeder, *["memory"] * 20)
+    assert found == ["retry"] * 20
     refused = decide(feeder, Failure("memory"), had_all=True)
     assert (refused.what, refused.note) == ("infeasible", "in cannot be decoded in the memory that the budget leaves")
 
 
 def test_a_feeder_of_rows_reads_smaller_batches_before_its_file_is_refused() -> None:
     feeder = unit(Kind.ROWS, end=100, mode=Mode.FEED)
-    found = [decide(feeder, Failure("memory"), had_all=True).what for _ in range(6)]
-    assert (found, feeder.extra["max_rows"]) == (["retry"] * 5 + ["infeasible"], 1)
+    found, feeder = after(feeder, *["memory"] * 6, had_all=True)
+    assert (found, feeder.max_rows) == (["retry"] * 5 + ["infeasible"], 1)
 
 
 def test_a_feeder_that_crashes_gets_everything_and_is_given_up_by_name() -> None:
     feeder = unit(Kind.STREAM, end=TO_END, mode=Mode.FEED)
-    assert verdicts(feeder, *["crash"] * 5) == ["retry"] * 4 + ["unreadable"]
-    assert feeder.extra["need_bytes"] > 1 << 50
+    found, feeder = after(feeder, *["crash"] * 5)
+    assert found == ["retry"] * 4 + ["unreadable"]
+    assert feeder.need_bytes > 1 << 50
 
 
 def test_rows_that_could_not_be_read_are_fed_and_not_cut() -> None:
@@ -180,8 +209,8 @@ def test_a_stage_that_cannot_be_set_up_ends_the_run_at_once():
 def test_a_setup_that_needs_more_memory_is_tried_alone_and_never_split():
     unit = Unit(1, [Piece(0, Kind.BYTES, "a.jsonl", 0, 100)], n_records=10, cut=50)
     report = Failure("memory", "MemoryError", "model (its setup)", in_setup=True)
-    assert decide(unit, report).what == "alone"
-    assert decide(unit, report).what == "unfit"
+    alone = decide(unit, report)
+    assert (alone.what, decide(alone.unit, report).what) == ("alone", "unfit")
     fresh = Unit(1, [Piece(0, Kind.BYTES, "a.jsonl", 0, 100)], n_records=10, cut=50)
     verdict = decide(fresh, report, had_all=True)
     assert (verdict.what, verdict.note) == (

@@ -11,7 +11,7 @@ from tamis.engine.supervisor.actions import Action, Assign, Commit, Discard, Kil
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import FEEDER, Config
 from tamis.engine.supervisor.supervisor import MAX_STILLBORN, Supervisor
-from tamis.engine.supervisor.units import Kind, Mode, Piece
+from tamis.engine.supervisor.units import Kind, Mode, Piece, Recast
 from tamis.formats.listing import FileList
 from tamis.memory.predictor import Predictor
 
@@ -279,7 +279,7 @@ def test_a_feeder_that_needs_everything_gets_it_alone_and_its_file_is_refused_wi
     while feed.cap_bytes < 80 * MB:
         before, feed = feed.cap_bytes, fed_again(s, starved(s, feed, 1.0), 1.0)
         assert feed.cap_bytes > before
-    assert (feed.cap_bytes, len(s.workers), feed.unit.extra["patient"]) == (80 * MB, 1, True)
+    assert (feed.cap_bytes, len(s.workers), feed.unit.is_patient) == (80 * MB, 1, True)
     starved(s, feed, 2.0, asked_bytes=100 * MB)
     (told,) = s.infeasible
     assert told.startswith("in0 cannot be decoded in the memory that the budget leaves: it asked for 100 MB at once")
@@ -356,14 +356,14 @@ def test_schemas_are_joined_and_files_rewritten() -> None:
     s = supervisor()
     s.join_schemas(["a", "b"])
     a = begin(s)
-    assert (a.unit.mode, a.unit.extra) == (Mode.RECAST, {"join": ["a", "b"]})
+    assert (a.unit.mode, a.unit.recast) == (Mode.RECAST, Recast(join=["a", "b"]))
     s.done(a.worker, a.fence, Done(schema="ab"), 1.0)
     assert s.schemas == {"*": "ab"}
     assert s.finished
     s = supervisor()
     s.recast("ab", ["part-1.parquet"], "out")
     a = begin(s)
-    assert a.unit.extra == {"schema": "ab", "path": "out/part-1.parquet", "old": "part-1.parquet"}
+    assert a.unit.recast == Recast(schema="ab", path="out/part-1.parquet", old="part-1.parquet")
     made = StagedFile("u1.out", "output")
     assert only(s.done(a.worker, a.fence, Done(files=[made]), 1.0), Replace) == Replace(
         a.unit.id, "part-1.parquet", made

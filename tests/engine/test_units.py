@@ -30,7 +30,7 @@ def test_a_unit_survives_the_trip_through_json() -> None:
         alone=True,
     )
     sent.reason, sent.stage, sent.block_bytes, sent.handover, sent.handover_rows = "why", "stage", 99, "h.arrow", (3, 8)
-    sent.extra = {"describe": True}
+    sent.describe = True
     message = decode(encode(Assign(sent, 41)), ORDERS)
     got = message.unit
     assert message.fence == 41
@@ -43,7 +43,7 @@ def test_a_unit_survives_the_trip_through_json() -> None:
         "h.arrow",
         (3, 8),
     )
-    assert got.extra == {"describe": True}
+    assert got.describe
 
 
 def test_a_unit_is_its_own_root_unless_told() -> None:

@@ -197,7 +197,7 @@ class Monitor:
         under_way = [w.unit for w in s.workers.values() if w.unit is not None]
         for unit in under_way:
             if unit.mode is Mode.FEED and unit.pieces:
-                on_disk = int(unit.extra.get("compressed", 0))
+                on_disk = unit.compressed_bytes
                 self._cells.estimate(unit.pieces[0].file, unit.pieces[0].start, on_disk)
         self._db.cells(self._cells.changed(under_way))
 

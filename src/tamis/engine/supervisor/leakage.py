@@ -124,11 +124,11 @@ class Leakage:
 
     def probe(self, worker_id: int, unit: Unit) -> None:
         """Have this unit measured stage by stage, if its worker is under suspicion."""
-        unit.extra.pop("probe", None)
+        unit.probe = False
         line = self._lines.get(worker_id)
         if line is not None and unit.mode is Mode.RUN and line.wants_probe:
             line.n_asked += 1
-            unit.extra = {**unit.extra, "probe": True}
+            unit.probe = True
 
     def gone(self, worker_id: int, segment: int, heir: bool) -> None:
         """A worker ends; `heir`: for what it had gathered, so that its series goes on in the next one."""

@@ -26,11 +26,15 @@ MAX_FEED_FAILURES = 4  # in a row, with nothing handed out in between
 MAX_BATCH_ROWS = 1 << 17  # that a reader of Parquet files asks for at once, while it fits
 EVERYTHING = 1 << 62  # what a feeder gets then is the whole pool
 _SIGKILL = 9
+_MOST_FAILURES = {Mode.RECAST: 3, Mode.QUARANTINE: 5}  # of units that run no stage: then the run ends
 
 
 @dataclass(frozen=True)
 class Verdict:
+    """What to do. `unit` is the failed one with what has been tried noted on it: this is what is tried next, or cut, or given up."""
+
     what: str  # retry, split, alone, quarantine, feed, describe, infeasible (this record or file), unfit (this stage), unreadable, fail
+    unit: Unit
     note: str = ""
     n_failures: int = 0
 
@@ -83,70 +87,70 @@ def judge_death(
 
 
 def decide(unit: Unit, report: Failure, had_all: bool = False) -> Verdict:
-    """Decide, and note on the unit what has been tried. `had_all`: its cap was the whole pool, so that no larger one can be tried."""
+    """What to do with a unit after this failure. `had_all`: its cap was the whole pool, so that no larger one can be tried.
+
+    Changes nothing that it is given: what is to be remembered of the failure is on the verdict's unit.
+    """
     kind, error = report.kind, report.error
     if kind == "replaced":  # a feeder that had to wait: what it handed out stands, so this cannot go on for ever
-        unit.extra["patient"] = True  # it has to decode its file again up to here, so this should not happen often
-        return Verdict("retry")
+        return Verdict("retry", replace(unit, is_patient=True))
     if kind == "killed":
-        kills = unit.extra["kills"] = unit.extra.get("kills", 0) + 1
-        if kills <= MAX_INNOCENT_KILLS:
-            return Verdict("retry")
+        unit = replace(unit, n_kills=unit.n_kills + 1)
+        if unit.n_kills <= MAX_INNOCENT_KILLS:
+            return Verdict("retry", unit)
         kind = "crash"
-    unit.last_error = error
-    if unit.mode is Mode.RECAST:
-        unit.n_failures += 1
-        return Verdict("retry") if unit.n_failures < 3 else Verdict("fail")
+    unit = replace(unit, last_error=error)
     if unit.mode is Mode.FEED:
         return _decide_feed(unit, kind, error, had_all)
-    if kind == "setup":
-        return Verdict("fail")
-    if kind == "memory":
+    if kind == "setup" and unit.mode is not Mode.RECAST:
+        return Verdict("fail", unit)
+    if kind == "memory" and unit.mode is not Mode.RECAST:
         return _decide_memory(unit, report, had_all or unit.alone)
-    unit.n_failures += 1
-    own = unit.extra["own_failures"] = (
-        unit.extra.get("own_failures", 0) + 1
-    )  # n_failures counts those of the whole it was cut from too
-    stage = report.stage
-    where = f"{in_words(stage)} " if stage else ""
-    if unit.mode is Mode.QUARANTINE:
-        return Verdict("retry") if unit.n_failures < 5 else Verdict("fail")
+    return _decide_failure(unit, replace(report, kind=kind))
+
+
+def _decide_failure(unit: Unit, report: Failure) -> Verdict:
+    """After anything but a want of memory: once more, then in halves, then the one record that is left goes to quarantine."""
+    unit = replace(unit, n_failures=unit.n_failures + 1, n_own_failures=unit.n_own_failures + 1)
+    if unit.mode in _MOST_FAILURES:
+        return Verdict("retry" if unit.n_failures < _MOST_FAILURES[unit.mode] else "fail", unit)
+    where = f"{in_words(report.stage)} " if report.stage else ""
     if unit.n_failures == 1:
-        return Verdict("retry", f"{where}failed, trying once more on a fresh worker: {error}")
+        return Verdict("retry", unit, f"{where}failed, trying once more on a fresh worker: {report.error}")
     if can_split(unit):
-        return Verdict("split", n_failures=1)
+        return Verdict("split", unit, n_failures=1)
     if (other := _cut_otherwise(unit)) is not None:
         return other
-    if kind == "crash" and not unit.alone:  # libraries crash when an allocation fails: see whether more memory helps
-        unit.alone = True
-        return Verdict("alone", f"a worker crashed on one record, trying it alone with the whole budget: {error}")
-    if own < 2:
-        return Verdict("retry")
+    if report.kind == "crash" and not unit.alone:  # libraries crash when an allocation fails: see whether more helps
+        note = f"a worker crashed on one record, trying it alone with the whole budget: {report.error}"
+        return Verdict("alone", replace(unit, alone=True), note)
+    if unit.n_own_failures < 2:
+        return Verdict("retry", unit)
     if unit.segment == 0 and unit.pieces[0].kind in (Kind.START, Kind.FILES):
-        return Verdict("fail")  # no record of ours is to blame, so that nothing could be set aside
-    unit.mode, unit.alone = Mode.QUARANTINE, False
-    unit.reason, unit.stage = f"{kind}: {error}", stage
-    return Verdict("quarantine", f"{where}failed twice on one record, which goes to quarantine: {error}")
+        return Verdict("fail", unit)  # no record of ours is to blame, so that nothing could be set aside
+    aside = replace(
+        unit, mode=Mode.QUARANTINE, alone=False, reason=f"{report.kind}: {report.error}", stage=report.stage
+    )
+    return Verdict("quarantine", aside, f"{where}failed twice on one record, which goes to quarantine: {report.error}")
 
 
 def _decide_memory(unit: Unit, report: Failure, had_all: bool) -> Verdict:
     where = f", in {in_words(report.stage)}" if report.stage else ""
     if report.in_setup:  # smaller partitions would not help
         if had_all:
-            return Verdict("unfit", f"stage {report.stage!r} cannot be set up in the memory that the budget leaves")
-        unit.alone = True
-        return Verdict("alone", "a stage could not be set up inside its cap, trying again with the whole budget")
+            note = f"stage {report.stage!r} cannot be set up in the memory that the budget leaves"
+            return Verdict("unfit", unit, note)
+        note = "a stage could not be set up inside its cap, trying again with the whole budget"
+        return Verdict("alone", replace(unit, alone=True), note)
     if _is_unread_group(unit):
-        return Verdict("feed")
+        return Verdict("feed", unit)
     if can_split(unit):
-        unit.alone = False
-        return Verdict("split", n_failures=unit.n_failures)
+        return Verdict("split", replace(unit, alone=False), n_failures=unit.n_failures)
     if (other := _cut_otherwise(unit)) is not None:
         return other
     if not had_all:
-        unit.alone = True
-        return Verdict("alone")
-    return Verdict("infeasible", f"{_describe(unit)} does not fit the memory budget even alone{where}")
+        return Verdict("alone", replace(unit, alone=True))
+    return Verdict("infeasible", unit, f"{_describe(unit)} does not fit the memory budget even alone{where}")
 
 
 def told(report: Failure, unit: Unit | None = None) -> str:
@@ -172,11 +176,9 @@ def _cut_otherwise(unit: Unit) -> Verdict | None:
     if unit.segment > 0 or unit.n_records == 1:
         return None
     if piece.kind is Kind.STREAM:
-        return Verdict("feed")
-    if piece.kind is Kind.ROWS and piece.end == TO_END and not unit.extra.get("describe"):  # how many rows is not known
-        unit.extra["describe"] = True
-        unit.block_bytes //= 4
-        return Verdict("describe")
+        return Verdict("feed", unit)
+    if piece.kind is Kind.ROWS and piece.end == TO_END and not unit.describe:  # how many rows is not known
+        return Verdict("describe", replace(unit, describe=True, block_bytes=unit.block_bytes // 4))
     return None
 
 
@@ -196,18 +198,18 @@ def _is_unread_group(unit: Unit) -> bool:
 def _decide_feed(unit: Unit, kind: str, error: str, had_all: bool) -> Verdict:
     path = unit.pieces[0].path if unit.pieces else "a file"
     if kind == "memory":
-        rows = unit.extra.get("max_rows", MAX_BATCH_ROWS)
+        rows = unit.max_rows or MAX_BATCH_ROWS
         if unit.pieces and unit.pieces[0].kind is Kind.ROWS and rows > 1:
-            unit.extra["max_rows"] = max(1, rows // 16)
+            unit = replace(unit, max_rows=max(1, rows // 16))
         elif had_all:
-            return Verdict("infeasible", f"{path} cannot be decoded in the memory that the budget leaves")
-        return Verdict("retry", f"the feeder of {path} did not fit and gets more memory: {error}")
-    unit.n_failures += 1
+            return Verdict("infeasible", unit, f"{path} cannot be decoded in the memory that the budget leaves")
+        return Verdict("retry", unit, f"the feeder of {path} did not fit and gets more memory: {error}")
+    unit = replace(unit, n_failures=unit.n_failures + 1)
     if unit.n_failures > MAX_FEED_FAILURES:
-        return Verdict("unreadable", f"{path} cannot be decoded: {error}")
+        return Verdict("unreadable", unit, f"{path} cannot be decoded: {error}")
     if unit.n_failures > 1:  # libraries crash when an allocation fails: see whether more memory helps
-        unit.extra["need_bytes"] = EVERYTHING
-    return Verdict("retry", f"the feeder of {path} failed and starts again: {error}")
+        unit = replace(unit, need_bytes=EVERYTHING)
+    return Verdict("retry", unit, f"the feeder of {path} failed and starts again: {error}")
 
 
 def can_split(unit: Unit) -> bool:

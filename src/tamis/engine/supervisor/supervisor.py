@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import replace
-from typing import Any
 
 from tamis.engine.activity import in_words, is_setting_up
 from tamis.engine.ledger import Ledger
@@ -34,7 +33,7 @@ from tamis.engine.supervisor.pool import Pool
 from tamis.engine.supervisor.remedies import Remedies
 from tamis.engine.supervisor.scratch import Scratch
 from tamis.engine.supervisor.state import FEEDER, Config, NodeSpec, Root, Worker, counts_of
-from tamis.engine.supervisor.units import MIN_ROWS_BYTES, Kind, Mode, Piece, Unit
+from tamis.engine.supervisor.units import MIN_ROWS_BYTES, Kind, Mode, Piece, Recast, Unit
 from tamis.memory.predictor import Predictor
 
 MAX_STILLBORN = 20
@@ -134,7 +133,7 @@ class Supervisor(Pool):
         if worker is None or worker.unit is None or worker.fence != fence:
             return [Discard([piece.path])]
         worker.since_s = now_s
-        worker.unit.extra["compressed"] = compressed
+        worker.unit.compressed_bytes = compressed
         worker.unit.n_failures = 0
         worker.unit.pieces = recovery.without(worker.unit.pieces, piece)
         self.scratch.add(piece.path, n_bytes)
@@ -262,7 +261,7 @@ class Supervisor(Pool):
         self.counters["retries"] += 1
         return [
             Note("recovery", recovery.told(report), {"unit": unit.id}),
-            *self._requeue(unit, recovery.Verdict("retry")),
+            *self._requeue(recovery.Verdict("retry", unit)),
         ]
 
     def committed(self, root_id: int, covered: list[Covered], n_bytes: int, now_s: float) -> list[Action]:
@@ -321,7 +320,7 @@ class Supervisor(Pool):
         left = self.cursor.bytes_left
         for unit in feeds:
             if unit.pieces:
-                left += max(0, self.cursor.files.sizes[unit.pieces[0].file] - int(unit.extra.get("compressed", 0)))
+                left += max(0, self.cursor.files.sizes[unit.pieces[0].file] - unit.compressed_bytes)
         busy = [w.unit for w in self.workers.values() if w.unit is not None] + list(self.queues[0])
         n = len(self.queues)  # what waits for the last of two segments is half done
         left += sum((p.end - p.start) * (n - u.segment) // n for u in busy for p in u.pieces if p.kind is Kind.BYTES)
@@ -331,16 +330,15 @@ class Supervisor(Pool):
     def recast(self, schema: str, names: list[str], folder: str) -> None:
         """Rewrite these output files with the schema of the whole run."""
         for name in names:
-            extra = {"schema": schema, "path": f"{folder}/{name}", "old": name}
-            self.queues[0].append(self._recast_unit(extra))
+            self.queues[0].append(self._recast_unit(Recast(schema=schema, path=f"{folder}/{name}", old=name)))
 
     def join_schemas(self, schemas: list[str]) -> None:
-        self.queues[0].append(self._recast_unit({"join": schemas}))
+        self.queues[0].append(self._recast_unit(Recast(join=schemas)))
 
-    def _recast_unit(self, extra: dict[str, Any]) -> Unit:
+    def _recast_unit(self, recast: Recast) -> Unit:
         unit = self._unit([Piece(0, Kind.START, "", 0, 1)])
         self.roots.pop(unit.root)
-        unit.mode, unit.extra = Mode.RECAST, extra
+        unit.mode, unit.recast = Mode.RECAST, recast
         return unit
 
     # -- starting work --------------------------------------------------------------------------------------------------
@@ -448,14 +446,13 @@ class Supervisor(Pool):
                 if len(self.feeds) > 1:
                     return None
                 continue
-            if work.describe:
-                unit.extra["describe"] = True
+            unit.describe = work.describe
             return unit
         return None
 
     def _queue_has_room(self) -> bool:
         # In batch mode a block stays until all stages are through, which is after all feeding: nothing to wait for.
-        patient = any(w.unit is not None and w.unit.extra.get("patient") for w in self.workers.values())
+        patient = any(w.unit is not None and w.unit.is_patient for w in self.workers.values())
         limit = max(self.config.queue_bytes, self.config.patient_queue_bytes if patient else 0)
         return self.config.mode == "batch" or self.scratch.total_bytes < limit
 
@@ -465,24 +462,24 @@ class Supervisor(Pool):
         if not self.feeds or not self._queue_has_room():
             return False
         unit = self.feeds[0]
-        if self._feed_is_large(node) and not node.grants.fits_beside(int(unit.extra["need_bytes"])):
+        if self._feed_is_large(node) and not node.grants.fits_beside(unit.need_bytes):
             return not self.busy and not any(self.queues)
-        return not unit.extra.get("patient") or not self.queues[0]
+        return not unit.is_patient or not self.queues[0]
 
     def _feed_is_large(self, node: Node) -> bool:
         """Whether the next feeder needs more than its share of the memory of a node."""
-        return bool(self.feeds) and int(self.feeds[0].extra.get("need_bytes", 0)) > node.grants.fair_cap()
+        return bool(self.feeds) and self.feeds[0].need_bytes > node.grants.fair_cap()
 
     def _give_feeds(self, node: Node, now_s: float) -> list[Action]:
         feeder = next((w for w in node.workers.values() if w.segment == FEEDER and not w.dying), None)
         if feeder is None or not feeder.ready or feeder.unit is not None or not self._feed_may_start(node):
             return []
-        cap = node.grants.feeder_cap(int(self.feeds[0].extra.get("need_bytes", 0)))
+        cap = node.grants.feeder_cap(self.feeds[0].need_bytes)
         if not cap:
             return []
         unit = self.feeds.popleft()
         if not node.grants.fits_beside(cap):  # it will have to make room for others, and to start over
-            unit.extra["patient"] = True
+            unit.is_patient = True
         return [self._assign(feeder, unit, cap, now_s)]
 
     def _make_way(self, node: Node, now_s: float) -> list[Action] | None:
@@ -625,8 +622,9 @@ class Supervisor(Pool):
             self.counters["memory_failures"] += 1
             self.grants.learn_failure(worker, unit, report)
             if unit.mode is Mode.FEED:
-                unit.extra["need_bytes"] = self.grants.feed_need(worker, report)
+                unit.need_bytes = self.grants.feed_need(worker, report)
         verdict = recovery.decide(unit, report, self._had_all(worker))
+        unit = verdict.unit
         actions: list[Action] = []
         if verdict.note:
             actions.append(
@@ -640,7 +638,7 @@ class Supervisor(Pool):
             kind = "usage" if report.is_usage else "worker"
             return actions + self._stop_fatal(kind, recovery.told(report))
         if verdict.what in ("infeasible", "unfit"):
-            return actions + self._does_not_fit(unit, worker, report, verdict)
+            return actions + self._does_not_fit(worker, report, verdict)
         if verdict.what == "unreadable":
             self.infeasible.append(verdict.note)
             return actions + self._give_up(unit)
@@ -655,16 +653,17 @@ class Supervisor(Pool):
             self.n_stage_failures += 1
             self.last_failure = in_words(unit.stage) or "a stage"
             self.first_failure = self.first_failure or recovery.told(report, unit)
-        return actions + self._requeue(unit, verdict)
+        return actions + self._requeue(verdict)
 
     def _had_all(self, worker: Worker) -> bool:
         """Whether a worker had everything that any node has."""
         return all(node.grants.is_whole(worker.cap_bytes) for node in self.nodes.values()) and bool(self.nodes)
 
-    def _does_not_fit(self, unit: Unit, worker: Worker, report: Failure, verdict: recovery.Verdict) -> list[Action]:
+    def _does_not_fit(self, worker: Worker, report: Failure, verdict: recovery.Verdict) -> list[Action]:
         """One document, or setting up a stage, needs more than the whole pool: name the budget that would do. The rest of the run
         goes on, unless it is the stage that needs so much, whatever the documents.
         """
+        unit = verdict.unit
         found = recovery.Unfit(
             report.stage, unit.largest_record, asked_of(worker, report), worker.cap_bytes,
             self.grants.budget_for(self.grants.need_of(worker, unit, report)),
@@ -707,11 +706,12 @@ class Supervisor(Pool):
             *([Discard(made)] if made else []),
         ]
 
-    def _requeue(self, unit: Unit, verdict: recovery.Verdict) -> list[Action]:
+    def _requeue(self, verdict: recovery.Verdict) -> list[Action]:
+        unit = verdict.unit
         if verdict.what != "split":
             if unit.mode is Mode.FEED:
                 if unit.pieces:  # one that waits for an empty queue does not hold up others
-                    (self.feeds.append if unit.extra.get("patient") else self.feeds.appendleft)(unit)
+                    (self.feeds.append if unit.is_patient else self.feeds.appendleft)(unit)
                 else:  # every block was handed out already
                     self.roots.pop(unit.root, None)
             else:
@@ -731,11 +731,12 @@ class Supervisor(Pool):
         return []
 
     def _recast_done(self, unit: Unit, report: Done, now_s: float) -> list[Action]:
-        if "join" in unit.extra:
+        assert unit.recast is not None
+        if unit.recast.join:
             self.schemas["*"] = report.schema
             return self._dispatch(now_s)
         self.n_committing += 1
-        return [Replace(unit.id, unit.extra["old"], report.files[0]), *self._dispatch(now_s)]
+        return [Replace(unit.id, unit.recast.old, report.files[0]), *self._dispatch(now_s)]
 
     def _stop_fatal(self, kind: str, why: str) -> list[Action]:
         if not self.fatal:

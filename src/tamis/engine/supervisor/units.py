@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
 TO_END = 1 << 62
 """`end` of a piece that goes to the end of its file, wherever that is."""
@@ -50,6 +49,16 @@ class Piece:
         return self.source or self.path
 
 
+@dataclass(frozen=True)
+class Recast:
+    """The schemas of files to `join` into one; or one file to write again: its `path`, the `schema` for it, its `old` name."""
+
+    join: list[str] = field(default_factory=list)
+    schema: str = ""
+    path: str = ""
+    old: str = ""
+
+
 @dataclass
 class Unit:
     id: int
@@ -67,12 +76,23 @@ class Unit:
     handover: str = ""  # scratch file with the batch, for segments after the first
     handover_check: str = ""  # its checksum
     handover_rows: tuple[int, int] = (0, TO_END)
-    extra: dict[str, Any] = field(default_factory=dict)
+    recast: Recast | None = None  # for Mode.RECAST
+    describe: bool = False  # tell the row groups of its file instead of reading it
+    probe: bool = False  # measure what each stage keeps: its worker is under suspicion
+    max_rows: int = 0  # that a feeder of rows reads at once; 0: as many as usual
     # what the worker told about the records it read, and where to cut them in two
     n_records: int = -1
     cut: int = -1
     decoded_bytes: int = -1
     largest_record: int = 0
+    # what has been tried and learned, which the supervisor alone needs
+    n_kills: int = 0  # for others' sake
+    n_own_failures: int = 0  # n_failures counts those of the whole that it was cut from, too
+    is_patient: bool = (
+        False  # a feeder that would have to decode its file again up to here: it waits for an empty queue
+    )
+    need_bytes: int = 0  # the cap that a feeder needs, as far as one knows
+    compressed_bytes: int = 0  # of its file that a feeder has read
 
     def __post_init__(self) -> None:
         if self.root < 0:

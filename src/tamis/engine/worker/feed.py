@@ -82,7 +82,7 @@ def _feed_rows(
     while at < end:
         try:
             batch_bytes = max(1 << 16, min(unit.block_bytes, _ROW_BATCH_BYTES))
-            most = int(unit.extra.get("max_rows", MAX_BATCH_ROWS))  # fewer after it did not fit
+            most = unit.max_rows or MAX_BATCH_ROWS  # fewer after it did not fit
             for first, table in table_format(piece.path).iter_rows(piece.path, at, end, columns, batch_bytes, most):
                 blocks.add(first, table, unit.block_bytes)
             break

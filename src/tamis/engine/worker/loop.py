@@ -77,7 +77,7 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: Assign) -> bool:
             os._exit(0)  # the supervisor is gone or wants this worker to end: blocks handed out so far stand
         return answer.block_bytes
 
-    probe = PythonProbe(runner.job.stages) if unit.extra.get("probe") else None  # this worker is under suspicion
+    probe = PythonProbe(runner.job.stages) if unit.probe else None  # this worker is under suspicion
     watch = PeakWatch().start()
     floor = watch.peak_bytes - spare.held_bytes()
     cpu = time.process_time()

@@ -171,7 +171,7 @@ class UnitRunner:
         ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first : part.last]])
         quarantine: list[Bad] = []
         rejections, kept, uses = Rejections(self.place.keep_rejected), Kept(self._bounded), Uses()
-        probe = StageProbe(base + ".probe") if unit.extra.get("probe") else None
+        probe = StageProbe(base + ".probe") if unit.probe else None
 
         def aside(batch: DocumentBatch, stage: str, reasons: list[str]) -> None:
             assert batch._identity is not None
@@ -234,7 +234,7 @@ class UnitRunner:
             self.place.max_record_bytes, unit.block_bytes, self.place.expected, self._columns(), checked, self._known,
             lambda n, cut, size: say(Read(n, cut, largest_record=size)),
         )  # fmt: skip
-        contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=bool(unit.extra.get("describe")))
+        contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=unit.describe)
         try:
             self._fields.check(contents.batches, self.place.expected)
         except PipelineError as exc:
@@ -387,11 +387,11 @@ class UnitRunner:
         return self.place.output.schema is not None and self.place.output.format in TABLES
 
     def _recast(self, unit: Unit, base: str) -> Done:
-        if "join" in unit.extra:
-            return Done(schema=output.join_files(unit.extra["join"], list(self.place.output.fields or ())))
-        made = output.recast_table(
-            unit.extra["path"], base + ".out", unit.extra["schema"], self.place.output, self._model()
-        )
+        recast = unit.recast
+        assert recast is not None
+        if recast.join:
+            return Done(schema=output.join_files(recast.join, list(self.place.output.fields or ())))
+        made = output.recast_table(recast.path, base + ".out", recast.schema, self.place.output, self._model())
         return Done(made.rows, made.n_bytes or 0, files=[made])
 
 

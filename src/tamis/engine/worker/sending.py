@@ -32,7 +32,8 @@ def send_outputs(made: list[StagedFile], unit: Unit, url: str) -> list[StagedFil
 def object_name(unit: Unit, extension: str, index: int) -> str:
     """A name that sorts in input order and that no other unit of the run has. A rewritten file is named after the one it replaces."""
     if unit.mode is Mode.RECAST:
-        old = os.path.basename(unit.extra["path"]).removesuffix(f".{extension}")
+        assert unit.recast is not None
+        old = os.path.basename(unit.recast.path).removesuffix(f".{extension}")
         return f"{old.partition('.r-')[0]}.r-{os.urandom(4).hex()}.{extension}"
     piece = unit.pieces[0]
     name = f"part-{piece.file:06d}-{piece.start:015d}"
