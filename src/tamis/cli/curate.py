@@ -204,6 +204,18 @@ def print_result(about: dict[str, Any]) -> None:
     print_lines([f"scratch: {format_size(about['scratch_bytes'])}", *alert_lines(about.get("alerts"))])
 
 
+def show_passes(curation: Curation, as_json: bool) -> None:
+    """The passes of a curation alone: what it comes to in documents and bytes is a question of texts."""
+    from tamis.cli.show import print_json, print_lines, print_table
+
+    made = curation.plan()
+    if as_json:
+        print_json({**made.to_dict(), "output": curation.output_path})
+        return
+    print_table(f"{curation.name}: {made.n_reads} passes over the input", ["pass", "", ""], plan_rows(made))
+    print_lines([*(f"look: {remark}" for remark in made.remarks), f"output: {curation.output_path}"])
+
+
 # -- planning -------------------------------------------------------------------------------------------------------------
 def show_plan(curation: Curation, as_json: bool) -> None:
     """The passes of a curation. Reads the names of the input files, and a little of some of them to guess how many documents there are."""

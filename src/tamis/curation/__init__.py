@@ -5,7 +5,17 @@ Curation([GopherQuality(), ExactDuplicates(), FuzzyDuplicates()], "data/", "clea
 
 from tamis.curation.curation import Curation
 from tamis.curation.mixing import Source
+from tamis.curation.pictures import ExactImageDuplicates, SemanticImageDuplicates
 from tamis.curation.result import CurationResult
 from tamis.curation.steps import DuplicateLines, ExactDuplicates, FuzzyDuplicates
 
-__all__ = ["Curation", "CurationResult", "DuplicateLines", "ExactDuplicates", "FuzzyDuplicates", "Source"]
+__all__ = [
+    "Curation",
+    "CurationResult",
+    "DuplicateLines",
+    "ExactDuplicates",
+    "ExactImageDuplicates",
+    "FuzzyDuplicates",
+    "SemanticImageDuplicates",
+    "Source",
+]

@@ -54,4 +54,4 @@ def makes_documents(stage: ProcessingStage[Any, Any]) -> bool:
 
 
 def is_dear(stage: ProcessingStage[Any, Any]) -> bool:
-    return stage.resources.gpus > 0 or stage.resources.requires_gpu
+    return (stage.resources.gpus > 0 or stage.resources.requires_gpu) and not stage.keeps_results

@@ -141,7 +141,7 @@ def make_group(run: CurationRun, number: int) -> GroupWorkflow:
             return run.replay.text_stages(os.path.join(made.work, "candidates"), group.before)
         return run.replay.stages(made)
 
-    task = {**passes.task, "remember": labels}
+    task = {**passes.task, "remember": labels, "judges": [stage.name for stage, _ in passes.keys if stage.judges_input]}
     identity = {k: v for k, v in passes.identity.items() if k not in ("input", "input_filetype", "perform_removal")}
     if len(steps) == 2:
         task["equal_apart"] = os.path.join(folder, "_tamis", _EQUAL)

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 DROPS, COLUMNS, CHANGES = "drops", "adds columns", "changes"
-EXACT, FUZZY, LINES = "exact", "fuzzy", "lines"
-_DEDUPS = (EXACT, FUZZY, LINES)
+EXACT, FUZZY, LINES, SEMANTIC = "exact", "fuzzy", "lines", "semantic"
+_DEDUPS = (EXACT, FUZZY, LINES, SEMANTIC)
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,12 @@ class _Words:
         names = self._names(group.decides)
         remembers, redoes = self._replayed(done)
         last = self.steps[group.decides[-1]]
-        keys = {EXACT: "a hash", FUZZY: "a hash and the bands of a sketch", LINES: "a hash per line"}[last.kind]
+        keys = {
+            EXACT: "a hash",
+            FUZZY: "a hash and the bands of a sketch",
+            LINES: "a hash per line",
+            SEMANTIC: "a vector",
+        }[last.kind]
         why = f"{last.name} compares all documents that are left"
         if len(names) == 2:
             why += f"; {names[0]} is decided from the same keys"

@@ -125,6 +125,7 @@ class CurationRun:
                 finally:
                     place.close()
             files.own_folder(self.work, "give another output, or start over with fresh (--fresh)")
+            self._keep_dear_results()
             self.progress({"phase": "opened"})
             try:
                 yield
@@ -139,6 +140,15 @@ class CurationRun:
                         with contextlib.suppress(OSError):
                             os.rmdir(self.output)
                 raise
+
+    def _keep_dear_results(self) -> None:
+        """Steps before a deduplication run again in later passes: those that can keep what they made get a folder for it."""
+        for i in (i for group in self.plan.groups for i in group.before):
+            step = self.curation.steps[i]
+            if isinstance(step, ProcessingStage) and step.keeps_results:
+                folder = os.path.join(self.work, f"kept-{i}")
+                files.own_folder(folder, "start over with fresh (--fresh)")
+                step.keep_between_passes(folder)
 
     @contextlib.contextmanager
     def _processes(self) -> Iterator[None]:

@@ -68,7 +68,11 @@ def solve(folder: str) -> None:
 
             first = os.path.join(folder, "keys-0", "_tamis")
             counts = write_remembered(
-                first, task["remember"], os.path.join(folder, "remembered"), read_json(task["paths"])
+                first,
+                task["remember"],
+                os.path.join(folder, "remembered"),
+                read_json(task["paths"]),
+                task.get("judges", ()),
             )
             write_json(os.path.join(folder, "remembered.json"), counts)
         elif step == "index":

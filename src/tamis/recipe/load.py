@@ -207,7 +207,11 @@ class _Loader:
         assert isinstance(node.value, list)
         methods = ("process", "decompose", "removal")
         steps = [self.built(item, f"steps.{i}", methods, "a step") for i, item in enumerate(node.value)]
-        ends = {f"{key}_path": self.targets.build(self.top[key], key) for key in ("input", "output") if key in self.top}
+        ends = {
+            f"{key}_path": self.targets.build(self.top[key], key)
+            for key in ("input", "output")
+            if key in self.top and key not in self.references.used
+        }
         if "sources" in self.top:
             ends["sources"] = self.targets.build(self.top["sources"], "sources")
         writing = self.writing()

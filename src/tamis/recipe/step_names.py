@@ -34,6 +34,14 @@ NAMES = {
     "exact_duplicates": "tamis.curation.steps.ExactDuplicates",
     "fuzzy_duplicates": "tamis.curation.steps.FuzzyDuplicates",
     "duplicate_lines": "tamis.curation.steps.DuplicateLines",
+    "read_images": "tamis.stages.image.io.image_reader.ImageReader",
+    "image_size": "tamis.stages.image.filters.size_filter.ImageSizeFilterStage",
+    "image_embedding": "tamis.stages.image.embedders.clip_embedder.ImageEmbeddingStage",
+    "image_aesthetic": "tamis.stages.image.filters.aesthetic_filter.ImageAestheticFilterStage",
+    "image_nsfw": "tamis.stages.image.filters.nsfw_filter.ImageNSFWFilterStage",
+    "exact_image_duplicates": "tamis.curation.pictures.ExactImageDuplicates",
+    "semantic_image_duplicates": "tamis.curation.pictures.SemanticImageDuplicates",
+    "write_images": "tamis.stages.image.io.image_writer.ImageWriterStage",
 }
 PRESET = "preset"
 _MAX_DEPTH = 4

@@ -20,7 +20,13 @@ from tamis import secrets
 from tamis.errors import RecipeError
 from tamis.recipe.yaml_text import Node, References, suggest
 
-PUBLIC_ROOMS = ("tamis.stages", "tamis.pipeline", "tamis.core.client", "tamis.curation.steps")
+PUBLIC_ROOMS = (
+    "tamis.stages",
+    "tamis.pipeline",
+    "tamis.core.client",
+    "tamis.curation.steps",
+    "tamis.curation.pictures",
+)
 TARGET = "_target_"
 # Where earlier releases of the original had what recipes name.
 _EARLIER = {

@@ -93,6 +93,10 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     is_sink_stage: bool = False
     is_resumable: bool = True
     kernel_groups: ClassVar[tuple[str, ...]] = ()  # folders of tamis.kernels that it uses, loaded before any memory cap
+    judges_input: ClassVar[bool] = (
+        False  # what it sets aside is bad for every pass of a workflow, not only for the one it is in
+    )
+    keeps_results: ClassVar[bool] = False  # see keep_between_passes
     only_drops: ClassVar[bool] = False  # it drops documents and changes nothing: a later pass may go by what it did
 
     @abstractmethod
@@ -127,6 +131,10 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
 
     def teardown(self) -> None:
         """Once per worker, after its last task."""
+
+    def keep_between_passes(self, folder: str) -> None:
+        """Called by a workflow of several passes that run this stage again, with a folder for it alone: a stage whose results are dear
+        (`keeps_results`) may keep them there, by the places of documents, instead of computing them again."""
 
     def least_bytes(self) -> int:
         """Memory that it takes at least once it is set up (the weights of a model), as far as that is known before: a budget in which

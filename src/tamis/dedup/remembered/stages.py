@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.removal import rows_of_table
-from tamis.errors import TamisError, UsageError
+from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.tasks import DocumentBatch
 
@@ -67,13 +67,9 @@ class Remembered(ProcessingStage[DocumentBatch, DocumentBatch]):
         return [None if n < 0 else data[a : a + n].decode("utf-8", "surrogatepass") for a, n in pairs]
 
 
-class AsideError(TamisError):
-    """A document that an earlier pass could not do."""
-
-
 @dataclass(repr=False)
 class SetAside(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Fails on the documents on which a stage failed in an earlier pass, so that they go to quarantine here, too."""
+    """Sets the documents aside on which a stage failed in an earlier pass, so that they go to quarantine here, too."""
 
     table: str
     name: str = "set_aside"
@@ -82,10 +78,16 @@ class SetAside(ProcessingStage[DocumentBatch, DocumentBatch]):
         _check(self.name, self.table)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+
         rows, (reason,) = _listed(batch, self.table, ("reason",))
-        if len(rows):
-            raise AsideError(f"set aside by an earlier pass: {_reasons(self.table)[int(reason[0])]}")
-        return batch
+        if not len(rows):
+            return batch
+        told = _reasons(self.table)
+        self._note_bad(batch.serial[rows], [f"set aside by an earlier pass: {told[int(k)]}" for k in reason])
+        keep = np.ones(batch.num_items, bool)
+        keep[rows] = False
+        return batch.filter(keep)
 
 
 @dataclass(repr=False)

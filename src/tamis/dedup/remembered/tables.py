@@ -29,10 +29,13 @@ _WANTED = ["file", "offset", "stage", "rule", "value", "threshold"]
 Array = np.ndarray[Any, Any]
 
 
-def write_remembered(run_dir: str, labels: Sequence[str], folder: str, paths: Sequence[str]) -> dict[str, Any]:
+def write_remembered(
+    run_dir: str, labels: Sequence[str], folder: str, paths: Sequence[str], judges: Sequence[str] = ()
+) -> dict[str, Any]:
     """Tables of what each stage dropped (folder/0, folder/1, ... in the order of `labels`) and of what was set aside.
 
-    `paths`: the input files by number. Returns how many documents each table has.
+    `paths`: the input files by number. `judges`: stages that make keys, and whose quarantine holds for all passes. Returns how many
+    documents each table has.
     """
     tables = [_Table(os.path.join(folder, str(k))) for k in range(len(labels))]
     number = {label: k for k, label in enumerate(labels)}
@@ -41,7 +44,9 @@ def write_remembered(run_dir: str, labels: Sequence[str], folder: str, paths: Se
             if label in number:
                 tables[number[label]].add(rows.filter(pc.equal(rows["stage"], label)))
     counts: dict[str, Any] = {label: tables[k].close() for label, k in number.items()}
-    counts[ASIDE] = _write_aside(os.path.join(run_dir, "quarantine"), labels, os.path.join(folder, ASIDE), paths)
+    counts[ASIDE] = _write_aside(
+        os.path.join(run_dir, "quarantine"), [*labels, *judges], os.path.join(folder, ASIDE), paths
+    )
     return counts
 
 

@@ -90,6 +90,8 @@ def record_bytes(batch: DocumentBatch) -> Array:
     if isinstance(origin, JsonlBlock):
         at = np.maximum(rows, 0)
         return np.where(rows >= 0, origin.end[at] - origin.start[at], 0)
+    if isinstance(origin, TableBlock) and origin.record_bytes is not None:
+        return np.where(rows >= 0, origin.record_bytes[np.maximum(rows, 0)], 0)
     each = origin.table.nbytes // max(1, origin.n_rows) if isinstance(origin, TableBlock) else 0
     return np.where(rows >= 0, each, 0)
 

@@ -239,7 +239,7 @@ class UnitRunner:
             self._fields.check(contents.batches, self.place.expected)
         except PipelineError as exc:
             raise MissingField(str(exc)) from exc
-        ledger.read_bytes = contents.decoded_bytes
+        ledger.read_bytes = contents.stored_bytes or contents.decoded_bytes
         ledger.n_blank_lines = contents.n_blank if unit.step == 0 else 0
         for batch in contents.batches:
             batch.dataset_name = self.job.name

@@ -47,6 +47,7 @@ class Contents:
     bad: list[Bad] = field(default_factory=list)
     n_blank: int = 0
     decoded_bytes: int = 0
+    stored_bytes: int = 0  # of what rows lead to, where they are not the data themselves
     largest_record: int = 0
     covered: list[tuple[int, int, int, bool]] = field(
         default_factory=list
@@ -364,6 +365,8 @@ def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, descri
                 )
             )
             contents.covered.append((piece.file, 0, 0, True))
+    # Of rows that only lead to their data (pictures): the bytes of that.
+    measure = getattr(table_format(pieces[0].path), "stored_bytes", None) if pieces[0].kind is Kind.ROWS else None
     for group in _same_schema(tables):
         table = pa.concat_tables([t.table for t in group]).combine_chunks()
         contents.decoded_bytes += table.nbytes
@@ -371,6 +374,9 @@ def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, descri
             largest = int(row_bytes(table)[0]) if len(table) == 1 else table.nbytes // len(table)
             contents.largest_record = max(contents.largest_record, largest)
             block = TableBlock(table)
+            if measure is not None:
+                block.record_bytes = measure(table)
+                contents.stored_bytes += int(block.record_bytes.sum())
             files = np.concatenate([np.full(len(t.table), t.file, np.int32) for t in group])
             block.places = (files, np.concatenate([t.numbers for t in group]))
             contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))

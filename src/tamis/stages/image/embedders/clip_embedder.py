@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis.errors import UsageError
 from tamis.memory import device_limits
@@ -36,8 +36,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Adds `embedding`. `model_dir`: a folder that holds the CLIP model (itself, or below its id); None: the hub's cache, or the hub.
 
     Runs on a GPU where there is one (`num_gpus_per_worker` of it, in bfloat16), else on the CPU. A picture that cannot be decoded goes to
-    quarantine. `remove_image_data`, `verbose`: pixels are never kept, so there is nothing to remove or to tell. `remember`: a folder that
-    keeps embeddings between the passes of one workflow.
+    quarantine. `remove_image_data`, `verbose`: pixels are never kept, so there is nothing to remove or to tell.
     """
 
     model_dir: str | None = None
@@ -48,9 +47,9 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     name: str = "image_embedding"
     model_identifier: str = field(default=CLIP, kw_only=True)
     embedding_field: str = field(default="embedding", kw_only=True)
-    remember: str | None = field(default=None, kw_only=True)
-
     _network: ClipVision | None = field(default=None, init=False)
+    _kept_in: str | None = field(default=None, init=False)
+    keeps_results: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_batch_size(self.name, self.model_inference_batch_size)
@@ -73,7 +72,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self.setup()
 
     def setup(self, worker_metadata: Any = None) -> None:
-        if self.remember is None or not RememberedRows(self.remember).has_any():
+        if self._kept_in is None or not RememberedRows(self._kept_in).has_any():
             self._load()  # else only if something is missing there
 
     def teardown(self) -> None:
@@ -81,6 +80,9 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
+
+    def keep_between_passes(self, folder: str) -> None:
+        self._kept_in = folder
 
     def least_bytes(self) -> int:
         try:
@@ -113,7 +115,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
         if not batch.num_items:
             return batch
-        known = RememberedRows(self.remember) if self.remember is not None else None
+        known = RememberedRows(self._kept_in) if self._kept_in is not None else None
         rows: list[Any] = known.find(batch) if known is not None else [None] * batch.num_items
         missing = [i for i, row in enumerate(rows) if row is None]
         if missing:

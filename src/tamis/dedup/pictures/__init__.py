@@ -1,0 +1,1 @@
+"""Deduplication of pictures: by their pixels."""
