@@ -58,7 +58,7 @@ ROOMS = {
     "pipeline": {"errors", "stores", "files", "sizes", "hints", "tasks", "stages"},
     "engine": {"errors", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages"},
     "backends": {"errors", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
-    "dedup": {"errors", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages", "pipeline", "engine", "backends"},
+    "dedup": {"errors", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "pictures", "memory", "forecast", "stages", "pipeline", "engine", "backends"},
     "curation": {"errors", "stores", "files", "sizes", "kernels", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends", "dedup"},
 }  # fmt: skip
 
