@@ -143,6 +143,7 @@ def find_written(output: str, document: str, id_field: str = "id") -> Written | 
     data = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".jsonl.bz2", ".jsonl.xz", ".parquet")
     for path in sorted(p for p in run_folder(output).parent.iterdir() if p.is_file() and p.name.endswith(data)):
         batch = read_whole_file(str(path))
+        id_field = next((n for n in (id_field, "image_id") if n in batch.get_columns()), id_field)
         if id_field in batch.get_columns():
             ids = [str(v) for v in batch.values(id_field)]
             if document in ids:

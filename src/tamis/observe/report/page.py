@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from tamis.observe.contact import sheet
 from tamis.observe.gpu_figures import gpu_cards
 from tamis.observe.markup import cards
 from tamis.observe.pictures import of_run
@@ -27,6 +28,7 @@ def render(facts: Facts) -> str:
     made = [
         _section("Documents", of_run.funnel_of(run) + parts.documents(facts)),
         _section("Dropped", parts.dropped(facts)),
+        _section("Pictures", facts.pictures),
         _section("Memory against the budget", of_run.memory_of(run)),
         _pair(
             _section("Partition map", of_run.map_of(run)),
@@ -49,7 +51,7 @@ def render(facts: Facts) -> str:
     body = "".join([_head(facts), *_bounded(made)])
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>Tamis: {text(facts.run_dir.resolve().parent.name)}</title><style>{CSS}{_CSS}</style></head><body>{body}</body></html>\n"
+        f"<title>Tamis: {text(facts.run_dir.resolve().parent.name)}</title><style>{CSS}{_CSS}{sheet.CSS}</style></head><body>{body}</body></html>\n"
     )
 
 

@@ -1,0 +1,91 @@
+"""`python -m tamis.observe.contact RUN_DIR`: the pictures of its contact sheets as JSON on stdout, each a small JPEG in base64.
+
+A process of its own, with limits on memory and time: decoders meet bytes that anybody may have written.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+from tamis.observe.contact.choose import Chosen, choose
+
+SIDE = 112
+_MAX_WORK_BYTES = 48_000_000  # of a picture while it is decoded: larger ones are named, not shown
+_MAX_THUMB_BYTES = 12_000
+_DATA_BYTES = 400_000_000
+_CPU_S = 20
+
+
+def main() -> int:
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_DATA, (_DATA_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+        resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    sheets = []
+    for sheet in choose(Path(sys.argv[1])):
+        shown = [made for made in map(_made, sheet.pictures) if made is not None]
+        if shown:
+            sheets.append({"stage": sheet.stage, "rule": sheet.rule, "pictures": shown})
+    print(json.dumps(sheets))
+    return 0
+
+
+def _made(chosen: Chosen) -> dict[str, Any] | None:
+    """A picture as the page needs it; None where there is no such row."""
+    row = _row(chosen.path, chosen.row)
+    if row is None:
+        return None
+    name = row["member"] or os.path.basename(row["image_path"])
+    made = {"name": name, "id": chosen.name or row["id"], "value": chosen.value, "jpeg": _thumbnail(row)}
+    made["size"] = f"{row['width']} x {row['height']}"
+    if chosen.partner is not None and (other := _row(*chosen.partner)) is not None:
+        made["partner"] = {"name": other["member"] or os.path.basename(other["image_path"]), "jpeg": _thumbnail(other)}
+    return made
+
+
+def _row(path: str, number: int) -> dict[str, Any] | None:
+    from tamis.errors import TamisError
+    from tamis.formats.pictures import iter_rows
+
+    try:
+        for first, table in iter_rows(path, number, number + 1):
+            if first == number and len(table):
+                found: dict[str, Any] = table.to_pylist()[0]
+                return found
+    except (OSError, TamisError):
+        pass
+    return None
+
+
+def _thumbnail(row: dict[str, Any]) -> str:
+    """Base64 of a JPEG; "" where the picture cannot be decoded, or takes too much for this."""
+    import numpy as np
+    from PIL import Image
+
+    from tamis.errors import TamisError
+    from tamis.formats.names import path_of
+    from tamis.pictures.decode import decode, looks_of, read_span, scale_of
+    from tamis.pictures.encode import encode
+
+    try:
+        data = read_span(path_of(row["image_path"]), row["offset"], row["length"])
+        looks = looks_of(data)
+        n = scale_of(looks, SIDE) if looks.format == "jpeg" else 1
+        if looks.decoded_bytes // (n * n) + looks.work_bytes > _MAX_WORK_BYTES:
+            return ""
+        picture = Image.fromarray(decode(data, looks, min_side=SIDE))
+        picture.thumbnail((SIDE, SIDE))
+        jpeg = encode(np.asarray(picture), "jpeg", quality=70)[0]
+    except (OSError, TamisError, MemoryError, ValueError):
+        return ""
+    return base64.b64encode(jpeg).decode() if len(jpeg) <= _MAX_THUMB_BYTES else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""Which pictures of a run are shown: some that were kept, and some that each rule dropped. Bounded, whatever the run holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tamis.errors import TamisError
+
+MAX_KEPT = 24
+MAX_PER_RULE = 8
+MAX_RULES = 16
+_MAX_TARS = 6
+_MAX_TABLES = 32
+_READER = "tamis.stages.image.io.image_reader."
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A picture by its file and the number of its row there; `partner`: the one it was found to repeat."""
+
+    path: str
+    row: int
+    name: str = ""
+    value: str = ""
+    partner: tuple[str, int] | None = None
+
+
+@dataclass
+class Sheet:
+    """Pictures of one rule ("": those that were kept)."""
+
+    stage: str = ""
+    rule: str = ""
+    pictures: list[Chosen] = field(default_factory=list)
+
+
+def is_about_pictures(folder: Path) -> bool:
+    """Whether the plan of a run begins with a reader of pictures."""
+    try:
+        stages = json.loads((folder / "plan.json").read_bytes())["stages"]
+        return any(str(entry["stage"]).startswith(_READER) for entry in stages)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def choose(folder: Path) -> list[Sheet]:
+    """Sheets of the run directory `folder`: kept ones first, then rule by rule in the order in which they are met."""
+    from tamis.observe.verdicts import input_paths
+
+    try:
+        paths = input_paths(folder)
+    except TamisError:
+        paths = []
+    kept = Sheet(pictures=list(_kept(folder.parent)))
+    return [sheet for sheet in (kept, *_dropped(folder, paths)) if sheet.pictures]
+
+
+def spread(items: Sequence[T], n: int) -> list[T]:
+    """At most `n` of them, evenly.
+
+    >>> spread("abcdefgh", 3), spread("ab", 3)
+    (['a', 'c', 'f'], ['a', 'b'])
+    """
+    return list(items) if len(items) <= n else [items[i * len(items) // n] for i in range(n)]
+
+
+def _kept(output: Path) -> Iterator[Chosen]:
+    tars = spread(sorted(p for p in output.glob("*.tar") if p.is_file()), _MAX_TARS)
+    for path in tars:
+        for row in range(-(-MAX_KEPT // max(1, len(tars)))):
+            yield Chosen(str(path), row)
+
+
+def _dropped(folder: Path, paths: list[str]) -> list[Sheet]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sheets: dict[tuple[str, str], Sheet] = {}
+    for path in spread(sorted((folder / "verdicts").glob("*.parquet")), _MAX_TABLES):
+        try:
+            rows = pq.read_table(path, columns=["file", "offset", "id", "stage", "rule", "value"])
+        except (OSError, pa.ArrowException):
+            continue
+        for row in rows.to_pylist():
+            key = (str(row["stage"]), str(row["rule"]))
+            if key not in sheets and len(sheets) >= MAX_RULES:
+                continue
+            sheet = sheets.setdefault(key, Sheet(*key))
+            file = row["file"]
+            if len(sheet.pictures) < MAX_PER_RULE and isinstance(file, int) and 0 <= file < len(paths):
+                value, partner = _value(row["value"])
+                sheet.pictures.append(Chosen(paths[file], int(row["offset"]), str(row["id"] or ""), value, partner))
+    return list(sheets.values())
+
+
+def _value(told: Any) -> tuple[str, tuple[str, int] | None]:
+    """What was measured, and the picture that is named there as the one that was kept instead."""
+    text = "" if told is None else str(told)
+    try:
+        plain = json.loads(text)
+    except ValueError:
+        return text, None
+    if isinstance(plain, dict) and isinstance(plain.get("kept"), str):
+        path, _, row = plain["kept"].rpartition(":")
+        alike = plain.get("similarity")
+        shown = "" if alike is None else f"similarity {alike}"
+        return shown, (path, int(row)) if row.isdigit() else None
+    return f"{plain:.4g}" if isinstance(plain, float) else text, None
