@@ -46,7 +46,7 @@ ROOMS = {
     "secrets": set(),
     "sizes": {"errors"},
     "hints": set(),
-    "stores": {"errors", "secrets"},
+    "stores": {"errors", "files", "secrets"},
     "kernels": {"errors", "files", "sizes"},
     "pictures": {"errors"},
     "film": {"errors", "files", "sizes", "memory"},

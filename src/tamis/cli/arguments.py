@@ -105,6 +105,12 @@ class Parameter:
             if text not in get_args(self.kind):
                 raise Misuse(f"{what}: expected {' or '.join(get_args(self.kind))}, got {text!r}")
             return text
+        if self.kind is Path and text.startswith("s3://"):
+            if not isinstance(self.about, Argument):
+                raise Misuse(f"{what}: expected a folder of this machine, got {text}")
+            from tamis.stores.homes import present
+
+            return Path(present(text))
         if self.kind not in (int, float):
             return self.kind(text)
         low, high = (self.about.min, self.about.max) if isinstance(self.about, Option) else (None, None)

@@ -13,6 +13,7 @@ from tamis.cli import options
 from tamis.cli.arguments import Argument, Exit, Option, echo
 from tamis.cli.request import Request
 from tamis.errors import TamisError, UsageError
+from tamis.stores.homes import local_of
 
 if TYPE_CHECKING:
     from tamis.curation import Curation, CurationResult
@@ -133,7 +134,7 @@ def execute(
     from tamis.cli.interrupts import sigterm_interrupts
     from tamis.cli.passes import shown_passes
 
-    run_dir = os.path.join(curation.output_path, "_tamis")
+    run_dir = os.path.join(local_of(curation.output_path), "_tamis")
     wanted = request.wanted_alerts() if request is not None else Wanted()
     import_ahead("tamis.observe.report")
     with (
@@ -182,7 +183,7 @@ def described(result: CurationResult) -> dict[str, Any]:
     about |= {**whole, "peak_bytes": max(result.peak_bytes, result.run.peak_bytes), "seconds": round(result.seconds, 3)}
     about["mb_per_s"] = round(about["read_bytes"] / 1e6 / result.seconds, 1) if result.seconds else 0.0
     about["prediction"] = {}  # of the last pass alone
-    return {**about, "drops": drops_of_run(result.run.ledger, os.path.join(result.output, "_tamis"))}
+    return {**about, "drops": drops_of_run(result.run.ledger, os.path.join(local_of(result.output), "_tamis"))}
 
 
 def print_result(about: dict[str, Any]) -> None:

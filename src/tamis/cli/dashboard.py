@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from tamis.cli.arguments import Argument, Option, echo
 from tamis.errors import UsageError
+from tamis.stores.homes import local_of
 
 PORT = 8787
 RESERVED_BYTES = 24_000_000  # of the budget, for the dashboard of a run; it uses about 20 MB
@@ -124,7 +125,7 @@ def _start(run_dir: str, port: int, scratch: str | None) -> tuple[subprocess.Pop
 def beside_workflow(run: Any, settings: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
     """The same for a workflow, given by its `run` method: the dashboard shows the pass under way."""
     workflow = getattr(run, "__self__", None)
-    return beside(os.path.join(str(getattr(workflow, "output_path", "")), "_tamis"), settings)
+    return beside(os.path.join(local_of(str(getattr(workflow, "output_path", ""))), "_tamis"), settings)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

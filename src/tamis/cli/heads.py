@@ -14,6 +14,7 @@ from typing import Any
 from tamis.errors import FormatError
 from tamis.formats.compression import StreamFault, StreamReader, codec_of
 from tamis.formats.registry import is_table
+from tamis.stores.opening import size_of
 
 _RATIO_BYTES = 4_000_000
 
@@ -42,7 +43,7 @@ def _jsonl(path: str, folder: str, i: int, n_bytes: int) -> dict[str, Any]:
                 parts.append(data)
                 total += len(data)
                 ended = not data
-            ratio = 1.0 if codec_of(path) is None else _ratio(reader, total, os.path.getsize(path))
+            ratio = 1.0 if codec_of(path) is None else _ratio(reader, total, size_of(path))
         except StreamFault:
             ratio = total / max(reader.compressed_offset, 1)
     data = b"".join(parts)

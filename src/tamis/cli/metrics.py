@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from tamis.cli.arguments import Argument, Exit, Option, echo
 from tamis.errors import UsageError
+from tamis.stores.homes import local_of
 
 PORT = 9464
 
@@ -91,4 +92,4 @@ def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
 def beside_workflow(run: Any, settings: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
     """The same for a workflow, given by its `run` method: the figures are those of the pass under way."""
     workflow = getattr(run, "__self__", None)
-    return beside(os.path.join(str(getattr(workflow, "output_path", "")), "_tamis"), settings)
+    return beside(os.path.join(local_of(str(getattr(workflow, "output_path", ""))), "_tamis"), settings)

@@ -75,6 +75,13 @@ GpuOverflow = Annotated[
     Literal["quarantine", "cut"] | None,
     Option(help="A document that does not fit a GPU, alone: quarantine it (default), or cut what a model reads of it."),
 ]
+StorageOption = Annotated[
+    list[str] | None,
+    Option(
+        "--storage-option", metavar="KEY=VALUE",
+        help="How s3:// is reached: endpoint_url, region_name, anon, requester_pays, addressing_style, read_timeout; may be repeated.",
+    ),
+]  # fmt: skip
 Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress; only the result.")]
 
 
@@ -92,12 +99,20 @@ class Resuming(OptionGroup):
     metrics_port: MetricsPort = None
     metrics_host: MetricsHost = None
     gpu_memory: GpuMemory = None
+    storage_option: StorageOption = None
     as_json: AsJson = False
     quiet: Quiet = False
 
+    def __post_init__(self) -> None:
+        """Whatever the command opens first, it is opened in the way that was asked for."""
+        if self.storage_option:
+            from tamis.stores.options import use_everywhere
+
+            use_everywhere(self.storage_option)
+
     def settings(self) -> dict[str, Any]:
         """Those the user gave that are settings of a run."""
-        apart = ("as_json", "quiet", "alerts", "allow_alert_sinks")
+        apart = ("as_json", "quiet", "alerts", "allow_alert_sinks", "storage_option")
         return given(**{name: value for name, value in vars(self).items() if name not in apart})
 
 

@@ -11,6 +11,7 @@ from tamis import secrets
 from tamis.cli import options
 from tamis.cli.arguments import Exit, echo
 from tamis.errors import TamisError
+from tamis.stores.homes import local_of
 
 if TYPE_CHECKING:
     from tamis.cli.alerting import Wanted
@@ -83,7 +84,7 @@ def _watched(
     watch = make_watch(
         alerts or Wanted(),
         settings,
-        os.path.join(output, "_tamis"),
+        os.path.join(local_of(output), "_tamis"),
         "deduplication",
         lambda text: echo(text, err=True),
     )

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from tamis import files, secrets
 from tamis.errors import PipelineError, RunConflict, TamisError, UsageError
+from tamis.stores.homes import present
+from tamis.stores.urls import absolute
 
 if TYPE_CHECKING:
     from tamis.cli.alerting import Wanted
@@ -152,6 +154,7 @@ class Saved:
 
 def load_saved(output: str) -> Saved:
     """The command that made `output`."""
+    output = present(output)
     path = os.path.join(output, "_tamis", FILE)
     try:
         with open(path, "rb") as file:
@@ -221,7 +224,7 @@ def output_of(pipeline: Pipeline, settings: dict[str, Any]) -> str:
         raise UsageError(
             "the recipe has no writer: end it with one (e.g. JsonlWriter), or name a folder for the results with --run-dir"
         )
-    return os.path.abspath(str(settings["run_dir"]))
+    return absolute(str(settings["run_dir"]))
 
 
 def redirect(pipeline: Pipeline, paths: Sequence[str], output: str) -> Pipeline:
@@ -241,7 +244,7 @@ def redirect(pipeline: Pipeline, paths: Sequence[str], output: str) -> Pipeline:
     stages: list[Any] = [FilePartitioningStage(list(paths), blocksize=source.blocksize), *flat[1:]]
     if isinstance(stages[-1], Writer):
         stages[-1] = copy.copy(stages[-1])
-        stages[-1].path, stages[-1].mode = os.path.abspath(output), "ignore"
+        stages[-1].path, stages[-1].mode = absolute(output), "ignore"
     return Pipeline(pipeline.name, pipeline.description, stages)
 
 

@@ -11,6 +11,7 @@ from tamis.cli import options
 from tamis.cli.arguments import Argument, Exit
 from tamis.cli.request import Request, load_saved
 from tamis.errors import UsageError
+from tamis.stores.urls import is_bucket
 
 
 def resume(
@@ -42,7 +43,7 @@ def resume(
 
 def find_request(target: str, settings: dict[str, object], allow: tuple[str, ...], changes: dict[str, str]) -> Request:
     """The request behind an output folder (and the folder it was given in becomes the current one), or a recipe's."""
-    if not os.path.isdir(target):
+    if not is_bucket(target) and not os.path.isdir(target):
         return Request(target, changes, allow, settings)
     saved = load_saved(target)
     if any(name not in saved.secrets for name in changes):

@@ -18,6 +18,7 @@ from tamis.cli.arguments import Exit, Option, echo
 from tamis.cli.interrupts import sigterm_interrupts
 from tamis.cli.request import Request
 from tamis.errors import RunConflict, TamisError
+from tamis.stores.homes import local_of
 
 if TYPE_CHECKING:
     from tamis.cli.alerting import Wanted
@@ -81,7 +82,7 @@ def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
     from tamis.cli.request import output_of
 
     pipeline, settings = request.build()
-    run_dir = os.path.join(output_of(pipeline, settings), "_tamis")
+    run_dir = os.path.join(local_of(output_of(pipeline, settings)), "_tamis")
     with metrics.beside(run_dir, settings), dashboard.beside(run_dir, settings):
         return execute_pipeline(pipeline, settings, request.save, quiet, request.wanted_alerts())
 
@@ -103,7 +104,7 @@ def execute_pipeline(
     from tamis.forecast import ranges
     from tamis.pipeline.progress import Shown
 
-    run_dir = os.path.join(output_of(pipeline, settings), "_tamis")
+    run_dir = os.path.join(local_of(output_of(pipeline, settings)), "_tamis")
     shown, began_s = Shown(quiet), time.time()
     watch = make_watch(alerts or Wanted(), settings, run_dir, pipeline.name, shown.note)
 

@@ -17,6 +17,8 @@ from tamis.dedup.solver_process import decide
 from tamis.errors import RunConflict
 from tamis.stages.text.filters.fasttext import FastTextLangId
 from tamis.stages.text.filters.score_filter import ScoreFilter
+from tamis.stores.s3 import Bucket
+from tamis.stores.urls import is_bucket, split_s3
 
 if TYPE_CHECKING:
     from tamis.curation.curation import Curation
@@ -35,7 +37,7 @@ def finish_output(run: CurationRun, written: Any) -> dict[str, list[str]]:
         made = {"files": [str(p["name"]) for p in packed], "replaced": parts}
         splits = _splits(packed)
     else:
-        sizes = [os.path.getsize(os.path.join(run.output, name)) for name in parts]
+        sizes = [int(f["bytes"]) for f in written.files]
         pattern = f"part-*.{run.curation.extension}"
         splits = (
             [{"name": "train", "path": pattern, "rows": written.ledger.written.n, "bytes": sum(sizes)}] if parts else []
@@ -80,7 +82,7 @@ def _pack(run: CurationRun, parts: list[str]) -> list[dict[str, Any]]:
         _call_packer(run, folder, parts)
         packed = read_json(os.path.join(folder, "packed.json")) or []
     for about in packed:
-        final = os.path.join(run.output, _own(str(about["name"])))
+        final = os.path.join(run.home, _own(str(about["name"])))
         if os.path.exists(about["path"]):
             files.move(about["path"], final)
         elif not os.path.exists(final):
@@ -120,10 +122,22 @@ def _splits(packed: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 # -- the card -------------------------------------------------------------------------------------------------------------
 def _write_card(run: CurationRun, written: Any, splits: list[dict[str, Any]]) -> None:
-    path = os.path.join(run.output, CARD)
+    path = os.path.join(run.home, CARD)
     rules = (read_json(os.path.join(run.run_dir, "plan.json")) or {}).get("rules") or []
     text = make_card(run.curation.name, written.ledger, rules, splits, _language(run.curation))
     files.write_text(path, text + "\n")
+    if is_bucket(run.output):
+        name, prefix = split_s3(run.output)
+        Bucket(name).put(f"{prefix}/{CARD}", (text + "\n").encode())
+
+
+def drop_card(output: str) -> None:
+    """To start over: remove the card of an output in a bucket, if a curation wrote it."""
+    if is_bucket(output):
+        name, prefix = split_s3(output)
+        bucket, key = Bucket(name), f"{prefix}/{CARD}"
+        if MARK.encode() in (bucket.get(key) or b""):
+            bucket.delete(key)
 
 
 def is_own_card(path: str) -> bool:

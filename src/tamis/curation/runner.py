@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tamis import files
 from tamis.curation.describe import Describe
 from tamis.curation.group import GroupWorkflow, decided, make_group
-from tamis.curation.output import finish_output, forget_output, tidy_output
+from tamis.curation.output import drop_card, finish_output, forget_output, tidy_output
 from tamis.curation.replay import Replay
 from tamis.curation.result import CurationResult, pass_facts
 from tamis.curation.steps import Deduplication
@@ -29,6 +29,7 @@ from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict
 from tamis.memory.lookout import watching
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
+from tamis.stores.homes import local_of
 
 if TYPE_CHECKING:
     from tamis.curation.curation import Curation
@@ -61,7 +62,12 @@ class CurationRun:
                 raise UsageError(f"{name} is for runs of one pass; in a curation use a step that samples")
         self.progress = progress or (lambda _: None)
         self.output = curation.output_path
-        self.run_dir = os.path.join(self.output, "_tamis")
+        self.home = local_of(self.output)
+        if self.home != self.output and curation.writing.is_packed:
+            raise UsageError(
+                "shard_size, split and shuffle put files together on this machine; give a local output and copy it, or leave them out"
+            )
+        self.run_dir = os.path.join(self.home, "_tamis")
         self.work = os.path.join(self.run_dir, _FOLDER)
         self.plan = curation.plan()
         self.replay = Replay(curation.steps)
@@ -76,7 +82,7 @@ class CurationRun:
             done = read_json(os.path.join(self.run_dir, FILE))
             self._same((done or {}).get("identity") or read_json(os.path.join(self.work, "identity.json")), identity)
             if done is not None:
-                tidy_output(self.output, done.get("made") or {})
+                tidy_output(self.home, done.get("made") or {})
                 self._remove_work()
                 return CurationResult("already", self.output, None, done["deduplications"], about=done["about"])
             write_json(os.path.join(self.work, "identity.json"), identity)
@@ -95,8 +101,9 @@ class CurationRun:
                 os.path.join(self.run_dir, FILE),
                 {"identity": identity, "deduplications": summaries, "plan": self.plan.to_dict(), "passes": self.took, "about": about, "made": made},
             )  # fmt: skip
+            self._keep_in_bucket()
             self._remove_work()
-            tidy_output(self.output, made)
+            tidy_output(self.home, made)
         seconds = time.monotonic() - began_s
         return CurationResult(
             "finished", self.output, written, summaries, seconds, mark.peak_bytes, scratch_bytes, self.took, about
@@ -112,33 +119,36 @@ class CurationRun:
         place.check_foreign("ignore")
         if not len(self.curation.files()):
             raise UsageError(f"{self.curation.name}: no input files in {self.curation.file_list_paths()}")
-        absent = [p for p in (self.output, self.run_dir) if not os.path.lexists(p)]
+        absent = [p for p in (self.home, self.run_dir) if not os.path.lexists(p)]
         own_run_dir(self.run_dir)
         busy = f"another curation or deduplication is writing to {self.output}; wait for it"
         with files.locked(os.path.join(self.run_dir, "dedup.lock"), busy):
             if self.fresh:
-                forget_output(self.output, (read_json(os.path.join(self.run_dir, FILE)) or {}).get("made"), self.work)
+                drop_card(self.output)
+                forget_output(self.home, (read_json(os.path.join(self.run_dir, FILE)) or {}).get("made"), self.work)
                 self._remove_work()
                 place.open()
                 try:
                     place.forget()
                 finally:
                     place.close()
+            else:
+                place.bring_files(FILE)
             files.own_folder(self.work, "give another output, or start over with fresh (--fresh)")
             self._keep_dear_results()
             self.progress({"phase": "opened"})
             try:
                 yield
             except OSError as exc:
-                raise disk.explained(exc, [self.output, self.work]) from exc
+                raise disk.explained(exc, [self.home, self.work]) from exc
             except (UsageError, BudgetError, RunConflict):
                 if not self._has_commits():
                     self._remove_work()
                     if self.run_dir in absent:
                         shutil.rmtree(self.run_dir, ignore_errors=True)
-                    if self.output in absent:
+                    if self.home in absent:
                         with contextlib.suppress(OSError):
-                            os.rmdir(self.output)
+                            os.rmdir(self.home)
                 raise
 
     def _keep_dear_results(self) -> None:
@@ -165,6 +175,12 @@ class CurationRun:
             yield
         finally:
             self.nursery.close()
+
+    def _keep_in_bucket(self) -> None:
+        """What is noted beside the output, where that lies in a bucket: so that another machine knows that all is done."""
+        from tamis.engine.run.directory import RunDir
+
+        RunDir(self.output).keep_files("duplicates", "scores", FILE)
 
     def _has_commits(self) -> bool:
         from tamis.engine.run.directory import RunDir

@@ -12,6 +12,7 @@ from tamis.formats.names import path_of
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer
 from tamis.stages.text.io.options import read_options
+from tamis.stores import urls
 
 if TYPE_CHECKING:
     from tamis.dedup.planning import DedupPlan
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 def absolute(path: str | os.PathLike[str] | Sequence[str]) -> Any:
     """A folder, glob or file as an absolute path; a list of them as a list."""
     if isinstance(path, (str, os.PathLike)):
-        return os.path.abspath(os.path.expanduser(path_of(os.fspath(path))))
-    return [os.path.abspath(os.path.expanduser(path_of(p))) for p in path]
+        return urls.absolute(path_of(os.fspath(path)))
+    return [urls.absolute(path_of(p)) for p in path]
 
 
 @dataclass(frozen=True)

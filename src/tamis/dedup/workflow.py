@@ -41,10 +41,12 @@ from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
 from tamis.stages.io import Writer
+from tamis.stores.homes import local_of
 from tamis.stores.urls import is_remote
 
 if TYPE_CHECKING:
     from tamis.backends.nursery import Nursery
+    from tamis.engine.run.directory import RunDir
     from tamis.formats.listing import FileList
 
 _THREAD_BYTES = 64_000_000  # of the room, for each thread that compares texts
@@ -138,7 +140,8 @@ class Workflow:
         self.fresh = bool(self.settings.pop("fresh", False))
         self.watch = self.settings.pop("watch", None)
         self.progress = progress or (lambda _: None)
-        self.run_dir = os.path.join(passes.output, "_tamis")
+        self.home = local_of(passes.output)
+        self.run_dir = os.path.join(self.home, "_tamis")
         self.work = os.path.join(self.run_dir, "dedup")
         self.duplicates = os.path.join(self.run_dir, "duplicates")
         self.scratch_bytes = 0
@@ -172,6 +175,7 @@ class Workflow:
             self._add_to_index()
             about = {k: v for k, v in summary.items() if not k.endswith("_by_file")}
             write_json(os.path.join(self.run_dir, "dedup.json"), {"identity": self._identity(), "summary": about})
+            self._place.keep_files("duplicates", "dedup.json")
             if self.passes.step is None:
                 self._remove_work()
         seconds = time.monotonic() - began_s
@@ -253,7 +257,7 @@ class Workflow:
         place.check_foreign("ignore")
         if self.fresh:
             self._files()  # refuses an input that lies in the output, before that is removed
-        absent = [p for p in (self.passes.output, self.run_dir) if not os.path.lexists(p)]
+        absent = [p for p in (self.home, self.run_dir) if not os.path.lexists(p)]
         own_run_dir(self.run_dir)
         busy = f"another deduplication is writing to {self.passes.output}; wait for it"
         with files.locked(os.path.join(self.run_dir, "dedup.lock"), busy):
@@ -264,11 +268,13 @@ class Workflow:
                     place.forget()
                 finally:
                     place.close()
+            else:
+                place.bring_files("dedup.json")
             self._open_work()
             try:
                 yield
             except OSError as exc:
-                raise disk.explained(exc, [self.passes.output, self.work]) from exc
+                raise disk.explained(exc, [self.home, self.work]) from exc
             except (UsageError, BudgetError, RunConflict):  # others refer to logs
                 if not self._has_commits():
                     self._abandon(absent)
@@ -319,6 +325,12 @@ class Workflow:
         files.remove(self._pointer)
 
     @property
+    def _place(self) -> RunDir:
+        from tamis.engine.run.directory import RunDir
+
+        return RunDir(self.passes.output)
+
+    @property
     def _pointer(self) -> str:
         return os.path.join(self.run_dir, "work.json")
 
@@ -337,9 +349,9 @@ class Workflow:
         self._remove_work()
         if self.run_dir in absent:
             shutil.rmtree(self.run_dir, ignore_errors=True)
-        if self.passes.output in absent:
+        if self.home in absent:
             with contextlib.suppress(OSError):  # somebody else uses it by now
-                os.rmdir(self.passes.output)
+                os.rmdir(self.home)
 
     @contextlib.contextmanager
     def _processes(self) -> Iterator[None]:

@@ -22,6 +22,7 @@ from tamis.formats.names import path_of, path_text
 from tamis.formats.registry import is_table
 from tamis.observe.record_at import line_at
 from tamis.observe.verdicts import Verdict, find, input_paths, run_folder
+from tamis.stores.homes import local_of
 
 STAGE = "remove_duplicates"
 MAX_DIFF_LINES = 60
@@ -88,7 +89,10 @@ def verdicts_on(output: str, document: str) -> list[Verdict]:
 
 def has_verdicts(output: str) -> bool:
     """Whether a run wrote documents here; one that only looked for duplicates did not."""
-    return any((folder / "plan.json").exists() for folder in (Path(output) / "_tamis", Path(output)))
+    return any(
+        (folder / "plan.json").exists()
+        for folder in (Path(local_of(str(output))) / "_tamis", Path(local_of(str(output))))
+    )
 
 
 def is_duplicate(verdict: Verdict) -> bool:
@@ -114,7 +118,7 @@ def found_only(output: str, document: str) -> Pair | None:
 
     from tamis.formats import parquet
 
-    folder = Path(output) / "_tamis" / "duplicates"
+    folder = Path(local_of(str(output))) / "_tamis" / "duplicates"
     name, _, place = document.rpartition(":")
     for part in sorted(folder.glob("*.parquet")):
         try:
@@ -146,7 +150,7 @@ def _settings(output: str) -> dict[str, Any]:
     """What the deduplication was asked for; nothing for a pipeline of one's own."""
     for name in ("dedup.json", "curation.json"):
         try:
-            identity = json.loads((Path(output) / "_tamis" / name).read_bytes())["identity"]
+            identity = json.loads((Path(local_of(str(output))) / "_tamis" / name).read_bytes())["identity"]
         except (OSError, ValueError, KeyError, TypeError):
             continue
         return identity if isinstance(identity, dict) else {}

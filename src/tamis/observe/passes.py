@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tamis.errors import UsageError
 from tamis.observe.snapshot import read_object
+from tamis.stores.homes import present
 
 MAX_PASSES = 200
 _NAMES = {"keys": "reading documents, making keys", "texts": "collecting the texts to be compared"}
@@ -37,7 +38,7 @@ class Place:
 
 def find_run(output: str) -> Path:
     """The run directory of an output folder, or the folder itself if it is one. UsageError where there is no run."""
-    path = Path(output)
+    path = Path(present(output))
     for folder in (path / "_tamis", path):
         if any(
             (folder / name).exists()

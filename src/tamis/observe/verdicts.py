@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import UsageError
+from tamis.stores.homes import present
 
 AT_LEAST, AT_MOST = "at least", "at most"
 Sides = dict[str, str]
@@ -102,7 +103,7 @@ def side_of_name(name: str) -> str:
 
 def run_folder(output: str) -> Path:
     """The run directory of an output folder (or the folder itself, if it is one)."""
-    path = Path(output)
+    path = Path(present(output))
     for folder in (path / "_tamis", path):
         if (folder / "plan.json").exists():
             return folder

@@ -20,6 +20,7 @@ from tamis.hints import command
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.io import Reader, Writer
 from tamis.stores.homes import local_of
+from tamis.stores.urls import is_bucket, output_url
 from tamis.tasks import DocumentBatch, Task
 
 if TYPE_CHECKING:
@@ -245,6 +246,7 @@ class Pipeline:
             kept = os.path.join(run.dir.path, "report.html")
             is_there = result.status == "already" and os.path.exists(kept)
             result.report = kept if is_there else _leave_report(run.dir.path)
+            run.dir.keep_files("report.html")
         self.last_result = executor.last_result = result
         return result
 
@@ -256,7 +258,7 @@ class Pipeline:
                 )
             return writer.path
         if run_dir is not None:
-            return os.path.abspath(run_dir)
+            return output_url(run_dir) if is_bucket(run_dir) else os.path.abspath(run_dir)
         from tamis.engine.run.temporary import temporary_output
 
         return temporary_output()

@@ -9,9 +9,10 @@ import hashlib
 import os
 import re
 
-from tamis.stores.urls import is_bucket, output_url
+from tamis.stores.urls import is_bucket, output_url, split_s3
 
 VARIABLE = "TAMIS_RUNS"
+_RUN = "_tamis"
 
 
 def home_of(url: str) -> str:
@@ -29,3 +30,22 @@ def home_of(url: str) -> str:
 def local_of(output: str) -> str:
     """The folder of an output on this machine: itself, or the one that stands for a bucket's."""
     return home_of(output) if is_bucket(output) else output
+
+
+def present(output: str) -> str:
+    """As `local_of`, for who looks at a run: where this machine has nothing of it, what the bucket keeps of it is brought here."""
+    folder = local_of(output)
+    if not is_bucket(output) or os.path.exists(os.path.join(folder, _RUN, "plan.json")):
+        return folder
+    from tamis.stores.s3 import Bucket
+
+    name, prefix = split_s3(output_url(output))
+    bucket, start = Bucket(name), f"{prefix}/{_RUN}/"
+    for found in bucket.objects(start):
+        parts = found.key[len(start) :].split("/")
+        if parts[0] in ("log", "") or len(parts) > 2 or any(p in ("", ".", "..") for p in parts):
+            continue  # the log is for who goes on, and is read by the run itself
+        path = os.path.join(folder, _RUN, *parts)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        bucket.fetch(found, path)
+    return folder

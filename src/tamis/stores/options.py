@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from tamis.errors import UsageError
 from tamis.stores.urls import is_bucket, split_s3
 
 VARIABLE = "TAMIS_STORES"
+EVERY = "*"
 _CREDENTIALS = (
     "key",
     "secret",
@@ -98,6 +99,24 @@ def use(urls: Any, given: Mapping[str, Any] | None, who: str = "storage_options"
     restore({**settings(), **{split_s3(u)[0]: asdict(options) for u in named}})
 
 
+def use_everywhere(pairs: Sequence[str]) -> None:
+    """Options of the command line, `key=value` each, for every bucket that has none of its own."""
+    given: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--storage-option {pair}: expected KEY=VALUE, e.g. endpoint_url=https://host")
+        plain = {"true": True, "false": False}.get(value.lower(), value)
+        where = (
+            "client_kwargs" if name in _CLIENT and name not in _KNOWN else "config_kwargs" if name in _CONFIG else ""
+        )
+        if where:
+            given.setdefault(where, {})[name] = plain
+        else:
+            given[name] = plain
+    restore({**settings(), EVERY: asdict(check(given, "--storage-option"))})
+
+
 def settings() -> dict[str, dict[str, Any]]:
     """All options by bucket, as JSON: for workers on other machines."""
     try:
@@ -114,7 +133,8 @@ def restore(found: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def of_bucket(bucket: str) -> Options:
-    found = settings().get(bucket)
+    known = settings()
+    found = known.get(bucket, known.get(EVERY))
     if not isinstance(found, dict):
         return Options()
     names = Options.__dataclass_fields__

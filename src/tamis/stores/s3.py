@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tamis.errors import MissingExtra, RunConflict, StoreError
+from tamis.files import OWN, replacing
 from tamis.stores import retry
 from tamis.stores.options import Options, of_bucket
 from tamis.stores.reading import Changed
@@ -39,6 +40,7 @@ _PASSING_CODES = _SLOW_DOWN | {
     "BadDigest",
 }
 _MD5 = re.compile(r'"[0-9a-f]{32}"')
+_FETCH_BYTES = 8 << 20
 MARK = "tamis-mark"  # the name under which an object says who wrote it
 
 
@@ -183,6 +185,14 @@ class Bucket:
         except Changed:  # written anew between the two requests
             return self.get(key, most)
         return bytes(data)
+
+    def fetch(self, found: Object, path: str) -> None:
+        """Bring an object into a new file, whole or not at all."""
+        with replacing(path, OWN) as out:
+            for at in range(0, found.size, _FETCH_BYTES):
+                data = bytearray(min(_FETCH_BYTES, found.size - at))
+                self.read_into(found.key, found.etag, at, memoryview(data))
+                out.write(data)
 
     # -- writing --------------------------------------------------------------------------------------------------------
     def put(self, key: str, data: bytes) -> None:

@@ -31,9 +31,20 @@ from tamis.stores.uploads import Upload, send
 from tamis.stores.urls import output_url, split_s3
 
 RUN = "_tamis"
-KEPT = ("plan.json", "steps.json", "manifest.json", "settings.json", "prediction.json", "dedup.json", "duplicates.json")
+_TRUTH = ("plan.json", "steps.json", "manifest.json")  # what is not in the bucket is not so
+KEPT = (
+    "plan.json",
+    "steps.json",
+    "manifest.json",
+    "settings.json",
+    "prediction.json",
+    "dedup.json",
+    "curation.json",
+    "command.json",
+)
 OLD_UPLOAD_S = 3600.0  # one that a killed run left; younger ones may be another run's at this moment
 _SEQUENCE = re.compile(r"[0-9]{20}")
+_PUT_BYTES = 8 << 20
 _N_REQUESTS = 8  # at the same time
 
 
@@ -72,15 +83,15 @@ class BucketOutput:
         for name in KEPT:
             path = os.path.join(folder, name)
             data = self.bucket.get(self._key(f"{RUN}/{name}")) if name in self._kept else None
-            if data is None:
-                files.remove(path)
-            else:
+            if data is not None:
                 files.write_bytes(path, data, files.OWN)
+            elif name in _TRUTH:
+                files.remove(path)
         pending = list(self._uploads())  # before the log is read: what it names is in it then
         records = self._read_log()
         self._complete_logged(records, {upload for _, upload, _ in pending})
         log.rewrite(records)
-        self._bring(records, folder)
+        self._bring_all(records, folder)
         self._abort(u for u in pending if time.time() - u[2] > OLD_UPLOAD_S)
         self._is_open = True
 
@@ -123,7 +134,7 @@ class BucketOutput:
         ]
         self._complete(missing)
 
-    def _bring(self, records: Iterable[dict[str, Any]], folder: str) -> None:
+    def _bring_all(self, records: Iterable[dict[str, Any]], folder: str) -> None:
         """Quarantine, verdicts and the like, where this machine does not have them."""
         wanted = []
         for record in records:
@@ -140,9 +151,26 @@ class BucketOutput:
     # -- keeping --------------------------------------------------------------------------------------------------------
     def keep(self, name: str, data: bytes) -> None:
         """A file of the run directory that going on, or looking at the run elsewhere, needs."""
-        if self._is_open:
-            self.bucket.put(self._key(f"{RUN}/{name}"), data)
-            self._kept.add(name)
+        self.bucket.put(self._key(f"{RUN}/{name}"), data)
+        self._kept.add(name)
+
+    def keep_file(self, name: str, path: str) -> None:
+        """The same for a file of any size. `name`: below _tamis/."""
+        if os.path.getsize(path) <= _PUT_BYTES:
+            with open(path, "rb") as file:
+                self.keep(name, file.read())
+            return
+        key = self._key(f"{RUN}/{name}")
+        upload = send(self.bucket, key, path)
+        self.bucket.delete(key)
+        self.bucket.complete(key, upload.id, upload.parts, upload.mark)
+        self._kept.add(name)
+
+    def bring(self, name: str, path: str) -> None:
+        """A file that `keep` left there, if there is one."""
+        data = self.bucket.get(self._key(f"{RUN}/{name}"))
+        if data is not None:
+            files.write_bytes(path, data, files.OWN)
 
     def drop(self, name: str) -> None:
         if self._is_open and name in self._kept:

@@ -191,6 +191,25 @@ class RunDir:
         if self.remote is not None and name in KEPT:
             self.remote.keep(name, json.dumps(data, indent=1).encode())
 
+    def keep_files(self, *names: str) -> None:
+        """Files and folders of the run directory, as they are now, into the bucket; nothing where the output is a folder."""
+        if self.remote is None:
+            return
+        for name in names:
+            path = os.path.join(self.path, name)
+            found = [(name, path)] if os.path.isfile(path) else []
+            if os.path.isdir(path):
+                found = [(f"{name}/{n}", os.path.join(path, n)) for n in sorted(os.listdir(path))]
+            for key, file in found:
+                self.remote.keep_file(key, file)
+
+    def bring_files(self, *names: str) -> None:
+        """What `keep_files` left in the bucket and is not here."""
+        for name in names if self.remote is not None else ():
+            path = os.path.join(self.path, name)
+            if self.remote is not None and not os.path.exists(path):
+                self.remote.bring(name, path)
+
     def remove_json(self, name: str) -> None:
         files.remove(os.path.join(self.path, name))
         if self.remote is not None:

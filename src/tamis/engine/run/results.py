@@ -11,6 +11,7 @@ from tamis.engine.job import KEY
 from tamis.engine.ledger import Ledger
 from tamis.engine.run.run import RunResult
 from tamis.errors import RunConflict
+from tamis.stores.opening import open_buffered
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
 from tamis.tasks.perf import StagePerfStats
 
@@ -78,7 +79,7 @@ def _own_tasks(path: str) -> list[Task[Any]]:
     may come from anywhere."""
     import pickle
 
-    with open(path, "rb") as file:
+    with open_buffered(path) as file:
         signed, data = file.read(_SIGNED_BYTES), file.read()
     if not hmac.compare_digest(signed, hmac.digest(KEY, data, "sha256")):
         raise RunConflict(

@@ -42,7 +42,7 @@ from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Kind
 from tamis.engine.worker.workplace import OutputSpec, Workplace
-from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineError, RunConflict, TamisError
+from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineError, RunConflict, StoreError, TamisError
 from tamis.formats.registry import TABLES, rows_of
 from tamis.hints import command
 from tamis.memory.budget import Budget, find_budget
@@ -176,6 +176,8 @@ class Run:
             return self._work(budget, plan, past)
         finally:
             self._db.close()
+            with contextlib.suppress(StoreError):  # observing must not hurt
+                self.dir.keep_files("run.sqlite", "command.json", "prediction.json")
 
     def _plan(self) -> dict[str, Any]:
         """The plan of this output: made now, or the earlier one if it is the same work."""

@@ -72,6 +72,10 @@ class RunSettings:
             parse_fraction(self.sample, "sample")
         if self.sample is not None and self.progressive:
             raise UsageError("give --sample or --progressive, not both")
+        if self.scratch is not None and "://" in str(self.scratch):
+            raise UsageError(
+                f"scratch: {self.scratch}: what lies there is written and read again at once, many times: give a folder of this machine"
+            )
         if self.scratch is not None and not os.path.isdir(self.scratch):
             raise UsageError(f"scratch: {self.scratch} is not a folder")
 

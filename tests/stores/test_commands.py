@@ -1,0 +1,152 @@
+"""s3:// on the command line and in recipes: input and output of every kind of command, and looking at a run from anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bucket_runs import documents, keys
+from cli_runner import CliRunner
+from command import tamis
+
+from tamis.cli.main import app
+from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from tamis.errors import UsageError
+from tamis.stores.homes import home_of
+
+TEXT = "A sieve lets fine flour pass and keeps back what is coarse, husks and stones among it; that is all it does. "
+
+
+def put_documents(s3: Any, bucket: str, n_files: int = 2) -> None:
+    """Each text twice: the second time in the next file, with an ending of its own where it is odd (so that it is nearly the same)."""
+    for f in range(n_files):
+        lines = []
+        for i in range(40):
+            text = TEXT + " ".join(f"w{i}x{k}" for k in range(120)) + (" odd" if f and i % 2 else "")
+            lines.append(json.dumps({"id": f * 100 + i, "text": text}))
+        s3.put_object(Bucket=bucket, Key=f"in/{f}.jsonl", Body="\n".join(lines).encode() + b"\n")
+
+
+def test_filter_from_a_bucket_into_a_bucket_and_every_command_that_looks_at_it(
+    bucket: str, s3: Any, tmp_path: Path
+) -> None:
+    put_documents(s3, bucket)
+    s3.put_object(Bucket=bucket, Key="in/z.jsonl", Body=b'{"id": 999, "text": "no"}\n{bad\n')
+    out = f"s3://{bucket}/clean"
+    told = tamis(
+        "filter", "gopher", f"s3://{bucket}/in", out, "--memory", "512MB", "--quarantine-limit", "10%", "--json"
+    )
+    assert told.exit_code == 0, told.output
+    about = json.loads(told.stdout)
+    assert about["output"] == out
+    assert (about["n_dropped"], about["n_quarantined"]) == (about["n_records"] - about["n_written"] - 1, 1)
+    assert "not-so-secret" not in told.output
+    shutil.rmtree(home_of(out))  # from another machine
+    run = CliRunner()
+    assert "{bad" in run.invoke(app, ["quarantine", out]).output
+    assert "dropped by gopher_short_doc" in run.invoke(app, ["why", out, "999"]).output
+    assert run.invoke(app, ["report", out]).exit_code == 0
+    again = tamis("filter", "gopher", f"s3://{bucket}/in", out, "--memory", "512MB", "--quarantine-limit", "10%")
+    assert "finished earlier" in again.output
+
+
+@pytest.mark.parametrize("kind", ["exact", pytest.param("fuzzy", marks=pytest.mark.slow)])
+def test_a_deduplication_in_a_bucket_keeps_what_a_local_one_keeps(
+    kind: str, bucket: str, s3: Any, tmp_path: Path
+) -> None:
+    made: Any = {"exact": ExactDeduplicationWorkflow, "fuzzy": FuzzyDeduplicationWorkflow}[kind]
+    put_documents(s3, bucket)
+    for name in ("0.jsonl", "1.jsonl"):
+        s3.download_file(bucket, f"in/{name}", str(_made(tmp_path / "in") / name))
+    local = made(str(tmp_path / "out"), str(tmp_path / "in")).run(memory="1GB")
+    remote = made(f"s3://{bucket}/out", f"s3://{bucket}/in").run(memory="1GB")
+    assert remote.n_duplicates == local.n_duplicates == (20 if kind == "exact" else 40)
+    files = (tmp_path / "out").glob("part-*")
+    kept = [json.loads(line)["id"] for path in files for line in path.read_text().splitlines()]
+    assert documents(s3, bucket, "out") == sorted(kept)
+    assert [k for k in keys(s3, bucket, "out/_tamis/") if "/duplicates/" in k]
+    shutil.rmtree(os.environ["TAMIS_RUNS"])
+    assert made(f"s3://{bucket}/out", f"s3://{bucket}/in").run(memory="1GB").status == "already"
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def test_a_curation_into_a_bucket(bucket: str, s3: Any, tmp_path: Path) -> None:
+    from tamis import InProcessExecutor
+    from tamis.curation import Curation, ExactDuplicates
+    from tamis.stages.text.filters import ScoreFilter, WordCountFilter
+
+    put_documents(s3, bucket)
+    out = f"s3://{bucket}/curated"
+    make = lambda: Curation([ScoreFilter(WordCountFilter(min_words=5)), ExactDuplicates()], f"s3://{bucket}/in", out)  # noqa: E731
+    result = make().run(InProcessExecutor())
+    assert (result.status, result.about["n_written"]) == ("finished", 60)
+    assert len(documents(s3, bucket, "curated")) == 60
+    assert "curated/README.md" in keys(s3, bucket, "curated/")
+    shutil.rmtree(home_of(out))
+    assert make().run(InProcessExecutor()).status == "already"
+    assert make().run(InProcessExecutor(), fresh=True).about["n_written"] == 60
+    with pytest.raises(UsageError, match="shard_size, split and shuffle put files together on this machine"):
+        Curation([ExactDuplicates()], f"s3://{bucket}/in", f"s3://{bucket}/x", shard_size="1MB").run(
+            InProcessExecutor()
+        )
+
+
+def test_options_of_the_command_line(bucket: str, s3: Any, server: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    put_documents(s3, bucket, 1)
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    told = tamis(
+        "filter", "gopher", f"s3://{bucket}/in", tmp_path / "out", "--memory", "512MB", "--quiet",
+        "--storage-option", f"endpoint_url={server.url}",
+    )  # fmt: skip
+    assert told.exit_code == 0, told.output
+    for given, message in (("secret=x", "is a credential"), ("colour=x", "not known"), ("x", "expected KEY=VALUE")):
+        refused = CliRunner().invoke(app, ["filter", "gopher", "in", "out", "--storage-option", given])
+        assert refused.exit_code == 2
+        assert message in refused.output
+    refused = CliRunner().invoke(app, ["filter", "gopher", "in", "out", "--scratch", "s3://bucket/x"])
+    assert (refused.exit_code, "folder of this machine" in refused.output) == (2, True)
+
+
+def test_results_without_a_writer_are_kept_in_a_bucket_and_read_from_it(bucket: str, s3: Any) -> None:
+    from tamis import InProcessExecutor, Pipeline
+    from tamis.stages.text.io import JsonlReader
+
+    put_documents(s3, bucket, 1)
+    made = Pipeline("read", stages=[JsonlReader(f"s3://{bucket}/in")]).run(
+        InProcessExecutor(), run_dir=f"s3://{bucket}/results"
+    )
+    assert sorted(i for batch in made for i in batch.column("id").to_pylist()) == list(range(40))
+
+
+def test_credentials_in_a_recipe_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(
+        """
+name: x
+stages:
+  - _target_: tamis.stages.text.io.reader.JsonlReader
+    file_paths: s3://bucket/in
+    storage_options: {key: AKIAEXAMPLE, secret: hush-hush-hush}
+  - _target_: tamis.stages.text.io.writer.JsonlWriter
+    path: out
+"""
+    )
+    refused = CliRunner().invoke(app, ["run", str(tmp_path / "r.yaml")])
+    assert refused.exit_code == 2
+    assert "environment only" in refused.output
+    assert "hush" not in refused.output
+
+
+@pytest.mark.parametrize("command", ["report", "why"])
+def test_looking_at_nothing_says_so(command: str, bucket: str) -> None:
+    told = CliRunner().invoke(app, [command, f"s3://{bucket}/nothing", *(["1"] if command == "why" else [])])
+    assert told.exit_code == 2
+    assert "holds no run of Tamis" in told.output
