@@ -451,3 +451,17 @@ def test_another_model_in_the_same_folder_is_no_resuming(folders: dict[str, Path
     weights[-1] ^= 1
     (tmp_path / "m/model.safetensors").write_bytes(weights)
     assert any("model files was" in told for told in differences(before, described()))
+
+
+def test_a_language_model_for_a_card_is_loaded_in_half_precision(folders: dict[str, Path]) -> None:
+    from tamis.stages.text.models.folder import open_folder
+    from tamis.stages.text.models.language import adapter_of, add
+    from tamis.stages.text.models.networks import load
+
+    whole, half = (load(open_folder(folders["llama"]), "AutoModelForCausalLM", half=h) for h in (False, True))
+    for model in (whole, half):
+        add(model, adapter_of(folders["adapter"]))
+    assert {p.dtype for p in whole.parameters()} == {torch.float32}
+    assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
+    for a, b in zip(whole.parameters(), half.parameters(), strict=True):
+        assert torch.allclose(a, b.float(), atol=1e-2, rtol=1e-2)

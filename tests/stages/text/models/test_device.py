@@ -146,3 +146,55 @@ def test_other_errors_pass() -> None:
 
     with pytest.raises(UsageError, match="another kind"):
         list(run_batches([1], run, Allowance(Shape(64, 8)), FakeDevice(10)))
+
+
+class Card:
+    """A device with a clock: a batch takes a start and a time per token, one that does not fit a quarter of a second."""
+
+    name = "a card"
+
+    def __init__(self, room: float, per_length: float) -> None:
+        self.room, self.per_length, self.seconds = room, per_length, 0.0
+        self.full: dict[int, int] = {}
+
+    def needs(self, n_tokens: int, length: int) -> float:
+        return n_tokens * (1 + self.per_length * length)
+
+    def run(self, batch: Batch) -> list[int]:
+        if self.needs(batch.n_tokens, batch.length) > self.room:
+            self.seconds += 0.25
+            self.full[batch.length] = self.full.get(batch.length, 0) + 1
+            raise Full
+        self.seconds += 0.002 + batch.n_tokens * 1e-6
+        return list(batch.at)
+
+    def is_full(self, exc: BaseException) -> bool:
+        return isinstance(exc, Full)
+
+    def release(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "per_length", [0.0, 1 / 512]
+)  # attention that takes memory by the token, and by the pair of them
+def test_starting_twice_too_large_costs_few_events_and_little_time(per_length: float) -> None:
+    own, n_partitions = lengths(4000), 40
+    started = Shape(32_768, 10**6, 32, fixed=True)
+    card = Card(started.max_tokens / 2 * (1 + per_length * 512), per_length)
+    allowance = Allowance(started)
+    for _ in range(n_partitions):
+        done = [i for at, _ in run_batches(list(own), card.run, allowance, card) for i in at]
+        assert sorted(done) == list(range(len(own)))
+    best = Card(card.room, per_length)
+    by_length: dict[int, list[int]] = {}
+    for n in own:
+        by_length.setdefault(started.padded(n), []).append(n)
+    for length, some in by_length.items():  # the largest size of each that fits, known beforehand
+        fits = int(card.room / (1 + per_length * length))
+        shape = started.within(min(fits, started.max_tokens))
+        for _ in range(n_partitions):
+            for batch in plan(some, shape):
+                best.run(batch)
+    assert not best.full
+    assert max(card.full.values(), default=0) <= 3
+    assert best.seconds / card.seconds >= 0.95

@@ -7,6 +7,7 @@ but the time: its texts go through again in smaller batches. What does not fit a
 from __future__ import annotations
 
 import gc
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,8 +20,12 @@ from tamis.stages.text.models.batching import Batch, Shape, next_batch, ordered
 CPU_TOKENS = 2048  # more tokens in a batch are no faster on a core, and take more memory
 GPU_TOKENS = 32_768
 GPU_STEP = 32
-_CLEAN = 50  # batches without a failure, and it may be more
-_GROWTH = 1.05
+_CLEAN, _CLEAN_AT_FIRST = (
+    50,
+    20,
+)  # batches without a failure, and it may be more; the second for lengths that never failed
+_GROWTH, _GROWTH_AT_FIRST = 1.05, 1.25
+_MOST_PATIENT = 7  # so often that doubles
 _BELOW_FAILURE = 0.95
 
 
@@ -42,10 +47,16 @@ class Device(Protocol):
 
 @dataclass
 class Allowance:
-    """How many tokens a batch may have, for each padded length: learned from batches that failed and from those that did not."""
+    """How many tokens a batch may have, for each padded length: learned from batches that failed and from those that did not.
+
+    Lengths learn from each other: a token takes no less memory in a longer text, so that what a batch of long texts was allowed is
+    where shorter ones begin, once anything has failed. From there each length grows by itself, boldly until it has failed, with care after that.
+    A failure costs a quarter of a second on a GPU, as much as ten batches: sixteen lengths that each halve by themselves would cost more than they gain.
+    """
 
     shape: Shape
-    n_failures: int = 0
+    n_failures: int = 0  # since somebody took note of them
+    _n_ever: int = 0
     _tokens: dict[int, float] = field(default_factory=dict)
     _failed_at: dict[int, int] = field(default_factory=dict)
     _fitted_at: dict[int, int] = field(default_factory=dict)
@@ -53,27 +64,47 @@ class Allowance:
 
     def of(self, batch: Batch) -> Shape:
         """The shape for texts such as those of this batch."""
-        return self.shape.within(int(self._tokens.get(self.shape.key(batch), self.shape.max_tokens)))
+        key = self.shape.key(batch)
+        if key not in self._tokens and self._failed_at:
+            self._tokens[key], self._clean[key] = self._first(key), 0
+        return self.shape.within(int(self._tokens.get(key, self.shape.max_tokens)))
+
+    def _first(self, key: int) -> float:
+        """What a length begins with of which nothing is known: as the next longer one, else as the next shorter one, or what has fitted already."""
+        nearest = min(
+            (k for k in self._tokens if k > key), default=max((k for k in self._tokens if k < key), default=None)
+        )
+        told = self.shape.max_tokens if nearest is None else self._tokens[nearest]
+        return max(told, float(self._fitted_at.get(key, 0)))
 
     def failed(self, batch: Batch) -> bool:
         """A batch did not fit; the next of its kind is as large as one that did, or half as large. False where nothing is left."""
         key = self.shape.key(batch)
         self.n_failures += 1
+        self._n_ever += 1
         good = self._fitted_at.pop(key, 0)  # once: where that fails, too, somebody else has taken memory
         self._failed_at[key], self._clean[key] = batch.n_tokens, 0
         self._tokens[key] = max(good if 0 < good < batch.n_tokens else batch.n_tokens // 2, batch.least_tokens)
+        for longer in [k for k, n in self._tokens.items() if k > key and n >= batch.n_tokens]:
+            self._tokens[longer] = self._tokens[key]  # a token of theirs takes at least as much
         return batch.n_tokens > batch.least_tokens
 
     def fitted(self, batch: Batch) -> None:
-        """A batch fitted. After enough of them it may be a little larger, up to just below where it failed last."""
+        """A batch fitted. After enough of them it may be larger, up to just below where it failed last."""
         key = self.shape.key(batch)
         self._fitted_at[key] = max(self._fitted_at.get(key, 0), batch.n_tokens)
         if key not in self._tokens:
             return
         self._clean[key] += 1
-        if self._clean[key] >= _CLEAN:
-            most = min(self.shape.max_tokens, self._failed_at[key] * _BELOW_FAILURE)
-            self._tokens[key] = max(self._tokens[key], min(self._tokens[key] * _GROWTH, most))
+        has_failed = key in self._failed_at
+        patience = 2 ** min(self._n_ever, _MOST_PATIENT)  # the more often anything failed, the less is to be gained
+        if self._clean[key] >= (_CLEAN if has_failed else _CLEAN_AT_FIRST) * patience:
+            failed = [
+                n for k, n in self._failed_at.items() if k <= key
+            ]  # a token of this length takes at least as much
+            most = min(self.shape.max_tokens, min(failed, default=math.inf) * _BELOW_FAILURE)
+            grown = self._tokens[key] * (_GROWTH if has_failed else _GROWTH_AT_FIRST)
+            self._tokens[key] = max(self._tokens[key], min(grown, most))
             self._clean[key] = 0
 
 

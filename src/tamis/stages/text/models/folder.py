@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ DATA_FILES = [
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _MAX_JSON_BYTES = 64 << 20
 _READ = {".json", ".safetensors", ".txt", ".model", ".jinja", ".py"}
+# Kinds of models with a vector for each position, and how many of these are for nobody.
+_POSITIONS = {"bert": 0, "distilbert": 0, "electra": 0, "roberta": 2, "xlm-roberta": 2, "camembert": 2}
 _WHOLE_BYTES, _N_PLACES, _PLACE_BYTES = 8 << 20, 128, 64 << 10
 
 
@@ -97,6 +100,22 @@ def local(identifier: str, cache_dir: str | None = None, with_code: bool = False
 def _wanted(identifier: str, cache_dir: str | None, with_code: bool) -> dict[str, Any]:
     patterns = [*DATA_FILES, *(["*.py"] if with_code else [])]
     return {"repo_id": identifier, "cache_dir": cache_dir, "allow_patterns": patterns}
+
+
+def most_tokens(config: Mapping[str, Any], wanted: int | None, otherwise: int) -> int:
+    """Tokens of a text that a model gets: as many as are wanted, or as it takes; never more than it has positions for.
+
+    >>> most_tokens({"model_type": "bert", "max_position_embeddings": 512}, 1024, 512)
+    512
+    >>> most_tokens({"model_type": "deberta-v2", "max_position_embeddings": 512}, 1024, 512)  # distances, not positions
+    1024
+    """
+    found = config.get("max_position_embeddings")
+    there = found if isinstance(found, int) and found > 0 else otherwise
+    spare = _POSITIONS.get(str(config.get("model_type")))
+    if spare is None:
+        return wanted or there
+    return min(wanted or there, max(1, there - spare))
 
 
 def fingerprint(path: Path) -> str:

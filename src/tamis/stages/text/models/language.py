@@ -61,7 +61,7 @@ def add(model: Any, adapter: Adapter) -> None:
         for name in names:
             target = name.removeprefix(_BEFORE).replace(".lora_A.weight", ".weight")
             change = found[name.replace("lora_A", "lora_B")] @ found[name] * adapter.scale
-            own[target].data += change.to(own[target].dtype)
+            own[target].data = (own[target].data.float() + change).to(own[target].dtype)  # one layer at a time
 
 
 class _Causal:
@@ -70,10 +70,11 @@ class _Causal:
     packs = False
 
     def __init__(self, folder: ModelFolder, adapter: Adapter, device: TorchDevice) -> None:
-        torch = need_torch(f"the model {folder.path}")
-        self._model = load(folder, "AutoModelForCausalLM")
+        need_torch(f"the model {folder.path}")
+        # 7 billion weights in float32 are 28 GB of this machine's memory, on their way to a card where they are 14.
+        self._model = load(folder, "AutoModelForCausalLM", half=device.kind == "cuda")
         add(self._model, adapter)
-        self._model = self._model.to(device.kind, torch.bfloat16 if device.kind == "cuda" else torch.float32)
+        self._model = self._model.to(device.kind)
         self._device = device
 
 

@@ -123,7 +123,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         limit = device_limits.told()
         self._device, self._cuts = TorchDevice(kind, limit), limit.overflow == "cut"
         folder = self._find()
-        self._max_tokens = self.max_seq_length or _longest(folder.config)
+        self._max_tokens = folders.most_tokens(folder.config, self.max_seq_length, _DEFAULT_TOKENS)
         self._network = self._loaded(folder, self._device)
         self._allowance = Allowance(
             self._device.shape(self.model_inference_batch_size, self._network.packs, not self.has_seq_order)
@@ -255,12 +255,6 @@ class Tokenized:
             if len(self.at)
             else pa.nulls(self._n, array.type)
         )
-
-
-def _longest(config: Mapping[str, Any]) -> int:
-    """Tokens that a model takes, as its configuration says."""
-    found = config.get("max_position_embeddings")
-    return found if isinstance(found, int) and found > 0 else _DEFAULT_TOKENS
 
 
 def _existing(batch: DocumentBatch, field: str) -> list[Any]:

