@@ -42,6 +42,12 @@ class Wanted(OptionGroup):
             help="Drop clips that move less on average, e.g. 0.00098, or in which a part never moves. Default: none."
         ),
     ] = None
+    min_aesthetic: Annotated[
+        float | None,
+        Option(
+            help="Drop clips of which a picture looks worse (CLIP and a head for ratings of 1 to 10). Default: none."
+        ),
+    ] = None
     limit_films: Annotated[int | None, Option(min=1, help="Only the first so many films.")] = None
     model_folder: Annotated[
         str | None, Option(metavar="FOLDER", help="Where the files of models lie, if not in the hub's cache.")
@@ -88,7 +94,7 @@ def make_recipe(source: str, target: str, wanted: Wanted) -> str:
         (f"{_STAGES}.io.video_reader.VideoReader", films),
         *_splitting(wanted, models),
         (f"{_CLIPPING}.clip_extraction_stages.ClipTranscodingStage", {"encoder": wanted.transcode}),
-        *_filters(wanted),
+        *_filters(wanted, models),
         (f"{_STAGES}.io.clip_writer.ClipWriterStage", writer),
     ]
     lines = ["name: video", "stages:"]
@@ -111,7 +117,7 @@ def _splitting(wanted: Wanted, models: str | None) -> list[Stage]:
     ]
 
 
-def _filters(wanted: Wanted) -> list[Stage]:
+def _filters(wanted: Wanted, models: str | None) -> list[Stage]:
     stages: list[Stage] = []
     if wanted.min_motion is not None:
         motion = f"{_STAGES}.filtering.motion_filter"
@@ -119,4 +125,7 @@ def _filters(wanted: Wanted) -> list[Stage]:
             (f"{motion}.MotionVectorDecodeStage", {}),
             (f"{motion}.MotionFilterStage", {"global_mean_threshold": wanted.min_motion}),
         ]
+    if wanted.min_aesthetic is not None:
+        looks = f"{_STAGES}.filtering.clip_aesthetic_filter.ClipAestheticFilterStage"
+        stages.append((looks, {"model_dir": models, "score_threshold": wanted.min_aesthetic}))
     return stages

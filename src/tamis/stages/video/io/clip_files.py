@@ -27,6 +27,12 @@ from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows
 from tamis.tasks import DocumentBatch
 
 _PART = ".part"
+EMBEDDING = "cosmos_embed1_embedding"
+_NEEDS = {
+    "embeddings": EMBEDDING,
+    "previews": "preview",
+    "captions": "captions",
+}  # what must have been made, by what is to be written
 _BINARY = ("thumbnail", "preview")  # columns that stand in files of their own, not in JSON
 
 
@@ -52,7 +58,7 @@ class ClipFilesStage(FilmStage):
             raise UsageError(f"{self.name}: max_workers must be at least 1, got {self.max_workers}")
 
     def inputs(self) -> Any:
-        return ["data"], ["id", *SPAN]
+        return ["data"], ["id", *SPAN, *(_NEEDS[part] for part in self.parts)]
 
     def outputs(self) -> Any:
         return ["data"], [] if self.dry_run else ["clip_path", "clip_bytes", "clip_sha256"]
@@ -71,6 +77,10 @@ class ClipFilesStage(FilmStage):
         if self.dry_run:
             return batch
         names = batch.get_columns()
+        if missing := [part for part in self.parts if _NEEDS[part] not in names]:
+            raise UsageError(
+                f"{self.name}: there are no {missing[0]} to write; put the stage that makes them before it"
+            )
         columns = [batch.values(name) for name in names]
         rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
         written = _Written(self.max_workers)
@@ -86,6 +96,8 @@ class ClipFilesStage(FilmStage):
             for row in made:
                 self._beside(row, written)
             self._films(made, written)
+            if "embeddings" in self.parts:
+                self._embeddings(made, written)
             written.publish()
         finally:
             written.clean()
@@ -123,6 +135,22 @@ class ClipFilesStage(FilmStage):
         """What is known of a clip, as JSON; and its preview."""
         plain = {k: v for k, v in row.items() if k not in _BINARY}
         written.text(os.path.join(self._folder("metas", "v0"), f"{row['id']}.json"), plain)
+
+    def _embeddings(self, rows: Sequence[dict[str, Any]], written: _Written) -> None:
+        """Ids and vectors of the clips, for a search; in one file, named after them."""
+        import pyarrow as pa
+
+        from tamis.formats import parquet
+
+        if rows:
+            table = pa.table(
+                {
+                    "id": pa.array([row["id"] for row in rows], pa.large_string()),
+                    "embedding": pa.array([row[EMBEDDING] for row in rows], pa.list_(pa.float32())),
+                }
+            )
+            name = hashlib.blake2b("".join(row["id"] for row in rows).encode(), digest_size=12).hexdigest()
+            parquet.write_table(table, written.new(self._folder("ce1_embd_parquet", f"{name}.parquet")))
 
     def _films(self, rows: Sequence[dict[str, Any]], written: _Written) -> None:
         """A summary of each film and of this part of it."""

@@ -56,15 +56,15 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
         return [self._files(), ParquetWriter(self.output_path, name=self.name)]
 
     def _files(self) -> ClipFilesStage:
+        wanted = {
+            "embeddings": self.generate_embeddings,
+            "previews": self.generate_previews,
+            "captions": self.generate_captions,
+        }
         return ClipFilesStage(
-            self.output_path,
-            self.input_path,
-            self.upload_clips,
-            self.dry_run,
-            self.max_workers,
-            self.verbose,
-            self.log_stats,
-        )
+            self.output_path, self.input_path, self.upload_clips, self.dry_run, self.max_workers, self.verbose, self.log_stats,
+            tuple(name for name, is_wanted in wanted.items() if is_wanted),
+        )  # fmt: skip
 
     def inputs(self) -> Any:
         return ["data"], self._files().input_columns()

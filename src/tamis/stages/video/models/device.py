@@ -56,3 +56,14 @@ def weights_file(model_dir: str | None, repository: str, names: Sequence[str]) -
         f"{names[0]} of {repository} is neither in the local cache nor can it be downloaded ({type(why).__name__}); give model_dir, a folder "
         "that holds it"
     )
+
+
+def model_folder(model_dir: str, identifier: str, default: str, with_code: bool = False) -> Path:
+    """The folder of a model of transformers: `model_dir` itself, or what lies in it under the model's id. Where `model_dir` is the default
+    and is not there, the hub's cache, or the hub."""
+    from tamis.stages.image.models import model_place
+    from tamis.stages.text.models import folder as folders
+
+    if model_dir == default and not Path(model_dir).is_dir():
+        return folders.fetch(identifier, with_code=with_code)
+    return folders.fetch(model_place(model_dir, identifier), with_code=with_code)

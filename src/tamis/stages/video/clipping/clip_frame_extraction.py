@@ -1,0 +1,108 @@
+"""ClipFrameExtractionStage: which frames of a clip are looked at by the stages behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+from tamis.film import room
+from tamis.film.decoding import frames_at
+from tamis.film.sampling import FrameExtractionPolicy, FramePurpose, rgb, shown_size, signature, times_of
+from tamis.formats.names import path_of
+from tamis.stages.video.film_stage import SPAN, FilmStage, own_cpus
+from tamis.tasks import DocumentBatch
+from tamis.tasks.video import VideoTask
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_RATES = {FramePurpose.AESTHETICS: 1.0, FramePurpose.EMBEDDINGS: 2.0}
+
+
+@dataclass(repr=False)
+class ClipFrameExtractionStage(FilmStage):
+    """Chooses frames of clips: for each policy and rate a column of times in seconds, by the name that the original gives the frames
+    (FrameExtractionPolicy.sequence-2000 for two a second).
+
+    Stages behind decode the pictures at these times themselves, so frames never leave a stage: a second of 4K at two frames is 50 MB. By
+    hand, on a VideoTask, the frames are decoded here, into `extracted_frames`, scaled to `target_res` (height, width).
+
+    `target_fps`: one rate or several; without it those that `extract_purposes` need (1 for aesthetics, 2 for embeddings), or 2.
+    """
+
+    extraction_policies: Sequence[FrameExtractionPolicy] = (FrameExtractionPolicy.sequence,)
+    extract_purposes: Sequence[FramePurpose] | None = None
+    target_res: tuple[int, int] | None = None
+    verbose: bool = False
+    num_cpus: float = 3
+    target_fps: Sequence[float] | float | None = None
+    name: str = "clip_frame_extraction"
+
+    def __post_init__(self) -> None:
+        purposes = [_member(FramePurpose, p) for p in self.extract_purposes or ()]
+        self.extraction_policies = [_member(FrameExtractionPolicy, p) for p in self.extraction_policies]
+        given = [self.target_fps] if isinstance(self.target_fps, (int, float)) else self.target_fps
+        rates = list(given) if given is not None else sorted({_RATES[p] for p in purposes}) or [2.0]
+        if not rates or not all(rate > 0 for rate in rates) or not self.extraction_policies:
+            raise UsageError(f"{self.name}: target_fps must be rates above 0, got {self.target_fps!r}")
+        self.rates = [float(rate) for rate in rates]
+        self.resources = own_cpus(self.num_cpus, 3)
+
+    def outputs(self) -> Any:
+        return ["data"], [signature(p, r) for p in self.extraction_policies for r in self.rates]
+
+    def inputs(self) -> Any:
+        return ["data"], list(SPAN)
+
+    @staticmethod
+    def lcm_multiple(fps: Sequence[float]) -> float:
+        """The least rate at which frames of all these rates lie.
+
+        >>> ClipFrameExtractionStage.lcm_multiple([2, 3]), ClipFrameExtractionStage.lcm_multiple([0.5, 2])
+        (6.0, 2.0)
+        """
+        parts = [Fraction(rate).limit_denominator(1000) for rate in fps]
+        return float(Fraction(math.lcm(*(p.numerator for p in parts)), math.gcd(*(p.denominator for p in parts))))
+
+    def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
+        import pyarrow as pa
+
+        spans = list(zip(batch.values("start_s"), batch.values("end_s"), strict=True))
+        for policy in self.extraction_policies:
+            for rate in self.rates:
+                times = [times_of(policy, rate, start, end) for start, end in spans]
+                batch = batch.with_column(signature(policy, rate), pa.array(times, pa.list_(pa.float64())))
+        return batch
+
+    def _by_hand(self, task: VideoTask) -> VideoTask:
+        task = super()._by_hand(task)
+        for clip in task.data.clips:
+            for name in self.output_columns():
+                clip.extracted_frames[name] = self._frames(clip.source_video, clip.row[name])
+        return task
+
+    def _frames(self, path: str, times: Sequence[float]) -> np.ndarray[Any, Any]:
+        import numpy as np
+
+        made: list[Any] = []
+        for _, frame in frames_at(path_of(path), times):
+            height, width = self.target_res or shown_size(frame, 1.0)[::-1]
+            if not made:
+                room.reserve(len(times) * width * height * 3, f"{len(times)} frames of {width} x {height}")
+            made.append(rgb(frame, width, height))
+        self._say(f"{len(made)} frames of {path}")
+        return np.stack(made)
+
+
+def _member(kind: Any, value: Any) -> Any:
+    """A member of an enumeration, or its name (recipes have no other way to say it)."""
+    if isinstance(value, kind):
+        return value
+    found = next((m for m in kind if str(value).rpartition(".")[2].lower() == m.name.lower()), None)
+    if found is None:
+        raise UsageError(f"expected one of {', '.join(m.name for m in kind)}, got {value!r}")
+    return found
