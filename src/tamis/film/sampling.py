@@ -78,7 +78,7 @@ def rgb(frame: Any, width: int, height: int) -> np.ndarray[Any, Any]:
     import numpy as np
 
     made = frame.reformat(width=width, height=height, format="rgb24", interpolation="BICUBIC").to_ndarray()
-    turns = int(round(frame.rotation / 90.0)) % 4
+    turns: int = round(frame.rotation / 90.0) % 4
     return np.ascontiguousarray(np.rot90(made, turns)) if turns else made
 
 
