@@ -168,7 +168,7 @@ def test_mistakes_are_told_when_the_stage_is_made(tmp_path: Path) -> None:
 
 
 def test_the_command_and_again(films: Path, tmp_path: Path, split: tuple[Path, Any]) -> None:
-    typed = ["video", str(films), str(tmp_path / "out"), "--clip-seconds", "1", "--min-clip-seconds", "0.5", "--memory", "600MB", "--json",
+    typed = ["video", str(films), str(tmp_path / "out"), "--clip-seconds", "1", "--min-clip-seconds", "0.5", "--memory", "3GB", "--json",
              "--quarantine-limit", "100%"]  # fmt: skip
     first = CliRunner().invoke(app, typed)
     assert first.exit_code == 0, first.output
@@ -179,7 +179,7 @@ def test_the_command_and_again(films: Path, tmp_path: Path, split: tuple[Path, A
     again = CliRunner().invoke(app, typed)
     assert json.loads(again.stdout)["status"] == "already"
     wrong = CliRunner().invoke(
-        app, ["video", str(films), str(tmp_path / "out2"), "--transcode", "h265", "--memory", "600MB"]
+        app, ["video", str(films), str(tmp_path / "out2"), "--transcode", "h265", "--memory", "3GB"]
     )
     assert wrong.exit_code != 0
     assert "there is no encoder 'h265'; there are copy" in wrong.output
