@@ -1,6 +1,6 @@
 """Processes that load libraries while the command that will need them still reads its arguments.
 
-For commands, which know only then what is to be done: a forking server or a nursery is started with the first line of the console script
+For commands, which know only then what is to be done: a forking server or a nursery is forked with the first line of the console script
 (cli/start.py), loads what every one needs, and waits to be told the rest. It ends with this process, used or not.
 """
 
@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
 
-from tamis.backends.forking import launch
+from tamis.backends.forking import Branch, branch
 from tamis.kernels.groups import all_groups
 from tamis.kernels.library import are_ready
 
 EARLY = "early"
-_started: dict[str, tuple[subprocess.Popen[bytes], socket.socket]] = {}
+_started: dict[str, tuple[Branch, socket.socket]] = {}
 
 
 def prepare(module: str) -> None:
     """Start the process of a module of this room: "tamis.backends.forkserver" or "tamis.backends.nursery"."""
     if not _started:
         with contextlib.suppress(OSError):
-            _started[module] = launch(module, subprocess.DEVNULL, EARLY)
+            _started[module] = branch(module, EARLY)
 
 
-def take(module: str) -> tuple[subprocess.Popen[bytes], socket.socket] | None:
+def take(module: str) -> tuple[Branch, socket.socket] | None:
     """The process that was started for this, if one was. One that was started for something else is ended: it only takes memory."""
     found = _started.pop(module, None)
     for process, ours in _started.values():

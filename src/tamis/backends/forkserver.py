@@ -27,17 +27,20 @@ if TYPE_CHECKING:
 def main(fd: int, parent: int, how: str = "") -> NoReturn:
     name_process("tamis-server")
     die_with_parent(parent)
-    is_loaded = how == early.EARLY and early.load()
-    leave(serve(socket.socket(fileno=fd), is_loaded))
+    is_branch = how == early.EARLY
+    leave(serve(socket.socket(fileno=fd), is_branch and early.load(), is_branch=is_branch))
 
 
-def serve(sock: socket.socket, is_loaded: bool, forked: bool = False) -> int:
-    """Load the job that comes over the socket, then fork workers for it. `is_loaded`: the libraries are there and warm."""
+def serve(sock: socket.socket, is_loaded: bool, forked: bool = False, is_branch: bool = False) -> int:
+    """Load the job that comes over the socket, then fork workers for it. `is_loaded`: the libraries are there and warm.
+
+    `forked`: from a nursery; `is_branch`: from a command.
+    """
     name_process("tamis-server")
     requests = Requests(sock, TO_SERVER)
     try:
         runner = _load(requests, is_loaded)
-        up = settle(drop_pages=not forked)
+        up = settle(drop_pages=not forked, is_branch=is_branch)
         gate = close_gate()
     except BaseException as exc:
         requests.send(NotLoaded(f"{type(exc).__name__}: {exc}", traceback.format_exc()[-4000:]))

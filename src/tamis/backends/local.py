@@ -17,7 +17,7 @@ from tamis import files, secrets
 from tamis.backends import early
 from tamis.backends.base import BaseExecutor
 from tamis.backends.fork_messages import FROM_FORKER, Exited, Forked, ForkWorker, LoadJob, NotLoaded, Up
-from tamis.backends.forking import launch, send_request, surroundings
+from tamis.backends.forking import Branch, launch, send_request, surroundings
 from tamis.backends.guard import Guard, Notice
 from tamis.backends.inprocess import InlineCrew
 from tamis.backends.nursery import Child, Nursery
@@ -28,7 +28,7 @@ from tamis.engine.messages import NEWS, Assign, Done, Exit, Failure, Order, Read
 from tamis.engine.run.budget_shares import Server
 from tamis.errors import UsageError, WorkerError
 from tamis.memory import lookout
-from tamis.memory.ending import end_escaped, end_tree
+from tamis.memory.ending import end_escaped, end_forks, end_tree
 from tamis.sizes import format_size
 
 _LOG_EVERY_S = 0.5
@@ -59,7 +59,7 @@ class ForkCrew:
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
-        self._server: subprocess.Popen[bytes] | Child | None = None
+        self._server: subprocess.Popen[bytes] | Branch | Child | None = None
         self._channel: Channel | None = None
         self._n_starts = 0
         self._lookout: lookout.Lookout | None = None
@@ -91,7 +91,7 @@ class ForkCrew:
         self._guard.stand_at(fds.pop(0) if fds else None)
         self._selector.register(ours, selectors.EVENT_READ, self._channel)
 
-    def _start_server(self) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    def _start_server(self) -> tuple[socket.socket, subprocess.Popen[bytes] | Branch]:
         prepared = early.take("tamis.backends.forkserver")
         if prepared is not None:
             return prepared[1], prepared[0]
@@ -285,6 +285,8 @@ class ForkCrew:
                     self._server.kill()
                 self._server.wait()
             end_escaped()
+            if self._count_caller:
+                end_forks(Branch.living)
             for worker in list(self._workers):
                 events += self._gone(worker, -signal.SIGKILL)
         return events

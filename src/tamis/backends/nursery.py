@@ -21,6 +21,7 @@ from tamis import files
 from tamis.backends import early
 from tamis.backends.fork_messages import FROM_FORKER, TO_NURSERY, ForkCall, Forked, ForkServer, LoadLibraries, Request
 from tamis.backends.forking import (
+    Branch,
     Forker,
     Requests,
     die_with_parent,
@@ -72,7 +73,7 @@ class Nursery:
 
     def __init__(self, log: str, modules: Sequence[str] = ()) -> None:
         self._log, self._modules = log, list(modules)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Branch | None = None
         self._channel: Channel | None = None
         self._children: dict[int, Child] = {}
         self._groups: set[str] = set()
@@ -204,7 +205,7 @@ def main(fd: int, parent: int, how: str = "") -> NoReturn:
     load_libraries(hello.groups, warm=is_loaded)
     for name in hello.modules:
         importlib.import_module(name)
-    requests.send(settle())
+    requests.send(settle(is_branch=how == early.EARLY))
     leave(Forker(requests, _become).serve())
 
 

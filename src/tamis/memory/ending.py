@@ -69,6 +69,21 @@ def end_escaped() -> int:
     return n
 
 
+def end_forks(known: Container[int]) -> int:
+    """Kill children of this process that are forks of it which nobody here has started, and all below them: daemons of a stage, once
+    their forking server, itself such a fork, is gone. For commands; a program of the user's may fork as it likes. Returns how many.
+    """
+    own = os.getpid()
+    program, n = meter.command_line(own), 0
+    for pid, parent in meter.descendants().items():
+        if parent == own and pid not in known and meter.is_alive(pid) and meter.command_line(pid) == program:
+            end_tree(pid)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+            n += 1
+    return n
+
+
 def is_tracker(pid: int) -> bool:
     return _TRACKER in (meter.command_line(pid) or b"")
 

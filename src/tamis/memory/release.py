@@ -41,6 +41,7 @@ _DEFAULT_ENV = {
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # asking whether there is a GPU must not start CUDA where workers are forked from
     "JE_ARROW_MALLOC_CONF": "background_thread:false",  # the forking server must have one thread
 }
+_MALLOPT = {-8: "MALLOC_ARENA_MAX", -1: "MALLOC_TRIM_THRESHOLD_", -3: "MALLOC_MMAP_THRESHOLD_"}  # numbers of malloc.h
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,17 @@ def hygiene_env(base: Mapping[str, str]) -> dict[str, str]:
     descendants can be told by it, too (lookout.py).
     """
     return marked({**_DEFAULT_ENV, **base, **_MANDATORY_ENV})
+
+
+def tune_malloc(environ: Mapping[str, str]) -> None:
+    """Have glibc follow the settings of an environment that came after it was loaded; other C libraries have none of them."""
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    for parameter, name in _MALLOPT.items():
+        value = environ.get(name, "")
+        if mallopt is not None and value.isdigit():
+            mallopt(parameter, int(value))
 
 
 def thread_stack(n_bytes: int = 1 << 20) -> bool:
