@@ -1,7 +1,9 @@
-"""Figures of installing and starting: `make bench-start`, or `python benchmarks/start.py [--wheel FILE] [--quick]`.
+"""Figures of installing and starting: `make bench-start`, or `python benchmarks/start.py [--wheel FILE] [--before COMMIT] [--quick]`.
 
 Installs a wheel (built for this machine's CPU, if none is given) with its dependencies into an environment of its own, and measures there: its size,
-the very first run, later runs, help, the memory of processes that do nothing, and the smallest budget. Writes docs/benchmarks-start.md.
+the very first run, later runs, help, the memory of processes that do nothing, and the smallest budget. How much of the pages of libraries
+counts depends on what else runs, so the memory of an earlier commit is measured right before and after, in an environment of its own.
+Writes docs/benchmarks-start.md, in three minutes on two cores.
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ from tamis.memory import meter
 ROOT = Path(__file__).resolve().parent.parent
 # Before kernels were shipped compiled and arguments read without typer and pydantic.
 BEFORE = {
-    "environment": "540 MB", "first": "22 s (64 s at a load of 8)", "later": "0.56 s (1.9 s at a load of 8)", "help": "0.17-0.26 s", "idle": "93 MB",
+    "environment": "540 MB", "first": "22 s (64 s at a load of 8)", "later": "0.56 s (1.9 s at a load of 8)", "help": "0.17-0.26 s", "idle": "not measured",
     "smallest": "about 200 MB, varies from run to run (192, 197, 206)",
 }  # fmt: skip
+COMMIT = "eb96726"  # the last one that compiled its kernels at the first run
 IDLE = """
 import time
 from dataclasses import dataclass
@@ -39,7 +42,7 @@ class Sleep(ProcessingStage):
     name: str = "sleep"
 
     def process(self, task):
-        time.sleep(8)
+        time.sleep(3)
         return task
 """
 RECIPE = """
@@ -58,9 +61,10 @@ class Place:
 
     def __init__(self, folder: Path, wheel: str) -> None:
         self.folder, self.bin = folder, folder / "venv" / "bin"
+        folder.mkdir()
         subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
         pip = [str(self.bin / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        subprocess.run([*pip, wheel or str(ROOT)], check=True)
+        subprocess.run([*pip, wheel], check=True)
         (folder / "in").mkdir()
         (folder / "in" / "one.jsonl").write_text('{"id": 1, "text": "one document"}\n')
         self.env = {"PATH": os.environ["PATH"], "HOME": str(folder / "home"), "TAMIS_PROFILES": "off"}
@@ -94,7 +98,8 @@ def environment_bytes(place: Place) -> int:
 def idle_bytes(place: Place) -> int:
     """PSS of supervisor, forking server and two workers that wait, as seen from outside."""
     (place.folder / "sleeping.py").write_text(IDLE)
-    (place.folder / "two").mkdir()
+    shutil.rmtree(place.folder / "slept", ignore_errors=True)
+    (place.folder / "two").mkdir(exist_ok=True)
     for name in "ab":
         (place.folder / "two" / f"{name}.jsonl").write_text('{"text": "a document"}\n')
     recipe = RECIPE.format(source=json.dumps(str(place.folder / "two")), target=json.dumps(str(place.folder / "slept")))
@@ -108,9 +113,27 @@ def idle_bytes(place: Place) -> int:
             names = [_name(pid) for pid in pids]
             if names.count("tamis-worker") == 2:
                 seen.append(meter.tree_pss(pids))
-            time.sleep(0.25)
+            time.sleep(0.1)
         assert run.returncode == 0, run.stderr and run.stderr.read()
     return sorted(seen)[len(seen) // 2]
+
+
+def idle_beside(place: Place, before: Place | None) -> tuple[int, int]:
+    """Bytes of the earlier commit (0 without one) and of this one: medians of three each, one after the other in turn."""
+    if before is not None:
+        idle_bytes(before)  # it compiles its kernels
+    pairs = [(idle_bytes(before) if before is not None else 0, idle_bytes(place)) for _ in range(3)]
+    return sorted(b for b, _ in pairs)[1], sorted(n for _, n in pairs)[1]
+
+
+def checkout(commit: str, folder: Path) -> str:
+    """The sources of a commit in a folder; empty where this is no checkout with that commit."""
+    folder.mkdir()
+    packed = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=False)
+    if packed.returncode:
+        return ""
+    subprocess.run(["tar", "x", "-C", str(folder)], input=packed.stdout, check=True)
+    return str(folder)
 
 
 def _name(pid: int) -> str:
@@ -135,31 +158,34 @@ def smallest_budgets(place: Place, n_times: int) -> list[int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--wheel", default="", help="a wheel of Tamis; default: built from this checkout")
+    parser.add_argument("--before", default=COMMIT, help="the commit whose idle memory is measured beside; '' for none")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, and no page is written")
     args = parser.parse_args()
     n_times = 3 if args.quick else 10
     with tempfile.TemporaryDirectory(prefix="tamis-start-") as folder:
-        place = Place(Path(folder), args.wheel)
+        place = Place(Path(folder, "now"), args.wheel or str(ROOT))
         size = environment_bytes(place)
         first_s = seconds(place.one_document)
         later_s = min(seconds(place.one_document) for _ in range(n_times))
         help_s = min(seconds(lambda: place.tamis("--help")) for _ in range(n_times))
-        idle = idle_bytes(place)
+        sources = checkout(args.before, Path(folder, "sources")) if args.before else ""
+        idle_before, idle = idle_beside(place, Place(Path(folder, "before"), sources) if sources else None)
         smallest = smallest_budgets(place, n_times)
     load = os.getloadavg()[1]
+    before = {**BEFORE, **({"idle": f"{idle_before / 1e6:.0f} MB"} if idle_before else {})}
     figures: dict[str, tuple[str, str, str]] = {
         "environment": ("core environment on disk (Python and pip not counted)", f"{size / 1e6:.0f} MB", "330 MB, with pandas 390"),
         "first": ("very first run, one document", f"{first_s:.2f} s", "1.0 s"),
         "later": ("later run, one document", f"{later_s:.2f} s", "0.40 s"),
         "help": ("`tamis --help`", f"{help_s:.2f} s", "0.15 s"),
-        "idle": ("idle: supervisor, forking server, two workers (PSS)", f"{idle / 1e6:.0f} MB", "30 MB less"),
+        "idle": ("idle: supervisor, forking server, two workers (PSS)", f"{idle / 1e6:.0f} MB{f' ({(idle_before - idle) / 1e6:.0f} less)' if idle_before else ''}", "30 MB less"),
         "smallest": (
             "smallest budget that works for `filter gopher`",
             f"{' or '.join(sorted({f'{n} MB' for n in smallest}))} ({n_times} times)",
             "150 MB, always the same number",
         ),
     }  # fmt: skip
-    rows = [f"| {what} | {BEFORE[name]} | {found} | {goal} |" for name, (what, found, goal) in figures.items()]
+    rows = [f"| {what} | {before[name]} | {found} | {goal} |" for name, (what, found, goal) in figures.items()]
     lines: list[Any] = ["| | before | now | goal |", "|---|---|---|---|", *rows]
     print("\n".join(lines))
     if not args.quick:

@@ -107,3 +107,45 @@ def test_a_command_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
     assert "no-such-option" in error
     assert gone(tmp_path)
     assert not (tmp_path / "out").exists()
+
+
+DAEMON = """
+import os, time
+from dataclasses import dataclass
+from tamis.stages.base import ProcessingStage
+
+@dataclass
+class Daemon(ProcessingStage):
+    name: str = "daemon"
+
+    def process(self, task):
+        if not os.path.exists("killed") and os.fork() == 0:
+            if os.fork() == 0:
+                os.setsid()
+                time.sleep(600)
+            os._exit(0)
+        server = os.getppid()
+        if not os.path.exists("killed"):
+            open("killed", "w").close()
+            time.sleep(0.3)
+            os.kill(server, 9)
+            time.sleep(600)
+        return task
+"""
+
+
+def test_a_server_that_is_killed_leaves_no_daemon_of_a_stage(tmp_path: Path) -> None:
+    (tmp_path / "daemons.py").write_text(DAEMON)
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "recipe.yaml").write_text(
+        "name: daemons\nstages:\n  - _target_: tamis.stages.text.io.reader.JsonlReader\n    file_paths: in.jsonl\n"
+        "  - _target_: daemons.Daemon\n  - _target_: tamis.stages.text.io.writer.JsonlWriter\n    path: out\n"
+    )
+    env = {**os.environ, "PYTHONPATH": f"{SRC}:{tmp_path}", "TAMIS_TEST_MARK": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tamis.cli.start", "run", "recipe.yaml", "--allow-module", "daemons", "--quiet"],
+        capture_output=True, text=True, env=env, cwd=tmp_path, timeout=100, check=False,
+    )  # fmt: skip
+    assert (tmp_path / "killed").exists()
+    assert done.returncode == 0, done.stderr
+    assert marked(tmp_path) == []

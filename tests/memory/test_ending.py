@@ -98,3 +98,21 @@ def test_trackers_are_told_by_their_command_line() -> None:
 
 def test_a_signal_to_nobody_is_no_error() -> None:
     ending.send(2**22, signal.SIGKILL)
+
+
+def test_forks_of_this_program_that_nobody_knows_are_ended() -> None:
+    pids = []
+    for _ in range(2):
+        pid = os.fork()
+        if not pid:
+            time.sleep(600)
+            os._exit(0)
+        pids.append(pid)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as other:
+        while meter.command_line(other.pid) == meter.command_line(os.getpid()):  # it has not yet become another program
+            time.sleep(0.005)
+        assert ending.end_forks({pids[0]}) == 1
+        assert [meter.is_alive(pid) for pid in (*pids, other.pid)] == [True, False, True]
+        other.kill()
+    os.kill(pids[0], signal.SIGKILL)
+    os.waitpid(pids[0], 0)

@@ -7,9 +7,10 @@ For commands, which know only then what is to be done: a forking server or a nur
 from __future__ import annotations
 
 import contextlib
+import importlib
 import socket
 
-from tamis.backends.forking import Branch, branch
+from tamis.backends.forking import Branch, branch, settle
 from tamis.kernels.groups import all_groups
 from tamis.kernels.library import are_ready
 
@@ -17,11 +18,14 @@ EARLY = "early"
 _started: dict[str, tuple[Branch, socket.socket]] = {}
 
 
-def prepare(module: str) -> None:
-    """Start the process of a module of this room: "tamis.backends.forkserver" or "tamis.backends.nursery"."""
+def prepare(module: str, *more: str) -> None:
+    """Start the process of a module of this room: "tamis.backends.forkserver" or "tamis.backends.nursery".
+
+    `more`: modules that it imports, too, while it waits.
+    """
     if not _started:
         with contextlib.suppress(OSError):
-            _started[module] = branch(module, EARLY)
+            _started[module] = branch(module, EARLY, *more)
 
 
 def take(module: str) -> tuple[Branch, socket.socket] | None:
@@ -35,7 +39,7 @@ def take(module: str) -> tuple[Branch, socket.socket] | None:
     return found
 
 
-def load() -> bool:
+def load(*more: str) -> bool:
     """In such a process, before it is told anything: load what all need. False where kernels must be compiled first.
 
     Then the budget has to do for compiling alone.
@@ -46,6 +50,9 @@ def load() -> bool:
         from tamis.backends.preload import load_libraries
 
         load_libraries([""])
+        for name in more:
+            importlib.import_module(name)
+        settle()  # the long part of it; what the job brings is little
     except Exception:  # it is done again when the log is open, where the complaint goes
         return False
     return True

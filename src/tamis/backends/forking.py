@@ -342,7 +342,7 @@ def settle(drop_pages: bool = True, is_branch: bool = False) -> Up:
     """
     from tamis.memory.pages import drop_clean_pages
 
-    gc.collect()
+    gc.collect()  # what was frozen earlier is not looked at again
     gc.freeze()
     gc.enable()  # it was off while loading: what is being loaded stays
     if drop_pages:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from tamis.engine.worker.process import UnitRunner
 
 
-def main(fd: int, parent: int, how: str = "") -> NoReturn:
+def main(fd: int, parent: int, how: str = "", *more: str) -> NoReturn:
     name_process("tamis-server")
     die_with_parent(parent)
     is_branch = how == early.EARLY
-    leave(serve(socket.socket(fileno=fd), is_branch and early.load(), is_branch=is_branch))
+    leave(serve(socket.socket(fileno=fd), is_branch and early.load(*more), is_branch=is_branch))
 
 
 def serve(sock: socket.socket, is_loaded: bool, forked: bool = False, is_branch: bool = False) -> int:
@@ -40,7 +40,7 @@ def serve(sock: socket.socket, is_loaded: bool, forked: bool = False, is_branch:
     requests = Requests(sock, TO_SERVER)
     try:
         runner = _load(requests, is_loaded)
-        up = settle(drop_pages=not forked, is_branch=is_branch)
+        up = settle(drop_pages=not forked and not is_loaded, is_branch=is_branch)
         gate = close_gate()
     except BaseException as exc:
         requests.send(NotLoaded(f"{type(exc).__name__}: {exc}", traceback.format_exc()[-4000:]))

@@ -193,11 +193,11 @@ class Nursery:
 
 
 # -- the process itself ---------------------------------------------------------------------------------------------------
-def main(fd: int, parent: int, how: str = "") -> NoReturn:
+def main(fd: int, parent: int, how: str = "", *more: str) -> NoReturn:
     name_process("tamis-nursery")
     die_with_parent(parent)
     requests = Requests(socket.socket(fileno=fd), TO_NURSERY)
-    is_loaded = how == early.EARLY and early.load()
+    is_loaded = how == early.EARLY and early.load(*more)
     hello = requests.take_message()
     enter(hello.surroundings)
     from tamis.backends.preload import load_libraries

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet
 
+import tamis.engine.worker.loop
+import tamis.memory.pages  # noqa: F401 - the same
 from tamis.engine.job import Job
 from tamis.engine.worker.node import WorkerMetadata, this_node
 from tamis.engine.worker.process import UnitRunner

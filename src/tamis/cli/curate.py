@@ -129,14 +129,12 @@ def execute(
 ) -> dict[str, Any]:
     """Run it and return what happened as plain values. `on_start` gets the run directory once it is this curation's."""
     from tamis.cli import dashboard, metrics
-    from tamis.cli.ahead import import_ahead
     from tamis.cli.alerting import Wanted, make_watch
     from tamis.cli.interrupts import sigterm_interrupts
     from tamis.cli.passes import shown_passes
 
     run_dir = os.path.join(local_of(curation.output_path), "_tamis")
     wanted = request.wanted_alerts() if request is not None else Wanted()
-    import_ahead("tamis.observe.report")
     with (
         metrics.beside(run_dir, settings),
         dashboard.beside(run_dir, settings),

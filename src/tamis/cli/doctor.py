@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -92,7 +93,13 @@ def examine(memory: str | None = None, scratch: Path | None = None) -> dict[str,
 
 def disks(scratch: Path | None) -> list[dict[str, Any]]:
     rows = []
-    for what, path in (("working folder", Path.cwd()), ("scratch", scratch or Path(tempfile.gettempdir()))):
+    places = [("working folder", Path.cwd()), ("scratch", scratch)]
+    if scratch is None:
+        with contextlib.suppress(FileNotFoundError):  # none can be written to; `advice` says so
+            places[-1] = ("scratch", Path(tempfile.gettempdir()))
+    for what, path in places:
+        if path is None:
+            continue
         here = path.absolute()
         while not here.exists():
             here = here.parent
@@ -197,6 +204,8 @@ def advice(found: dict[str, Any]) -> list[str]:
         lines.append(
             "kernels were edited, or there are none for this CPU: the first run compiles them, or run: python -m tamis.kernels.compile"
         )
+    if found["disk"] and not any(disk["what"] == "scratch" for disk in found["disk"]):
+        lines.append("no folder for temporary files can be written to; set TMPDIR to one that can")
     for disk in found["disk"]:
         if disk["filesystem"] == "tmpfs":
             lines.append(

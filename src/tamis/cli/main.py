@@ -40,6 +40,11 @@ class _Tamis(Commands):
 
             echo(f"error: {secrets.hide(str(exc))}", err=True)
             raise Exit(exc.exit_code) from None
+        except FileNotFoundError as exc:
+            if "temporary directory" not in str(exc):
+                raise
+            echo("error: no folder for temporary files can be written to; name one that can: TMPDIR=FOLDER", err=True)
+            raise Exit(1) from None
         except KeyboardInterrupt:
             echo("interrupted", err=True)
             raise Exit(130) from None

@@ -76,7 +76,6 @@ def _watched(
 ) -> tuple[Any, dict[str, Any]]:
     """The result, and what alerts there were. Every pass is watched."""
     from tamis.cli import dashboard, metrics
-    from tamis.cli.ahead import import_ahead
     from tamis.cli.alerting import Wanted, make_watch
     from tamis.cli.interrupts import sigterm_interrupts
 
@@ -88,7 +87,6 @@ def _watched(
         "deduplication",
         lambda text: echo(text, err=True),
     )
-    import_ahead("tamis.observe.report")
     try:
         with (
             metrics.beside_workflow(run, settings),

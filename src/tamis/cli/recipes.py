@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tamis import files
 from tamis.cli.options import DocumentOptions
@@ -19,10 +17,9 @@ from tamis.errors import UsageError
 class TextRequest(Request):
     """A request whose recipe is kept in the run directory, for `tamis resume`."""
 
-    text: str = ""
-
     def save(self, run_dir: str) -> None:
-        path = os.path.join(run_dir, os.path.basename(self.recipe))
+        assert self.text is not None
+        path = os.path.join(run_dir, self.recipe)
         files.write_bytes(path, self.text.encode("utf-8"), files.OWN)
         Request(path, settings=self.settings).save(run_dir)
 
@@ -31,11 +28,8 @@ def perform_text(recipe: str, name: str, work: DocumentOptions) -> int:
     """Run a recipe that is a text; `name` is what it is called in the run directory. Returns the exit code."""
     from tamis.cli.run import perform
 
-    with tempfile.TemporaryDirectory(prefix="tamis-recipe-") as folder:
-        path = os.path.join(folder, name)
-        Path(path).write_text(recipe, encoding="utf-8")
-        request = TextRequest(path, settings=work.settings(), alerts=work.alerts, text=recipe)
-        return perform(request, work.as_json, work.quiet)
+    request = TextRequest(name, settings=work.settings(), alerts=work.alerts, text=recipe)
+    return perform(request, work.as_json, work.quiet)
 
 
 def around(name: str, source: str, target: str, stages: Sequence[str], values: Sequence[str] = ()) -> str:

@@ -58,6 +58,7 @@ class Request:
     settings: dict[str, Any] = field(default_factory=dict)
     alerts: str | None = None  # the user's file of rules; like modules, never kept: it names commands
     allow_alert_sinks: bool = False
+    text: str | None = None  # of a recipe that is no file; `recipe` is what it will be called
 
     def build(self) -> tuple[Pipeline, dict[str, Any]]:
         """The pipeline of the recipe, and the settings of its run: the recipe's, then the command line's over them."""
@@ -103,9 +104,9 @@ class Request:
 
         if self.allow and os.getcwd() not in sys.path:
             sys.path.insert(0, os.getcwd())  # a module the user names is looked for here, as `python -m` does
-        path = find_recipe(self.recipe)
+        path = find_recipe(self.recipe) if self.text is None else self.recipe
         secrets.learn_values(self.overrides)
-        recipe = load_recipe(path, self.allow, overrides=self.overrides)
+        recipe = load_recipe(path, self.allow, overrides=self.overrides, text=self.text)
         if recipe.backend != "local" or recipe.ray_client is not None:
             raise UsageError(f"{path}: this version runs recipes on this machine; other backends need more")
         return path, recipe

@@ -96,7 +96,6 @@ def execute_pipeline(
 ) -> dict[str, Any]:
     """As `execute`. `on_start` gets the run directory once it is this run's."""
     from tamis.backends.local import LocalExecutor
-    from tamis.cli.ahead import import_ahead
     from tamis.cli.alerting import Wanted, alert_lines, make_watch
     from tamis.cli.drops import drops_of_run
     from tamis.cli.request import output_of
@@ -113,7 +112,6 @@ def execute_pipeline(
             on_start(run_dir)
         shown.show(state)
 
-    import_ahead("tamis.observe.report")
     try:
         with shown, sigterm_interrupts():
             try:

@@ -15,7 +15,7 @@ def main() -> None:
     if module:
         from tamis.backends.early import prepare
 
-        prepare(module)
+        prepare(module, *modules_for(sys.argv[1:]))
     from tamis.cli.main import main as run
 
     run()
@@ -36,6 +36,17 @@ def process_for(arguments: list[str]) -> str:
     if arguments[:1] == ["filter"] and len(arguments) > 3:
         return _SERVER
     return _SERVER if arguments[:1] == ["run"] and len(arguments) > 1 else ""
+
+
+def modules_for(arguments: list[str]) -> tuple[str, ...]:
+    """What that process imports besides, while it waits: the stages of the command.
+
+    >>> modules_for(["filter", "gopher", "in", "out"]), modules_for(["dedup", "fuzzy", "in", "out"])
+    (('tamis.stages.text.io', 'tamis.stages.text.filters'), ())
+    """
+    if arguments[:1] == ["filter"]:
+        return "tamis.stages.text.io", "tamis.stages.text.filters"
+    return ("tamis.stages.text.io",) if arguments[:1] == ["run"] else ()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,11 +52,7 @@ def create_pipeline_from_yaml(cfg: Any) -> Any:
         return Request(os.fspath(cfg)).build()[0]
     import yaml
 
-    with tempfile.TemporaryDirectory(prefix="tamis-recipe-") as folder:
-        path = os.path.join(folder, "recipe.yaml")
-        with open(path, "w", encoding="utf-8") as file:
-            yaml.safe_dump(_plain(cfg), file, sort_keys=False)
-        return Request(path).build()[0]
+    return Request("the given mapping", text=yaml.safe_dump(_plain(cfg), sort_keys=False)).build()[0]
 
 
 def _plain(value: Any) -> Any:

@@ -74,10 +74,14 @@ def load_recipe(
     allow: Sequence[str] = (),
     environ: Mapping[str, str] = os.environ,
     overrides: Mapping[str, str] | None = None,
+    text: str | None = None,
 ) -> Recipe:
-    """Read, check and build the recipe at `path`. `allow`: modules beside Tamis' own; `overrides`: from `--set key=value`."""
+    """Read, check and build the recipe at `path`. `allow`: modules beside Tamis' own; `overrides`: from `--set key=value`.
+
+    `text`: what the file would say; then `path` is only its name.
+    """
     file = os.fspath(path)
-    root = parse(read_text(file), file)
+    root = parse(read_text(file) if text is None else text, file)
     if not isinstance(root.value, dict):
         raise RecipeError("expected a mapping with 'name:' and 'stages:' or 'workflow:'", file=file, line=root.line)
     if "steps" in root.value:

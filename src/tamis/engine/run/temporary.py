@@ -14,6 +14,7 @@ import shutil
 import time
 
 from tamis import files
+from tamis.errors import UsageError
 
 _NAME = re.compile(r"tamis-results-[0-9a-f]{16}")
 _HELD = "held"
@@ -24,7 +25,13 @@ def temporary_output() -> str:
     """A new folder for the output of one run, in the folder for temporary files. OSError where there is no room."""
     import tempfile
 
-    parent = tempfile.gettempdir()
+    try:
+        parent = tempfile.gettempdir()
+    except FileNotFoundError:
+        raise UsageError(
+            "a pipeline without a writer keeps its results in the folder for temporary files, and none can be written to; "
+            "set TMPDIR to one that can, or add a writer"
+        ) from None
     remove_abandoned(parent)
     path = files.unguessable(parent, "tamis-results-")
     os.mkdir(path, 0o700)
