@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tamis.errors import FormatError
+from tamis.formats import number_lists
 from tamis.formats.canonical import EXACT_INT
 from tamis.formats.json_type import deep_recursion, json_column, load
 from tamis.formats.nested import typed_array
@@ -201,6 +202,10 @@ def decode_values(buf: Array, types: Array, start: Array, length: Array, exact: 
         ):
             array = _floats(text, types)
         return json_column(text) if array is None else array
+    if not exact and kinds == {_ARRAY}:
+        array = number_lists.parse(_texts(buf, types, start, length))
+        if array is not None:
+            return array
     if not exact and (kinds == {_OBJECT} or kinds == {_ARRAY}):
         with deep_recursion():
             array = typed_array(_python_values(buf, types, start, length))

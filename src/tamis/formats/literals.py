@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tamis.formats import number_lists
 from tamis.formats.json_type import Digits, deep_recursion, is_json, json_column
 from tamis.kernels import buffers, json_text
 
@@ -34,6 +35,8 @@ def literals_of(array: pa.Array) -> tuple[Array, Array]:
         return _text_spans(array.cast(pa.large_string()).fill_null("null"))
     if pa.types.is_floating(kind):
         return _text_spans(_float_texts(array.cast(pa.float64())).fill_null("null"))
+    if (lists := number_lists.texts_of(array)) is not None:
+        return _text_spans(lists)
     with deep_recursion():
         plain = [_dumped(v) for v in array.to_pylist()]
     return _text_spans(pa.array(plain, pa.large_string()))
