@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tamis
+from tamis.tasks import DocumentBatch
 
 ROOT = Path(tamis.__file__).parent
 MODULES = {
@@ -301,6 +302,51 @@ def test_no_module_imports_itself_by_way_of_others_not_even_inside_functions() -
 
     wrong = {m for m in graph if m in below(m)} - EXECUTOR_AND_PIPELINE
     assert wrong == set()
+
+
+USERS_KNOW = {"_metadata", "_stage_perf"}  # fields of a task that user's own stages read, as in the original
+PRIVATE_TO_BATCHES = {
+    name
+    for name in [*vars(DocumentBatch()), *vars(DocumentBatch)]
+    if name.startswith("_") and not name.startswith("__") and name not in USERS_KNOW
+}
+
+
+def test_nobody_reads_the_private_fields_of_a_batch_from_another_room() -> None:
+    assert {"_origin", "_rows", "_columns", "_identity", "_child"} <= PRIVATE_TO_BATCHES
+    wrong = []
+    for module, path in MODULES.items():
+        if room(module) == "tasks":
+            continue
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        reached = [n for n in nodes if isinstance(n, ast.Attribute) and n.attr in PRIVATE_TO_BATCHES]
+        own = {n.attr for n in reached if isinstance(n.ctx, ast.Store) and ast.unparse(n.value) == "self"}
+        own |= {n.name for n in nodes if isinstance(n, ast.FunctionDef)}
+        wrong += [
+            f"{module}, line {n.lineno}: {ast.unparse(n)}"
+            for n in reached
+            if n.attr not in own and ast.unparse(n.value) not in ("self", "cls")
+        ]
+    assert wrong == []
+
+
+def test_formats_are_told_apart_in_their_own_room_only() -> None:
+    """Everybody else asks the records (tasks/lineage.py) or the registry; the engine does not even know the names of blocks of lines."""
+    wrong = []
+    for module, path in MODULES.items():
+        if room(module) == "formats":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in ("isinstance", "issubclass")
+            ) and any(name in ast.unparse(node) for name in ("JsonlBlock", "TableBlock")):
+                wrong.append(f"{module}, line {node.lineno}: {ast.unparse(node)}")
+        if room(module) == "engine":
+            found = imports_of(module)
+            wrong += [f"{module} imports {n}" for n in found.top | found.inside if n == "tamis.formats.jsonl"]
+    assert wrong == []
 
 
 def test_files_are_renamed_replaced_and_locked_in_one_place_only() -> None:

@@ -11,13 +11,15 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.formats.adopting import adopt
+from tamis.formats.tables import TableBlock
 from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
 
 
-class Records:
+class Records(TableBlock):
     """An origin that counts what is decoded."""
 
     def __init__(self, **columns: list[Any]) -> None:
+        super().__init__(pa.table(columns))
         self.columns = columns
         self.n_rows = len(next(iter(columns.values())))
         self.decoded: list[str] = []
@@ -28,6 +30,9 @@ class Records:
     def column(self, name: str) -> pa.Array:
         self.decoded.append(name)
         return pa.array(self.columns.get(name, [None] * self.n_rows))
+
+    def exact(self, name: str, rows: np.ndarray[Any, Any]) -> pa.Array:
+        return self.column(name).take(pa.array(np.maximum(rows, 0), mask=rows < 0))
 
 
 def lazy() -> tuple[DocumentBatch, Records]:
@@ -79,7 +84,7 @@ def test_a_batch_of_ones_own() -> None:
         assert batch.to_pyarrow().to_pydict() == {"text": ["x", "y"]}
         assert batch.to_pandas()["text"].tolist() == ["x", "y"]
     assert DocumentBatch("empty").num_items == 0
-    with pytest.raises(UsageError, match=r"expected a pyarrow.Table or a pandas.DataFrame, got list"):
+    with pytest.raises(UsageError, match=r"expected a pyarrow.Table or a DataFrame of pandas or cuDF, got list"):
         DocumentBatch("mine", [1])  # type: ignore[arg-type]
 
 
@@ -237,7 +242,7 @@ def test_data_is_what_was_given() -> None:
     table, frame = pa.table({"a": [1]}), pd.DataFrame({"a": [1]})
     assert DocumentBatch("set", table).data is table
     assert DocumentBatch("set", frame).data is frame
-    with pytest.raises(UsageError, match=r"expected a pyarrow\.Table or a pandas\.DataFrame, got list"):
+    with pytest.raises(UsageError, match=r"expected a pyarrow.Table or a DataFrame of pandas or cuDF, got list"):
         DocumentBatch("set", frame).data = [1]
 
 

@@ -21,6 +21,7 @@ from tamis.formats.exact import exact_array, fitted, replaced, same_values, valu
 from tamis.formats.frames import array_of, labels_of, row_ids, whole
 from tamis.formats.json_type import deep_recursion, is_json
 from tamis.formats.tracing import Handed, by_objects, by_values
+from tamis.tasks.lineage import Lineage
 from tamis.tasks.names import ROW_ID
 
 if TYPE_CHECKING:
@@ -32,33 +33,40 @@ Array = np.ndarray[Any, Any]
 def adopt(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
     """Give a batch that a user's stage built its lineage back. Columns equal to the parents' are forgotten again, so that only real
     changes are ever encoded."""
-    returned = _Returned(child._table, parents)
+    returned = _Returned(child.given_data, parents)
     origin, rows, identity = _merged_origin(parents)
     serials = np.concatenate([p.serial for p in parents])
     position = returned.positions(serials, identity)
     traced = position >= 0
     at = np.maximum(position, 0)
-    child._table, child._origin, child._behind = None, origin, None
-    child._serial = np.where(traced, serials[at], -1) if len(serials) else position
-    child._rows = np.where(traced, rows[at], -1) if len(serials) else position
-    child._identity = (identity[0][at], identity[1][at]) if identity is not None and len(serials) else None
-    child._columns, child._cache, child._pending, child._handed = {}, {}, {}, {}
-    child._numbering, child._first = parents[0]._numbering, parents[0]._first
-    child._given, child._is_adopted = parents[0]._given, True
+    lineages = [_lineage(p) for p in parents]
     seen = list(dict.fromkeys(name for p in parents for name in p.get_columns()))
-    child._hidden = frozenset().union(*(p._hidden for p in parents)) | {n for n in seen if n not in returned.names}
-    child._only = next((p._only for p in parents if p._only is not None), None)
-    if child._only is not None:
-        child._only += tuple(n for n in returned.names if n not in child._only and n not in seen)
-    expected = {name for p in parents for name in p._expected}
+    hidden = frozenset().union(*(p.hidden for p in lineages)) | {n for n in seen if n not in returned.names}
+    only = next((p.only for p in lineages if p.only is not None), None)
+    if only is not None:
+        only += tuple(n for n in returned.names if n not in only and n not in seen)
+    expected = {name for p in parents for name in p.expected}
+    columns: dict[str, pa.Array] = {}
     for name in returned.names:
         column = returned.column(name, position) if name in seen else returned.fresh(name)
         if column is None:
-            if any(name in p._columns for p in parents):
-                child._columns[name] = _take(returned.exact(name), position)
+            if any(name in p.columns for p in lineages):
+                columns[name] = _take(returned.exact(name), position)
         elif name in seen or name not in expected or column.null_count < len(column):
-            child._columns[name] = column
-            child._hidden = child._hidden - {name}
+            columns[name] = column
+            hidden -= {name}
+    known = len(serials) > 0
+    child.take_up(
+        Lineage(origin, np.where(traced, rows[at], -1) if known else position, columns, hidden, only),
+        np.where(traced, serials[at], -1) if known else position,
+        (identity[0][at], identity[1][at]) if identity is not None and known else None,
+        parents[0],
+    )
+
+
+def _lineage(batch: DocumentBatch) -> Lineage:
+    assert batch.lineage is not None
+    return batch.lineage
 
 
 def parents_of(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> Sequence[DocumentBatch]:
@@ -68,15 +76,16 @@ def parents_of(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> Sequen
     """
     blocks: dict[int, list[DocumentBatch]] = {}
     for parent in parents:
-        blocks.setdefault(id(parent._origin), []).append(parent)
+        blocks.setdefault(id(_lineage(parent).origin), []).append(parent)
     if len(blocks) < 2:
         return parents
-    if child._behind is not None and id(child._behind._origin) in blocks:
-        return blocks[id(child._behind._origin)]
+    behind = child.as_read.lineage
+    if behind is not None and id(behind.origin) in blocks:
+        return blocks[id(behind.origin)]
 
     def n_traced(group: list[DocumentBatch]) -> int:
         serials = np.concatenate([p.serial for p in group])
-        return int((_Returned(child._table, group).positions(serials, _merged_origin(group)[2]) >= 0).sum())
+        return int((_Returned(child.given_data, group).positions(serials, _merged_origin(group)[2]) >= 0).sum())
 
     return max(blocks.values(), key=n_traced)
 
@@ -91,7 +100,7 @@ class _Returned:
         self.is_frame = not isinstance(self.data, pa.Table)
         self._labels = labels_of(self.data) if self.is_frame else {}
         self.names = [n for n in (self._labels if self.is_frame else self.data.column_names) if n != ROW_ID]
-        self._is_typed = all(getattr(p._origin, "is_typed", True) for p in parents)
+        self._is_typed = all(_lineage(p).origin.is_typed for p in parents)
         self._shown: dict[str, pa.Array] = {}
         self._exact: dict[str, pa.Array] = {}
         self._handed: set[int] | None = None
@@ -109,7 +118,7 @@ class _Returned:
         return position
 
     def _by_objects(self, left: Array, serials: Array) -> Array:
-        given = {id(objects): (objects, ids) for p in self.parents for ids, objects in p._given}
+        given = {id(objects): (objects, ids) for p in self.parents for ids, objects in p.given}
         handed = [(objects, _found(serials, ids, len(ids))) for objects, ids in given.values()]
         columns = [
             self._series(name).to_numpy()[left] for name in self.names if self._series(name).dtype.name == "object"
@@ -186,7 +195,7 @@ class _Returned:
     def _ids(self) -> set[int]:
         """Of the objects that were given out: these are as they are."""
         if self._handed is None:
-            self._handed = {id(v) for p in self.parents for _, objects in p._given for v in objects}
+            self._handed = {id(v) for p in self.parents for _, objects in p.given for v in objects}
         return self._handed
 
 
@@ -203,14 +212,15 @@ def _found(serials: Array, ids: Array | None, n: int) -> Array:
 
 
 def _merged_origin(parents: Sequence[DocumentBatch]) -> tuple[Any, Any, Any]:
-    if len({id(p._origin) for p in parents}) != 1:
+    lineages = [_lineage(p) for p in parents]
+    if len({id(p.origin) for p in lineages}) != 1:
         raise UsageError("batches of different blocks cannot be merged; process them one by one")
-    rows = np.concatenate([p._rows for p in parents if p._rows is not None])
-    identities = [p._identity for p in parents if p._identity is not None]
+    rows = np.concatenate([p.rows for p in lineages])
+    identities = [p.identity for p in parents if p.is_identified]
     identity = None
     if len(identities) == len(parents):
         identity = (np.concatenate([i[0] for i in identities]), np.concatenate([i[1] for i in identities]))
-    return parents[0]._origin, rows, identity
+    return lineages[0].origin, rows, identity
 
 
 def _concatenated(arrays: list[pa.Array]) -> pa.Array:

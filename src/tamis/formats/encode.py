@@ -7,7 +7,7 @@ spliced in before the closing brace. Rows that lost fields, rows from tables and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from tamis.formats.casting import is_text
 from tamis.formats.exact import same_values, texts_of_column, values_of
 from tamis.formats.json_type import deep_recursion, is_json
 from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.line_format import Written
 from tamis.formats.literals import as_json, literals_of
 from tamis.formats.tables import TableBlock
 from tamis.kernels import hash128, join, json_text, splice
@@ -44,19 +45,11 @@ class Encoded:
         return hash128.hash_spans(self.data, starts, self.offsets[1:] - starts - 1)
 
 
-@dataclass
-class Written:
-    """Lines of JSONL as pieces to be written one after the other; of every line its hash and its bytes without the line feed."""
-
-    pieces: Iterable[Array | memoryview]
-    hashes: tuple[Array, Array]
-    lengths: Array
-
-
 def written_lines(batch: DocumentBatch) -> Written:
     """What `encode_jsonl` gives, but that long runs of records that nobody changed are pieces of the input block: not copied."""
-    origin, rows = batch._origin, batch._rows
-    if isinstance(origin, JsonlBlock) and rows is not None and _is_untouched(batch, rows):
+    lineage = batch.lineage
+    if lineage is not None and isinstance(lineage.origin, JsonlBlock) and lineage.is_untouched:
+        origin, rows = lineage.origin, lineage.rows
         hashes, lengths = _known(origin, rows), origin.end[rows] - origin.start[rows]
         if hashes is not None and origin.lying is not None and not origin.is_read and _ascending(rows):
             return Written(origin.lying.windows(_stretches(origin, rows)), hashes, lengths)
@@ -65,10 +58,6 @@ def written_lines(batch: DocumentBatch) -> Written:
             return Written([origin.buf[a:b] for a, b in runs], hashes, lengths)
     encoded = encode_jsonl(batch)
     return Written([encoded.data], encoded.content_hash(), np.diff(encoded.offsets) - 1)
-
-
-def _is_untouched(batch: DocumentBatch, rows: Array) -> bool:
-    return batch._only is None and not batch._hidden and not batch._columns and bool((rows >= 0).all())
 
 
 def _runs(origin: JsonlBlock, rows: Array) -> list[tuple[int, int]] | None:
@@ -96,8 +85,9 @@ def _ascending(rows: Array) -> bool:
 
 
 def encode_jsonl(batch: DocumentBatch) -> Encoded:
-    origin, rows = batch._origin, batch._rows
-    assert rows is not None
+    lineage = batch.lineage
+    assert lineage is not None
+    origin, rows = lineage.origin, lineage.rows
     if not isinstance(origin, JsonlBlock):
         return _from_columns(
             np.arange(len(rows)), {n: batch.exact_column(n) for n in batch.get_columns()}, with_nulls=True
@@ -105,22 +95,22 @@ def encode_jsonl(batch: DocumentBatch) -> Encoded:
     new = rows < 0
     if new.any():
         return _interleave(batch, new)
-    if batch._only is not None or batch._hidden:
-        return _rebuilt(batch, origin, rows)
-    if batch._columns:
-        return _spliced(batch, origin, rows)
+    if lineage.only is not None or lineage.hidden:
+        return _rebuilt(batch, origin, rows, lineage.columns)
+    if lineage.columns:
+        return _spliced(origin, rows, lineage.columns)
     return _untouched(origin, rows)
 
 
 def json_lines_of(batch: DocumentBatch) -> memoryview | None:
     """The documents of a batch as JSONL; None where its columns have types of their own, which JSON would lose."""
-    if batch._rows is None:
+    if batch.lineage is None:
         table = batch.to_pyarrow()
         if not any(is_json(field.type) for field in table.schema):
             return None
         table = table.drop_columns([ROW_ID]) if ROW_ID in table.column_names else table
         batch = DocumentBatch.over(TableBlock(table), np.arange(len(table)))
-    elif not isinstance(batch._origin, JsonlBlock):
+    elif not batch.lineage.origin.keeps_bytes:
         return None
     return memoryview(encode_jsonl(batch).data)  # type: ignore[arg-type]
 
@@ -131,19 +121,20 @@ def _untouched(origin: JsonlBlock, rows: Array) -> Encoded:
 
 def _known(origin: JsonlBlock, rows: Array) -> tuple[Array, Array] | None:
     """A record as it is has the hash that it was read with."""
-    return None if origin._identity is None else (origin._identity[0][rows], origin._identity[1][rows])
+    known = origin.known_identity
+    return None if known is None else (known[0][rows], known[1][rows])
 
 
-def _spliced(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:
+def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array]) -> Encoded:
     """Replace values that changed, insert fields that are new."""
-    names = list(batch._columns)
+    names = list(columns)
     _, start, length = origin.literals(names)
     edits = []  # (row, from, to, order, literal bytes start, literal length) per edit, as arrays
     extra: list[Array] = []
     base = 0
     close, n_fields = origin.close[rows], origin.n_fields[rows].copy()
     for k, name in enumerate(names):
-        column = batch._columns[name]
+        column = columns[name]
         data, offsets = literals_of(column)
         present = length[rows, k] >= 0
         changed = present & ~_unchanged(column, origin, name, rows) if present.any() else present
@@ -190,10 +181,10 @@ def _spliced(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:
     )  # fmt: skip
 
 
-def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:
+def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array]) -> Encoded:
     """Rows that lose fields: those that stay keep their order, and their raw values unless they changed; new ones follow."""
     names = batch.get_columns()
-    raw = [n for n in names if n not in batch._columns]
+    raw = [n for n in names if n not in columns]
     _, start, length = origin.literals(names)
     start, length = start[rows], length[rows]
     n_buf, base = len(origin.buf), 0
@@ -202,7 +193,7 @@ def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array) -> Encoded:
     for k, name in enumerate(names):
         if name in raw:
             continue
-        column = batch._columns[name]
+        column = columns[name]
         data, offsets = literals_of(column)
         present = length[:, k] >= 0
         same = present & _unchanged(column, origin, name, rows) if present.any() else present

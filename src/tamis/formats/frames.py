@@ -59,9 +59,11 @@ def frame_of(batch: DocumentBatch, names: Sequence[str]) -> pd.DataFrame:
     """These columns of a batch, with its row ids as the index."""
     import pandas as pd
 
-    ids = batch.serial if batch._rows is not None else _column_ids(batch.to_pyarrow())
+    ids = batch.serial if batch.lineage is not None else _column_ids(batch.to_pyarrow())
     index = (
-        pd.RangeIndex(batch.num_items) if ids is None else _index_of(ids - batch._first, batch.numbering, batch._first)
+        pd.RangeIndex(batch.num_items)
+        if ids is None
+        else _index_of(ids - batch.first_id, batch.numbering, batch.first_id)
     )
     columns = {name: _series(batch, name, index) for name in names if name != ROW_ID}
     return pd.DataFrame(columns, index=index, columns=list(columns))
@@ -70,7 +72,7 @@ def frame_of(batch: DocumentBatch, names: Sequence[str]) -> pd.DataFrame:
 def _series(batch: DocumentBatch, name: str, index: Any) -> Any:
     import pandas as pd
 
-    objects = batch._handed.get(name)
+    objects = batch.handed.get(name)
     if objects is None:
         is_typed = batch.is_declared(name)
         array = batch.column(name) if is_typed else batch.exact_column(name)
@@ -79,9 +81,9 @@ def _series(batch: DocumentBatch, name: str, index: Any) -> Any:
             series.index = index
             return series
         objects = _objects(array, is_typed)
-        batch._given.append((batch.serial, objects))
+        batch.given.append((batch.serial, objects))
         if not (pa.types.is_nested(array.type) or is_json(array.type)):  # lists and objects may be changed in place
-            batch._handed[name] = objects
+            batch.handed[name] = objects
     return pd.Series(objects.copy(), index=index, dtype=object)
 
 

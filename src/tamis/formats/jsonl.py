@@ -44,6 +44,7 @@ class JsonlBlock:
     """The valid records of some bytes of JSONL. `bad` names the others as (start, end, reason) in `buf`."""
 
     is_typed = False
+    keeps_bytes = True
 
     def __init__(self, buf: Array, scan: json_scan.Scan) -> None:
         self._buf: Array | None = buf
@@ -169,6 +170,21 @@ class JsonlBlock:
         if self._identity is None:
             self._identity = hash128.hash_spans(self.buf, self.start, self.end - self.start)
         return self._identity
+
+    @property
+    def known_identity(self) -> tuple[Array, Array] | None:
+        """`identity`, where it was found already."""
+        return self._identity
+
+    def sizes(self, rows: Array) -> Array:
+        at = np.maximum(rows, 0)
+        return np.where(rows >= 0, self.end[at] - self.start[at], 0) if self.n_rows else np.zeros(len(rows), np.int64)
+
+    def lengths(self, rows: Array) -> Array:
+        return self.sizes(rows)
+
+    def raw(self, row: int) -> bytes:
+        return self.buf[self.start[row] : self.end[row]].tobytes()
 
     def literals(self, names: Sequence[str]) -> tuple[Array, Array, Array]:
         """(types, start, length) of the values as they stand in the record, quotes included; length -1 where missing."""

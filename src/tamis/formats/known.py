@@ -34,8 +34,11 @@ Array = np.ndarray[Any, Any]
 
 def known_columns(batch: DocumentBatch) -> dict[str, Array]:
     """What a later pass needs to know of these documents' records; nothing where they do not lie open in a file."""
-    origin, rows, identity = batch._origin, batch._rows, batch._identity
-    if not isinstance(origin, JsonlBlock) or not origin.is_open or rows is None or identity is None or not len(rows):
+    lineage = batch.lineage
+    if lineage is None or not batch.is_identified or not batch.num_items:
+        return {}
+    origin, rows, identity = lineage.origin, lineage.rows, batch.identity
+    if not isinstance(origin, JsonlBlock) or not origin.is_open:
         return {}
     sizes = origin.end[rows] - origin.start[rows]
     if bool((rows < 0).any()) or int(sizes.max()) > _MOST_BYTES or int(sizes.sum()) < _LEAST_BYTES * len(sizes):

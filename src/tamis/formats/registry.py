@@ -1,4 +1,4 @@
-"""Which formats there are. A new format of rows is a module (table_format.py says what it has) and one line here.
+"""Which formats there are. A new one is a module (table_format.py and line_format.py say what it has) and one line here.
 
 Only names: who decides what is read (the supervisor) must not import Arrow. `table_format` imports the module.
 """
@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from tamis.stores.opening import open_buffered
 
 if TYPE_CHECKING:
+    from tamis.formats.line_format import LineFormat
     from tamis.formats.table_format import TableFormat
 
 CODECS = ("", ".gz", ".zst", ".bz2", ".xz")
-LINES = (".jsonl", ".json", ".ndjson")
-"""Files of lines, each a JSON object; plain or compressed."""
+
+
+class Lines(NamedTuple):
+    """A format of lines, plain or compressed (line_format.py says what its module has)."""
+
+    suffixes: tuple[str, ...]
+    module: str
 
 
 class Rows(NamedTuple):
@@ -36,6 +42,7 @@ class Rows(NamedTuple):
     takes_empty: bool = False
 
 
+LINES = {"jsonl": Lines((".jsonl", ".json", ".ndjson"), "tamis.formats.jsonl_format")}
 TABLES = {
     "parquet": Rows((".parquet",), "tamis.formats.parquet", b"PAR1"),
     "arrow": Rows((".arrow", ".feather"), "tamis.formats.arrow", b"ARROW1"),
@@ -56,8 +63,8 @@ def suffixes(*formats: str) -> tuple[str, ...]:
     >>> suffixes("parquet"), suffixes()
     (('.parquet',), ('.jsonl', '.json', '.ndjson', '.parquet', '.arrow', '.feather'))
     """
-    wanted = formats or ("jsonl", *(name for name, rows in TABLES.items() if not rows.only_asked))
-    return tuple(s for name in wanted for s in (LINES if name == "jsonl" else TABLES[name].suffixes))
+    wanted = formats or (*LINES, *(name for name, rows in TABLES.items() if not rows.only_asked))
+    return tuple(s for name in wanted for s in (LINES[name] if name in LINES else TABLES[name]).suffixes)
 
 
 def codecs_of(suffix: str) -> tuple[str, ...]:
@@ -121,6 +128,26 @@ def beside(suffixes: Sequence[str]) -> tuple[str, ...]:
     """
     wanted = {s.lower() for s in suffixes}
     return next((r.beside for r in TABLES.values() if wanted & set(r.suffixes) and r.beside), ())
+
+
+def line_name(path: str) -> str:
+    """The format of lines of a file: by its name, or JSONL where a reader was told to read other names.
+
+    >>> line_name("a.JSONL.gz"), line_name("a.log")
+    ('jsonl', 'jsonl')
+    """
+    plain = path.lower()
+    found = (name for name, of in LINES.items() if plain.endswith(tuple(s + c for s in of.suffixes for c in CODECS)))
+    return next(found, "jsonl")
+
+
+def line_format(path: str) -> LineFormat:
+    """The module that reads a file of lines."""
+    return lines_named(line_name(path))
+
+
+def lines_named(name: str) -> LineFormat:
+    return cast("LineFormat", import_module(LINES[name].module))
 
 
 def packer(name: str) -> Any:

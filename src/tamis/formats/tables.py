@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tamis.formats.exact import shown
+from tamis.formats.row_bytes import row_bytes
 from tamis.formats.row_hashes import row_hashes
 
 Array = np.ndarray[Any, Any]
@@ -17,6 +18,8 @@ class TableBlock:
     """Rows of a table; the counterpart of JsonlBlock for input that is decoded already."""
 
     is_typed = True  # types are those of the input, not of the values that happen to be here
+    is_parsed = True
+    keeps_bytes = False
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
@@ -55,6 +58,24 @@ class TableBlock:
             if chunks.num_chunks
             else pa.array([], chunks.type)
         )
+
+    def column_of(self, name: str, rows: Array) -> pa.Array:
+        return self.column(name).take(pa.array(rows))
+
+    def kinds(self, name: str) -> None:
+        """Columns say it."""
+
+    def sizes(self, rows: Array) -> Array:
+        if self.record_bytes is not None:
+            return np.where(rows >= 0, self.record_bytes[np.maximum(rows, 0)], 0)
+        return np.where(rows >= 0, self.table.nbytes // max(1, self.n_rows), 0)
+
+    def lengths(self, rows: Array) -> Array:
+        each = row_bytes(self.table)
+        return np.where(rows >= 0, each[np.maximum(rows, 0)], 0) if len(each) else np.zeros(len(rows), np.int64)
+
+    def raw(self, row: int) -> None:
+        """Rows are no bytes."""
 
     def identity(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         return row_hashes(self.table)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tamis.tasks.document import DocumentBatch, Origin
+from tamis.tasks.document import DocumentBatch
 from tamis.tasks.file_group import FileGroupTask
 from tamis.tasks.image import ImageBatch, ImageObject
+from tamis.tasks.lineage import Lineage, Origin
 from tamis.tasks.names import MISSING, NULL, OTHER, ROW_ID, SCORES, TEXT
 from tamis.tasks.sentinels import EmptyTask, FailedTask, NoneTask, SentinelTask
 from tamis.tasks.tasks import Task
@@ -25,6 +26,7 @@ __all__ = [
     "FileGroupTask",
     "ImageBatch",
     "ImageObject",
+    "Lineage",
     "NoneTask",
     "Origin",
     "SentinelTask",

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.tasks.lineage import Lineage, Origin
 from tamis.tasks.names import MISSING, ROW_ID, SCORES, TEXT
 from tamis.tasks.tasks import Task
 
@@ -27,19 +28,10 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from tamis.tasks.lineage import Identity
+
 _FEW = 4  # a part below this share of a column (one in four) is copied at once
 _NUMBERINGS = itertools.count(1)
-
-
-class Origin(Protocol):
-    """Decoded-on-demand records that rows of a batch point into."""
-
-    n_rows: int
-    places: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None
-
-    def field_names(self) -> list[str]: ...
-
-    def column(self, name: str) -> pa.Array: ...
 
 
 class DocumentBatch(Task["pa.Table"]):
@@ -176,6 +168,106 @@ class DocumentBatch(Task["pa.Table"]):
     def settle(self) -> None:
         """Called when a stage has returned it: a kind of batch that gives out something else than tables makes a table of that."""
 
+    # -- lineage (tasks/lineage.py): for the engine, which keeps the books by it, and for formats ------------------------
+    @property
+    def lineage(self) -> Lineage | None:
+        """How its documents stand to the records they came from; None for a batch that is only a table or frame so far."""
+        if self._origin is None or self._rows is None:
+            return None
+        return Lineage(self._origin, self._rows, self._columns, self._hidden, self._only)
+
+    @property
+    def identity(self) -> Identity:
+        """The 128-bit identity of each document, as two halves. The engine gives it (engine/ledger.py)."""
+        assert self._identity is not None, "documents of a run have an identity"
+        return self._identity
+
+    @property
+    def is_identified(self) -> bool:
+        return self._identity is not None
+
+    def identify(self, hi: np.ndarray[Any, Any], lo: np.ndarray[Any, Any]) -> None:
+        self._identity = (hi, lo)
+
+    @property
+    def measured(self) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
+        """What stages measured, (column, what) -> one value per document; a later stage finds it here. Goes along with the documents, and
+        is forgotten when the column changes."""
+        return self._shared
+
+    @property
+    def is_adopted(self) -> bool:
+        """Whether it was built of a table or frame that a stage returned."""
+        return self._is_adopted
+
+    @property
+    def first_id(self) -> int:
+        """The row id of its first document when the stage got it."""
+        return self._first
+
+    @property
+    def handed(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The very objects that frames of this batch were given, by column."""
+        return self._handed
+
+    @property
+    def given(self) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+        """The same with their row ids, for all batches made from one."""
+        return self._given
+
+    @property
+    def expected(self) -> tuple[str, ...]:
+        """Columns that the stage asks for by name: there in every table and frame, though no document may have them."""
+        return self._expected
+
+    def expect(self, columns: Sequence[str]) -> None:
+        self._expected = tuple(columns)
+
+    @property
+    def given_data(self) -> Any:
+        """The table or frame that it was built of, as it is; None for documents that were read."""
+        return self._table
+
+    def renumbered(self, serial: np.ndarray[Any, Any]) -> DocumentBatch:
+        """The same documents under other row ids (-1: a new document)."""
+        child = self._child()
+        child._serial = serial
+        return child
+
+    def copy(self) -> DocumentBatch:
+        """A batch of the same documents that stays as it is, whatever is done to this one. Shares the data."""
+        return self._child()
+
+    def replaced_records(self, lineage: Lineage) -> DocumentBatch:
+        """The same documents (and row ids) over other records."""
+        child = self._child()
+        child._serial = self.serial
+        child._put_lineage(lineage)
+        return child
+
+    def take_root(self, origin: Origin, is_new: bool = False) -> None:
+        """Become the rows of this origin, which was made of its own table. `is_new`: as documents that a stage made."""
+        import numpy as np
+
+        self._table, self._origin, self._rows = None, origin, np.arange(origin.n_rows)
+        if is_new:
+            self._serial = np.full(origin.n_rows, -1, np.int64)
+
+    def take_up(
+        self, lineage: Lineage, serial: np.ndarray[Any, Any], identity: Identity | None, parent: DocumentBatch
+    ) -> None:
+        """Become documents that descend from those of `parent` (and others that it came with): formats/adopting.py traced them."""
+        self._table, self._behind = None, None
+        self._put_lineage(lineage)
+        self._serial, self._identity, self._handed = serial, identity, {}
+        self._numbering, self._first, self._given = parent._numbering, parent._first, parent._given
+        self._is_adopted = True
+
+    def _put_lineage(self, lineage: Lineage) -> None:
+        self._origin, self._rows, self._columns = lineage.origin, lineage.rows, dict(lineage.columns)
+        self._hidden, self._only = lineage.hidden, lineage.only
+        self._cache, self._pending = {}, {}
+
     @property
     def as_read(self) -> DocumentBatch:
         """The batch with its lineage: itself, or as it was before a frame took its place."""
@@ -220,12 +312,11 @@ class DocumentBatch(Task["pa.Table"]):
         if self._rows is None or name in self._columns:
             return self._own(name)
         known = self._cache.get(name)
-        own = getattr(self._origin, "exact", None)
-        if own is None or name in self._hidden or (known is not None and _is_exact(known.type)):
+        if self._origin is None or name in self._hidden or (known is not None and _is_exact(known.type)):
             return self.column(name)
         if not self._is_read(name):
             return pa.nulls(len(self._rows))
-        return own(name, self._rows)
+        return self._origin.exact(name, self._rows)
 
     def texts(self, field: str) -> pa.Array:
         """The texts of a field; null where the value is absent or is no text. What a text is, is decided here and nowhere else."""
@@ -251,7 +342,7 @@ class DocumentBatch(Task["pa.Table"]):
 
     def is_declared(self, name: str) -> bool:
         """Whether the column's type is that of the input (Parquet) or of a table, whatever values there are."""
-        return self._rows is None or (getattr(self._origin, "is_typed", True) and name not in self._columns)
+        return self._origin is None or (self._origin.is_typed and name not in self._columns)
 
     def _own(self, name: str) -> pa.Array:
         """A column that no record stands behind: of a table that somebody gave, or one that a stage made."""
@@ -260,14 +351,19 @@ class DocumentBatch(Task["pa.Table"]):
         array = _to_table(self._table).column(name)
         return array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
 
+    def has_field(self, name: str) -> bool:
+        """Whether any document has the field (a column that the input declares, it has)."""
+        if self._origin is not None and not self._origin.is_typed and self._is_read(name):
+            return bool((self.kinds(name) != MISSING).any())
+        return name in self.get_columns()
+
     def _is_read(self, name: str) -> bool:
         return self._only is None or name in self._only or name in self._columns
 
     def column_of(self, name: str, at: np.ndarray[Any, Any]) -> pa.Array:
         """The values of a column in these rows; where no field was looked at yet, only these records are."""
-        if self._rows is not None and not getattr(self._origin, "is_parsed", True) and self._is_plain(name):
-            own: Any = self._origin
-            return own.column_of(name, self._rows[at])
+        if self._origin is not None and self._rows is not None and not self._origin.is_parsed and self._is_plain(name):
+            return self._origin.column_of(name, self._rows[at])
         return _take(self.column(name), at)
 
     def _is_plain(self, name: str) -> bool:
@@ -279,9 +375,10 @@ class DocumentBatch(Task["pa.Table"]):
         """What each value of a field is: MISSING, NULL, TEXT or OTHER (a number, a list, ...)."""
         import numpy as np
 
-        own = getattr(self._origin, "kinds", None)
-        if own is not None and self._rows is not None and name not in self._columns and name not in self._hidden:
-            return np.where(self._rows >= 0, own(name)[self._rows], MISSING).astype(np.uint8)
+        if self._origin is not None and self._rows is not None and name not in {*self._columns, *self._hidden}:
+            own = self._origin.kinds(name)
+            if own is not None:
+                return np.where(self._rows >= 0, own[self._rows], MISSING).astype(np.uint8)
         if name not in self.get_columns():
             return np.full(self.num_items, MISSING, np.uint8)
         from tamis.formats.exact import kinds_of
@@ -380,6 +477,14 @@ class DocumentBatch(Task["pa.Table"]):
             texts = texts.filter(_indices(mask))
         return self.with_values(field, mask, texts)
 
+    def without_added(self, name: str) -> DocumentBatch:
+        """Without a column; where only a stage added it, records that never had it keep their bytes."""
+        if self.lineage is None or not self.lineage.adds(name):
+            return self.drop_columns([name])
+        child = self._child()
+        del child._columns[name]
+        return child
+
     def drop_columns(self, names: Iterable[str]) -> DocumentBatch:
         if self._behind is not None:
             return self._settled().drop_columns(names)
@@ -466,6 +571,14 @@ class DocumentBatch(Task["pa.Table"]):
         """A lazy batch over the given rows of an origin."""
         batch = cls(dataset_name)
         batch._origin, batch._rows = origin, rows
+        return batch
+
+    @classmethod
+    def of(cls, lineage: Lineage, dataset_name: str = "", frames: str = "pandas") -> DocumentBatch:
+        """A lazy batch with this lineage, whose `data` is a frame of this library."""
+        batch = cls(dataset_name)
+        batch._frames = frames
+        batch._put_lineage(lineage)
         return batch
 
 

@@ -44,11 +44,12 @@ class SetupFailure(StageFailure):
 
 def identify(batch: DocumentBatch) -> None:
     """Give a fresh batch its identities: the content hash of each record."""
-    if batch._rows is None:
+    if batch.lineage is None:
         _root(batch)
-    origin: Any = batch._origin
-    hi, lo = origin.identity()
-    batch._identity = (hi[batch._rows], lo[batch._rows])
+    lineage = batch.lineage
+    assert lineage is not None
+    hi, lo = lineage.origin.identity()
+    batch.identify(hi[lineage.rows], lo[lineage.rows])
 
 
 class Uses:
@@ -167,7 +168,7 @@ def _run_chunk(
                 label,
                 PipelineError(f"process() must return a task, a list of tasks or None, got {type(result).__name__}"),
             )
-        if isinstance(result, DocumentBatch) and result._rows is None:
+        if isinstance(result, DocumentBatch) and result.lineage is None:
             try:
                 result.settle()
                 _take_in(result, parents)
@@ -175,7 +176,7 @@ def _run_chunk(
                 raise StageFailure(label, exc) from exc
     notes = [n if n.reason != stage.name else n._replace(reason=label) for n in stage._consume_drops()]
     documents = [r for r in results or () if isinstance(r, DocumentBatch)]
-    if n_new := sum(int((d.serial < 0).sum()) for d in documents if d._is_adopted):
+    if n_new := sum(int((d.serial < 0).sum()) for d in documents if d.is_adopted):
         book.count({UNTRACED: n_new})
     if kept is not None and documents:
         serials = np.concatenate([d.serial for d in documents])
@@ -231,16 +232,14 @@ def _counter(book: StageBook, label: str, n: int, kept: Kept | None) -> Callable
 def _take_in(result: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
     """A batch that the stage built of a table or frame gets its lineage."""
     if not parents:
-        _root(result)
-        result._serial = np.full(result.num_items, -1, dtype=np.int64)
+        _root(result, is_new=True)
     else:
         adopt(result, parents_of(result, parents))
 
 
-def _root(batch: DocumentBatch) -> None:
-    """A batch that no record stands behind becomes its own origin."""
-    block = TableBlock(batch.to_pyarrow().replace_schema_metadata(None))
-    batch._table, batch._origin, batch._rows = None, block, np.arange(block.n_rows)
+def _root(batch: DocumentBatch, is_new: bool = False) -> None:
+    """A batch that no record stands behind becomes its own origin. `is_new`: no document that the stage got is among its own."""
+    batch.take_root(TableBlock(batch.to_pyarrow().replace_schema_metadata(None)), is_new)
 
 
 def _number(batches: Sequence[DocumentBatch], expected: Sequence[str]) -> None:
@@ -248,12 +247,12 @@ def _number(batches: Sequence[DocumentBatch], expected: Sequence[str]) -> None:
     at = 0
     for batch in batches:
         batch.number(at)
-        batch._expected = tuple(expected)
+        batch.expect(expected)
         at += batch.num_items
 
 
 def _identities(batches: Sequence[DocumentBatch]) -> Identity:
-    pairs = [b._identity for b in batches if b._identity is not None]
+    pairs = [b.identity for b in batches if b.is_identified]
     if not pairs:
         return np.empty(0, np.uint64), np.empty(0, np.uint64)
     return np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
@@ -318,5 +317,5 @@ def _identify_results(
         mixed = hash128.mix_rows(hi[at], lo[at], np.arange(ordinal + 1, ordinal + 1 + len(at), dtype=np.int64))
         hi[at], lo[at] = mixed
         book.derived.add(len(at), hash128.sum128(*mixed))
-    batch._identity = (hi, lo)
+    batch.identify(hi, lo)
     return ordinal + len(at)

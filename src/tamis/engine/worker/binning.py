@@ -25,9 +25,6 @@ from tamis.engine.histograms import (
     SMALLEST,
     Histogram,
 )
-from tamis.engine.worker.dropped import record_bytes
-from tamis.formats.row_bytes import row_bytes
-from tamis.formats.tables import TableBlock
 from tamis.tasks import DocumentBatch
 
 Array = np.ndarray[Any, Any]
@@ -79,11 +76,8 @@ def _number(value: Any) -> float:
 
 def lengths(batch: DocumentBatch) -> Array:
     """Bytes of the documents of a batch as they were read: of the line of JSONL, of the values of a table's row."""
-    origin, rows = batch._origin, batch._rows
-    if not isinstance(origin, TableBlock) or rows is None:
-        return record_bytes(batch)
-    each = row_bytes(origin.table)
-    return np.where(rows >= 0, each[np.maximum(rows, 0)], 0) if len(each) else np.zeros(len(rows), np.int64)
+    lineage = batch.lineage
+    return np.zeros(batch.num_items, np.int64) if lineage is None else lineage.lengths()
 
 
 def _make_table() -> Array:

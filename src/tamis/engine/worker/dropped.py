@@ -18,8 +18,6 @@ import pyarrow as pa
 from tamis.engine.job import ID_FIELD
 from tamis.engine.ledger import MAX_EXAMPLES, Example
 from tamis.formats.exact import stored
-from tamis.formats.jsonl import JsonlBlock
-from tamis.formats.tables import TableBlock
 from tamis.tasks import DocumentBatch
 
 _MAX_ID_CHARS = 200  # the books travel in every commit; a document with a longer id is named by its place
@@ -32,14 +30,14 @@ class Seen:
     def __init__(self, batches: Sequence[DocumentBatch]) -> None:
         self._given = list(batches)
         # Copies of the batches, not of their data: a stage may put other documents into the very batch it was given.
-        self._copies = [b._child() for b in batches]
+        self._copies = [b.copy() for b in batches]
         self._first = [0, *accumulate(b.num_items for b in batches)]
         self._sizes: Array | None = None
 
     @property
     def batches(self) -> list[DocumentBatch]:
         """The batches as they were; those that still are so, themselves, with all that was decoded since."""
-        return [g if g._rows is c._rows else c for g, c in zip(self._given, self._copies, strict=True)]
+        return [g if _is_same(g, c) else c for g, c in zip(self._given, self._copies, strict=True)]
 
     def n_bytes(self, serials: Array) -> int:
         if not len(serials):
@@ -72,6 +70,12 @@ class Seen:
         return name if 0 < len(name) <= _MAX_ID_CHARS else None
 
 
+def _is_same(given: DocumentBatch, copy: DocumentBatch) -> bool:
+    """Whether a batch still has the documents that it had when it was copied."""
+    now, then = given.lineage, copy.lineage
+    return now is None and then is None if now is None or then is None else now.rows is then.rows
+
+
 def _named(ids: pa.Array) -> pa.Array | None:
     """The column, if its values are names: texts or numbers. Others (dates, lists) may even be impossible in Python."""
     kind = ids.type
@@ -84,20 +88,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def record_bytes(batch: DocumentBatch) -> Array:
     """Bytes of the record behind each row."""
-    origin, rows = batch._origin, batch._rows
-    if rows is None or not len(rows):
-        return np.zeros(batch.num_items, np.int64)
-    if isinstance(origin, JsonlBlock):
-        at = np.maximum(rows, 0)
-        return np.where(rows >= 0, origin.end[at] - origin.start[at], 0)
-    if isinstance(origin, TableBlock) and origin.record_bytes is not None:
-        return np.where(rows >= 0, origin.record_bytes[np.maximum(rows, 0)], 0)
-    each = origin.table.nbytes // max(1, origin.n_rows) if isinstance(origin, TableBlock) else 0
-    return np.where(rows >= 0, each, 0)
+    lineage = batch.lineage
+    return np.zeros(batch.num_items, np.int64) if lineage is None else lineage.sizes()
 
 
 def _place(batch: DocumentBatch, i: int) -> tuple[int, int]:
-    origin, rows = batch._origin, batch._rows
-    if origin is None or rows is None or origin.places is None or rows[i] < 0:
-        return -1, -1
-    return int(origin.places[0][rows[i]]), int(origin.places[1][rows[i]])
+    return (-1, -1) if batch.lineage is None else batch.lineage.place(i)

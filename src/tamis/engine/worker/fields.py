@@ -13,11 +13,10 @@ import numpy as np
 from tamis.engine.job import Job
 from tamis.errors import PipelineError
 from tamis.formats.compression import StreamReader, codec_of
-from tamis.formats.jsonl import JsonlBlock
-from tamis.formats.registry import holds_rows, table_format
+from tamis.formats.registry import holds_rows, line_format, table_format
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
 from tamis.stores.opening import open_buffered
-from tamis.tasks import MISSING, DocumentBatch
+from tamis.tasks import DocumentBatch
 
 _N_LOOKS = 64
 _LOOK_BYTES = 256 << 10
@@ -34,7 +33,7 @@ class FieldCheck:
         """PipelineError for a field that no document has. `inputs`: sizes (and times) of the input files."""
         if not self._unseen or not any(b.num_items for b in batches):
             return
-        self._unseen = {f: who for f, who in self._unseen.items() if not any(_has(b, f) for b in batches)}
+        self._unseen = {f: who for f, who in self._unseen.items() if not any(b.has_field(f) for b in batches)}
         if self._unseen:
             found = fields_elsewhere(list(self._unseen), [(path, size) for path, (size, _) in inputs.items()])
             self._unseen = {f: who for f, who in self._unseen.items() if f not in found}
@@ -98,12 +97,6 @@ def _fields_at(path: str, start: int, fields: Sequence[str]) -> set[str]:
             data = stream.read(_LOOK_BYTES)
     if len(data) >= _LOOK_BYTES - 1 or start:
         data = data[: data.rfind(b"\n") + 1]
-    block = JsonlBlock.parse(np.frombuffer(data.removeprefix(b"\xef\xbb\xbf"), np.uint8), list(fields))
+    block = line_format(path).parse(np.frombuffer(data.removeprefix(b"\xef\xbb\xbf"), np.uint8), list(fields))
     batch = DocumentBatch.over(block, np.arange(block.n_rows))
-    return {f for f in fields if _has(batch, f)}
-
-
-def _has(batch: DocumentBatch, field: str) -> bool:
-    if isinstance(batch._origin, JsonlBlock) and batch._is_read(field):
-        return bool((batch.kinds(field) != MISSING).any())
-    return field in batch.get_columns()
+    return {f for f in fields if batch.has_field(f)}

@@ -84,7 +84,7 @@ class Kept:
         documents = [b for b in documents if b.num_items]
         if not self._done or not documents:
             return []
-        identity = np.concatenate([b._identity[0] for b in documents if b._identity is not None])
+        identity = np.concatenate([b.identity[0] for b in documents])
         places = [b.places() for b in documents]
         table = ScoreTable(
             np.concatenate([p[0] for p in places]), np.concatenate([p[1] for p in places]),

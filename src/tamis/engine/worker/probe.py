@@ -68,13 +68,13 @@ class StageProbe:
     def _put(self, tasks: list[Task[Any]], rejections: Rejections) -> list[Task[Any] | dict[str, Any]] | None:
         """By task: what is not in the file (a batch without documents is left as it is). None if it cannot be done."""
         batches = [t for t in tasks if isinstance(t, DocumentBatch) and t.num_items]
-        if any(not isinstance(t, DocumentBatch) or t._identity is None for t in tasks):
+        if any(not isinstance(t, DocumentBatch) or not t.is_identified for t in tasks):
             return None
         try:
             self._check = handover.save(batches, self._path).check
             with files.create(self._path + ".shared", 0o600) as file:
                 for batch in batches:
-                    _save_shared(batch._shared, file)
+                    _save_shared(batch.measured, file)
             path = f"{self._path}.rejected{len(self._rejected)}"
             if rejections.put_aside(path):
                 self._rejected.append(path)
@@ -100,7 +100,9 @@ class StageProbe:
                 tasks.append(facts)
                 continue
             task, known = next(found)
-            vars(task).update(facts, _shared=known)
+            vars(task).update(facts)
+            assert isinstance(task, DocumentBatch)
+            task.measured.update(known)
             tasks.append(task)
         return tasks
 

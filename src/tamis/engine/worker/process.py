@@ -42,7 +42,6 @@ from tamis.engine.worker.sending import send_outputs
 from tamis.engine.worker.workplace import Workplace
 from tamis.errors import FormatError, PipelineError
 from tamis.formats.faults import asked_bytes, is_memory_failure
-from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.known import KnownRecords
 from tamis.formats.registry import TABLES, is_table, table_format
 from tamis.kernels import hash128
@@ -174,8 +173,7 @@ class UnitRunner:
         probe = StageProbe(base + ".probe") if unit.probe else None
 
         def aside(batch: DocumentBatch, stage: str, reasons: list[str]) -> None:
-            assert batch._identity is not None
-            ledger.quarantined.add(batch.num_items, hash128.sum128(*batch._identity))
+            ledger.quarantined.add(batch.num_items, hash128.sum128(*batch.identity))
             quarantine.extend(_raw_entries(batch, unit, stage, reasons))
 
         if unit.segment == 0:
@@ -272,15 +270,14 @@ class UnitRunner:
         does not choose as not sampled; a later step takes the ones it chooses from these.
         """
         low, high = self.place.windows[step]
-        assert batch._identity is not None
         if step == 0:
-            ledger.records.add(batch.num_items, hash128.sum128(*batch._identity))
+            ledger.records.add(batch.num_items, hash128.sum128(*batch.identity))
         if (low, high) == (0.0, 1.0):
             return batch
-        chosen = _in_window(batch._identity[0], low, high)
+        chosen = _in_window(batch.identity[0], low, high)
         at = np.flatnonzero(chosen if step else ~chosen)
         sign = -1 if step else 1
-        ledger.not_sampled.add(sign * len(at), sign * hash128.sum128(*batch._identity, at))
+        ledger.not_sampled.add(sign * len(at), sign * hash128.sum128(*batch.identity, at))
         return batch.filter(chosen)
 
     def _account_bad(self, bad: list[Bad], step: int, ledger: Ledger, quarantine: list[Bad]) -> None:
@@ -326,14 +323,12 @@ class UnitRunner:
         assert self.place.output.schema is not None
         fitting = []
         for batch in documents:
-            assert batch._identity is not None
-            book.into.add(batch.num_items, hash128.sum128(*batch._identity))
+            book.into.add(batch.num_items, hash128.sum128(*batch.identity))
             fits, bad = output.check_declared(batch, self.place.output.schema)
-            assert fits._identity is not None
-            book.out.add(fits.num_items, hash128.sum128(*fits._identity))
+            book.out.add(fits.num_items, hash128.sum128(*fits.identity))
             for row, reason in bad:
                 at = np.array([row])
-                book.drop(reason, 1, hash128.sum128(batch._identity[0][at], batch._identity[1][at]))
+                book.drop(reason, 1, hash128.sum128(batch.identity[0][at], batch.identity[1][at]))
             fitting.append(fits)
         ledger.stages.append(book)
         return fitting
@@ -351,8 +346,7 @@ class UnitRunner:
         for batch in contents.batches:
             identify(batch)
             chosen = self._enter(batch, unit.step, ledger)
-            assert chosen._identity is not None
-            ledger.set_aside(unit.stage, chosen.num_items, hash128.sum128(*chosen._identity), self._where_aside(0))
+            ledger.set_aside(unit.stage, chosen.num_items, hash128.sum128(*chosen.identity), self._where_aside(0))
             quarantine += _raw_entries(chosen, unit)
         return self._done(contents, write_quarantine(quarantine, base), ledger)
 
@@ -363,8 +357,7 @@ class UnitRunner:
         where = self._where_aside(unit.segment)
         quarantine: list[Bad] = []
         for batch in _documents(tasks, self.job):
-            assert batch._identity is not None
-            n, identity = batch.num_items, hash128.sum128(*batch._identity)
+            n, identity = batch.num_items, hash128.sum128(*batch.identity)
             ledger.set_aside(unit.stage if unit.stage in where else where[0], n, identity, where)
             quarantine += _raw_entries(batch, unit)
         return self._done(contents, write_quarantine(quarantine, base), ledger)
@@ -418,22 +411,19 @@ def _by_files(batch: DocumentBatch, unit: Unit, per_task: int) -> list[DocumentB
 
 def _raw_entries(batch: DocumentBatch, unit: Unit, stage: str = "", reasons: Sequence[str] = ()) -> list[Bad]:
     """Quarantine entries for whole documents: their place and their bytes. Stage and reasons are those of the unit, unless given."""
-    origin, by_file = batch._origin, {p.file: p for p in unit.pieces}
-    assert batch._rows is not None
+    lineage, by_file = batch.lineage, {p.file: p for p in unit.pieces}
+    assert lineage is not None
     entries = []
-    for i, (row, file, offset) in enumerate(
-        zip(batch._rows.tolist(), *(p.tolist() for p in batch.places()), strict=True)
-    ):
+    for i, (file, offset) in enumerate(zip(*(p.tolist() for p in batch.places()), strict=True)):
         piece = by_file.get(file, unit.pieces[0])
-        if isinstance(origin, JsonlBlock) and row >= 0:
-            raw = origin.buf[origin.start[row] : origin.end[row]].tobytes()
+        raw = lineage.raw(i)
+        if raw is not None:
             length, counted = len(raw), "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
         else:
             document = batch.take(np.array([i])).to_pyarrow().drop_columns([ROW_ID]).to_pylist()[0]
             raw = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
             length, counted = 1, "rows"
-        reason = reasons[i] if reasons else unit.reason
-        entries.append(Bad(piece.file, piece.input_path, offset, length, reason, stage or unit.stage, counted, raw=raw))
+        entries.append(Bad(piece.file, piece.input_path, offset, length, unit.reason, unit.stage, counted, raw=raw))
     return entries
 
 

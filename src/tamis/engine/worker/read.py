@@ -23,10 +23,9 @@ from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad
 from tamis.errors import FormatError, StoreError
 from tamis.formats.compression import StreamFault, StreamReader, codec_of
 from tamis.formats.faults import is_memory_failure
-from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.known import Found, KnownRecords
 from tamis.formats.ranges import read_range
-from tamis.formats.registry import table_format
+from tamis.formats.registry import line_format, table_format
 from tamis.formats.row_bytes import row_bytes
 from tamis.formats.stretches import Stretch, Stretches
 from tamis.formats.table_format import RowsFault, TableInfo
@@ -84,7 +83,7 @@ def read_pieces(pieces: list[Piece], keys: list[str], limits: Limits, describe: 
     if pieces[0].kind in (Kind.ROWS, Kind.ROW_BLOCK):
         _read_tables(pieces, limits, contents, describe)
     elif not _take_known(pieces, limits, contents):
-        _read_jsonl(pieces, keys, limits, contents)
+        _read_lines(pieces, keys, limits, contents)
     return contents
 
 
@@ -179,7 +178,7 @@ def _take_known(pieces: list[Piece], limits: Limits, contents: Contents) -> bool
         return False
     contents.largest_record, contents.decoded_bytes = largest, total
     hi, lo = (np.concatenate([f.identity[i] for f in found]) for i in (0, 1))
-    block = JsonlBlock.known(Stretches(parts), start, end, (hi, lo))
+    block = line_format(pieces[0].input_path).known(Stretches(parts), start, end, (hi, lo))
     files = np.concatenate([np.full(len(f.start), p.file, np.int32) for p, f in zip(pieces, found, strict=True)])
     block.places = (files, np.concatenate([f.start for f in found]))
     contents.covered += [(p.file, p.start, p.end, False) for p in pieces]
@@ -189,7 +188,7 @@ def _take_known(pieces: list[Piece], limits: Limits, contents: Contents) -> bool
     return True
 
 
-def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: Contents) -> None:
+def _read_lines(pieces: list[Piece], keys: list[str], limits: Limits, contents: Contents) -> None:
     parts: list[tuple[Piece, np.ndarray[Any, Any], int]] = []  # piece, bytes, place of the first byte
     for piece in pieces:
         file = open_input(piece, limits, contents)
@@ -225,10 +224,11 @@ def _read_jsonl(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
         return
     buf, at = _joined([d for _, d, _ in parts])
     places = [place for _, _, place in parts]
+    lines = line_format(parts[0][0].input_path)
     block = (
-        JsonlBlock.checked(buf, limits.max_record_bytes)
+        lines.checked(buf, limits.max_record_bytes)
         if limits.checked
-        else JsonlBlock.parse(buf, keys, limits.max_record_bytes)
+        else lines.parse(buf, keys, limits.max_record_bytes)
     )
     contents.decoded_bytes = len(buf)
     contents.n_blank = block.n_blank

@@ -90,7 +90,7 @@ class Rejections:
         if self.keep_documents:
             verdicts = [{"stage": stage, "rule": rule, "value": v, "threshold": threshold} for v in values]
             rejected = batch.take(at)
-            for (what, name), scores in batch._shared.items():
+            for (what, name), scores in batch.measured.items():
                 if what == SCORES:
                     rejected = rejected.with_column(name, scores[at])
             rejected = rejected.with_column(FIELD, pa.array(verdicts))

@@ -22,9 +22,7 @@ from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.workplace import OutputSpec
 from tamis.formats import registry, run_schema, schema
 from tamis.formats.compression import open_writer
-from tamis.formats.encode import written_lines
 from tamis.formats.exact import stored
-from tamis.formats.jsonl import JsonlBlock
 from tamis.formats.presenting import present, presented
 from tamis.formats.row_bytes import row_bytes
 from tamis.formats.row_hashes import row_hashes
@@ -48,17 +46,14 @@ def write_documents(
     if spec.fields is not None:
         batches = [b.select(list(spec.fields)) for b in batches]
     for batch in batches:
-        assert batch._identity is not None
-        ledger.written.add(batch.num_items, hash128.sum128(*batch._identity))
-    as_jsonl = spec.format == "jsonl" or (
-        spec.format == "keep" and all(isinstance(b._origin, JsonlBlock) for b in batches)
-    )
+        ledger.written.add(batch.num_items, hash128.sum128(*batch.identity))
+    as_lines = spec.format in registry.LINES or (spec.format == "keep" and all(_keeps_bytes(b) for b in batches))
     if spec.format in registry.PACKERS:
         return _write_packed(batches, base, spec, ledger)
     path = base + ".out"
     before = ledger.content.n, ledger.content.identity
-    if as_jsonl:
-        file = _write_jsonl(batches, path, spec, ledger)
+    if as_lines:
+        file = _write_lines(batches, path, spec, ledger)
     elif spec.format == "columns":
         file = _write_columns(batches, path, ledger)
     else:
@@ -98,15 +93,16 @@ def write_tasks(tasks: Sequence[Task[Any]], base: str, key: bytes) -> list[Stage
     return [StagedFile(path, "output", 0, len(data), TASKS, content)]
 
 
-def _write_jsonl(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> StagedFile:
+def _write_lines(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> StagedFile:
+    name = spec.format if spec.format in registry.LINES else "jsonl"
     with open_writer(files.fresh(path), spec.codec) as out:
         for batch in batches:
-            written = written_lines(batch)
+            written = registry.lines_named(name).written_lines(batch)
             ledger.content.add(batch.num_items, hash128.sum128(*written.hashes))
             _count_lengths(ledger, written.lengths)
             for piece in written.pieces:
                 out.write(piece)
-    extension = spec.extension if spec.format == "jsonl" else "jsonl"
+    extension = spec.extension if spec.format == name else name
     return StagedFile(path, "output", extension=extension, joins=True)
 
 
@@ -116,11 +112,10 @@ def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) 
     Between passes of one workflow only: the stage gives all batches the same columns, and what identifies a row's content
     here is the document it was made from.
     """
-    tables = [b.to_pyarrow(b._only).drop_columns([ROW_ID]) for b in batches]
+    tables = [b.to_pyarrow(b.lineage.only if b.lineage else None).drop_columns([ROW_ID]) for b in batches]
     with BlockWriter(path, 0o666) as out, pa.ipc.new_file(out, tables[0].schema) as writer:
         for batch, table in zip(batches, tables, strict=True):
-            assert batch._identity is not None
-            ledger.content.add(batch.num_items, hash128.sum128(*batch._identity))
+            ledger.content.add(batch.num_items, hash128.sum128(*batch.identity))
             _count_lengths(ledger, row_bytes(table))
             writer.write_table(table.combine_chunks())
     return StagedFile(path, "output", extension="arrow", check=out.check)
@@ -135,10 +130,7 @@ def _write_table(
         fitting = (_fit_declared(b, target)[0] for b in batches)
     else:
         tables = [_stored_table(b) for b in batches]
-        seen = [
-            run_schema.facts_of(t) if isinstance(b._origin, JsonlBlock) else {}
-            for b, t in zip(batches, tables, strict=True)
-        ]
+        seen = [run_schema.facts_of(t) if _keeps_bytes(b) else {} for b, t in zip(batches, tables, strict=True)]
         facts = run_schema.join_facts(seen)
         parts = [(t.schema, s) for t, s in zip(tables, seen, strict=True)]
         target = run_schema.run_schema(parts, list(spec.fields or ()))
@@ -153,6 +145,11 @@ def _write_table(
     extension = spec.extension if name == spec.format else name
     observed = json.dumps(run_schema.facts_to_json(facts), sort_keys=True) if facts else None
     return StagedFile(path, "output", extension=extension, schema=json.dumps(schema.to_json(target)), observed=observed)
+
+
+def _keeps_bytes(batch: DocumentBatch) -> bool:
+    """Whether its records are lines, which have no types and can be written as they are."""
+    return batch.lineage is not None and batch.lineage.origin.keeps_bytes
 
 
 def _stored_table(batch: DocumentBatch) -> pa.Table:

@@ -245,7 +245,7 @@ class ScoreFilter(_Filters):
                 whole = _scores(one, column, everyone, self._reading(text_field, i))
                 scores = _at(whole, left)
                 kept_scores.append((score_field, everyone, whole))
-                task._shared[SCORES, score_field] = _array(whole)
+                task.measured[SCORES, score_field] = _array(whole)
             self._note_scores(reason, _numbers(one, scores), task.serial[left])
             mask = np.asarray(_kept(one, column, left, scores), bool) ^ invert
             gone = np.flatnonzero(~mask)

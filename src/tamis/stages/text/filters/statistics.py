@@ -1,6 +1,6 @@
 """Text statistics of a batch: computed once, kept beside the batch, shared by all filters. The only importer of the kernels.
 
-What one pass over the text gives at no extra cost is kept too, so that neighbouring stages find it (`DocumentBatch._shared`
+What one pass over the text gives at no extra cost is kept too, so that neighbouring stages find it (`DocumentBatch.measured`
 follows the rows through filters and forgets a column that is changed).
 """
 
@@ -88,7 +88,7 @@ class Measured:
             known = {name: self._of(name, rows) for name in TOGETHER if self._has(name, rows)}
             for name, values in measure(self.texts, missing, None if whole else rows, known).items():
                 if whole:
-                    self.batch._shared[self.field, name] = values
+                    self.batch.measured[self.field, name] = values
                 else:
                     self._partly[name] = rows, values
         return {name: self._of(name, rows) for name in wanted}
@@ -96,8 +96,8 @@ class Measured:
     def _of(self, name: str, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         import numpy as np
 
-        if (self.field, name) in self.batch._shared:
-            shared: np.ndarray[Any, Any] = self.batch._shared[self.field, name]
+        if (self.field, name) in self.batch.measured:
+            shared: np.ndarray[Any, Any] = self.batch.measured[self.field, name]
             return np.asarray(shared[rows])
         known, values = self._partly[name]
         return values if len(known) == len(rows) else np.asarray(values[np.searchsorted(known, rows)])
@@ -107,10 +107,10 @@ class Measured:
         import numpy as np
 
         for name, (known, values) in self._partly.items():
-            child._shared[self.field, name] = values[np.searchsorted(known, rows)]
+            child.measured[self.field, name] = values[np.searchsorted(known, rows)]
 
     def _has(self, name: str, rows: np.ndarray[Any, Any]) -> bool:
         """Rows are all, or those that a chain has left by now: of two such sets the larger one holds the other."""
-        if (self.field, name) in self.batch._shared:
+        if (self.field, name) in self.batch.measured:
             return True
         return name in self._partly and len(self._partly[name][0]) >= len(rows)

@@ -72,9 +72,9 @@ def _joined(left: Any, right: pa.Array) -> pa.Array:
 
 def _identities(batch: DocumentBatch) -> list[str]:
     """Of every document, as hexadecimal text; by position in a batch that no run has seen."""
-    if batch._identity is None:
+    if not batch.is_identified:
         return [f"{i:032x}" for i in range(batch.num_items)]
-    return [f"{hi:016x}{lo:016x}" for hi, lo in zip(*(half.tolist() for half in batch._identity), strict=True)]
+    return [f"{hi:016x}{lo:016x}" for hi, lo in zip(*(half.tolist() for half in batch.identity), strict=True)]
 
 
 def _ranks(ids: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -136,7 +136,7 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
             return self._numbered(made, documents)
         mask = np.array([len(d.rows) > 1 for d in documents])
         # For the books: a joined document is a new one that replaces its segments, though it lies where the first lay.
-        made._serial = np.where(mask, -1, made.serial)
+        made = made.renumbered(np.where(mask, -1, made.serial))
         values: dict[str, list[Any]] = {self.text_field: [self._text(d, columns) for d in joined]}
         if self.length_field is not None:
             values[self.length_field] = [d.length for d in joined]
@@ -148,7 +148,7 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
 
         if self.drop_segment_id_field:
-            return _without(batch, self.segment_id_field)
+            return batch.without_added(self.segment_id_field)
         if self.max_length is None:
             return batch
         return batch.with_column(self.segment_id_field, pa.array([d.number for d in documents], pa.int64()))
@@ -162,12 +162,3 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
             return value
         raise PipelineError(f"{self.name}: a document to be joined needs a number in {field!r}, got {value!r}")
-
-
-def _without(batch: DocumentBatch, field: str) -> DocumentBatch:
-    """The batch without a field; a record that never had it keeps its bytes."""
-    if batch._origin is None or field not in batch._columns or field in batch._origin.field_names():
-        return batch.drop_columns([field])
-    child = batch._child()
-    del child._columns[field]
-    return child

@@ -10,7 +10,7 @@ from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 
 @dataclass(repr=False)
@@ -41,6 +41,7 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        from tamis.formats.emptied import without_texts
         from tamis.formats.exact import replaced
 
         texts = batch.texts(self.text_field)
@@ -57,36 +58,6 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
                 mask = np.zeros(len(at), bool)
                 mask[first[whole]] = True
                 segments = replaced(segments, mask, batch.exact_column(self.text_field).take(pa.array(whole)))
-            split = _without_texts(batch, self.text_field, n_pieces > 1).take(at)
+            split = without_texts(batch, self.text_field, n_pieces > 1).take(at)
             split = split.with_column(self.text_field, segments)
         return split.with_column(self.segment_id_field, pa.array(numbers, pa.int64()))
-
-
-def _without_texts(batch: DocumentBatch, field: str, many: np.ndarray[Any, Any]) -> DocumentBatch:
-    """The same documents, over records in which the texts of `many` are empty.
-
-    Every segment refers to the record it came from. With the whole text in it, a document of 250 kB in 5,000 paragraphs would
-    take more than a gigabyte as soon as segments are compared with, or handed on together with, their records.
-    """
-    import numpy as np
-    import pyarrow as pa
-
-    from tamis.formats.encode import encode_jsonl
-    from tamis.formats.jsonl import JsonlBlock
-
-    child = batch._child()
-    child._cache = {}
-    child._columns.pop(field, None)
-    if not isinstance(batch._origin, JsonlBlock) or batch._rows is None:
-        return child
-    plain = DocumentBatch.over(batch._origin, batch._rows)
-    rest, emptied = np.flatnonzero((batch._rows >= 0) & ~many), np.flatnonzero((batch._rows >= 0) & many)
-    parts = [plain.take(rest), plain.take(emptied).with_column(field, pa.array([""] * len(emptied), pa.large_string()))]
-    block = JsonlBlock.parse(np.concatenate([encode_jsonl(part).data for part in parts]), [field])
-    order = np.concatenate([rest, emptied])
-    files, offsets = batch.places()
-    block.places = (files[order], offsets[order])
-    child._origin, child._rows = block, np.full(len(many), -1, np.int64)
-    child._rows[order] = np.arange(len(order))
-    child._serial = batch.serial
-    return child

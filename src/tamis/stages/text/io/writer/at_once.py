@@ -44,7 +44,7 @@ def _table(batch: DocumentBatch) -> pa.Table:
 
 
 def _with_records(batch: DocumentBatch) -> DocumentBatch:
-    if batch._rows is not None:
+    if batch.lineage is not None:
         return batch
     import numpy as np
 

@@ -1,0 +1,113 @@
+"""Where documents come from: the records behind the rows of a batch, and what stages did to them since.
+
+`Origin` is the one door to records, whatever format they are of: formats/jsonl.py has them as bytes of lines, formats/tables.py as
+rows of an Arrow table. `Lineage` is how a batch stands to its origin; engine and formats read it (`DocumentBatch.lineage`) and make
+batches of it (`DocumentBatch.of`). Nobody outside this room knows how a batch keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    Array = np.ndarray[Any, Any]
+    Identity = tuple[Array, Array]
+
+
+class Origin(Protocol):
+    """Records that rows of a batch point into by number; -1 is a row that no record stands behind. Decoded when somebody asks."""
+
+    n_rows: int
+    places: tuple[Array, Array] | None
+    """Of each record the number of its input file and the offset (or row number) in it, where these are known."""
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether the types of columns are those that the input declares, not what the values happen to be."""
+        ...
+
+    @property
+    def is_parsed(self) -> bool:
+        """Whether it is known where the fields of every record lie; where not, `column_of` looks into some records only."""
+        ...
+
+    @property
+    def keeps_bytes(self) -> bool:
+        """Whether records are bytes that can be written as they are (lines)."""
+        ...
+
+    def field_names(self) -> list[str]: ...
+
+    def column(self, name: str) -> pa.Array:
+        """One field of all records, for computing; null where it is missing."""
+        ...
+
+    def column_of(self, name: str, rows: Array) -> pa.Array:
+        """The same of some records, none of them -1."""
+        ...
+
+    def exact(self, name: str, rows: Array) -> pa.Array:
+        """One field of some records, every value as it is; null where a row is -1."""
+        ...
+
+    def kinds(self, name: str) -> Array | None:
+        """What stands in this field of every record: MISSING, NULL, TEXT or OTHER; None where the column says as much."""
+        ...
+
+    def identity(self) -> Identity:
+        """128-bit content hash of every record."""
+        ...
+
+    def sizes(self, rows: Array) -> Array:
+        """Bytes of these records (0 for -1), as exact as can be had without looking into them."""
+        ...
+
+    def lengths(self, rows: Array) -> Array:
+        """Bytes of these records (0 for -1) as they were read, each by itself."""
+        ...
+
+    def raw(self, row: int) -> bytes | None:
+        """The bytes of one record; None where records are no bytes of their own."""
+        ...
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Documents as rows of an origin. `columns`: fields that stages changed or added; `hidden`: fields that they removed; `only`: fields
+    that come out at all, in this order (None: all)."""
+
+    origin: Origin
+    rows: Array
+    columns: Mapping[str, pa.Array] = field(default_factory=dict)
+    hidden: frozenset[str] = frozenset()
+    only: tuple[str, ...] | None = None
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether every document is its record, as it is."""
+        return self.only is None and not self.hidden and not self.columns and bool((self.rows >= 0).all())
+
+    def sizes(self) -> Array:
+        return self.origin.sizes(self.rows)
+
+    def lengths(self) -> Array:
+        return self.origin.lengths(self.rows)
+
+    def raw(self, i: int) -> bytes | None:
+        """The record of document `i` as bytes, where it is any."""
+        row = int(self.rows[i])
+        return self.origin.raw(row) if row >= 0 else None
+
+    def place(self, i: int) -> tuple[int, int]:
+        """Number of the input file and offset in it of document `i`; (-1, -1) where unknown."""
+        row, places = int(self.rows[i]), self.origin.places
+        return (-1, -1) if places is None or row < 0 else (int(places[0][row]), int(places[1][row]))
+
+    def adds(self, name: str) -> bool:
+        """Whether a field is there only because a stage added it."""
+        return name in self.columns and name not in self.origin.field_names()
