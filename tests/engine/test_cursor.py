@@ -120,3 +120,13 @@ def test_expanding_the_rest_of_a_file_leaves_its_beginning_alone() -> None:
     made.next(10_000)
     made.expand_rows(0, [(0, 10, 90), (10, 10, 90)], 20, 100, first_row=7)
     assert everything(made, 100) == [[(0, 7, 10)], [(0, 10, 20)]]
+
+
+def test_files_on_both_sides_of_a_finished_one_are_two_partitions() -> None:
+    """In one, they would come out together, and the finished file behind them: documents were numbered in another order then."""
+    files = [(Kind.BYTES, 10)] * 5
+    assert everything(cursor(*files, done=[(2, 0, 10, False)]), 100) == [
+        [(0, 0, 10), (1, 0, 10)], [(3, 0, 10), (4, 0, 10)],
+    ]  # fmt: skip
+    assert everything(cursor(*[(Kind.ROWS, 10)] * 3, done=[(1, 0, 7, True)]), 100) == [[(0, 0, END)], [(2, 0, END)]]
+    assert everything(cursor((Kind.BYTES, 10), (Kind.BYTES, 0), (Kind.BYTES, 10)), 100) == [[(0, 0, 10), (2, 0, 10)]]

@@ -143,7 +143,8 @@ def execute(
     ):
         watch = make_watch(wanted, settings, run_dir, curation.name, lambda text: echo(text, err=True))
         try:
-            result = curation.run(progress=_Once(show, on_start, run_dir), watch=watch, count_caller=True, **settings)
+            begun = show if settings.get("shard") is not None else _Once(show, on_start, run_dir)
+            result = curation.run(progress=begun, watch=watch, count_caller=True, **settings)
         finally:
             if watch is not None:
                 watch.close()
@@ -191,6 +192,11 @@ def print_result(about: dict[str, Any]) -> None:
     from tamis.cli.summary import print_summary
     from tamis.sizes import format_size
 
+    if about["status"] == "shard":
+        print_lines(
+            [f"shard finished: {about['output']}; when all are, `tamis merge` with the same command joins them"]
+        )
+        return
     if about["status"] == "already":
         n = f"{about['n_written']:,} documents" if "n_written" in about else "everything"
         print_lines([f"finished earlier, nothing to do: {about['output']} holds {n} (--fresh starts over)"])

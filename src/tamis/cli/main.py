@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tamis.cli.arguments import Commands, Exit, Misuse, echo
+from tamis.cli.arguments import HELP, Commands, Exit, Misuse, echo
 from tamis.cli.arguments import run as call
 from tamis.errors import TamisError
 
@@ -32,7 +32,7 @@ class _Tamis(Commands):
 
                 echo(f"tamis {tamis_version()}")
                 return
-            super().__call__(typed)
+            super().__call__(_merging(typed))
         except Misuse:
             raise
         except TamisError as exc:
@@ -50,6 +50,15 @@ class _Tamis(Commands):
             raise Exit(130) from None
 
 
+def _merging(typed: Sequence[str]) -> Sequence[str]:
+    """`tamis merge COMMAND ...` is that command with --merge: it takes the place of --shard."""
+    if len(typed) < 2 or typed[0] != "merge" or typed[1] in HELP:
+        return typed
+    if any(word == "--shard" or word.startswith("--shard=") for word in typed):
+        raise Misuse("tamis merge: repeat the command without --shard", "tamis merge COMMAND [OPTIONS] ...")
+    return [*typed[1:], "--merge"]
+
+
 app = _Tamis("tamis", help="Curate text corpora of any size inside the memory you give it.")
 
 # One line per command, in the order of `tamis --help`.
@@ -64,6 +73,7 @@ app.add("dedup", "tamis.cli.dedup:app")
 app.add("plan", "tamis.cli.plan:plan")
 app.add("recipe", "tamis.cli.recipe:app")
 app.add("profile", "tamis.cli.profile:app")
+app.add("merge", "tamis.cli.merge:merge")
 app.add("resume", "tamis.cli.resume:resume")
 app.add("quarantine", "tamis.cli.quarantine:quarantine")
 app.add("why", "tamis.cli.why:why")

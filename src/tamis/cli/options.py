@@ -27,6 +27,16 @@ OnInfeasible = Annotated[
     Literal["stop", "sample"] | None,
     Option(help="When disk or memory do not suffice: stop, or deliver a sample (exit code 3)."),
 ]
+Shard = Annotated[
+    str | None,
+    Option(
+        metavar="I/N",
+        help="Only part I (from 0) of N of the input, into OUT/shard-...; `tamis merge` and the same command join all parts.",
+    ),
+]
+Merge = Annotated[
+    bool, Option("--merge", help="Join what --shard made and finish; `tamis merge` with the command does the same.")
+]
 Fresh = Annotated[bool, Option("--fresh", help="Start over; removes only what Tamis wrote.")]
 Sets = Annotated[
     list[str] | None, Option("--set", metavar="KEY=VALUE", help="Set a value of the recipe; may be repeated.")
@@ -121,6 +131,8 @@ class RunOptions(Resuming):
     """What every command has that reads documents and writes them."""
 
     blocksize: Blocksize = None
+    shard: Shard = None
+    merge: Merge = False
     fresh: Fresh = False
 
 

@@ -48,6 +48,14 @@ def perform(
         echo(f"error: {message}", err=True)
         print_json({"status": "failed", "exit_code": exc.exit_code, "message": message})
         return exc.exit_code
+    if result.status == "shard":
+        told = {"status": "shard", "exit_code": 0, "output": result.output, **result.summary}
+        if as_json:
+            print_json(told)
+        else:
+            n = f"{told['n_documents']:,} documents"
+            echo(f"shard finished, {n}: {result.output}; when all are, `tamis merge` with the same command joins them")
+        return 0
     about: dict[str, Any] = {
         "status": result.status, "output": result.output, "duplicates": result.duplicates, **result.summary,
         "seconds": round(result.seconds, 3), "peak_bytes": result.peak_bytes, "scratch_bytes": result.scratch_bytes,

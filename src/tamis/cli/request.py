@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis import files, secrets
 from tamis.errors import PipelineError, RunConflict, TamisError, UsageError
-from tamis.stores.homes import present
+from tamis.stores.homes import local_of, present
 from tamis.stores.urls import absolute
 
 if TYPE_CHECKING:
@@ -226,6 +226,16 @@ def output_of(pipeline: Pipeline, settings: dict[str, Any]) -> str:
             "the recipe has no writer: end it with one (e.g. JsonlWriter), or name a folder for the results with --run-dir"
         )
     return absolute(str(settings["run_dir"]))
+
+
+def run_dir_of(pipeline: Pipeline, settings: dict[str, Any]) -> str:
+    """The run directory on this machine, of the whole or of the part that --shard names."""
+    output = output_of(pipeline, settings)
+    if settings.get("shard") is not None:
+        from tamis.engine.run.shard import Shard
+
+        output = Shard.parse(str(settings["shard"])).place_in(output)
+    return os.path.join(local_of(output), "_tamis")
 
 
 def redirect(pipeline: Pipeline, paths: Sequence[str], output: str) -> Pipeline:

@@ -18,7 +18,6 @@ from tamis.cli.arguments import Exit, Option, echo
 from tamis.cli.interrupts import sigterm_interrupts
 from tamis.cli.request import Request
 from tamis.errors import RunConflict, TamisError
-from tamis.stores.homes import local_of
 
 if TYPE_CHECKING:
     from tamis.cli.alerting import Wanted
@@ -79,10 +78,10 @@ def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int
 def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
     """Run it with progress shown, write the report, and return what happened (summary.as_dict)."""
     from tamis.cli import dashboard, metrics
-    from tamis.cli.request import output_of
+    from tamis.cli.request import run_dir_of
 
     pipeline, settings = request.build()
-    run_dir = os.path.join(local_of(output_of(pipeline, settings)), "_tamis")
+    run_dir = run_dir_of(pipeline, settings)
     with metrics.beside(run_dir, settings), dashboard.beside(run_dir, settings):
         return execute_pipeline(pipeline, settings, request.save, quiet, request.wanted_alerts())
 
@@ -98,12 +97,12 @@ def execute_pipeline(
     from tamis.backends.local import LocalExecutor
     from tamis.cli.alerting import Wanted, alert_lines, make_watch
     from tamis.cli.drops import drops_of_run
-    from tamis.cli.request import output_of
+    from tamis.cli.request import run_dir_of
     from tamis.cli.summary import as_dict
     from tamis.forecast import ranges
     from tamis.pipeline.progress import Shown
 
-    run_dir = os.path.join(local_of(output_of(pipeline, settings)), "_tamis")
+    run_dir = run_dir_of(pipeline, settings)
     shown, began_s = Shown(quiet), time.time()
     watch = make_watch(alerts or Wanted(), settings, run_dir, pipeline.name, shown.note)
 

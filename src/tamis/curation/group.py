@@ -107,9 +107,9 @@ class GroupWorkflow(Workflow):
         self._nursery = self._run.nursery
         yield
 
-    def _execute(self, pipeline: Pipeline, label: str) -> Any:
+    def _execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
         began_s = time.monotonic()
-        result = super()._execute(pipeline, label)
+        result = super()._execute(pipeline, label, **more)
         self.took.append(pass_facts(f"{label} of {self.name}", result, time.monotonic() - began_s))
         return result
 

@@ -57,6 +57,8 @@ class CurationRun:
         self.settings = dict(settings)
         self.fresh = bool(self.settings.pop("fresh", False))
         self.watch = self.settings.pop("watch", None)
+        self.shard = self.settings.pop("shard", None)
+        self.merge = bool(self.settings.pop("merge", False))
         for name in ("sample", "progressive", "on_infeasible", "mode"):
             if self.settings.get(name) not in (None, False):
                 raise UsageError(f"{name} is for runs of one pass; in a curation use a step that samples")
@@ -76,6 +78,10 @@ class CurationRun:
         self.nursery: Any = None
 
     def run(self) -> CurationResult:
+        if self.shard is not None:
+            return self._run_shard()
+        if self.groups:
+            self.groups[0].merge = self.merge
         began_s = time.monotonic()
         with watching(bool(self.settings.get("count_caller"))) as mark, self._locked(), self._processes():
             identity = self._identity()
@@ -91,7 +97,7 @@ class CurationRun:
             for group in self.groups:
                 summaries |= self._decide(group)
                 scratch_bytes = max(scratch_bytes, group.scratch_bytes)
-            written = self._write()
+            written = self._write(**({"merge": True} if self.merge and not self.groups else {}))
             self._check_counts(written, summaries)
             self._keep_duplicates()
             self._keep_scores()
@@ -108,6 +114,19 @@ class CurationRun:
         return CurationResult(
             "finished", self.output, written, summaries, seconds, mark.peak_bytes, scratch_bytes, self.took, about
         )
+
+    def _run_shard(self) -> CurationResult:
+        """One part of the input: up to the keys of the first deduplication, or all there is to do where there is none."""
+        began_s = time.monotonic()
+        if self.groups:
+            self.groups[0].shard, self.groups[0].fresh = self.shard, self.fresh
+            made = self.groups[0].run_shard()
+            output, n, peak = made.output, made.n_documents, made.peak_bytes
+        else:
+            written = self._write(shard=self.shard, fresh=self.fresh)
+            output, n, peak = written.output, written.ledger.written.n, written.peak_bytes
+        about = {"n_documents": n}
+        return CurationResult("shard", output, seconds=time.monotonic() - began_s, peak_bytes=peak, about=about)
 
     # -- the folder -------------------------------------------------------------------------------------------------------
     @contextlib.contextmanager
@@ -240,7 +259,7 @@ class CurationRun:
         self.replay.add(group)
         return found
 
-    def execute(self, pipeline: Pipeline, label: str) -> Any:
+    def execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
         """The last pass."""
         from tamis.backends.local import LocalExecutor
 
@@ -251,14 +270,14 @@ class CurationRun:
         if executor is None:
             executor = LocalExecutor(progress=observe, watch=self.watch)
             executor.nursery = self.nursery
-        result = pipeline.execute(executor, **self.settings)
+        result = pipeline.execute(executor, **self.settings, **more)
         if result.exit_code == Incomplete.exit_code:
             raise Incomplete(f"{label}: {result.message}")
         if result.exit_code:
             raise TamisError(f"{label}: {result.message}")
         return result
 
-    def _write(self) -> Any:
+    def _write(self, **more: Any) -> Any:
         source: Any = self.curation.source()
         if self.groups:
             self.groups[-1].check_inputs()
@@ -269,7 +288,7 @@ class CurationRun:
         told = [Describe(self.curation.text_field)] if self.curation.writing.card else []
         stages: list[Any] = [source, *self.replay.stages(), *last, *told, self.curation.writer()]
         began_s = time.monotonic()
-        result = self.execute(Pipeline(self.curation.name, stages=stages), "write")
+        result = self.execute(Pipeline(self.curation.name, stages=stages), "write", **more)
         self.took.append(pass_facts("write", result, time.monotonic() - began_s))
         return result
 

@@ -42,7 +42,7 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
 from tamis.stages.io import Writer
 from tamis.stores.homes import local_of
-from tamis.stores.urls import is_remote
+from tamis.stores.urls import is_bucket, is_remote
 
 if TYPE_CHECKING:
     from tamis.backends.nursery import Nursery
@@ -138,6 +138,8 @@ class Workflow:
         self.passes, self.executor = passes, executor
         self.settings = dict(settings)
         self.fresh = bool(self.settings.pop("fresh", False))
+        self.shard = self.settings.pop("shard", None)  # make the keys of this part of the input, and no more
+        self.merge = bool(self.settings.pop("merge", False))  # take the keys that shards made
         self.watch = self.settings.pop("watch", None)
         self.progress = progress or (lambda _: None)
         self.home = local_of(passes.output)
@@ -150,6 +152,8 @@ class Workflow:
         self._unchecked: dict[str, str] = {}  # files of passes, with their checksums
 
     def run(self) -> DedupResult:
+        if self.shard is not None:
+            return self.run_shard()
         began_s = time.monotonic()
         with watching(bool(self.settings.get("count_caller"))) as self._mark, self._locked(), self._processes():
             done = self._done()
@@ -191,6 +195,43 @@ class Workflow:
             self.passes.counted,
             expectation.prediction,
         )
+
+    def run_shard(self) -> DedupResult:
+        """The keys of one part of the input, into a folder of the output where `merge` finds them. Nothing is decided yet."""
+        began_s = time.monotonic()
+        ((stage, _),) = self._keys(everything=True)
+        pipeline = Pipeline(f"{self.passes.name}: keys-0", stages=self._stages("keys-0", stage, self._shards))
+        self.settings |= {"shard": self.shard, "fresh": self.fresh}
+        result = self._execute(pipeline, "keys-0")
+        counted = {"n_documents": result.ledger.written.n, "n_duplicates": 0}
+        return DedupResult(
+            "shard",
+            result.output,
+            "",
+            counted,
+            time.monotonic() - began_s,
+            result.peak_bytes,
+            counted=self.passes.counted,
+        )
+
+    @property
+    def _shards(self) -> str:
+        """The folder of what shards make."""
+        output = self.passes.step.output if self.passes.step is not None else self.passes.output
+        return f"{output}/shard-keys-0" if is_bucket(output) else os.path.join(output, "shard-keys-0")
+
+    def _keys(self, everything: bool = False) -> list[tuple[ProcessingStage[Any, Any], list[int]]]:
+        """The stages that make keys, each with its bands. `everything`: in one pass, as shards do it."""
+        if self.passes.choose is None:
+            return self.passes.keys
+        chosen = _ALL_BANDS if everything else self._told("chosen.json") or self.passes.choose(self.work)
+        if not everything or self.merge:
+            write_json(os.path.join(self.work, "chosen.json"), chosen)  # a resumed run must not choose again
+        return self.passes.keys_of(chosen)
+
+    def _stages(self, name: str, stage: ProcessingStage[Any, Any], folder: str) -> list[Any]:
+        before = self.passes.step.before(name) if self.passes.step is not None else self.passes.before
+        return [self._source(), *before, stage, RecordWriter(folder)]
 
     def _done(self) -> dict[str, Any] | None:
         done: dict[str, Any] | None = read_json(os.path.join(self.run_dir, "dedup.json"))
@@ -388,7 +429,7 @@ class Workflow:
         )
 
     # -- the passes -----------------------------------------------------------------------------------------------------
-    def _execute(self, pipeline: Pipeline, label: str) -> Any:
+    def _execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
         from tamis.backends.local import LocalExecutor
 
         def observe(state: dict[str, Any]) -> None:
@@ -398,7 +439,7 @@ class Workflow:
         if executor is None:
             executor = LocalExecutor(progress=observe, watch=self.watch)
             executor.nursery = self._nursery
-        result = pipeline.execute(executor, **self.settings)
+        result = pipeline.execute(executor, **self.settings, **more)
         if result.exit_code == Incomplete.exit_code:
             raise Incomplete(f"{label}: {result.message}")
         if result.exit_code:
@@ -434,11 +475,7 @@ class Workflow:
     def _link_bands(self) -> list[str]:
         """The passes that make keys, each followed by its step of the decision. Returns the files of the first."""
         first: list[str] = []
-        keys = self.passes.keys
-        if self.passes.choose is not None:
-            chosen = self._told("chosen.json") or self.passes.choose(self.work)
-            write_json(os.path.join(self.work, "chosen.json"), chosen)  # a resumed run must not choose again
-            keys = self.passes.keys_of(chosen)
+        keys = self._keys(everything=self.merge)
         last = len(keys) - 1
         for i, (stage, bands) in enumerate(keys):
             folder = f"keys-{i}"
@@ -468,12 +505,12 @@ class Workflow:
 
     def _pass(self, folder: str, stage: ProcessingStage[Any, Any]) -> list[str]:
         """One pass over the documents into work/folder; its files."""
-        before = self.passes.step.before(folder) if self.passes.step is not None else self.passes.before
-        stages = [self._source(), *before, stage, RecordWriter(os.path.join(self.work, folder))]
+        stages = self._stages(folder, stage, os.path.join(self.work, folder))
         pipeline = Pipeline(f"{self.passes.name}: {folder}", stages=stages)
         if os.path.exists(os.path.join(self.work, "inputs.json")):
             self._check_inputs()
-        result = self._execute(pipeline, folder)
+        more = {"merge": self._shards} if self.merge and folder == "keys-0" else {}
+        result = self._execute(pipeline, folder, **more)
         if self._told("inputs.json") is None:
             plan = read_json(os.path.join(result.run_dir, "plan.json")) or {}
             write_json(os.path.join(self.work, "paths.json"), plan["inputs"]["paths"])
@@ -584,6 +621,7 @@ class Workflow:
             raise RunConflict(f"the input changed after it was compared: {changed[0]}; start over with fresh (--fresh)")
 
 
+_ALL_BANDS = 1 << 30
 _NOT_DECIDED = {
     "identity.json",
     "inputs.json",

@@ -220,14 +220,22 @@ class Pipeline:
         from tamis.engine.run.inputs import find_inputs
         from tamis.engine.run.run import Run
         from tamis.engine.run.settings import RunSettings
+        from tamis.engine.run.shard import Shard
 
         executor = executor if executor is not None else LocalExecutor()
         chosen = RunSettings.from_mapping({**default_settings(), **self.config, **executor.settings(), **settings})
         documents = bool(initial_tasks) and all(isinstance(t, DocumentBatch) for t in initial_tasks or ())
         job = make_job(self.name, self.build(), chosen.mode, documents)
         output = self._output(job.writer, chosen.run_dir)
+        everything = output  # never input, whichever part of it this run writes
+        if chosen.shard is not None:
+            if job.writer is None and chosen.run_dir is None:
+                raise UsageError(
+                    "shard: the parts must lie where they can be joined; end with a writer, or give run_dir"
+                )
+            output = Shard.parse(chosen.shard).place_in(output)
         inputs = find_inputs(
-            job, initial_tasks, chosen.blocksize, os.path.join(local_of(output), "_tamis", "initial"), output
+            job, initial_tasks, chosen.blocksize, os.path.join(local_of(output), "_tamis", "initial"), everything
         )
         is_part = getattr(executor, "nursery", None) is not None
         run = Run(job, inputs, chosen, executor.make_crew, output, executor.progress, executor.watch, is_part)

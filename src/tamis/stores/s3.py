@@ -41,6 +41,7 @@ _PASSING_CODES = _SLOW_DOWN | {
 }
 _MD5 = re.compile(r'"[0-9a-f]{32}"')
 _FETCH_BYTES = 8 << 20
+_COPY_BYTES = 1 << 30  # stores copy at most 5 GiB in one request
 MARK = "tamis-mark"  # the name under which an object says who wrote it
 
 
@@ -186,6 +187,13 @@ class Bucket:
             return self.get(key, most)
         return bytes(data)
 
+    def fetch_key(self, key: str, path: str) -> None:
+        """The same by its key."""
+        found = self.head(key)
+        if found is None:
+            raise Changed(self.url(key), "is gone")
+        self.fetch(found, path)
+
     def fetch(self, found: Object, path: str) -> None:
         """Bring an object into a new file, whole or not at all."""
         with replacing(path, OWN) as out:
@@ -213,6 +221,31 @@ class Bucket:
 
     def _put(self, key: str, data: bytes, conditions: Mapping[str, Any] = MappingProxyType({})) -> Any:
         return self._ask("put_object", key, ok=(412,), Key=key, Body=data, ContentMD5=_md5(data), **conditions)
+
+    def copy(self, bucket: str, source: str, key: str, size: int) -> None:
+        """An object of this store under another name, over what is there; large ones in parts. It keeps its mark."""
+        where = {"Bucket": bucket, "Key": source}
+        if size <= _COPY_BYTES:
+            retry.again(
+                lambda: self._ask("copy_object", key, Key=key, CopySource=where, MetadataDirective="COPY"),
+                f"copying {self.url(key)}",
+            )
+            return
+        upload = self.begin(key, os.urandom(12).hex())
+        parts = []
+        for number, at in enumerate(range(0, size, _COPY_BYTES), 1):
+            asked = {"CopySource": where, "CopySourceRange": f"bytes={at}-{min(size, at + _COPY_BYTES) - 1}"}
+
+            def call(number: int = number, asked: dict[str, Any] = asked) -> str:
+                answer = self._ask("upload_part_copy", key, Key=key, UploadId=upload, PartNumber=number, **asked)
+                return str(answer["CopyPartResult"]["ETag"])
+
+            parts.append({"PartNumber": number, "ETag": retry.again(call, f"copying {self.url(key)}")})
+        made = {"Parts": parts}
+        retry.again(
+            lambda: self._ask("complete_multipart_upload", key, Key=key, UploadId=upload, MultipartUpload=made),
+            f"copying {self.url(key)}",
+        )
 
     def delete(self, key: str) -> None:
         retry.again(lambda: self._ask("delete_object", key, ok=(404,), Key=key), f"removing {self.url(key)}")

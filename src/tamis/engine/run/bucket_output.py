@@ -106,7 +106,7 @@ class BucketOutput:
         found: list[dict[str, Any]] = []
         with ThreadPoolExecutor(_N_REQUESTS) as pool:
             for name, data in zip(
-                names, pool.map(lambda n: self.bucket.get(self._key(f"{RUN}/log/{n}")), names), strict=True
+                names, pool.map(lambda n: self.bucket.get(self._key(f"{RUN}/log/{n}"), 1 << 32), names), strict=True
             ):
                 read = records_of(data or b"")
                 if read is None:
@@ -268,6 +268,16 @@ class BucketOutput:
                 self.sizes[file["name"]] = int(file["bytes"])
             else:
                 self._kept.add(f"{file['kind']}/{file['name']}")
+
+    def take(self, other: BucketOutput, name: str) -> None:
+        """An output file of another run in the same store, by the store's own copying; done before: nothing."""
+        if name not in self.sizes:
+            self.bucket.copy(other.bucket.name, f"{other.prefix}/{name}", self._key(name), other.sizes[name])
+            self.sizes[name] = other.sizes[name]
+
+    def adopt(self, records: list[dict[str, Any]]) -> None:
+        """Make these the beginning of the log, in one write. Their files are there."""
+        self._log(records)
 
     def retract(self, step: int, names: Iterable[str]) -> None:
         """Take a sampling step back: first in the log, then its files."""

@@ -28,6 +28,7 @@ from typing import Any
 
 from tamis import files
 from tamis.engine.ledger import Ledger
+from tamis.engine.run import shard
 from tamis.engine.run.bucket_output import KEPT, BucketOutput
 from tamis.engine.run.commit import remove_orphans
 from tamis.engine.run.commit_log import CommitLog
@@ -101,6 +102,11 @@ class RunDir:
         self._refuse_foreign([n for n in os.listdir(self.output) if n != NAME], self.exists(), mode)
 
     def _refuse_foreign(self, names: list[str], is_run: bool, mode: str) -> None:
+        names = [
+            n
+            for n in names
+            if shard.NAME.fullmatch(top := n.partition("/")[0]) is None and not shard.OF_PASS.fullmatch(top)
+        ]
         if mode == "error" and (names or is_run):
             raise RunConflict(f"{self.target} exists and is not empty (mode='error'); give another folder")
         if names and not is_run and mode != "append":

@@ -29,10 +29,12 @@ from tamis.engine.run.expectation import Expectation
 from tamis.engine.run.gpus import share_gpus
 from tamis.engine.run.identity import describe_job, differences
 from tamis.engine.run.inputs import Inputs
+from tamis.engine.run.join_shards import drop_shards, join_shards
 from tamis.engine.run.outcome import Outcome
 from tamis.engine.run.retract import retract
 from tamis.engine.run.settings import Record, RunSettings
 from tamis.engine.run.settings_record import note_budget, note_models, note_prediction, note_shares, note_sizes
+from tamis.engine.run.shard import Shard
 from tamis.engine.run.verdict import judge
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor
@@ -119,6 +121,11 @@ class Run:
         is_part: bool = False,
     ) -> None:
         """`is_part`: one pass of a workflow, which is predicted and measured as a whole."""
+        shard = Shard.parse(settings.shard) if settings.shard is not None else None
+        self._shard, self._elsewhere = (
+            shard,
+            shard.elsewhere(inputs.files.sizes, inputs.kinds) if shard is not None else [],
+        )
         self._is_part = is_part
         self.job, self.inputs, self.settings, self.make_crew = job, inputs, settings, make_crew
         secrets.learn(*job.stages, job.source, job.reader, job.writer)
@@ -163,6 +170,15 @@ class Run:
     def _locked(self, budget: Budget, mode: str) -> RunResult:
         if self.settings.fresh or mode == "overwrite":
             self.dir.forget()
+        base = self.dir.target if self.settings.merge is True else str(self.settings.merge or "")
+        if base and self.dir.read_json("manifest.json") is None:
+            join_shards(base, self.dir)
+        result = self._planned(budget)
+        if base and result.exit_code in (0, Incomplete.exit_code):
+            drop_shards(base)
+        return result
+
+    def _planned(self, budget: Budget) -> RunResult:
         plan = self._plan()
         done = self.dir.read_json("manifest.json")
         past = self.dir.recover(self._plain_size, histograms=done is not None)
@@ -195,6 +211,8 @@ class Run:
                 "stages": stages,
                 "rules": self.job.rules(),
             }
+            if self._shard is not None:
+                plan["shard"] = str(self._shard)
             self.dir.write_plan(plan)
             earlier = self.settings.targets[:1]
         else:
@@ -309,7 +327,7 @@ class Run:
                 cursor = Cursor(
                     self.inputs.files,
                     self.inputs.kinds,
-                    past.done.get(step),
+                    self._covered(past, step),
                     self.inputs.files_per_partition,
                     *self._rows_facts(),
                 )
@@ -535,9 +553,7 @@ class Run:
         if past.ledger.to_dict()["written"] != total.to_dict()["written"]:
             problems.append(f"the commit log holds {past.ledger.written.n} documents, {total.written.n} were written")
         for step in range(len([s for s in plan["steps"] if s <= share])):
-            gap = past.done.get(step, Coverage()).first_gap(
-                len(self.inputs.files), lambda i: self.inputs.files.sizes[i] == 0
-            )
+            gap = self._covered(past, step).first_gap(len(self.inputs.files), lambda i: self.inputs.files.sizes[i] == 0)
             if gap is not None:
                 problems.append(f"{self.inputs.files.paths[gap[0]]} was not processed from {gap[1]} on")
         status = "finished" if share == plan["steps"][-1] else "sampled"
@@ -590,6 +606,13 @@ class Run:
             n_files=past.n_files,
             passed_over=self.inputs.files.passed.to_list(),
         )
+
+    def _covered(self, past: Past, step: int) -> Coverage:
+        """What of the input is committed, or is not this shard's."""
+        covered = past.done.setdefault(step, Coverage(self._plain_size))
+        for stretch in self._elsewhere:
+            covered.add(*stretch)
+        return covered
 
     def _plain_size(self, file: int) -> int:
         return self.inputs.files.sizes[file] if self.inputs.kinds[file] is Kind.BYTES else -1

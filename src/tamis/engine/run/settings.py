@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from tamis.engine.run.shard import Shard
 from tamis.errors import UsageError
 from tamis.sizes import parse_fraction, parse_size
 
@@ -40,6 +41,8 @@ class RunSettings:
         "quarantine"  # a document that does not fit a GPU alone: "quarantine" it, or "cut" it until it does
     )
     keep_rejected: bool = False  # write dropped documents to the run directory, with the rule that dropped them
+    shard: str | None = None  # "3/16": only this part of the input, into a folder of its own (shard.py)
+    merge: bool | str = False  # join the shards that lie in the output (or in this folder), and go on from there
     count_caller: bool = False  # the calling process is part of the budget (the command line sets this)
     chosen_by: Mapping[str, str] = field(
         default_factory=dict
@@ -72,6 +75,12 @@ class RunSettings:
             parse_fraction(self.sample, "sample")
         if self.sample is not None and self.progressive:
             raise UsageError("give --sample or --progressive, not both")
+        if self.shard is not None:
+            Shard.parse(self.shard)
+            if self.merge:
+                raise UsageError("give --shard to make one, or --merge to join all, not both")
+            if self.sample is None and self.progressive:
+                raise UsageError("progressive is for runs on one machine; give --sample to each shard instead")
         if self.scratch is not None and "://" in str(self.scratch):
             raise UsageError(
                 f"scratch: {self.scratch}: what lies there is written and read again at once, many times: give a folder of this machine"

@@ -131,7 +131,14 @@ class Cursor:
             i = self._next_file
             kind, size, path = self.kinds[i], self.files.sizes[i], self.files.paths[i]
             done = self.done.get(i)
-            if (size == 0 and not self.takes_empty) or (done is not None and done.complete):
+            if done is not None and done.complete:
+                self._advance()
+                if (
+                    group
+                ):  # what lies on both sides of it is not neighbouring: in one partition it would be in another order
+                    break
+                continue
+            if size == 0 and not self.takes_empty:
                 self._advance()
                 continue
             decoded = max(size, 0) if kind is Kind.BYTES else int(max(size, 0) * self.ratio)

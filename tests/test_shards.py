@@ -1,0 +1,142 @@
+"""Several machines without a cluster: `--shard I/N` on each, `tamis merge` at the end. What comes out is what one run gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runner import CliRunner
+
+from tamis import InProcessExecutor, Pipeline
+from tamis.cli.main import app
+from tamis.curation import Curation, ExactDuplicates
+from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from tamis.errors import RunConflict, UsageError
+from tamis.stages.text.filters import ScoreFilter, WordCountFilter
+from tamis.stages.text.io import JsonlReader, JsonlWriter, ParquetWriter
+
+N = 3
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents of which a third are duplicates of others, some of these in other files; one bad line."""
+    folder, chance = tmp_path_factory.mktemp("shards") / "in", random.Random(2)
+    folder.mkdir()
+    texts = [" ".join(f"w{chance.randrange(3000)}" for _ in range(60)) for _ in range(150)]
+    for f, size in enumerate((40, 150, 10)):
+        lines = []
+        for i in range(size):
+            text = chance.choice(texts) if chance.random() < 0.5 else texts[(f * 50 + i) % 150] + f" {f} {i}"
+            lines.append(json.dumps({"id": f"{f}-{i}", "n": i if f else i / 2, "text": text}))
+        (folder / f"{f}.jsonl").write_text("\n".join([*lines, *(["{bad"] if f == 1 else [])]) + "\n")
+    return folder
+
+
+def ids(output: Path) -> list[str]:
+    found = []
+    for path in output.glob("part-*.jsonl"):
+        found += [json.loads(line)["id"] for line in path.read_text().splitlines()]
+    return sorted(found)
+
+
+def filtered(source: Path, output: Path, writer: Any = JsonlWriter, **settings: Any) -> Any:
+    stages = [JsonlReader(str(source)), ScoreFilter(WordCountFilter(min_words=61)), writer(str(output))]
+    pipeline = Pipeline("filter", stages=stages)
+    pipeline.run(InProcessExecutor(), progress=False, **settings)
+    return pipeline.last_result
+
+
+def test_shards_of_a_run_join_to_what_one_run_writes(source: Path, tmp_path: Path) -> None:
+    one = filtered(source, tmp_path / "one")
+    parts = [filtered(source, tmp_path / "all", shard=f"{i}/{N}") for i in range(N)]
+    assert all(p.ledger.records.n for p in parts)
+    assert sorted(os.listdir(tmp_path / "all")) == [f"shard-{i:05d}-of-{N:05d}" for i in range(N)]
+    joined = filtered(source, tmp_path / "all", merge=True)
+    a, b = one.ledger.to_dict(), joined.ledger.to_dict()
+    assert [b[k] for k in ("records", "written", "content", "quarantined")] == [
+        a[k] for k in ("records", "written", "content", "quarantined")
+    ]
+    assert ids(tmp_path / "all") == ids(tmp_path / "one")
+    assert [n for n in os.listdir(tmp_path / "all") if n.startswith("shard")] == []
+    assert filtered(source, tmp_path / "all").status == "already"
+    assert filtered(source, tmp_path / "all", merge=True).status == "already"
+
+
+def test_parquet_gets_one_schema_when_shards_are_joined(source: Path, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    for i in range(N):
+        filtered(source, tmp_path / "all", ParquetWriter, shard=f"{i}/{N}")
+    filtered(source, tmp_path / "all", ParquetWriter, merge=True)
+    schemas = {str(pq.read_schema(p)) for p in (tmp_path / "all").glob("part-*.parquet")}
+    assert len(schemas) == 1
+    assert "n: double" in schemas.pop()
+
+
+@pytest.mark.parametrize("kind", ["exact", pytest.param("fuzzy", marks=pytest.mark.slow)])
+def test_a_deduplication_in_shards_keeps_the_same_documents(kind: str, source: Path, tmp_path: Path) -> None:
+    make: Any = {"exact": ExactDeduplicationWorkflow, "fuzzy": FuzzyDeduplicationWorkflow}[kind]
+    one = make(str(tmp_path / "one"), str(source)).run(InProcessExecutor())
+    for i in range(N):
+        part = make(str(tmp_path / "all"), str(source)).run(InProcessExecutor(), shard=f"{i}/{N}")
+        assert part.status == "shard"
+    joined = make(str(tmp_path / "all"), str(source)).run(InProcessExecutor(), merge=True)
+    assert joined.n_duplicates == one.n_duplicates > 20
+    assert ids(tmp_path / "all") == ids(tmp_path / "one")
+    assert [n for n in os.listdir(tmp_path / "all") if n.startswith("shard")] == []
+
+
+@pytest.mark.parametrize("with_duplicates", [True, False])
+def test_a_curation_in_shards(with_duplicates: bool, source: Path, tmp_path: Path) -> None:
+    def make(output: str) -> Curation:
+        steps: list[Any] = [ScoreFilter(WordCountFilter(min_words=61))]
+        return Curation(
+            [*steps, *([ExactDuplicates()] if with_duplicates else [])], str(source), str(tmp_path / output)
+        )
+
+    one = make("one").run(InProcessExecutor())
+    for i in range(N):
+        assert make("all").run(InProcessExecutor(), shard=f"{i}/{N}").status == "shard"
+    joined = make("all").run(InProcessExecutor(), merge=True)
+    assert joined.about["content_hash"] == one.about["content_hash"]
+    assert ids(tmp_path / "all") == ids(tmp_path / "one")
+
+
+def test_what_cannot_be_joined_is_told(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no shards"):
+        filtered(source, tmp_path / "none", merge=True)
+    filtered(source, tmp_path / "all", shard="0/2")
+    with pytest.raises(UsageError, match="shard 1/2 is not there: run the same command with --shard 1/2 first"):
+        filtered(source, tmp_path / "all", merge=True)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "x.jsonl").write_text('{"id": "1", "text": "a"}\n' * 50)
+    filtered(other, tmp_path / "all", shard="1/2")
+    with pytest.raises(RunConflict, match="made of other files"):
+        filtered(source, tmp_path / "all", merge=True)
+    with pytest.raises(UsageError, match="not both"):
+        filtered(source, tmp_path / "all", merge=True, shard="0/2")
+    with pytest.raises(UsageError, match="end with a writer"):
+        Pipeline("x", stages=[JsonlReader(str(source))]).run(InProcessExecutor(), progress=False, shard="0/2")
+
+
+def test_shards_from_the_command_line(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = CliRunner()
+    arguments = ["filter", "c4", str(source), str(tmp_path / "out"), "--memory", "1GB", "--quarantine-limit", "10%"]
+    for i in range(2):
+        told = run.invoke(app, [*arguments, "--shard", f"{i}/2", "--quiet"])
+        assert told.exit_code == 0, told.output
+    refused = run.invoke(app, ["merge", *arguments, "--shard", "0/2"])
+    assert (refused.exit_code, "repeat the command without --shard" in refused.output) == (2, True)
+    told = run.invoke(app, ["merge", *arguments, "--json"])
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["n_records"] == 201
+    assert "finished earlier" in run.invoke(app, arguments).output
+    assert "--shard 0/N to --shard N-1/N" in run.invoke(app, ["merge", "--help"]).output
+    assert run.invoke(app, ["merge"]).exit_code == 2
