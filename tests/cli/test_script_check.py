@@ -16,13 +16,13 @@ from tamis.errors import UsageError
 SCRIPT = """
 import os
 import nemo_curator.utils.file_utils as fu
-from nemo_curator.core.client import RayClient
+from nemo_curator.core.serve import InferenceServer
 from nemo_curator.pipeline import Pipeline as P
 from nemo_curator.stages.text.io.reader import JsonlReader
 from nemo_curator.stages.text.filters.heuristic import WordCountFilter, WordCountFiltre
 
 def main(options):
-    with RayClient(num_cpus=4) as client:
+    with InferenceServer(models=[]) as client:
         client.start()
     pipeline: P = P(name="x", description="y")
     pipeline.add_stage(JsonlReader("in", field=["text"])).add_stage(WordCountFilter(1, 2, "en", 4)).run(memory="1GB")
@@ -37,7 +37,7 @@ def test_what_a_script_uses() -> None:
     uses = uses_of(SCRIPT)
     assert [u.path for u in uses if u.kind == "import"] == [
         "tamis.utils.file_utils",
-        "tamis.core.client.RayClient",
+        "tamis.core.serve.InferenceServer",
         "tamis.pipeline.Pipeline",
         "tamis.stages.text.io.reader.JsonlReader",
         "tamis.stages.text.filters.heuristic.WordCountFilter",
@@ -46,10 +46,10 @@ def test_what_a_script_uses() -> None:
     reader, count, client = (
         "tamis.stages.text.io.reader.JsonlReader",
         "tamis.stages.text.filters.heuristic.WordCountFilter",
-        "tamis.core.client.RayClient",
+        "tamis.core.serve.InferenceServer",
     )
     assert [u for u in uses if u.kind != "import"] == [
-        Use(10, "call", client, keywords=("num_cpus",)),
+        Use(10, "call", client, keywords=("models",)),
         Use(11, "method", client, "start"),
         Use(12, "call", "tamis.pipeline.Pipeline", keywords=("name", "description")),
         Use(13, "call", reader, keywords=("field",), n_positional=1),
@@ -73,8 +73,8 @@ def test_what_is_said_of_it() -> None:
     found = {(f.line, f.what): (f.verdict, f.note) for f in judge(uses_of(SCRIPT))}
     assert found[5, "from tamis.pipeline import Pipeline"] == (WORKS, "")
     assert found[3, "from tamis.utils import file_utils"] == (WORKS, "")
-    assert found[4, "from tamis.core.client import RayClient"][0] == MISSING
-    assert "leave it out" in found[4, "from tamis.core.client import RayClient"][1]
+    assert found[4, "from tamis.core.serve import InferenceServer"][0] == MISSING
+    assert "serve the model" in found[4, "from tamis.core.serve import InferenceServer"][1]
     assert found[7, "from tamis.stages.text.filters.heuristic import WordCountFiltre"] == (
         MISSING, "there is no such name; did you mean tamis.stages.text.filters.heuristic.WordCountFilter?",
     )  # fmt: skip
@@ -153,7 +153,9 @@ def test_what_cannot_be_read_is_told(text: str, message: str) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     script = tmp_path / "job.py"
-    script.write_text("from nemo_curator.pipeline import Pipeline\nfrom nemo_curator.core.client import RayClient\n")
+    script.write_text(
+        "from nemo_curator.pipeline import Pipeline\nfrom nemo_curator.core.serve import InferenceServer\n"
+    )
     shown = CliRunner().invoke(app, ["doctor", "--check-script", str(script)])
     assert shown.exit_code == 1
     assert "1 works, 0 differs, 1 missing" in shown.output

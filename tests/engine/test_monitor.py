@@ -58,8 +58,8 @@ class Idle:
     def poll(self, timeout_s: float) -> list[Any]:
         return []
 
-    def measure(self) -> tuple[int, dict[int, int]]:
-        return 0, {}
+    def measure(self) -> dict[int, tuple[int, dict[int, int]]]:
+        return {0: (0, {})}
 
 
 class TwoGpus:

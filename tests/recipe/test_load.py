@@ -206,7 +206,7 @@ def test_environment_values_are_not_expanded_again(tmp_path: Path) -> None:
         ("stages: [1]\nsettings:\n  memory: lots\n", 3, "settings.memory", "'lots'"),
         ("stages: [1]\nsettings:\n  workers: 0\n", 3, "settings.workers", "above zero"),
         ("stages: [1]\nsettings:\n  allow_modules: [os]\n", 3, "settings.allow_modules", "--allow-module"),
-        ("stages: [1]\nbackend: spark\n", 2, "backend", "local, ray_data, xenna"),
+        ("stages: [1]\nbackend: spark\n", 2, "backend", "local, ray, ray_actor_pool, ray_data, xenna"),
         ("stages: [1]\nexecution_mode: batch\nsettings: {mode: streaming}\n", 2, "execution_mode", "differ"),
         ("stages: [1]\nname: a\nname: b\n", 3, "", "given twice, first on line 2"),
         ("stages:\n  - {a: 1, a: 2}\n", 2, "stages.0", "given twice"),

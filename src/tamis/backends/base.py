@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.engine.crew import Crew
@@ -36,6 +37,9 @@ class BaseExecutor:
     `report` a run leaves no report.html.
     """
 
+    own_keys: tuple[str, ...] = ()  # of `config`, beside those that every executor knows
+    is_cluster = False  # workers are on other machines, or as if they were: GPUs of this one say nothing
+
     def __init__(
         self,
         config: Mapping[str, Any] | None = None,
@@ -43,17 +47,28 @@ class BaseExecutor:
         watch: Watch | None = None,
         report: bool = True,
     ) -> None:
+        known = [*_CONFIG, *self.own_keys]
         for key in config or {}:
-            if key not in _CONFIG:
-                near = difflib.get_close_matches(key, _CONFIG, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_CONFIG)}"
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
                 raise UsageError(f"{type(self).__name__}: unknown config key {key!r}; {hint}")
         self.config = dict(config or {})
         self.progress, self.watch, self.report = progress, watch, report
         self.last_result: RunResult | None = None
 
     def settings(self) -> dict[str, Any]:
-        return {_CONFIG[k]: v for k, v in self.config.items()}
+        return {_CONFIG[k]: v for k, v in self.config.items() if k in _CONFIG}
+
+    @contextlib.contextmanager
+    def watched_by(self, progress: Progress | None, watch: Watch | None) -> Iterator[None]:
+        """Somebody who watches for a while, unless the executor has its own."""
+        before = self.progress, self.watch
+        self.progress, self.watch = self.progress or progress, self.watch or watch
+        try:
+            yield
+        finally:
+            self.progress, self.watch = before
 
     def make_crew(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> OpenCrew:
         raise NotImplementedError

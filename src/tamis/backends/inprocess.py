@@ -7,10 +7,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from tamis.engine.crew import Died, Event, Said
+from tamis.engine.crew import Died, Event, Said, Server
 from tamis.engine.job import Job
 from tamis.engine.messages import ORDERS, Assign, Exit, Failure, Order, Ready, UnitNews, Vitals, about
-from tamis.engine.run.budget_shares import Server
 from tamis.engine.wire import decode, encode
 from tamis.engine.worker.node import WorkerMetadata, this_node
 from tamis.engine.worker.workplace import Workplace
@@ -18,6 +17,7 @@ from tamis.engine.worker.workplace import Workplace
 
 class InlineCrew:
     server = Server(0, 0, 0)
+    is_remote = False
 
     def __init__(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> None:
         self._job, self._place = job, place
@@ -34,7 +34,7 @@ class InlineCrew:
         for stage in self._job.stages:
             stage.setup_on_node(this_node(), WorkerMetadata())
 
-    def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None) -> None:
+    def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None:
         """In this process GPUs are as they are: variables come too late for libraries that are there already."""
         self._events.append(Said(worker, Ready(os.getpid(), Vitals())))
 
@@ -64,8 +64,8 @@ class InlineCrew:
         events, self._events = list(self._events), deque()
         return events
 
-    def measure(self) -> tuple[int, dict[int, int]]:
-        return 0, {}
+    def measure(self) -> dict[int, tuple[int, dict[int, int]]]:
+        return {0: (0, {})}
 
     def wake(self) -> None:
         """Polling here never blocks."""

@@ -22,10 +22,9 @@ from tamis.backends.guard import Guard, Notice
 from tamis.backends.inprocess import InlineCrew
 from tamis.backends.nursery import Child, Nursery
 from tamis.engine.channel import Channel
-from tamis.engine.crew import Died, Event, Noticed, Said
+from tamis.engine.crew import Died, Event, Noticed, Said, Server
 from tamis.engine.job import Job
 from tamis.engine.messages import NEWS, Assign, Done, Exit, Failure, Order, Ready, SetUp, UnitNews
-from tamis.engine.run.budget_shares import Server
 from tamis.errors import UsageError, WorkerError
 from tamis.memory import lookout
 from tamis.memory.ending import end_escaped, end_forks, end_tree
@@ -46,6 +45,8 @@ class _Process:
 
 class ForkCrew:
     """Processes of one run. `payload` is the pickled job, `place` what workers must know of the run."""
+
+    is_remote = False
 
     def __init__(
         self, payload: bytes, place: dict[str, Any], log: str, count_caller: bool, nursery: Nursery | None = None
@@ -111,7 +112,7 @@ class ForkCrew:
         )
 
     # -- Crew -------------------------------------------------------------------------------------------------------------
-    def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None) -> None:
+    def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None:
         if self._channel is None or self._channel.closed:
             self._restart()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -163,7 +164,7 @@ class ForkCrew:
         with contextlib.suppress(BlockingIOError, OSError):
             os.write(self._wake_write, b"x")
 
-    def measure(self) -> tuple[int, dict[int, int]]:
+    def measure(self) -> dict[int, tuple[int, dict[int, int]]]:
         """Bytes in use at the last look of the lookout: everything that counts, and each worker with all below it."""
         assert self._lookout is not None
         assert self._guard is not None
@@ -177,7 +178,7 @@ class ForkCrew:
                 above = parents.get(above)
             if above is not None:
                 used[workers[above]] = used.get(workers[above], 0) + n_bytes
-        return self._lookout.used_bytes, used | self._guard.stopped()
+        return {0: (self._lookout.used_bytes, used | self._guard.stopped())}
 
     @property
     def n_processes(self) -> int:

@@ -128,7 +128,7 @@ def execute(
     request: Request | None = None,
 ) -> dict[str, Any]:
     """Run it and return what happened as plain values. `on_start` gets the run directory once it is this curation's."""
-    from tamis.cli import dashboard, metrics
+    from tamis.cli import dashboard, executors, metrics
     from tamis.cli.alerting import Wanted, make_watch
     from tamis.cli.interrupts import sigterm_interrupts
     from tamis.cli.passes import shown_passes
@@ -138,13 +138,14 @@ def execute(
     with (
         metrics.beside(run_dir, settings),
         dashboard.beside(run_dir, settings),
+        executors.chosen(settings) as executor,
         shown_passes(quiet, PASSES) as show,
         sigterm_interrupts(),
     ):
         watch = make_watch(wanted, settings, run_dir, curation.name, lambda text: echo(text, err=True))
         try:
             begun = show if settings.get("shard") is not None else _Once(show, on_start, run_dir)
-            result = curation.run(progress=begun, watch=watch, count_caller=True, **settings)
+            result = curation.run(executor, progress=begun, watch=watch, count_caller=True, **settings)
         finally:
             if watch is not None:
                 watch.close()

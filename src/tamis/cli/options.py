@@ -11,7 +11,9 @@ from tamis.errors import UsageError
 
 Source = Annotated[str, Argument(metavar="IN", help="A file, a folder or a glob of JSONL, Parquet or Arrow files.")]
 RecipePath = Annotated[str, Argument(metavar="RECIPE", help="A recipe file, or the name of a shipped recipe.")]
-Memory = Annotated[str | None, Option(help="Memory budget of all processes together, e.g. 2GB or 512MiB.")]
+Memory = Annotated[
+    str | None, Option(help="Memory budget of all processes together (on each node), e.g. 2GB or 512MiB.")
+]
 Workers = Annotated[int | None, Option(min=1, help="Worker processes; default: one per core, if they fit.")]
 Scratch = Annotated[Path | None, Option(help="Folder for temporary blocks; default: inside the output.")]
 Blocksize = Annotated[str | None, Option(help="Upper bound of a partition's decoded size, e.g. 32MB.")]
@@ -92,6 +94,16 @@ StorageOption = Annotated[
         help="How s3:// is reached: endpoint_url, region_name, anon, requester_pays, addressing_style, read_timeout; may be repeated.",
     ),
 ]  # fmt: skip
+Executor = Annotated[
+    Literal["local", "ray", "ray_data", "xenna"] | None,
+    Option(
+        help="Who runs it: this machine, or a Ray cluster by plain actors, Ray Data or Cosmos Xenna; default local."
+    ),
+]
+Address = Annotated[
+    str | None,
+    Option(metavar="HOST:PORT", help="A running Ray cluster (or auto); default: one on this machine while it runs."),
+]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress; only the result.")]
 
 
@@ -108,6 +120,8 @@ class Resuming(OptionGroup):
     dashboard_port: DashboardPort = None
     metrics_port: MetricsPort = None
     metrics_host: MetricsHost = None
+    executor: Executor = None
+    address: Address = None
     gpu_memory: GpuMemory = None
     storage_option: StorageOption = None
     as_json: AsJson = False

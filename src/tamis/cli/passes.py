@@ -83,7 +83,7 @@ def _watched(
     run: Callable[..., Any], settings: dict[str, Any], quiet: bool, alerts: Wanted | None
 ) -> tuple[Any, dict[str, Any]]:
     """The result, and what alerts there were. Every pass is watched."""
-    from tamis.cli import dashboard, metrics
+    from tamis.cli import dashboard, executors, metrics
     from tamis.cli.alerting import Wanted, make_watch
     from tamis.cli.interrupts import sigterm_interrupts
 
@@ -99,10 +99,12 @@ def _watched(
         with (
             metrics.beside_workflow(run, settings),
             dashboard.beside_workflow(run, settings),
+            executors.chosen(settings) as executor,
             shown_passes(quiet) as show,
             sigterm_interrupts(),
         ):
-            result = run(progress=show, watch=watch, count_caller=True, **settings)
+            more = {} if executor is None else {"executor": executor}
+            result = run(progress=show, watch=watch, count_caller=True, **more, **settings)
     finally:
         if watch is not None:
             watch.close()

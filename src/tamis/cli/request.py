@@ -45,6 +45,8 @@ _KEPT: dict[str, tuple[type, ...]] = {
     "gpu_memory": (str, int),
     "gpu_overflow": (str,),
     "on_infeasible": (str,),
+    "executor": (str,),
+    "address": (str,),
     "mode": (str,),
     "run_dir": (str,),
 }
@@ -107,8 +109,10 @@ class Request:
         path = find_recipe(self.recipe) if self.text is None else self.recipe
         secrets.learn_values(self.overrides)
         recipe = load_recipe(path, self.allow, overrides=self.overrides, text=self.text)
-        if recipe.backend != "local" or recipe.ray_client is not None:
-            raise UsageError(f"{path}: this version runs recipes on this machine; other backends need more")
+        if recipe.backend != "local":
+            recipe.settings.setdefault("executor", recipe.backend)
+        if recipe.ray_client is not None:
+            recipe.settings["ray_client"] = recipe.ray_client
         return path, recipe
 
     def save(self, run_dir: str) -> None:

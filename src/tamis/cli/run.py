@@ -20,6 +20,7 @@ from tamis.cli.request import Request
 from tamis.errors import RunConflict, TamisError
 
 if TYPE_CHECKING:
+    from tamis.backends.base import BaseExecutor
     from tamis.cli.alerting import Wanted
     from tamis.pipeline import Pipeline
 
@@ -77,13 +78,17 @@ def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int
 
 def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
     """Run it with progress shown, write the report, and return what happened (summary.as_dict)."""
-    from tamis.cli import dashboard, metrics
+    from tamis.cli import dashboard, executors, metrics
     from tamis.cli.request import run_dir_of
 
     pipeline, settings = request.build()
     run_dir = run_dir_of(pipeline, settings)
-    with metrics.beside(run_dir, settings), dashboard.beside(run_dir, settings):
-        return execute_pipeline(pipeline, settings, request.save, quiet, request.wanted_alerts())
+    with (
+        metrics.beside(run_dir, settings),
+        dashboard.beside(run_dir, settings),
+        executors.chosen(settings) as executor,
+    ):
+        return execute_pipeline(pipeline, settings, request.save, quiet, request.wanted_alerts(), executor)
 
 
 def execute_pipeline(
@@ -92,8 +97,9 @@ def execute_pipeline(
     on_start: Callable[[str], None],
     quiet: bool,
     alerts: Wanted | None = None,
+    executor: BaseExecutor | None = None,
 ) -> dict[str, Any]:
-    """As `execute`. `on_start` gets the run directory once it is this run's."""
+    """As `execute`. `on_start` gets the run directory once it is this run's; without an `executor` the local one is used."""
     from tamis.backends.local import LocalExecutor
     from tamis.cli.alerting import Wanted, alert_lines, make_watch
     from tamis.cli.drops import drops_of_run
@@ -114,7 +120,9 @@ def execute_pipeline(
     try:
         with shown, sigterm_interrupts():
             try:
-                result = pipeline.execute(LocalExecutor(progress=observe, watch=watch), count_caller=True, **settings)
+                executor = executor or LocalExecutor()
+                with executor.watched_by(observe, watch):
+                    result = pipeline.execute(executor, count_caller=True, **settings)
             finally:
                 if watch is not None:
                     watch.close()

@@ -31,8 +31,11 @@ def process_for(arguments: list[str]) -> str:
     """
     if "--help" in arguments or "-h" in arguments:
         return ""
+    elsewhere = any(a in ("ray", "ray_data", "xenna") for a in arguments) and "--executor" in arguments
     if arguments[:1] == ["dedup"] and len(arguments) > 3 and arguments[1] in _DEDUP:
         return _NURSERY
+    if elsewhere:
+        return ""
     if arguments[:1] == ["filter"] and len(arguments) > 3:
         return _SERVER
     return _SERVER if arguments[:1] == ["run"] and len(arguments) > 1 else ""

@@ -1,6 +1,235 @@
-"""Not part of Tamis; whoever imports it is told what to use."""
+"""RayClient: a Ray cluster on this machine for as long as it is wanted; SlurmRayClient: one over the nodes of a Slurm job.
 
-raise ModuleNotFoundError(
-    "tamis.core.client is not part of Tamis: leave it out, with its start() and stop(): nothing has to be started before a run",
-    name="tamis.core.client",
+with RayClient(num_cpus=8):
+    pipeline.run(RayDataExecutor())
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Self
+
+from tamis.backends.cluster.head import Head, HeadOptions, check_installed
+from tamis.core.constants import (
+    DEFAULT_RAY_CLIENT_SERVER_PORT,
+    DEFAULT_RAY_DASHBOARD_HOST,
+    DEFAULT_RAY_DASHBOARD_PORT,
+    DEFAULT_RAY_METRICS_PORT,
+    DEFAULT_RAY_PORT,
 )
+from tamis.errors import UsageError, WorkerError
+
+_LENT = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
+
+
+@dataclass
+class RayClient:
+    """Start a cluster with `start()` or `with`, end it with `stop()`: nothing of it is left then, nor when this program is killed.
+
+    Ports that are taken are passed over for the next free one. While it runs, ray.init() and the executors of this program find it: its address
+    and its token are in the environment. `object_store_memory` in bytes; `ray_temp_dir` None: a folder of its own, removed at the end.
+    """
+
+    ray_port: int = DEFAULT_RAY_PORT
+    ray_dashboard_port: int = DEFAULT_RAY_DASHBOARD_PORT
+    ray_client_server_port: int = DEFAULT_RAY_CLIENT_SERVER_PORT
+    ray_temp_dir: str | None = None
+    include_dashboard: bool = True
+    ray_metrics_port: int = DEFAULT_RAY_METRICS_PORT
+    ray_dashboard_host: str = DEFAULT_RAY_DASHBOARD_HOST
+    num_gpus: int | None = None
+    num_cpus: int | None = None
+    object_store_memory: int | None = None
+    enable_object_spilling: bool = False
+    ray_stdouterr_capture_file: str | None = None
+    metrics_dir: str | None = None
+    _head: Head | None = field(default=None, init=False, repr=False, compare=False)
+    _before: dict[str, str | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("num_cpus", "num_gpus", "object_store_memory"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise UsageError(f"RayClient: {name}: expected a whole number, got {value!r}")
+        if self.metrics_dir is not None and not os.path.isdir(self.metrics_dir):
+            raise UsageError(f"RayClient: metrics_dir: {self.metrics_dir} is not a folder")
+
+    @property
+    def address(self) -> str:
+        """For ray.init(address=...); "" while it does not run."""
+        return self._head.address if self._head is not None else ""
+
+    @property
+    def is_running(self) -> bool:
+        return self._head is not None and self._head.is_running
+
+    def start(self) -> None:
+        """Returns when the cluster can be used. Again while it runs: nothing happens."""
+        if self.is_running:
+            return
+        head = Head(self._options())
+        head.start()
+        self._head = head
+        self.ray_dashboard_port = head.dashboard_port
+        self._before = {name: os.environ.get(name) for name in _LENT}
+        os.environ.update({"RAY_ADDRESS": head.address, **{n: head.environment[n] for n in _LENT[1:]}})
+        if self.metrics_dir is not None:
+            self._point_to_metrics(head)
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """Ends all processes of the cluster. Without a cluster nothing happens."""
+        head, self._head = self._head, None
+        if head is None:
+            return
+        atexit.unregister(self.stop)
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        head.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _options(self) -> HeadOptions:
+        spill = os.path.join(self.ray_temp_dir or "/tmp", "tamis-ray-spill") if self.enable_object_spilling else None
+        if spill is not None:
+            os.makedirs(spill, exist_ok=True)
+        return HeadOptions(
+            num_cpus=self.num_cpus, num_gpus=self.num_gpus, object_store_bytes=self.object_store_memory, port=self.ray_port,
+            dashboard=self.include_dashboard, dashboard_host=self.ray_dashboard_host, dashboard_port=self.ray_dashboard_port,
+            client_port=self.ray_client_server_port, metrics_port=self.ray_metrics_port, temp_dir=self.ray_temp_dir,
+            log=self.ray_stdouterr_capture_file, spill_to=spill,
+        )  # fmt: skip
+
+    def _point_to_metrics(self, head: Head) -> None:
+        """Tell a Prometheus whose configuration lies in `metrics_dir` where this cluster serves its figures."""
+        from tamis import files
+
+        assert self.metrics_dir is not None
+        with files.replacing(os.path.join(self.metrics_dir, "ray_targets.json")) as file:
+            host = head.address.rpartition(":")[0]
+            file.write(f'[{{"targets": ["{host}:{head.metrics_port}"]}}]\n'.encode())
+
+
+@dataclass
+class SlurmRayClient(RayClient):
+    """One cluster over all nodes of a Slurm job: call it from a script that `srun` starts once on every node.
+
+    On the first node it starts the head and waits for the others; `start()` returns there only. On the others it joins the head and ends the
+    program (status 0) when the head is gone. The head's address goes through a file in the folder from which the job was submitted.
+    """
+
+    worker_connect_timeout_s: float = 300.0
+    cleanup_on_start: bool = True
+
+    def start(self) -> None:
+        """On the first node: returns when all nodes have joined. On others: never returns."""
+        job, rank, n_nodes = _slurm()
+        where = os.path.join(os.environ.get("SLURM_SUBMIT_DIR", os.getcwd()), f".tamis-ray-{job}")
+        if rank == 0:
+            self._lead(where, n_nodes)
+        else:
+            self._follow(where)
+
+    def _options(self) -> HeadOptions:
+        from dataclasses import replace
+
+        return replace(super()._options(), ip=socket.gethostbyname(socket.gethostname()))
+
+    def _lead(self, where: str, n_nodes: int) -> None:
+        from tamis import files
+
+        if self.cleanup_on_start and os.path.exists(where):
+            os.unlink(where)
+        super().start()
+        assert self._head is not None
+        files.write_text(where, f"{self._head.address} {self._head.environment['RAY_AUTH_TOKEN']}\n", mode=0o600)
+        self._where = where
+        deadline_s = time.monotonic() + self.worker_connect_timeout_s
+        while (n := self._count_nodes()) < n_nodes:
+            if time.monotonic() > deadline_s:
+                self.stop()
+                raise WorkerError(
+                    f"{n} of {n_nodes} nodes joined the cluster in {self.worker_connect_timeout_s:.0f} s; look at the logs of the others"
+                )
+            time.sleep(1.0)
+
+    def stop(self) -> None:
+        where = getattr(self, "_where", None)
+        if where is not None and os.path.exists(where):
+            os.unlink(where)
+        super().stop()
+
+    def _count_nodes(self) -> int:
+        """In a process of its own: this one stays without Ray."""
+        code = "import ray; ray.init(address='auto', log_to_driver=False, logging_level='ERROR'); print(sum(n['Alive'] for n in ray.nodes()))"
+        environment = {**os.environ, "RAY_ADDRESS": self.address}
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", code.replace("'auto'", repr(self.address))], env=environment, capture_output=True, text=True,
+            timeout=120,
+        )  # fmt: skip
+        found = re.findall(r"^\d+$", done.stdout, re.MULTILINE)
+        return int(found[-1]) if found else 0
+
+    def _follow(self, where: str) -> None:
+        check_installed()
+        deadline_s = time.monotonic() + self.worker_connect_timeout_s
+        while not os.path.exists(where):
+            if time.monotonic() > deadline_s:
+                raise WorkerError(f"no head of a cluster was found in {where} in {self.worker_connect_timeout_s:.0f} s")
+            time.sleep(0.5)
+        with open(where, encoding="ascii") as file:
+            address, token = file.read().split()
+        command = [
+            sys.executable,
+            "-P",
+            "-c",
+            "import sys; from ray.scripts.scripts import main; sys.exit(main())",
+            "start",
+        ]
+        command += ["--address", address, "--block", "--disable-usage-stats"]
+        for name, value in (("--num-cpus", self.num_cpus), ("--num-gpus", self.num_gpus)):
+            command += [name, str(value)] if value is not None else []
+        environment = {
+            **os.environ,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": token,
+            "RAY_memory_monitor_refresh_ms": "0",
+        }
+        process = subprocess.Popen(command, env=environment, start_new_session=True)
+        try:
+            while process.poll() is None and os.path.exists(where):
+                time.sleep(0.5)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+        sys.exit(0)
+
+
+def _slurm() -> tuple[str, int, int]:
+    """Number of the job, of this node in it, and how many there are."""
+    try:
+        return os.environ["SLURM_JOB_ID"], int(os.environ["SLURM_NODEID"]), int(os.environ["SLURM_NNODES"])
+    except KeyError as exc:
+        raise UsageError(
+            f"SlurmRayClient: {exc.args[0]} is not set: call it from a script that srun starts on every node of a job, or use RayClient"
+        ) from None

@@ -268,9 +268,10 @@ class CurationRun:
 
         executor = self.executor
         if executor is None:
-            executor = LocalExecutor(progress=observe, watch=self.watch)
+            executor = LocalExecutor()
             executor.nursery = self.nursery
-        result = pipeline.execute(executor, **self.settings, **more)
+        with executor.watched_by(observe, self.watch):
+            result = pipeline.execute(executor, **self.settings, **more)
         if result.exit_code == Incomplete.exit_code:
             raise Incomplete(f"{label}: {result.message}")
         if result.exit_code:

@@ -10,6 +10,17 @@ from tamis.engine.messages import Assign, News, Order
 
 
 @dataclass(frozen=True)
+class Server:
+    """The forking server of a crew (and the process it was forked from) when everything is loaded."""
+
+    own_bytes: int  # private memory
+    anon_bytes: int  # of which a worker may copy a part
+    peak_bytes: int  # resident at most while loading
+    n_cores: int = 0  # of its machine; 0: this one
+    others_bytes: int = 0  # on another machine: whatever else of ours is there
+
+
+@dataclass(frozen=True)
 class Said:
     """A worker said something."""
 
@@ -38,13 +49,35 @@ class Noticed:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-Event = Said | Died | Noticed
+@dataclass(frozen=True)
+class NodeUp:
+    """A node has joined: what its forking server and whatever else is there take, the memory that the machine has, the budget that it would have
+    by itself, its GPUs. Its number is new: a node that was away comes as another."""
+
+    node: int
+    name: str
+    server: Server
+    limit_bytes: int
+    default_bytes: int
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NodeDown:
+    """A node is gone with all its workers, which are not told of one by one."""
+
+    node: int
+    name: str
+    why: str
+
+
+Event = Said | Died | Noticed | NodeUp | NodeDown
 
 
 class Crew(Protocol):
-    """Workers by their numbers. Messages are plain data (messages.py); nothing here says on which machine a worker is."""
+    """Workers by their numbers. Messages are plain data (messages.py). Where there are several machines, `node` is the one to start on."""
 
-    def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None) -> None: ...
+    def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None: ...
 
     def assign(self, worker: int, message: Assign, cap_bytes: int, ceiling_bytes: int) -> None: ...
 
@@ -54,4 +87,6 @@ class Crew(Protocol):
 
     def poll(self, timeout_s: float) -> list[Event]: ...
 
-    def measure(self) -> tuple[int, dict[int, int]]: ...
+    def measure(self) -> Mapping[int, tuple[int, dict[int, int]]]:
+        """By node (this machine alone is number 0): bytes in use there, and by worker. What has not been measured anew is left out."""
+        ...

@@ -29,6 +29,7 @@ class Segment:
     last: int
     resources: Resources
     n_workers: int | None = None  # fixed by a stage
+    in_all: bool = False  # ... for all nodes together, not for each
 
 
 @dataclass
@@ -103,11 +104,15 @@ def plain_rule(rule: Rule) -> dict[str, Any]:
 
 
 def make_job(
-    name: str, stages: list[ProcessingStage[Any, Any]], mode: str = "streaming", documents: bool = False
+    name: str,
+    stages: list[ProcessingStage[Any, Any]],
+    mode: str = "streaming",
+    documents: bool = False,
+    on_cluster: bool = False,
 ) -> Job:
     """Sort the decomposed stages of a pipeline into source, reader, middle and writer, and form segments.
 
-    `documents`: without a reader, the first stage gets documents that were given in memory.
+    `documents`: without a reader, the first stage gets documents that were given in memory. `on_cluster`: GPUs are those of its nodes.
     """
     rest = list(stages)
     source = rest.pop(0) if rest and isinstance(rest[0], FilePartitioningStage) else None
@@ -121,7 +126,7 @@ def make_job(
             what = "begin with its reader" if isinstance(stage, Reader) else "end with its writer"
             raise PipelineError(f"a pipeline must {what}: move {stage.name!r}, or run two pipelines")
     for stage in rest:
-        _check_needs(stage)
+        _check_needs(stage, on_cluster)
     job = Job(name, source, reader, rest, writer)
     job.labels = _labels(rest)
     job.segments = _segments(rest, mode) if reader is not None or documents or not rest else [_one_segment(rest)]
@@ -147,7 +152,7 @@ def _fixed_workers(stage: ProcessingStage[Any, Any]) -> int | None:
     return n if n is not None else max(1, int(per_node)) if per_node is not None else None
 
 
-def _check_needs(stage: ProcessingStage[Any, Any]) -> None:
+def _check_needs(stage: ProcessingStage[Any, Any], on_cluster: bool) -> None:
     """Needs that nobody here can meet are said before the run, not in the middle of it."""
     unknown = sorted(set(stage.runtime_env or {}) - {"env_vars"})
     if unknown:
@@ -156,7 +161,7 @@ def _check_needs(stage: ProcessingStage[Any, Any]) -> None:
             "so install there what a stage needs"
         )
     needed = max(stage.resources.gpus, 1.0 if stage.resources.requires_gpu else 0.0)
-    if needed > count_gpus():
+    if needed > count_gpus() and not on_cluster:
         raise PipelineError(
             f"stage {stage.name!r} asks for {needed:g} GPU, this machine has {count_gpus()}; change its resources"
         )
@@ -178,7 +183,7 @@ def _segments(stages: list[ProcessingStage[Any, Any]], mode: str) -> list[Segmen
         fixed = _fixed_workers(stage)
         last = segments[-1] if segments else None
         if last is not None and mode == "streaming" and last.resources == stage.resources and last.n_workers == fixed:
-            segments[-1] = Segment(last.first, i + 1, last.resources, fixed)
+            segments[-1] = Segment(last.first, i + 1, last.resources, fixed, last.in_all)
         else:
-            segments.append(Segment(i, i + 1, stage.resources, fixed))
+            segments.append(Segment(i, i + 1, stage.resources, fixed, stage.num_workers() is not None))
     return segments or [Segment(0, 0, Resources())]

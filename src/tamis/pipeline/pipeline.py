@@ -225,7 +225,7 @@ class Pipeline:
         executor = executor if executor is not None else LocalExecutor()
         chosen = RunSettings.from_mapping({**default_settings(), **self.config, **executor.settings(), **settings})
         documents = bool(initial_tasks) and all(isinstance(t, DocumentBatch) for t in initial_tasks or ())
-        job = make_job(self.name, self.build(), chosen.mode, documents)
+        job = make_job(self.name, self.build(), chosen.mode, documents, executor.is_cluster)
         output = self._output(job.writer, chosen.run_dir)
         everything = output  # never input, whichever part of it this run writes
         if chosen.shard is not None:

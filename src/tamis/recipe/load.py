@@ -50,7 +50,7 @@ TOP_LEVEL = (
 )
 # What recipes of NeMo Curator carry for Hydra and for people.
 NOT_READ = ("defaults", "hydra", "documentation")
-BACKENDS = ("local", "ray_data", "xenna")
+BACKENDS = ("local", "ray", "ray_actor_pool", "ray_data", "xenna")
 MODES = ("streaming", "batch")
 ON_INFEASIBLE = ("stop", "sample")
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tamis.engine.crew import Server
 from tamis.engine.job import Job
 from tamis.engine.run.settings import Record, RunSettings
 from tamis.engine.supervisor.state import MIN_CAP_BYTES
@@ -44,19 +45,10 @@ class Shares:
     shared_bytes: int = 0  # what a worker's use may count of pages that others have too
 
 
-@dataclass(frozen=True)
-class Server:
-    """The forking server (and the process it was forked from) when everything is loaded."""
-
-    own_bytes: int  # private memory
-    anon_bytes: int  # of which a worker may copy a part
-    peak_bytes: int  # resident at most while loading
-
-
 def share_budget(budget_bytes: int, server: Server, settings: RunSettings, record: Record, job: Job) -> Shares:
     """Raises BudgetError, naming the smallest budget that works, when this one does not."""
-    caller = 0
-    if settings.count_caller:
+    caller = server.others_bytes
+    if settings.count_caller and not caller:
         own = max(CALLER_BYTES, meter.own_bytes() or 0)
         caller = own + CALLER_LIBRARY_BYTES + GROWTH_BYTES + beside.reserved_bytes()
     fixed = caller + server.own_bytes + LIBRARY_BYTES
@@ -70,7 +62,7 @@ def share_budget(budget_bytes: int, server: Server, settings: RunSettings, recor
             f"the smallest that works here is {smallest // 10**6}MB"
         )
     pool = int(budget_bytes * USABLE) - fixed
-    cores = len(os.sched_getaffinity(0))
+    cores = server.n_cores or len(os.sched_getaffinity(0))
     n = settings.workers or cores
     asked = int(max((s.resources.memory_gb for s in job.segments), default=0.0) * 1e9)
     wanted = max(asked, MIN_CAP_BYTES if settings.workers else GOOD_CAP_BYTES)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tamis.engine import messages
-from tamis.engine.crew import Crew, Died, Event, Noticed, Said
+from tamis.engine.crew import Crew, Died, Event, NodeDown, NodeUp, Noticed, Said
 from tamis.engine.messages import Block, Done, Failure, News, Read, Ready, RowsTooLarge, SetUp, StreamTooLarge, Trimmed
 from tamis.engine.run.commit import Committer
 from tamis.engine.supervisor.actions import (
@@ -28,6 +28,7 @@ from tamis.engine.supervisor.actions import (
     Stop,
     Trim,
 )
+from tamis.engine.supervisor.state import NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Unit
 
@@ -56,9 +57,11 @@ class Driver:
         committer: Committer,
         observe: Callable[[str, dict[str, Any]], None],
         observer: Observer | None = None,
+        admit: Callable[[NodeUp], NodeSpec | None] | None = None,
     ) -> None:
+        """`admit` says what a node that joins may use; None: nothing."""
         self.supervisor, self.crew, self.committer, self.observe = supervisor, crew, committer, observe
-        self.observer = observer
+        self.observer, self.admit = observer, admit
         self.used_bytes = 0
         self._measured_at = -1.0
 
@@ -78,7 +81,14 @@ class Driver:
             self.crew.send(worker, messages.Exit())
         deadline = time.monotonic() + STOP_S
         while left and time.monotonic() < deadline + STOP_S:
-            left -= {event.worker for event in self.crew.poll(TICK_S) if isinstance(event, Died)}
+            for event in self.crew.poll(TICK_S):
+                if isinstance(event, Died):
+                    left.discard(event.worker)
+                elif isinstance(event, NodeDown):
+                    left -= {w.id for w in self.supervisor.workers.values() if w.node == event.node}
+                    self._act(self._handle(event, time.monotonic()))
+                elif isinstance(event, NodeUp):
+                    self._act(self._handle(event, time.monotonic()))
             if time.monotonic() > deadline:
                 for worker in left:
                     self.crew.kill(worker)
@@ -101,8 +111,9 @@ class Driver:
 
     def _measure(self, now: float) -> None:
         self._measured_at = now
-        self.used_bytes, per_worker = self.crew.measure()
-        self._act(self.supervisor.measured(self.used_bytes, per_worker, now))
+        for node, (used_bytes, per_worker) in self.crew.measure().items():
+            self._act(self.supervisor.measured(used_bytes, per_worker, now, node))
+        self.used_bytes = max((node.used_bytes for node in self.supervisor.nodes.values()), default=0)
 
     def _collect_commits(self) -> None:
         while not self.committer.results.empty():
@@ -122,7 +133,7 @@ class Driver:
 
     def _handle(self, event: Event, now: float) -> list[Action]:
         """What the supervisor wants done about an event; the observer hears of units that are done or cut in two."""
-        worker = self.supervisor.workers.get(event.worker)
+        worker = self.supervisor.workers.get(getattr(event, "worker", -1))
         unit, fence = (worker.unit, worker.fence) if worker is not None else (None, -1)
         n_splits = self.supervisor.counters["splits"]
         actions = self._decide(event, now)
@@ -144,6 +155,17 @@ class Driver:
                 return []
             case Said(worker, message):
                 return self._hear(worker, message, now)
+            case NodeUp(_, name):
+                spec = self.admit(event) if self.admit is not None else None
+                if spec is None:
+                    return []
+                self.observe(
+                    "node", {"text": f"node {name} has joined: {spec.n_slots} workers", "node": name, "up": True}
+                )
+                return self.supervisor.node_up(spec, now)
+            case NodeDown(node, name, why):
+                self.observe("node", {"text": f"node {name} is gone: {why}", "node": name, "up": False})
+                return self.supervisor.node_down(node, now)
 
     def _hear(self, worker: int, news: News, now: float) -> list[Action]:
         s = self.supervisor
@@ -171,11 +193,11 @@ class Driver:
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case Start(worker, segment, environment):
-                    self.crew.start(worker, segment, environment)
+                case Start(worker, segment, environment, node):
+                    self.crew.start(worker, segment, environment, node)
                 case Assign(worker, unit, fence, cap_bytes):
                     self.crew.assign(
-                        worker, messages.Assign(unit, fence), cap_bytes, self.supervisor.config.ceiling(cap_bytes)
+                        worker, messages.Assign(unit, fence), cap_bytes, self.supervisor.ceiling(worker, cap_bytes)
                     )
                 case More(worker, block_bytes):
                     self.crew.send(worker, messages.More(block_bytes))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tamis import secrets
-from tamis.engine.crew import Crew
+from tamis.engine.crew import Crew, NodeUp, Server
 from tamis.engine.histograms import tables
 from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger
@@ -20,7 +20,7 @@ from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.monitor.monitor import Monitor, Watch
 from tamis.engine.monitor.monitor import Place as MonitorPlace
 from tamis.engine.run import disk
-from tamis.engine.run.budget_shares import USABLE, Server, Shares, refuse_too_large, share_budget
+from tamis.engine.run.budget_shares import USABLE, Shares, refuse_too_large, share_budget
 from tamis.engine.run.commit import Committer
 from tamis.engine.run.compiling import compile_missing
 from tamis.engine.run.directory import Past, RunDir, changed_inputs, describe_inputs, new_run_id
@@ -40,7 +40,7 @@ from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.devices import fixed_workers
 from tamis.engine.supervisor.remedies import Remedies
-from tamis.engine.supervisor.state import Config
+from tamis.engine.supervisor.state import Config, NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Kind
 from tamis.engine.worker.workplace import OutputSpec, Workplace
@@ -65,6 +65,7 @@ class OpenCrew(Crew, Protocol):
     """A crew with a life of its own."""
 
     server: Server
+    is_remote: bool  # workers are on nodes that come and go, each with a budget of its own
 
     def open(self) -> None: ...
 
@@ -261,7 +262,11 @@ class Run:
             self.dir.staged, self.dir.scratch, self.settings.max_record_bytes, windows, self._output_spec(),
             keep_rejected=self.settings.keep_rejected, stores=stores.settings(), remote=self.dir.remote.url if self.dir.remote is not None else "",
         )  # fmt: skip
-        workplace = {"workplace": place.to_dict(), "plan": os.path.join(self.dir.path, "plan.json")}
+        workplace = {
+            "workplace": place.to_dict(),
+            "plan": os.path.join(self.dir.path, "plan.json"),
+            "budget_bytes": budget.bytes,
+        }
         self.progress({"phase": "starting"})
         refuse_too_large(budget.bytes, [(s.name, s.least_bytes()) for s in self.job.stages])
         self._compile(budget)
@@ -309,7 +314,7 @@ class Run:
     def _steps_of_work(
         self, crew: OpenCrew, budget: Budget, shares: Shares, plan: dict[str, Any], past: Past
     ) -> RunResult:
-        config = self._config(budget, shares)
+        config = self._config(budget, shares, crew.is_remote)
         expectation = Expectation(
             self.job, plan["stages"], self.began_s + self._compiled_s, self._compiled_s < _COMPILED_S, self._is_part
         )
@@ -383,7 +388,22 @@ class Run:
             self.dir.write_json("settings.json", {"settings": self.record.entries})
             self.dir.write_json("prediction.json", prediction)
 
-    def _config(self, budget: Budget, shares: Shares) -> Config:
+    def _admit(self, up: NodeUp, config: Config) -> NodeSpec | None:
+        """What a node that has joined may use: the budget of the run, as far as the machine has it. None: it is too small to take part."""
+        chosen = self.settings.memory is not None or bool(os.environ.get("TAMIS_MEMORY", "").strip())
+        budget_bytes = min(config.budget_bytes, up.limit_bytes) if chosen else up.default_bytes
+        try:
+            shares = share_budget(budget_bytes, up.server, self.settings, Record(), self.job)
+        except BudgetError as exc:
+            self._saw("node", {"text": f"node {up.name} cannot take part: {exc}", "node": up.name, "up": False})
+            return None
+        asked = [s.n_workers for s in self.job.segments]
+        return NodeSpec(
+            up.node, up.name, budget_bytes, shares.pool_bytes, shares.worker_bytes, shares.n_workers, shares.shared_bytes, up.devices,
+            tuple(fixed_workers(asked, config.gpus or [], len(up.devices))),
+        )  # fmt: skip
+
+    def _config(self, budget: Budget, shares: Shares, is_remote: bool) -> Config:
         block = self.inputs.block_bytes or DEFAULT_BLOCK_BYTES
         if self.inputs.files_per_partition:
             block = 1 << 40
@@ -398,7 +418,7 @@ class Run:
             fixed_workers=fixed_workers([s.n_workers for s in self.job.segments], gpus.shares, len(gpus.devices)),
             cpus=[s.resources.cpus for s in self.job.segments],
             gpus=gpus.shares,
-            devices=gpus.devices,
+            devices=[] if is_remote else gpus.devices,
             gpu_bytes=gpus.limit_bytes,
             gpu_overflow=self.settings.gpu_overflow,
             mode=self.settings.mode,
@@ -411,6 +431,8 @@ class Run:
             usable=USABLE,
             shared_bytes=shares.shared_bytes,
             has_setup=[self.job.sets_up(s) for s in self.job.segments],
+            in_all=[s.in_all for s in self.job.segments],
+            nodes=[] if is_remote else None,
         )
 
     def _make_monitor(self, config: Config, plan: dict[str, Any], past: Past) -> Monitor:
@@ -430,7 +452,9 @@ class Run:
     ) -> None:
         assert self._db is not None
         assert self._monitor is not None
-        driver = Driver(supervisor, crew, committer, self._saw, self._monitor)
+        driver = Driver(
+            supervisor, crew, committer, self._saw, self._monitor, lambda up: self._admit(up, supervisor.config)
+        )
         self._monitor.begin(supervisor)
         try:
             driver.run(lambda now: self._tick(driver, before, target, now))
@@ -450,6 +474,7 @@ class Run:
             return
         self._shown_s = now
         s = driver.supervisor
+        self._mark.note(driver.used_bytes, 0)  # of other machines, too
         self._outcome.scratch_bytes = max(self._outcome.scratch_bytes, s.scratch.total_bytes)
         left = s.bytes_left
         state = {

@@ -84,6 +84,12 @@ class Pool:
         """That of the node with the highest pressure."""
         return max(self.nodes.values(), key=lambda n: n.pressure.level).decision if self.nodes else Decision()
 
+    def ceiling(self, worker_id: int, cap_bytes: int) -> int:
+        """The use at which this worker is over its cap for certain."""
+        worker = self.workers.get(worker_id)
+        node = self.nodes.get(worker.node) if worker is not None else None
+        return (node.config if node is not None else self.config).ceiling(cap_bytes)
+
     def _admit(self, spec: NodeSpec) -> Node:
         """Note a node that has come, for this supervisor and those after it in this run."""
         node = self.nodes[spec.id] = remote(spec, self.config, self.grants)

@@ -1,0 +1,315 @@
+"""RemoteCrew: workers on all nodes of a session, as the engine knows workers (engine/crew.py).
+
+Nodes come and go while it is open: each agent that calls gets the job, and is a node once its forking server is up. An agent that falls silent
+is cut off; its workers are dead to the engine from then on, whatever they still do, because only the driver commits.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import selectors
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis import files
+from tamis.backends.cluster import messages as m
+from tamis.backends.cluster.agent import machine_id
+from tamis.backends.cluster.hub import Link
+from tamis.backends.cluster.session import Session
+from tamis.engine.crew import Died, Event, NodeDown, NodeUp, Noticed, Said, Server
+from tamis.engine.messages import NEWS, Assign, More, Order, Trim
+from tamis.engine.run.budget_shares import CALLER_BYTES, CALLER_LIBRARY_BYTES, GROWTH_BYTES
+from tamis.engine.wire import Garbled, decode
+from tamis.errors import UsageError, WorkerError
+from tamis.memory import lookout
+
+SILENT_S = 30.0  # an agent that says nothing for so long is gone
+START_S = 300.0  # for the first node to be ready
+ALONE_S = 300.0  # without any node, later
+CLOSE_S = 10.0
+_GATHER_S = 2.0  # others may be ready a moment after the first
+
+
+@dataclass
+class _Node:
+    link: Link
+    opened: m.Opened | None = None
+    workers: set[int] = field(default_factory=set)
+    use: m.Use | None = None
+    is_fresh: bool = False  # `use` has not been passed on yet
+    peak_bytes: int = 0
+
+    @property
+    def is_up(self) -> bool:
+        return self.opened is not None
+
+
+class RemoteCrew:
+    """`payload` is the pickled job; `place` what workers must know of the run; logs of nodes lie beside `log`."""
+
+    is_remote = True
+
+    def __init__(
+        self, session: Session, payload: bytes, place: dict[str, Any], log: str, count_caller: bool, kernel_groups: list[str], budget_bytes: int,
+    ) -> None:  # fmt: skip
+        self._session, self._payload, self._place, self._log = session, payload, place, log
+        self._count_caller, self._groups, self._budget_bytes = count_caller, kernel_groups, budget_bytes
+        self._id = session.new_crew()
+        self._nodes: dict[int, _Node] = {}
+        self._node_of: dict[int, int] = {}  # worker -> node
+        self._waiting: list[Event] = []
+        self._refused: list[m.Refused] = []
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._machine = machine_id()
+        self._lookout: lookout.Lookout | None = None
+        self._alone_since_s = 0.0
+        self._visible: list[str] = []
+        self.server = Server(0, 0, 0)
+
+    # -- life -------------------------------------------------------------------------------------------------------------
+    def open(self) -> None:
+        """Have the session running, give every agent the job, and wait until the first node is ready."""
+        self._lookout = lookout.begin(self._count_caller)
+        self._leave_marks()
+        self._session.start(self.wake)
+        for link in self._session.links():
+            self._offer(link)
+        began_s = time.monotonic()
+        first_s = 0.0
+        while True:
+            self._waiting += self._pump(0.2)
+            up = [n for n in self._nodes.values() if n.is_up]
+            now_s = time.monotonic()
+            if up:
+                first_s = first_s or now_s
+                waits = [n for n in self._nodes.values() if not n.is_up]
+                if (not waits and len(self._nodes) >= self._session.n_expected) or now_s - first_s > _GATHER_S:
+                    break
+            elif self._refused and len(self._refused) >= max(1, self._session.n_expected):
+                self._raise(self._refused[0])
+            elif now_s - began_s > START_S or self._session.error:
+                raise WorkerError(
+                    self._session.error
+                    or f"no node of the cluster was ready after {START_S:.0f} s: {self._session.story()}"
+                )
+        self.server = self._server_of(up[0])
+        self._alone_since_s = 0.0
+
+    def close(self) -> None:
+        for node in self._nodes.values():
+            node.link.send(m.Close(self._id))
+        deadline_s = time.monotonic() + CLOSE_S
+        while self._nodes and time.monotonic() < deadline_s:
+            self._pump(0.1)
+        for node in list(self._nodes.values()):  # one that does not answer is not given another job
+            node.link.close()
+            self._session.lose(node.link)
+        self._nodes.clear()
+        if self._lookout is not None:
+            lookout.end(self._count_caller)
+            self._lookout = None
+        self._session.idle()
+        self._selector.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+        for path in self._visible:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+    def _leave_marks(self) -> None:
+        """Files that a node must see to take part: in the run directory, and where scratch files go."""
+        workplace = self._place["workplace"]
+        for folder in {os.path.dirname(self._log), workplace["staged"], workplace["scratch"]}:
+            path = os.path.join(folder, f".seen-by-nodes-{self._id}-{os.getpid()}")
+            with open(files.open_to_append(path), "ab"):
+                self._visible.append(path)
+
+    def _raise(self, refused: m.Refused) -> None:
+        raise (UsageError if refused.kind in ("usage", "unseen") else WorkerError)(refused.error)
+
+    # -- Crew -------------------------------------------------------------------------------------------------------------
+    def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None:
+        found = self._nodes.get(node)
+        if found is None or not found.is_up:
+            self._waiting.append(Died(worker, "its node is gone", 9))
+            return
+        found.workers.add(worker)
+        self._node_of[worker] = node
+        found.link.send(m.Start(worker, segment, dict(environment or {})))
+
+    def assign(self, worker: int, message: Assign, cap_bytes: int, ceiling_bytes: int) -> None:
+        self._send(worker, m.Give(worker, message, cap_bytes, ceiling_bytes))
+
+    def send(self, worker: int, message: Order) -> None:
+        if isinstance(message, More):
+            self._send(worker, m.Feed(worker, message))
+        else:
+            self._send(worker, m.Tell(worker, "trim" if isinstance(message, Trim) else "exit"))
+
+    def kill(self, worker: int) -> None:
+        self._send(worker, m.Kill(worker))
+
+    def poll(self, timeout_s: float) -> list[Event]:
+        events, self._waiting = self._waiting, []
+        events += self._pump(0.0 if events else timeout_s)
+        self._watch()
+        return events
+
+    def wake(self) -> None:
+        with contextlib.suppress(BlockingIOError, OSError):
+            os.write(self._wake_write, b"x")
+
+    def measure(self) -> dict[int, tuple[int, dict[int, int]]]:
+        """Of every node that has said something new: bytes in use there (at most, since the last time), and by worker."""
+        found = {}
+        driver = self._driver_bytes()
+        for number, node in self._nodes.items():
+            if node.use is not None and node.is_fresh and node.is_up:
+                node.is_fresh = False
+                extra = driver if node.link.hello.machine == self._machine else 0
+                found[number] = node.peak_bytes + extra, dict(node.use.workers)
+                node.peak_bytes = 0
+        return found
+
+    def about_nodes(self) -> dict[int, dict[str, Any]]:
+        """For whoever watches: name, processes and CPU seconds of every node."""
+        return {
+            number: {"name": node.link.hello.name, "n_processes": node.use.n_processes, "cpu_s": node.use.cpu_s}
+            for number, node in self._nodes.items()
+            if node.is_up and node.use is not None
+        }
+
+    # -- inside -----------------------------------------------------------------------------------------------------------
+    def _send(self, worker: int, message: Any) -> None:
+        node = self._nodes.get(self._node_of.get(worker, -1))
+        if node is not None:
+            node.link.send(message)
+
+    def _offer(self, link: Link) -> None:
+        """Give an agent the job; it answers Opened or Refused."""
+        stem, suffix = os.path.splitext(self._log)
+        order = m.Open(
+            self._id, base64.b64encode(self._payload).decode(), self._place, f"{stem}-{_plain(link.hello.name)}{suffix}",
+            [p for p in sys.path if p] or [os.getcwd()], os.getcwd(), self._visible, self._groups, self._budget_bytes,
+        )  # fmt: skip
+        if link.send(order):
+            self._nodes[link.node] = _Node(link)
+            self._selector.register(link.channel.sock, selectors.EVENT_READ, link.node)
+        else:
+            self._session.lose(link)
+
+    def _pump(self, timeout_s: float) -> list[Event]:
+        events: list[Event] = []
+        for key, _ in self._selector.select(timeout_s):
+            if key.data is None:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake_read, 4096)
+            elif key.data in self._nodes:
+                events += self._hear(key.data)
+        for link in self._session.take_arrivals():
+            self._offer(link)
+        now_s = time.monotonic()
+        for number, node in list(self._nodes.items()):
+            if node.link.channel.closed:
+                events += self._lost(number, node.link.channel.garbled or "its connection ended")
+            elif now_s - node.link.heard_s > SILENT_S and node.is_up:
+                events += self._lost(number, f"nothing was heard of it for {SILENT_S:.0f} s")
+        return events
+
+    def _hear(self, number: int) -> list[Event]:
+        node = self._nodes[number]
+        events: list[Event] = []
+        for message in node.link.channel.poll():
+            node.link.heard_s = time.monotonic()
+            match message:
+                case m.Told(worker, news):
+                    try:
+                        events.append(Said(worker, decode(news.encode(), NEWS)))
+                    except Garbled as exc:
+                        events += self._lost(number, f"it said what no worker says ({exc})")
+                        return events
+                case m.Gone(worker, how, signal, stage):
+                    node.workers.discard(worker)
+                    self._node_of.pop(worker, None)
+                    events.append(Died(worker, how, signal, stage))
+                case m.Noted(worker, kind, text, data):
+                    events.append(Noticed(worker, kind, text, data))
+                case m.Use():
+                    node.use, node.is_fresh = message, True
+                    node.peak_bytes = max(node.peak_bytes, message.peak_bytes)
+                case m.Opened(crew) if crew == self._id:
+                    node.opened = message
+                    events.append(self._node_up(number, node))
+                case m.Refused(crew) if crew == self._id:
+                    self._refused.append(message)
+                    events.append(Noticed(0, "node", f"node {node.link.hello.name} cannot take part: {message.error}"))
+                    self._release(number)
+                case m.Closed(crew) if crew == self._id:
+                    self._release(number)
+        return events
+
+    def _server_of(self, node: _Node) -> Server:
+        told, hello = node.opened, node.link.hello
+        assert told is not None
+        others = max(hello.others_bytes, 0) + GROWTH_BYTES
+        if hello.machine == self._machine:  # the driver and its placer are on this node, too
+            others += max(self._driver_bytes(), CALLER_BYTES + CALLER_LIBRARY_BYTES) + GROWTH_BYTES
+        return Server(
+            told.own_bytes,
+            told.anon_bytes,
+            told.peak_bytes,
+            n_cores=hello.n_cpus,
+            others_bytes=others + CALLER_BYTES // 2,
+        )
+
+    def _node_up(self, number: int, node: _Node) -> NodeUp:
+        hello = node.link.hello
+        return NodeUp(
+            number, hello.name, self._server_of(node), hello.limit_bytes, hello.default_bytes, tuple(hello.devices)
+        )
+
+    def _driver_bytes(self) -> int:
+        return self._lookout.used_bytes if self._lookout is not None else 0
+
+    def _release(self, number: int) -> None:
+        """This node is no part of the crew any more; its agent stays for the next one."""
+        node = self._nodes.pop(number)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(node.link.channel.sock)
+
+    def _lost(self, number: int, why: str) -> list[Event]:
+        node = self._nodes[number]
+        self._release(number)
+        node.link.close()
+        self._session.lose(node.link)
+        for worker in node.workers:
+            self._node_of.pop(worker, None)
+        return [NodeDown(number, node.link.hello.name, why)] if node.is_up else []
+
+    def _watch(self) -> None:
+        """A run without nodes ends, if none comes in time."""
+        if any(n.is_up for n in self._nodes.values()):
+            self._alone_since_s = 0.0
+            return
+        self._alone_since_s = self._alone_since_s or time.monotonic()
+        if self._session.error or time.monotonic() - self._alone_since_s > ALONE_S:
+            why = self._session.error or f"there has been no node for {ALONE_S:.0f} s: {self._session.story()}"
+            raise WorkerError(f"{why}. Everything committed so far is kept: run the same command again to go on")
+
+
+def _plain(name: str) -> str:
+    """A name of a node as part of a file name.
+
+    >>> _plain("10.0.0.1 (gpu)/a")
+    '10.0.0.1--gpu--a'
+    """
+    return "".join(c if c.isalnum() or c in ".-" else "-" for c in name)[:80]

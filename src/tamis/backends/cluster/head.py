@@ -1,0 +1,164 @@
+"""A Ray cluster on this machine that is ours: started with `ray start --head`, ended with whoever started it (keeper.py).
+
+It asks for a token, which is in the environment of this process and of those it starts: Ray listens on all interfaces, whatever it is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tamis.errors import UsageError, WorkerError
+from tamis.memory import meter
+
+START_S, STOP_S = 150.0, 20.0
+INSTALL = "pip install 'tamis[ray]'"
+DEFAULT_STORE_BYTES = 100_000_000  # only descriptors and results of leases go there; documents never do
+
+
+@dataclass(frozen=True)
+class HeadOptions:
+    """What `ray start` is told; None and 0: whatever it chooses, or any port that is free."""
+
+    num_cpus: int | None = None
+    num_gpus: int | None = None
+    memory_bytes: int | None = None
+    object_store_bytes: int | None = DEFAULT_STORE_BYTES
+    port: int = 0
+    dashboard: bool = False
+    dashboard_host: str = "127.0.0.1"
+    dashboard_port: int = 0
+    client_port: int = 0
+    metrics_port: int = 0
+    temp_dir: str | None = None  # None: a folder of its own, removed at the end
+    log: str | None = None
+    ip: str | None = None  # the address others reach this machine at; None: this machine alone
+    spill_to: str | None = None
+
+
+class Head:
+    """`start` returns when the cluster can be used; `stop` when nothing of it is left."""
+
+    def __init__(self, options: HeadOptions | None = None, environment: Mapping[str, str] | None = None) -> None:
+        self.options = options or HeadOptions()
+        self.address = ""
+        self.keeper_pid = 0
+        self.dashboard_port = self.metrics_port = 0
+        self.environment = {
+            "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            # Ours is the budget, and Ray's monitor would count agents without their workers and end a bystander.
+            "RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0",
+            # Xenna asks for lists of this length.
+            "RAY_MAX_LIMIT_FROM_API_SERVER": "40000", "RAY_MAX_LIMIT_FROM_DATA_SOURCE": "40000", **(environment or {}),
+        }  # fmt: skip
+        self._sock: socket.socket | None = None
+        self._own_folder: str | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._sock is not None and bool(self.keeper_pid) and meter.is_alive(self.keeper_pid)
+
+    def start(self) -> str:
+        """Start it; returns the address for ray.init()."""
+        check_installed()
+        folder = self.options.temp_dir
+        if folder is None:  # short: it is part of the names of sockets, which have 107 bytes
+            folder = self._own_folder = tempfile.mkdtemp(
+                prefix="tamis-ray-", dir="/tmp" if os.path.isdir("/tmp") else None
+            )
+        os.makedirs(folder, exist_ok=True)
+        log = self.options.log or os.path.join(folder, "start.log")
+        self._sock, theirs = socket.socketpair()
+        pointer = os.path.join(folder, "ray_current_cluster")
+        with contextlib.suppress(OSError):
+            os.unlink(pointer)
+        try:
+            with theirs:
+                subprocess.run(
+                    [sys.executable, "-P", "-m", "tamis.backends.cluster.keeper", str(theirs.fileno()), log, *self._command(folder)],
+                    pass_fds=[theirs.fileno()], env={**os.environ, **self.environment}, start_new_session=True, check=True,
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=START_S,
+                )  # fmt: skip
+            told = self._told()
+            self.keeper_pid = int(told.get("pid", 0))
+            if told.get("code") != 0:
+                raise WorkerError(f"Ray could not be started ({told.get('error', 'see below')}):\n{_tail(log)}")
+            with open(pointer, encoding="ascii") as file:
+                self.address = file.read().strip()
+        except BaseException:
+            self.stop()
+            raise
+        return self.address
+
+    def stop(self) -> None:
+        """End all processes of the cluster; returns when they are gone."""
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+        deadline_s = time.monotonic() + STOP_S
+        while self.keeper_pid and meter.is_alive(self.keeper_pid) and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+        self.keeper_pid, self.address = 0, ""
+        if self._own_folder is not None:
+            shutil.rmtree(self._own_folder, ignore_errors=True)
+            self._own_folder = None
+
+    def _told(self) -> dict[str, Any]:
+        assert self._sock is not None
+        self._sock.settimeout(START_S)
+        data = b""
+        with contextlib.suppress(OSError):
+            while not data.endswith(b"\n") and (more := self._sock.recv(4096)):
+                data += more
+        self._sock.settimeout(None)
+        return json.loads(data) if data else {"code": -1, "error": "its keeper died"}
+
+    def _command(self, folder: str) -> list[str]:
+        o = self.options
+        self.dashboard_port, self.metrics_port = free_port(o.dashboard_port), free_port(o.metrics_port)
+        told = {
+            "--node-ip-address": o.ip or "127.0.0.1", "--port": free_port(o.port), "--temp-dir": folder,
+            "--num-cpus": o.num_cpus, "--num-gpus": o.num_gpus, "--memory": o.memory_bytes, "--object-store-memory": o.object_store_bytes,
+            "--include-dashboard": str(o.dashboard).lower(), "--dashboard-host": o.dashboard_host, "--dashboard-port": self.dashboard_port,
+            "--ray-client-server-port": free_port(o.client_port), "--metrics-export-port": self.metrics_port,
+            "--object-spilling-directory": o.spill_to,
+        }  # fmt: skip
+        given = [text for name, value in told.items() if value is not None for text in (name, str(value))]
+        code = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
+        return [sys.executable, "-P", "-c", code, "start", "--head", "--disable-usage-stats", *given]
+
+
+def free_port(wanted: int) -> int:
+    """The wanted port if it is free, else the next one that is; 0: any."""
+    for port in [*range(wanted, min(wanted + 200, 65536)), 0] if wanted else [0]:
+        with contextlib.suppress(OSError), socket.socket() as sock:
+            sock.bind(("", port))
+            return int(sock.getsockname()[1])
+    raise UsageError(f"no port is free from {wanted} on")
+
+
+def check_installed(module: str = "ray") -> None:
+    """UsageError with the command that installs it, where it is missing. Does not import it."""
+    if importlib.util.find_spec(module) is None:
+        raise UsageError(f"{module} is not installed, which this executor needs: {INSTALL}")
+
+
+def _tail(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - 3000))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

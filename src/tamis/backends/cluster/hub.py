@@ -1,0 +1,85 @@
+"""The driver's end of the wires: a listening socket, and one link for each agent that has called and proved that it knows the token."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import secrets
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tamis.backends.cluster.handshake import prove
+from tamis.backends.cluster.messages import FROM_AGENT, Hello
+from tamis.engine.channel import Channel
+
+SEND_S = 30  # an agent that takes nothing for so long is as good as gone
+
+
+class Link:
+    """One agent. `hello`: what it told of its node; `node`: the number that the engine knows it by, new with every agent."""
+
+    def __init__(self, channel: Channel, hello: Hello, node: int) -> None:
+        self.channel, self.hello, self.node = channel, hello, node
+        self.heard_s = time.monotonic()
+
+    def send(self, message: Any) -> bool:
+        return self.channel.send(message)
+
+    def close(self) -> None:
+        self.channel.close()
+
+
+class Hub:
+    """Listens from `open` to `close`. New links wait in `arrivals`; `on_arrival` is called after each, in another thread."""
+
+    def __init__(self, host: str) -> None:
+        self.token = secrets.token_hex(32)
+        self.arrivals: queue.SimpleQueue[Link] = queue.SimpleQueue()
+        self.on_arrival: Callable[[], None] = lambda: None
+        self._n_links = 0
+        self._lock = threading.Lock()
+        self._sock = socket.create_server((host, 0), backlog=256)
+        self.host, self.port = host, int(self._sock.getsockname()[1])
+        threading.Thread(target=self._accept, name="tamis-hub", daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._sock.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._greet, args=(sock,), name="tamis-greeting", daemon=True).start()
+
+    def _greet(self, sock: socket.socket) -> None:
+        """In a thread of its own: whoever calls and says nothing holds up nobody."""
+        hello = None
+        if prove(sock, self.token, "driver", "agent"):
+            make_lively(sock)
+            channel = Channel(sock, FROM_AGENT)
+            hello = channel.receive() if channel.wait(20.0) else None
+        if not isinstance(hello, Hello):
+            sock.close()
+            return
+        with self._lock:
+            self._n_links += 1
+            link = Link(channel, hello, self._n_links)
+        self.arrivals.put(link)
+        self.on_arrival()
+
+
+def make_lively(sock: socket.socket) -> None:
+    """Small messages go at once; a peer whose machine vanished is noticed; sending never blocks for ever."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 4)):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_S, 0))

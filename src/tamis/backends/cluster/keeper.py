@@ -1,0 +1,89 @@
+"""The keeper of a Ray cluster: starts its processes, waits until whoever wanted it is gone or says so, and ends every one of them.
+
+Ray's processes detach themselves from whoever starts them; some outlive a killed driver by minutes or for ever. Here they stay below
+one process, which adopts orphans and is left out of what the driver's budget counts (it is detached from the driver, too). The driver holds
+the other end of a socket; when that closes, however the driver ended, the cluster is gone a moment later.
+
+python -m tamis.backends.cluster.keeper DESCRIPTOR LOG COMMAND...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import NoReturn
+
+from tamis.backends.forking import adopt_orphans, name_process
+from tamis.memory import meter
+
+START_S = 120.0
+_LOOK_S = 1.0
+
+
+def main(fd: int, log: str, command: list[str]) -> NoReturn:
+    """Detach, run the command (which leaves daemons behind), tell how that went as one line of JSON, and stay until the socket closes."""
+    if os.fork():
+        os._exit(0)  # whoever started this waits for that; the child belongs to nobody
+    name_process("tamis-keeper")
+    adopt_orphans()
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the end of the driver is what counts
+    sock = socket.socket(fileno=fd)
+    sock.set_inheritable(False)
+    try:
+        told = _start(command, log, sock)
+        with contextlib.suppress(OSError):
+            sock.sendall(json.dumps({**told, "pid": os.getpid()}).encode() + b"\n")
+        while told["code"] == 0 and not _is_closed(sock, _LOOK_S):
+            _reap()
+    finally:
+        _end_all()
+        os._exit(0)
+
+
+def _start(command: list[str], log: str, sock: socket.socket) -> dict[str, object]:
+    """Run the command to its end, unless the driver is gone before."""
+    with open(log, "ab") as out:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+    deadline_s = time.monotonic() + START_S
+    while process.poll() is None:
+        if _is_closed(sock, 0.05):
+            return {"code": -1}
+        if time.monotonic() > deadline_s:
+            return {"code": -1, "error": f"not up after {START_S:.0f} s"}
+    return {"code": process.returncode}
+
+
+def _is_closed(sock: socket.socket, wait_s: float) -> bool:
+    """Nothing is ever sent to the keeper: what can be read is the end."""
+    return bool(select.select([sock], [], [], wait_s)[0])
+
+
+def _end_all() -> None:
+    """Those that start others first, so that none comes back; until nobody is left."""
+    for _ in range(200):
+        below = list(meter.descendants(os.getpid()))
+        for pid in below:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        _reap()
+        if not below:
+            return
+        time.sleep(0.02)
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

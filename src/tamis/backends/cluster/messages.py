@@ -1,0 +1,158 @@
+"""What the driver and the agents on the nodes say to each other, typed; engine/wire.py makes bytes of them.
+
+To an agent (`TO_AGENT`): Open a crew for a job, Start and Kill workers, pass orders on to them, Close the crew, Leave.
+From an agent (`FROM_AGENT`): Hello; Opened or Refused; what workers Told and that they are Gone; Noted; Use of memory, which is also the sign of
+life; Closed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.engine.messages import Assign, More
+from tamis.engine.wire import kinds
+
+
+# -- to an agent ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Open:
+    """Make a crew for a job (`payload`, base64). `visible`: files that this node must see, or it cannot take part."""
+
+    crew: int
+    payload: str
+    place: dict[str, Any]
+    log: str
+    sys_path: list[str]
+    cwd: str
+    visible: list[str]
+    kernel_groups: list[str]
+    budget_bytes: int
+
+
+@dataclass(frozen=True)
+class Start:
+    worker: int
+    segment: int
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Give:
+    """A unit for a worker, with its cap (engine/crew.py)."""
+
+    worker: int
+    order: Assign
+    cap_bytes: int
+    ceiling_bytes: int
+
+
+@dataclass(frozen=True)
+class Feed:
+    worker: int
+    order: More
+
+
+@dataclass(frozen=True)
+class Tell:
+    """An order without content: "trim" or "exit"."""
+
+    worker: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Kill:
+    worker: int
+
+
+@dataclass(frozen=True)
+class Close:
+    """End the crew; the agent stays for the next one."""
+
+    crew: int
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Nothing more is wanted of this agent."""
+
+
+TO_AGENT = kinds(Open, Start, Give, Feed, Tell, Kill, Close, Leave)
+
+
+# -- from an agent --------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Hello:
+    """A node that can work. `machine` tells machines apart; `others_bytes`: of the process that started the agent."""
+
+    name: str
+    machine: str
+    pid: int
+    n_cpus: int
+    limit_bytes: int  # more memory than this the machine (or its control group) has not
+    default_bytes: int  # the budget where the user names none
+    others_bytes: int
+    devices: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The crew is there; what its forking server takes (engine/run/budget_shares.Server)."""
+
+    crew: int
+    own_bytes: int
+    anon_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The crew could not be opened; `kind`: "usage" (the stages cannot be loaded), "unseen" (files), "worker"."""
+
+    crew: int
+    kind: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """News of a worker, as its own message encodes them."""
+
+    worker: int
+    news: str
+
+
+@dataclass(frozen=True)
+class Gone:
+    worker: int
+    how: str
+    signal: int
+    stage: str
+
+
+@dataclass(frozen=True)
+class Noted:
+    worker: int
+    kind: str
+    text: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Use:
+    """Bytes in use on the node now and at most since the last message, by worker, their processes, and CPU seconds since the agent began."""
+
+    used_bytes: int
+    peak_bytes: int
+    workers: list[tuple[int, int]]
+    n_processes: int
+    cpu_s: float
+
+
+@dataclass(frozen=True)
+class Closed:
+    crew: int
+
+
+FROM_AGENT = kinds(Hello, Opened, Refused, Told, Gone, Noted, Use, Closed)

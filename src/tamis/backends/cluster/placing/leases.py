@@ -1,0 +1,40 @@
+"""A lease: a turn of work for the crew of one node, as a row of Ray Data or an item of Xenna.
+
+What is in a lease is decided as it goes: the driver gives units to whichever worker is free. A lease ends after so many seconds, so that rows stream
+through the pipeline, the engine around it sees progress, may move on and may scale; the agent and its crew stay for the next lease. When the run is
+over, agents end, and all leases that are left end at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+from tamis.backends.cluster.placing.started import StartedAgent, node_name
+
+LEASE_S = 10.0
+
+
+class LeaseHolder:
+    """Holds the agent of its process, and works off leases. Made in the main thread; `work` may be called in another."""
+
+    def __init__(self, about: dict[str, Any], lease_s: float = LEASE_S) -> None:
+        self._lease_s = lease_s
+        self._agent = StartedAgent(about)
+        self._over = False
+
+    def work(self, lease: int) -> dict[str, Any]:
+        """Returns when the lease has run out or the agent has ended; what it says of itself is for people."""
+        began_s = time.monotonic()
+        status = None if self._over else self._agent.wait(self._lease_s)
+        if status is not None:
+            self._over = True
+        return {
+            "lease": lease, "node": node_name(), "agent": self._agent.pid, "seconds": round(time.monotonic() - began_s, 2),
+            "over": self._over,
+        }  # fmt: skip
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self._agent.end()

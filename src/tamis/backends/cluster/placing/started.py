@@ -1,0 +1,58 @@
+"""The agent of one node, started below a process of Ray's: by an actor, or by a stage of Ray Data or Xenna."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from typing import Any
+
+LOG_BYTES = 4000
+
+
+class StartedAgent:
+    """Start it in the main thread of the process: it dies with the thread that started it, by a signal of the kernel's.
+
+    `about`: host, port and token of the hub, and what Ray gave to this process.
+    """
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        environment = dict(os.environ)
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [p for p in about.get("sys_path", []) if p] + [environment.get("PYTHONPATH", "")]
+        ).strip(os.pathsep)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tamis.backends.cluster.agent"],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True,
+        )  # fmt: skip
+        assert self._process.stdin is not None
+        told = {"parent": os.getpid(), "name": node_name(), **about}
+        with self._process.stdin as pipe:
+            pipe.write(json.dumps(told).encode() + b"\n")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Its exit status; None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(seconds)
+        return None
+
+    def end(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def node_name() -> str:
+    """Of this node, as Ray knows it: its address and the beginning of its number, for several nodes may be on one machine."""
+    with contextlib.suppress(Exception):
+        import ray
+
+        return f"{ray.util.get_node_ip_address()}-{ray.get_runtime_context().get_node_id()[:6]}"
+    return socket.gethostname()

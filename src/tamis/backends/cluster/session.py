@@ -1,0 +1,198 @@
+"""A cluster while it is used: the hub that agents call, and the placer that has Ray start them; for several runs, one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tamis.backends.cluster.head import Head, HeadOptions, check_installed
+from tamis.backends.cluster.hub import Hub, Link
+from tamis.backends.forking import launch
+from tamis.errors import WorkerError
+
+PLACER = "tamis.backends.cluster.placer"
+END_S = 15.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the placer is asked for. `how`: the module of placing/ that does it; `options`: for that module alone."""
+
+    how: str
+    address: str = ""
+    n_cpus_per_node: int | None = None
+    n_gpus_per_node: float | None = None
+    memory_bytes: int = 0  # of each node, told to Ray as a resource where the node has so much
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Session:
+    """`address`: a running cluster; "": one of our own on this machine, which ends with the session."""
+
+    def __init__(self, wish: Wish, head: HeadOptions | None = None) -> None:
+        self.wish, self._head_options = wish, head
+        self.error = ""
+        self.n_expected = 1
+        self._hub: Hub | None = None
+        self._head: Head | None = None
+        self._placer: subprocess.Popen[bytes] | None = None
+        self._ours: socket.socket | None = None
+        self._links: list[Link] = []
+        self._story: deque[str] = deque(maxlen=20)
+        self._n_crews = 0
+        self._log: str | None = None
+
+    def new_crew(self) -> int:
+        self._n_crews += 1
+        return self._n_crews
+
+    # -- life -------------------------------------------------------------------------------------------------------------
+    def start(self, wake: Callable[[], None]) -> None:
+        """Have everything running. `wake` is called when an agent arrives."""
+        if self._hub is not None and self._placer is not None and self._placer.poll() is None and not self.error:
+            self._hub.on_arrival = wake
+            return
+        self.close()
+        check_installed("cosmos_xenna" if self.wish.how == "xenna" else "ray")
+        self.error, self.n_expected = "", 1
+        address, environment = self.wish.address or os.environ.get("RAY_ADDRESS", ""), dict(os.environ)
+        if not address or address == "local":
+            self._head = Head(self._head_options)
+            address = self._head.start()
+            environment |= self._head.environment
+        self._hub = Hub("127.0.0.1" if self._head is not None else own_address(address))
+        self._hub.on_arrival = wake
+        self._place(address, environment)
+
+    def _place(self, address: str, environment: Mapping[str, str]) -> None:
+        assert self._hub is not None
+        handle, self._log = tempfile.mkstemp(prefix="tamis-placer-", suffix=".log")
+        before = {name: os.environ.get(name) for name in environment if os.environ.get(name) != environment[name]}
+        os.environ.update(environment)  # for the moment of starting: `launch` passes its own on
+        try:
+            self._placer, self._ours = launch(PLACER, handle)
+        finally:
+            os.close(handle)
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+        told = {
+            **asdict(self.wish),
+            "address": address,
+            "hub": [self._hub.host, self._hub.port],
+            "token": self._hub.token,
+        }
+        self._ours.sendall(json.dumps(told).encode() + b"\n")
+        threading.Thread(target=self._listen, args=(self._ours, self._placer), name="tamis-placer", daemon=True).start()
+
+    def _listen(self, sock: socket.socket, placer: subprocess.Popen[bytes]) -> None:
+        """What the placer tells: nodes that it counts on, what it does, why it gives up."""
+        with contextlib.suppress(OSError), sock.makefile("rb") as lines:
+            for line in lines:
+                told = json.loads(line)
+                self.n_expected = max(1, int(told.get("n_nodes", self.n_expected)))
+                if "text" in told:
+                    self._story.append(str(told["text"]))
+                if told.get("error"):
+                    self.error = str(told["error"])
+                self._wake()
+        placer.wait()
+        if self._ours is sock and not self.error:
+            self.error = f"the process that talks to Ray ended: {self.story()}"
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._hub is not None:
+            with contextlib.suppress(OSError):
+                self._hub.on_arrival()
+
+    def idle(self) -> None:
+        """Between two runs: nobody is woken."""
+        if self._hub is not None:
+            self._hub.on_arrival = lambda: None
+
+    def close(self) -> None:
+        """End agents, placer and, if it is ours, the cluster. Returns when they are gone."""
+        from tamis.backends.cluster.messages import Leave
+
+        if self._hub is not None:
+            self.take_arrivals()
+            for link in self._links:
+                link.send(Leave())
+                link.close()
+            self._links.clear()
+            self._hub.close()
+            self._hub = None
+        ours, self._ours = self._ours, None
+        if ours is not None:
+            with contextlib.suppress(OSError):
+                ours.shutdown(socket.SHUT_WR)
+        if self._placer is not None:
+            try:
+                self._placer.wait(timeout=2.0 if self._head is not None else END_S)
+            except subprocess.TimeoutExpired:
+                self._placer.kill()
+                self._placer.wait()
+            self._placer = None
+        if ours is not None:
+            ours.close()
+        if self._head is not None:
+            self._head.stop()
+            self._head = None
+        if self._log is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._log)
+            self._log = None
+
+    # -- agents -----------------------------------------------------------------------------------------------------------
+    def links(self) -> list[Link]:
+        """Agents that wait for a job (and were not lost)."""
+        self.take_arrivals()
+        self._links = [link for link in self._links if not link.channel.closed]
+        return list(self._links)
+
+    def take_arrivals(self) -> list[Link]:
+        """Agents that have called since this was last asked."""
+        new: list[Link] = []
+        while self._hub is not None and not self._hub.arrivals.empty():
+            new.append(self._hub.arrivals.get())
+        self._links += new
+        return new
+
+    def lose(self, link: Link) -> None:
+        """An agent is gone; the placer sees to another."""
+        self._links = [other for other in self._links if other is not link]
+
+    def story(self) -> str:
+        """What the placer did last, and the end of what it and Ray printed."""
+        tail = ""
+        if self._log is not None:
+            with contextlib.suppress(OSError), open(self._log, "rb") as file:
+                file.seek(max(0, os.path.getsize(self._log) - 2000))
+                tail = file.read().decode(errors="replace").strip()
+        return "; ".join(self._story) + (f"\n{tail}" if tail else "")
+
+
+def own_address(cluster: str) -> str:
+    """The address at which nodes of this cluster reach us: that from which we reach it."""
+    if cluster == "auto":
+        with contextlib.suppress(OSError), open("/tmp/ray/ray_current_cluster", encoding="ascii") as file:
+            cluster = file.read().strip()
+    host, _, port = cluster.removeprefix("ray://").rpartition(":")
+    if host in ("", "auto", "localhost", "127.0.0.1"):
+        return "127.0.0.1"
+    with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect((host, int(port or 0) or 6379))
+        return str(sock.getsockname()[0])
+    raise WorkerError(f"the cluster's address {cluster} cannot be reached from here; expected HOST:PORT")

@@ -1,6 +1,0 @@
-"""Not part of Tamis; whoever imports it is told what to use."""
-
-raise ModuleNotFoundError(
-    'tamis.backends.ray_actor_pool is not part of Tamis: leave the executor out: Pipeline.run() uses the local one, which starts workers by itself inside memory="..."',
-    name="tamis.backends.ray_actor_pool",
-)

@@ -1,0 +1,47 @@
+"""RayActorPoolExecutor: plain Ray actors, one on every node, each with a crew of workers below it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tamis.backends.cluster.executor import ClusterExecutor
+from tamis.errors import UsageError
+
+_DEFAULTS: dict[str, Any] = {
+    "runtime_env": {}, "reserved_cpus": 0.0, "reserved_gpus": 0.0, "resource_wait_timeout_s": 5.0, "resource_wait_interval_s": 0.2,
+}  # fmt: skip
+
+
+class RayActorPoolExecutor(ClusterExecutor):
+    """Ray places one actor on every node and replaces those that die; nodes may join and leave during a run.
+
+    `config`, beside what every executor takes: `reserved_cpus` and `reserved_gpus` (of every node, left to others), `runtime_env` (env_vars for
+    the actors), `resource_wait_timeout_s` (how long CPUs that others hold are waited for; then the actor does without), and
+    `resource_wait_interval_s` (how often nodes are looked at). `show_progress`: a line while it runs, every `progress_interval` seconds at most.
+    """
+
+    how = "actors"
+    own_keys = tuple(_DEFAULTS)
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        ignore_head_node: bool = False,
+        show_progress: bool = True,
+        progress_interval: float = 10.0,
+        **more: Any,
+    ) -> None:
+        super().__init__(config, ignore_head_node, **more)
+        self.show_progress, self.progress_interval = show_progress, progress_interval
+        if not progress_interval > 0:
+            raise UsageError(f"progress_interval: expected seconds above zero, got {progress_interval!r}")
+        env = self.config.get("runtime_env") or {}
+        if set(env) - {"env_vars"}:
+            raise UsageError(
+                f"runtime_env: only env_vars is known here, got {sorted(env)}; install what stages need on every node"
+            )
+
+    def _options(self) -> dict[str, Any]:
+        own = {key: self.config.get(key, default) for key, default in _DEFAULTS.items()}
+        return {**super()._options(), **own}

@@ -1,0 +1,21 @@
+"""RayDataExecutor: leases stream through a Ray Data pipeline, whose actors hold a crew of workers on every node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tamis.backends.cluster.executor import ClusterExecutor
+
+
+class RayDataExecutor(ClusterExecutor):
+    """Ray Data places, restarts and shows the actors. Each row of its data is a lease: a share of the work, done by the crew of one node.
+
+    `config`, beside what every executor takes: `ignore_failures` (documents that fail are set aside, however many they are).
+    """
+
+    how = "data"
+    own_keys = ("ignore_failures",)
+
+    def settings(self) -> dict[str, Any]:
+        made = super().settings()
+        return {"quarantine_limit": "100%", **made} if self.config.get("ignore_failures") else made

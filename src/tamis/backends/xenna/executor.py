@@ -1,0 +1,54 @@
+"""XennaExecutor: a Cosmos Xenna pipeline, whose stage holds a crew of workers on every node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tamis.backends.cluster.executor import ClusterExecutor
+from tamis.backends.cluster.head import HeadOptions
+from tamis.engine.job import Job
+from tamis.errors import UsageError
+
+_DEFAULTS: dict[str, Any] = {
+    "logging_interval": 60, "ignore_failures": False, "cpu_allocation_percentage": 0.95, "autoscale_interval_s": 180,
+}  # fmt: skip
+
+
+class XennaExecutor(ClusterExecutor):
+    """Xenna places one worker of its stage on every node; ours work below it.
+
+    `config`, beside what every executor takes: `logging_interval` (seconds between Xenna's reports, in the log of the run), `ignore_failures`
+    (documents that fail are set aside, however many they are), `execution_mode` ("streaming" or "batch", for Xenna and for the stages),
+    `cpu_allocation_percentage` (of every node's cores, for workers; at least one), `autoscale_interval_s`. A pipeline whose stages ask for more
+    CPUs than there are runs with what there is.
+    """
+
+    how = "xenna"
+    own_keys = tuple(_DEFAULTS)
+
+    def __init__(self, config: Mapping[str, Any] | None = None, ignore_head_node: bool = False, **more: Any) -> None:
+        if ignore_head_node:
+            raise ValueError("XennaExecutor: Xenna uses every node; ignore_head_node is for the other executors")
+        super().__init__(config, ignore_head_node, **more)
+        own = self._options()
+        if not 0 < float(own["cpu_allocation_percentage"]) <= 1:
+            raise UsageError(
+                f"cpu_allocation_percentage: expected a share above 0 and up to 1, got {own['cpu_allocation_percentage']!r}"
+            )
+        for key in ("logging_interval", "autoscale_interval_s"):
+            if not float(own[key]) > 0:
+                raise UsageError(f"{key}: expected seconds above zero, got {own[key]!r}")
+
+    def settings(self) -> dict[str, Any]:
+        made = super().settings()
+        return {"quarantine_limit": "100%", **made} if self.config.get("ignore_failures") else made
+
+    def _options(self) -> dict[str, Any]:
+        own = {key: self.config.get(key, default) for key, default in _DEFAULTS.items()}
+        return {**own, "execution_mode": self.config.get("execution_mode", "streaming")}
+
+    def _head_options(self, job: Job, budget_bytes: int) -> HeadOptions:
+        """Xenna asks the API server, which is part of the dashboard."""
+        made = super()._head_options(job, budget_bytes)
+        return HeadOptions(num_cpus=made.num_cpus, memory_bytes=budget_bytes, dashboard=True)

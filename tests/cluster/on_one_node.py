@@ -1,0 +1,147 @@
+"""On a real Ray cluster of one node: filters, deduplication and curation by every executor, from Python and from the command line.
+
+Run by test_ray.py in a process of its own. Prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+START_S = 60.0
+HERE = Path.cwd()
+
+
+def write_documents() -> None:
+    rng = random.Random(1)
+    words = ["the", "be", "to", "sieve", "drum", "corpus", "text", "river", "and", "that"]
+    texts = [" ".join(rng.choice(words) for _ in range(rng.randint(20, 90))) for _ in range(600)]
+    for i in range(3):
+        (HERE / "data").mkdir(exist_ok=True)
+        with open(HERE / "data" / f"{i}.jsonl", "w") as file:
+            for n in range(400):
+                text = texts[(i * 200 + n) % 600]
+                if n % 7 == 0:
+                    text += " almost the same"
+                file.write(json.dumps({"id": f"{i}-{n}", "text": text}) + "\n")
+
+
+def content(output: str) -> str:
+    return str(json.loads((HERE / output / "_tamis" / "manifest.json").read_text())["content_hash"])
+
+
+def filtered(executor: Any, output: str) -> str:
+    from tamis import Pipeline
+    from tamis.stages.text.filters import ScoreFilter
+    from tamis.stages.text.filters.heuristic import WordCountFilter
+    from tamis.stages.text.io import JsonlReader, JsonlWriter
+
+    stages = [
+        JsonlReader("data", blocksize="30kB"), ScoreFilter(WordCountFilter(min_words=50)), JsonlWriter(output),
+    ]  # fmt: skip
+    Pipeline("words", stages=stages).run(executor, progress=False, memory="1GB")
+    return content(output)
+
+
+def survivors(output: str) -> list[str]:
+    lines = [line for path in sorted((HERE / output).glob("*.jsonl")) for line in path.read_text().splitlines()]
+    return sorted(json.loads(line)["id"] for line in lines)
+
+
+def deduplicated(kind: str, executor: Any, output: str) -> list[str]:
+    from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+    from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+
+    made = {"exact": ExactDeduplicationWorkflow, "fuzzy": FuzzyDeduplicationWorkflow}[kind]
+    made(input_path="data", output_path=output).run(executor, memory="1GB")
+    return survivors(output)
+
+
+def command(*arguments: str) -> int:
+    return subprocess.run(
+        [sys.executable, "-m", "tamis.cli.start", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        timeout=90,
+        check=False,
+    ).returncode
+
+
+def start(client: Any) -> None:
+    """A machine on which no cluster starts in a minute is no place for this test."""
+    watch = threading.Timer(START_S, give_up)
+    watch.daemon = True
+    watch.start()
+    try:
+        client.start()
+    except Exception as exc:
+        print(json.dumps({"skip": f"no Ray cluster can be started here: {str(exc)[:200]}"}))
+        raise SystemExit(0) from exc
+    finally:
+        watch.cancel()
+
+
+def give_up() -> None:
+    print(json.dumps({"skip": f"no Ray cluster could be started in {START_S:.0f} s"}))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def main() -> None:
+    from tamis import LocalExecutor
+    from tamis.backends.ray_actor_pool import RayActorPoolExecutor
+    from tamis.backends.ray_data import RayDataExecutor
+    from tamis.core.client import RayClient
+
+    write_documents()
+    found: dict[str, Any] = {"local": filtered(LocalExecutor(), "local")}
+    for kind in ("exact", "fuzzy"):
+        found[f"local {kind}"] = deduplicated(kind, None, f"local-{kind}")
+    client = RayClient(num_cpus=2, include_dashboard=False, object_store_memory=80_000_000)
+    began_s = time.monotonic()
+    start(client)
+    found["started_s"] = round(time.monotonic() - began_s, 1)
+    found["address"], found["in environment"] = client.address, os.environ.get("RAY_ADDRESS")
+    try:
+        with RayActorPoolExecutor() as executor:
+            found["ray"] = filtered(executor, "ray")
+            last = executor.last_result
+            found["peak_bytes"], found["budget_bytes"] = last.peak_bytes, last.budget_bytes
+            for kind in ("exact", "fuzzy"):
+                found[f"ray {kind}"] = deduplicated(kind, executor, f"ray-{kind}")
+            found["again"] = filtered(executor, "ray")
+            found["status again"] = executor.last_result.status
+        with RayDataExecutor() as executor:
+            found["ray_data"] = filtered(executor, "ray_data")
+        found["filter by command"] = command(
+            "filter",
+            "c4",
+            "data",
+            "by-command",
+            "--executor",
+            "ray",
+            "--address",
+            client.address,
+            "--memory",
+            "1GB",
+            "--quiet",
+        )
+        found["filter here"] = command("filter", "c4", "data", "here", "--memory", "1GB", "--quiet")
+        found["same by command"] = content("by-command") == content("here")
+    finally:
+        client.stop()
+    found["running"] = client.is_running
+    found["environment after"] = os.environ.get("RAY_ADDRESS")
+    found["ray imported"] = "ray" in sys.modules
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

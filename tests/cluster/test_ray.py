@@ -1,0 +1,51 @@
+"""One start of a real Ray cluster (on_one_node.py, in a process of its own), looked at by many tests."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from apart import Apart, run_apart
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Apart:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("ray is not installed: pip install 'tamis[ray]'")
+    found = run_apart(Path(__file__).parent / "on_one_node.py", tmp_path_factory.mktemp("ray"), seconds=240)
+    assert found.code == 0, found.printed[-4000:]
+    return found
+
+
+def test_filters_keep_the_same_documents_by_every_executor(seen: Apart) -> None:
+    assert len(seen.found["local"]) == 32
+    assert [seen.found[name] for name in ("ray", "ray_data", "again")] == [seen.found["local"]] * 3
+    assert seen.found["status again"] == "already"
+
+
+@pytest.mark.parametrize("kind", ["exact", "fuzzy"])
+def test_deduplication_keeps_the_same_documents(seen: Apart, kind: str) -> None:
+    assert 0 < len(seen.found[f"local {kind}"]) < 1200
+    assert seen.found[f"ray {kind}"] == seen.found[f"local {kind}"]
+
+
+def test_the_command_line_uses_a_running_cluster(seen: Apart) -> None:
+    assert (seen.found["filter by command"], seen.found["filter here"]) == (0, 0)
+    assert seen.found["same by command"] is True
+
+
+def test_the_budget_of_a_node_holds(seen: Apart) -> None:
+    assert 0 < seen.found["peak_bytes"] <= seen.found["budget_bytes"] == 10**9
+
+
+def test_a_client_lends_its_address_and_leaves_nothing(seen: Apart) -> None:
+    assert seen.found["in environment"] == seen.found["address"] != ""
+    assert (seen.found["running"], seen.found["environment after"]) == (False, None)
+    assert seen.left == []
+
+
+def test_the_program_itself_never_imports_ray(seen: Apart) -> None:
+    assert seen.found["ray imported"] is False
