@@ -25,6 +25,10 @@ Stage = tuple[str, Mapping[str, Any]]
 class Wanted(OptionGroup):
     """What is done with films."""
 
+    preset: Annotated[
+        Literal["split", "split+caption"],
+        Option(help="Only split and filter, or also have a model describe each clip."),
+    ] = "split"
     splitting: Annotated[
         Literal["fixed", "transnetv2"],
         Option(
@@ -48,6 +52,15 @@ class Wanted(OptionGroup):
             help="Drop clips of which a picture looks worse (CLIP and a head for ratings of 1 to 10). Default: none."
         ),
     ] = None
+    caption_model: Annotated[
+        str,
+        Option(metavar="MODEL", help="qwen2.5, qwen3, or any vision-language chat model by hub id or folder."),
+    ] = "qwen2.5"
+    caption_prompt: Annotated[
+        str | None, Option(metavar="TEXT", help="What the model is asked. Default: to describe what can be seen.")
+    ] = None
+    caption_tokens: Annotated[int, Option(min=1, help="The longest caption.")] = 512
+    previews: Annotated[bool, Option("--previews", help="Also make a small moving picture of each clip.")] = False
     limit_films: Annotated[int | None, Option(min=1, help="Only the first so many films.")] = None
     model_folder: Annotated[
         str | None, Option(metavar="FOLDER", help="Where the files of models lie, if not in the hub's cache.")
@@ -81,20 +94,22 @@ def make_recipe(source: str, target: str, wanted: Wanted) -> str:
 
     source, target = (os.path.abspath(os.path.expanduser(path)) for path in (source, target))
     models = None if wanted.model_folder is None else os.path.abspath(os.path.expanduser(wanted.model_folder))
-    for value in (source, target, wanted.transcode, models or ""):
+    for value in (source, target, wanted.transcode, models or "", wanted.caption_model, wanted.caption_prompt or ""):
         if "${" in value:
             raise UsageError(f"{value}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
     folder = source if os.path.isdir(source) else os.path.dirname(source)
     films = {"input_video_path": path_text(source), "video_limit": wanted.limit_films}
     writer = {
         "output_path": path_text(target), "input_path": path_text(folder), "upload_clips": True, "dry_run": False,
-        "generate_embeddings": False, "generate_previews": False, "generate_captions": False,
+        "generate_embeddings": False, "generate_previews": wanted.previews,
+        "generate_captions": wanted.preset == "split+caption",
     }  # fmt: skip
     stages: list[Stage] = [
         (f"{_STAGES}.io.video_reader.VideoReader", films),
         *_splitting(wanted, models),
         (f"{_CLIPPING}.clip_extraction_stages.ClipTranscodingStage", {"encoder": wanted.transcode}),
         *_filters(wanted, models),
+        *_captions(wanted, models),
         (f"{_STAGES}.io.clip_writer.ClipWriterStage", writer),
     ]
     lines = ["name: video", "stages:"]
@@ -128,4 +143,20 @@ def _filters(wanted: Wanted, models: str | None) -> list[Stage]:
     if wanted.min_aesthetic is not None:
         looks = f"{_STAGES}.filtering.clip_aesthetic_filter.ClipAestheticFilterStage"
         stages.append((looks, {"model_dir": models, "score_threshold": wanted.min_aesthetic}))
+    return stages
+
+
+def _captions(wanted: Wanted, models: str | None) -> list[Stage]:
+    stages: list[Stage] = []
+    if wanted.preset == "split+caption":
+        model = os.path.abspath(wanted.caption_model) if os.path.isdir(wanted.caption_model) else wanted.caption_model
+        caption = f"{_STAGES}.caption"
+        asked = {"prompt_text": wanted.caption_prompt, "generate_previews": False}
+        given = {"model_dir": models, "model_variant": model, "max_output_tokens": wanted.caption_tokens}
+        stages += [
+            (f"{caption}.caption_preparation.CaptionPreparationStage", asked),
+            (f"{caption}.caption_generation.CaptionGenerationStage", given),
+        ]
+    if wanted.previews:
+        stages.append((f"{_STAGES}.preview.preview.PreviewStage", {}))
     return stages

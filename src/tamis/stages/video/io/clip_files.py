@@ -7,7 +7,6 @@ repeated attempt replaces its own files and nothing is there twice.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -27,13 +26,14 @@ from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows
 from tamis.tasks import DocumentBatch
 
 _PART = ".part"
-EMBEDDING = "cosmos_embed1_embedding"
+_FOLDERS = ("clips", "metas", "previews", "ce1_embd_parquet", "processed_videos", "processed_clip_chunks")
+EMBEDDING, PREVIEW = "cosmos_embed1_embedding", "preview"
 _NEEDS = {
     "embeddings": EMBEDDING,
-    "previews": "preview",
+    "previews": PREVIEW,
     "captions": "captions",
 }  # what must have been made, by what is to be written
-_BINARY = ("thumbnail", "preview")  # columns that stand in files of their own, not in JSON
+_NOT_IN_JSON = (PREVIEW, EMBEDDING)  # they stand in files of their own
 
 
 @dataclass(repr=False)
@@ -51,6 +51,8 @@ class ClipFilesStage(FilmStage):
     verbose: bool = False
     log_stats: bool = False
     parts: Sequence[str] = field(default_factory=tuple)  # what is written beside clips: embeddings, previews, captions
+    caption_model: str = "caption"  # what captions are called in the JSON of a clip
+    enhanced_model: str = "enhanced_caption"
     name: str = "clip_files"
 
     def __post_init__(self) -> None:
@@ -65,11 +67,11 @@ class ClipFilesStage(FilmStage):
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Before any worker runs: what a killed one left half-written goes."""
-        for folder in (self._folder("clips"), self._folder("metas", "v0"), self._folder("previews")):
-            with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.name.startswith(".") and entry.name.endswith(_PART):
-                        files.remove(entry.path)
+        for made in _FOLDERS:
+            for folder, _, names in os.walk(self._folder(made)):
+                for name in names:
+                    if name.startswith(".") and name.endswith(_PART):
+                        files.remove(os.path.join(folder, name))
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         import pyarrow as pa
@@ -107,6 +109,8 @@ class ClipFilesStage(FilmStage):
             ("clip_sha256", pa.large_string()),
         ):
             batch = batch.with_column(name, pa.array([row[name] for row in made], kind))
+        if "previews" in self.parts:  # written: the table need not hold them, too
+            batch = batch.drop_columns([PREVIEW])
         self._log_metrics({"clips_written": len(made), "clip_seconds": sum(r["end_s"] - r["start_s"] for r in made)})
         if self.log_stats or self.verbose:
             print(f"{self.name}: {len(made)} clips written, {len(found) - len(made)} damaged", flush=True)
@@ -133,7 +137,22 @@ class ClipFilesStage(FilmStage):
 
     def _beside(self, row: dict[str, Any], written: _Written) -> None:
         """What is known of a clip, as JSON; and its preview."""
-        plain = {k: v for k, v in row.items() if k not in _BINARY}
+        if "previews" in self.parts:
+            name = f"{row['first_frame']}_{row['end_frame']}.webp"
+            with files.create(written.new(self._folder("previews", row["id"], name))) as out:
+                out.write(row[PREVIEW])
+        plain = {k: v for k, v in row.items() if k not in _NOT_IN_JSON}
+        if "captions" in self.parts:
+            better = row.get("enhanced_captions") or [None] * len(row["captions"])
+            plain["windows"] = [
+                {
+                    "start_frame": w["start_frame"],
+                    "end_frame": w["end_frame"],
+                    self.caption_model: c,
+                    self.enhanced_model: e,
+                }
+                for w, c, e in zip(row["caption_windows"], row["captions"], better, strict=True)
+            ]
         written.text(os.path.join(self._folder("metas", "v0"), f"{row['id']}.json"), plain)
 
     def _embeddings(self, rows: Sequence[dict[str, Any]], written: _Written) -> None:

@@ -24,7 +24,8 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
 
     `input_path`: the folder of the films, by which their summaries in processed_videos/ are named. `upload_clips`: False writes everything
     but the clips themselves; `dry_run` writes the table only. `generate_embeddings`, `generate_previews`, `generate_captions`: these
-    must have been made by stages before, and are written (ce1_embd_parquet/, previews/, in the JSON). `max_workers`: threads that wait
+    must have been made by stages before, and are written (ce1_embd_parquet/, previews/, as windows in the JSON, where they are called after the
+    first of `caption_models` and `enhanced_caption_models`). `max_workers`: threads that wait
     for the disk. `log_stats`, `verbose`: say how many were written.
     """
 
@@ -64,6 +65,9 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
         return ClipFilesStage(
             self.output_path, self.input_path, self.upload_clips, self.dry_run, self.max_workers, self.verbose, self.log_stats,
             tuple(name for name, is_wanted in wanted.items() if is_wanted),
+            *(f"{models[0]}_{what}" if models else what for models, what in (
+                (self.caption_models, "caption"), (self.enhanced_caption_models, "enhanced_caption"),
+            )),
         )  # fmt: skip
 
     def inputs(self) -> Any:

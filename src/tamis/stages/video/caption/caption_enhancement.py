@@ -1,0 +1,99 @@
+"""CaptionEnhancementStage: captions written anew by a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.memory.gpu import count_gpus
+from tamis.stages.resources import Resources
+from tamis.stages.text.models import folder as folders
+from tamis.stages.video.caption.caption_generation import CAPTIONS
+from tamis.stages.video.caption.prompts import ENHANCE, prompt_of
+from tamis.stages.video.film_stage import FilmStage
+from tamis.stages.video.models.captioner import find_model
+from tamis.stages.video.models.device import torch_device
+from tamis.stages.video.models.vllm_chat import VllmWriter, has_vllm, vllm_settings
+from tamis.stages.video.models.writer import TextWriter
+from tamis.tasks import DocumentBatch
+
+ENHANCED = "enhanced_captions"
+MODELS = {"qwen2.5": "Qwen/Qwen2.5-14B-Instruct", "qwen3": "Qwen/Qwen3-14B"}
+_DEFAULT_DIR = "models/qwen"
+
+
+@dataclass(repr=False)
+class CaptionEnhancementStage(FilmStage):
+    """Adds enhanced_captions: each caption written anew by a language model (qwen2.5, qwen3, or any chat model by hub id or folder).
+
+    `prompt_variant` (default, av-surveillance) or `prompt_text` is what it is told. `captioning_model_variant` is what users of the original
+    give: captions are found by their column, whoever wrote them. Other parameters as in CaptionGenerationStage.
+    """
+
+    model_dir: str = _DEFAULT_DIR
+    model_variant: str = "qwen2.5"
+    captioning_model_variant: str = "qwen2.5"
+    prompt_variant: str = "default"
+    prompt_text: str | None = None
+    model_batch_size: int = 128
+    fp8: bool = False
+    vllm_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    max_output_tokens: int = 512
+    verbose: bool = False
+    name: str = "caption_enhancement"
+    _model: Any = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        prompt_of(self.name, self.prompt_variant, self.prompt_text, ENHANCE)
+        if self.model_batch_size < 1 or self.max_output_tokens < 1:
+            raise UsageError(f"{self.name}: model_batch_size and max_output_tokens must be at least 1")
+        vllm_settings(self.name, self.fp8, False, self.vllm_kwargs)
+        self.resources = Resources(cpus=1.0, gpus=1.0) if count_gpus() else Resources(cpus=1.0)
+
+    def inputs(self) -> Any:
+        return ["data"], [CAPTIONS]
+
+    def outputs(self) -> Any:
+        return ["data"], [ENHANCED]
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """The model is fetched and looked at; without a GPU it is loaded once, and workers share its pages."""
+        self._folder()
+        if not self.resources.requires_gpu:
+            self.setup()
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        if self._model is None:
+            if has_vllm() and self.resources.requires_gpu:
+                settings = vllm_settings(self.name, self.fp8, False, self.vllm_kwargs)
+                self._model = VllmWriter(self._folder(), self.max_output_tokens, settings)
+            else:
+                self._model = TextWriter(
+                    self._folder(), torch_device(self.name, self.resources), self.max_output_tokens
+                )
+
+    def teardown(self) -> None:
+        self._model = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_model": None}
+
+    def _folder(self) -> folders.ModelFolder:
+        return find_model(self.model_dir, self.model_variant, MODELS, _DEFAULT_DIR)
+
+    def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
+        import pyarrow as pa
+
+        self.setup()
+        told = prompt_of(self.name, self.prompt_variant, self.prompt_text, ENHANCE)
+        captions = [list(of or ()) for of in batch.values(CAPTIONS)]
+        chats = [[{"role": "user", "content": f"{told}\n\n{text}"}] for of in captions for text in of]
+        answers: list[str] = []
+        for i in range(0, len(chats), self.model_batch_size):
+            answers += self._model.answers(chats[i : i + self.model_batch_size])
+        left = iter(answers)
+        made = [[next(left) for _ in of] for of in captions]
+        self._say(f"{len(answers)} captions of {batch.num_items} clips")
+        return batch.with_column(ENHANCED, pa.array(made, pa.list_(pa.large_string())))

@@ -1,0 +1,156 @@
+"""CaptionGenerationStage: clips in words, by any vision-language chat model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.film import room
+from tamis.film.decoding import frames_at
+from tamis.film.opening import FilmFault
+from tamis.film.sampling import rgb, shown_size
+from tamis.formats.names import path_of
+from tamis.memory.gpu import count_gpus
+from tamis.stages.resources import Resources
+from tamis.stages.text.models import folder as folders
+from tamis.stages.video.caption.caption_preparation import PROMPT, WINDOWS
+from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows
+from tamis.stages.video.models.captioner import MODELS, Captioner, Question, find_model
+from tamis.stages.video.models.device import torch_device
+from tamis.stages.video.models.vllm_chat import VllmCaptioner, has_vllm, vllm_settings
+from tamis.tasks import DocumentBatch
+
+CAPTIONS = "captions"
+_DEFAULT_DIR = "models/qwen"
+_AT_ONCE_BYTES = 128 << 20  # decoded frames of the windows that are asked about together
+_STAGE2 = "Improve and refine the following description of this video, keeping to what can be seen:\n"
+
+
+@dataclass(repr=False)
+class CaptionGenerationStage(FilmStage):
+    """Adds captions, one for each window that CaptionPreparationStage made.
+
+    `model_variant`: qwen2.5 (Qwen2.5-VL-7B), qwen3 (Qwen3-VL-8B), or any vision-language chat model, by hub id or folder. `model_dir`: where the known
+    ones lie, below their ids; the default is taken where it is there, else the hub's cache, or the hub. Runs in vLLM where that is installed and
+    there is a GPU, else in transformers, also on the CPU. Answers are the likeliest, not drawn: the same clip has the same caption.
+
+    `caption_batch_size` windows are asked about together, as long as their frames are below 128 MB. `generate_stage2_caption`: the answer is
+    given back with `stage2_prompt_text` to be refined. `fp8`, `disable_mmcache` and `vllm_kwargs` are for vLLM, and refused without it.
+    """
+
+    model_dir: str = _DEFAULT_DIR
+    model_variant: str = "qwen2.5"
+    caption_batch_size: int = 16
+    fp8: bool = False
+    max_output_tokens: int = 512
+    disable_mmcache: bool = False
+    vllm_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    verbose: bool = False
+    generate_stage2_caption: bool = False
+    stage2_prompt_text: str | None = None
+    name: str = "caption_generation"
+    _model: Any = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.caption_batch_size < 1 or self.max_output_tokens < 1:
+            raise UsageError(f"{self.name}: caption_batch_size and max_output_tokens must be at least 1")
+        vllm_settings(self.name, self.fp8, self.disable_mmcache, self.vllm_kwargs)
+        self.resources = Resources(cpus=1.0, gpus=1.0) if count_gpus() else Resources(cpus=1.0)
+
+    def inputs(self) -> Any:
+        return ["data"], [*SPAN, WINDOWS, PROMPT, "pixel_aspect"]
+
+    def outputs(self) -> Any:
+        return ["data"], [CAPTIONS]
+
+    # -- life cycle -------------------------------------------------------------------------------------------------------
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """The model is fetched and looked at; without a GPU it is loaded once, and workers share its pages."""
+        self._folder()
+        if not self.resources.requires_gpu:
+            self.setup()
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        if self._model is None:
+            if has_vllm() and self.resources.requires_gpu:
+                settings = vllm_settings(self.name, self.fp8, self.disable_mmcache, self.vllm_kwargs)
+                self._model = VllmCaptioner(self._folder(), self.max_output_tokens, settings)
+            else:
+                self._model = Captioner(self._folder(), torch_device(self.name, self.resources), self.max_output_tokens)
+
+    def teardown(self) -> None:
+        self._model = None
+
+    def least_bytes(self) -> int:
+        if self.resources.requires_gpu:
+            return 0
+        try:
+            return self._folder().n_bytes
+        except (UsageError, OSError):  # told when the run sets it up
+            return 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_model": None}
+
+    def _folder(self) -> folders.ModelFolder:
+        return find_model(self.model_dir, self.model_variant, MODELS, _DEFAULT_DIR)
+
+    # -- work ---------------------------------------------------------------------------------------------------------------
+    def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
+        import pyarrow as pa
+
+        self.setup()
+        rows = list(zip(*(batch.values(c) for c in ("path", WINDOWS, PROMPT, "pixel_aspect")), strict=True))
+        found: list[Any] = [[""] * len(windows or ()) for _, windows, _, _ in rows]
+        for asked in self._together(rows, found):
+            answers = self._model.answers([q for _, _, q in asked])
+            if self.generate_stage2_caption:
+                first = self.stage2_prompt_text or _STAGE2
+                again = [
+                    Question(q.frames, first + a, q.seconds_per_frame)
+                    for (_, _, q), a in zip(asked, answers, strict=True)
+                ]
+                answers = self._model.answers(again)
+            for (i, k, _), answer in zip(asked, answers, strict=True):
+                if not isinstance(found[i], FilmFault):
+                    found[i][k] = answer
+        batch, captions = good_rows(self, batch, found)
+        self._say(f"{sum(map(len, captions))} captions of {batch.num_items} clips")
+        return batch.with_column(CAPTIONS, pa.array(captions, pa.list_(pa.large_string())))
+
+    def _together(self, rows: list[Any], found: list[Any]) -> Iterator[list[tuple[int, int, Question]]]:
+        """Windows to be asked about together: (clip, window, question). A clip that cannot be decoded is noted in `found`."""
+        waiting: list[tuple[int, int, Question]] = []
+        for i, (path, windows, prompt, aspect) in enumerate(rows):
+            for k, window in enumerate(windows or ()):
+                try:
+                    waiting.append((i, k, self._question(path_of(path), window, prompt, aspect or 1.0)))
+                except FilmFault as exc:
+                    found[i] = exc
+                    break
+                held = sum(q.frames.nbytes for _, _, q in waiting)
+                if len(waiting) == self.caption_batch_size or held >= _AT_ONCE_BYTES:
+                    yield waiting
+                    waiting = []
+        if waiting:
+            yield waiting
+
+    def _question(self, path: str, window: Mapping[str, Any], prompt: str, aspect: float) -> Question:
+        import numpy as np
+
+        times = window["times_s"]
+        frames: list[Any] = []
+        sides = (0, 0)
+        for _, frame in frames_at(path, times):
+            if not frames:
+                width, height = shown_size(frame, aspect)
+                is_turned = round(frame.rotation / 90.0) % 2 == 1
+                upright = (width, height) if is_turned else (height, width)
+                sides = self._model.sides(*upright, len(times))
+                room.reserve(len(times) * sides[0] * sides[1] * 3, f"{len(times)} frames of {sides[1]} x {sides[0]}")
+                stored = sides if is_turned else sides[::-1]
+            frames.append(rgb(frame, *stored))
+        apart = (times[-1] - times[0]) / max(1, len(times) - 1)
+        return Question(np.stack(frames), prompt, apart or 1.0)

@@ -1,0 +1,83 @@
+"""CaptionPreparationStage: windows of clips, the frames of each that a model sees, and what it is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.film.windows import compute_windows, smart_nframes
+from tamis.stages.video.caption.prompts import CAPTION, prompt_of
+from tamis.stages.video.film_stage import SPAN, FilmStage
+from tamis.tasks import DocumentBatch
+
+WINDOWS, PROMPT = "caption_windows", "caption_prompt"
+_TYPES = ("float32", "float16", "bfloat16", "uint8")
+
+
+@dataclass(repr=False)
+class CaptionPreparationStage(FilmStage):
+    """Cuts clips into windows of `window_size` frames that get a caption each (what is left is one of its own from `remainder_threshold`
+    frames on, else part of the last), and chooses `sampling_fps` frames a second of each, evenly.
+
+    Adds caption_windows (first and last frame, and the times of the chosen frames in seconds) and caption_prompt: the text of
+    `prompt_variant` (default, av, av-surveillance), or `prompt_text`. Pictures are decoded by the stage that captions, and there they are made into
+    what its model takes: `model_variant` and `preprocess_dtype` are what users of the original give. With `generate_previews` a
+    PreviewStage behind makes a preview of each window.
+    """
+
+    model_variant: str = "qwen2.5"
+    prompt_variant: str = "default"
+    prompt_text: str | None = None
+    verbose: bool = False
+    sampling_fps: float = 2.0
+    window_size: int = 256
+    remainder_threshold: int = 128
+    preprocess_dtype: str = "float32"
+    generate_previews: bool = True
+    name: str = "caption_preparation"
+
+    def __post_init__(self) -> None:
+        prompt_of(self.name, self.prompt_variant, self.prompt_text, CAPTION)
+        if not self.sampling_fps > 0 or self.window_size < 4 or self.remainder_threshold < 1:
+            raise UsageError(
+                f"{self.name}: sampling_fps must be above 0, window_size at least 4 and remainder_threshold at least 1"
+            )
+        if self.preprocess_dtype not in _TYPES:
+            raise UsageError(
+                f"{self.name}: preprocess_dtype must be one of {', '.join(_TYPES)}, got {self.preprocess_dtype!r}"
+            )
+
+    def inputs(self) -> Any:
+        return ["data"], [*SPAN, "fps"]
+
+    def outputs(self) -> Any:
+        return ["data"], [WINDOWS, PROMPT]
+
+    def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
+        import pyarrow as pa
+
+        found = [
+            self.windows(start, end, fps)
+            for start, end, fps in zip(*(batch.values(c) for c in ("start_s", "end_s", "fps")), strict=True)
+        ]
+        kind = pa.list_(
+            pa.struct([("start_frame", pa.int64()), ("end_frame", pa.int64()), ("times_s", pa.list_(pa.float64()))])
+        )
+        prompt = prompt_of(self.name, self.prompt_variant, self.prompt_text, CAPTION)
+        self._say(f"{sum(map(len, found))} windows of {batch.num_items} clips")
+        batch = batch.with_column(WINDOWS, pa.array(found, kind))
+        return batch.with_column(PROMPT, pa.array([prompt] * batch.num_items, pa.large_string()))
+
+    def windows(self, start_s: float, end_s: float, fps: float) -> list[dict[str, Any]]:
+        """Of one clip. Frames are counted from its start."""
+        total = round((end_s - start_s) * fps)
+        made = []
+        for window in compute_windows(total, self.window_size, self.remainder_threshold):
+            n = smart_nframes(self.sampling_fps, window.end - window.start + 1, fps)
+            step = (window.end - window.start) / max(1, n - 1)
+            frames = [window.start + round(i * step) for i in range(n)]
+            made.append(
+                {"start_frame": window.start, "end_frame": window.end, "times_s": [start_s + f / fps for f in frames]}
+            )
+        return made

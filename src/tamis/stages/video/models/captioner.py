@@ -1,0 +1,175 @@
+"""Vision-language chat models: pictures and a question in, an answer out. Any model of transformers that answers about pictures.
+
+Qwen2-VL and Qwen2.5-VL see a window as a video (patches.py), Qwen3-VL and all others as a row of pictures. Answers are the likeliest
+ones, word by word, so that the same clip gets the same caption every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+from tamis.film.windows import fit_sides
+from tamis.stages.text.models import folder as folders
+from tamis.stages.video.models.patches import patches_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tamis.stages.text.models.device import TorchDevice
+
+MODELS = {"qwen2.5": "Qwen/Qwen2.5-VL-7B-Instruct", "qwen3": "Qwen/Qwen3-VL-8B-Instruct"}
+_AS_VIDEO = ("qwen2_vl", "qwen2_5_vl")
+_AS_PICTURES = ("qwen3_vl", "qwen3_vl_moe")
+_REPETITION = 1.05
+_LEAST, _MOST, _TOTAL = 128, 768, 24_576  # squares of `factor` pixels: of a frame, of a frame, of all frames together
+_OPENAI = ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711])
+_LONGEST = 448  # side of a picture for models whose own processor scales it further
+
+
+@dataclass
+class Question:
+    """Frames (uint8, all of one size), what is asked about them, and how far apart they are."""
+
+    frames: np.ndarray[Any, Any]
+    prompt: str
+    seconds_per_frame: float
+
+
+class Captioner:
+    """A chat model with its weights, on a device."""
+
+    def __init__(self, folder: folders.ModelFolder, device: TorchDevice, max_tokens: int) -> None:
+        import transformers
+
+        from tamis.stages.text.models.networks import need_torch
+
+        torch = need_torch("a chat model")
+        self.device, self.max_tokens = device, max_tokens
+        self.kind = str(folder.config.get("model_type", ""))
+        self.dtype = torch.bfloat16 if device.kind == "cuda" else torch.float32
+        place, local = str(folder.path), {"local_files_only": True}
+        try:
+            self._model = transformers.AutoModelForImageTextToText.from_pretrained(
+                place, dtype=self.dtype, use_safetensors=True, **local
+            )
+        except (ValueError, KeyError) as exc:
+            raise UsageError(
+                f"model folder {place}: no model that answers about pictures: {str(exc).splitlines()[0]}"
+            ) from None
+        self._model.to(device.kind).eval()
+        self._processor: Any = None
+        if self.kind in (*_AS_VIDEO, *_AS_PICTURES):
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(place, **local)
+            self._looks = _normalisation(folder)
+        else:
+            self._processor = transformers.AutoProcessor.from_pretrained(place, **local)
+            self._tokenizer = self._processor.tokenizer
+        self._tokenizer.padding_side = "left"
+        if self._tokenizer.pad_token is None:
+            self._tokenizer.pad_token = self._tokenizer.eos_token
+
+    def sides(self, height: int, width: int, n_frames: int) -> tuple[int, int]:
+        """The size that frames are to be decoded at: height and width."""
+        if self._processor is not None:
+            scale = min(1.0, _LONGEST / max(height, width))
+            return max(2, round(height * scale)), max(2, round(width * scale))
+        vision = self._model.config.vision_config
+        square = (factor := int(vision.patch_size) * int(vision.spatial_merge_size)) ** 2
+        most = max(min(_MOST, _TOTAL / max(1, n_frames) * 2), _LEAST * 1.05)
+        return fit_sides(height, width, factor, _LEAST * square, int(most * square))
+
+    def answers(self, questions: Sequence[Question]) -> list[str]:
+        """One for each, asked together."""
+        import torch
+
+        if not questions:
+            return []
+        inputs = self._chat(questions) if self._processor is not None else self._patched(questions)
+        placed = {k: self._placed(v) for k, v in inputs.items()}
+        with torch.inference_mode():
+            made = self._model.generate(
+                **placed, max_new_tokens=self.max_tokens, do_sample=False, repetition_penalty=_REPETITION,
+                pad_token_id=self._tokenizer.pad_token_id, temperature=None, top_p=None, top_k=None,
+            )  # fmt: skip
+        new = made[:, placed["input_ids"].shape[1] :]
+        return [text.strip() for text in self._tokenizer.batch_decode(new, skip_special_tokens=True)]
+
+    def _placed(self, value: Any) -> Any:
+        if not hasattr(value, "to"):
+            return value
+        value = value.to(self.device.kind)
+        return value.to(self.dtype) if value.is_floating_point() else value
+
+    def _chat(self, questions: Sequence[Question]) -> dict[str, Any]:
+        """By the model's own processor: pictures in the order of time, then the question."""
+        from PIL import Image
+
+        chats = [
+            [
+                {
+                    "role": "user",
+                    "content": [
+                        *({"type": "image", "image": Image.fromarray(f)} for f in q.frames),
+                        {"type": "text", "text": q.prompt},
+                    ],
+                }
+            ]
+            for q in questions
+        ]
+        made = self._processor.apply_chat_template(
+            chats, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt",
+            processor_kwargs={"padding": True},
+        )  # fmt: skip
+        return dict(made)
+
+    def _patched(self, questions: Sequence[Question]) -> dict[str, Any]:
+        import numpy as np
+        import torch
+
+        vision, is_video = self._model.config.vision_config, self.kind in _AS_VIDEO
+        merge, mark = int(vision.spatial_merge_size), "<|video_pad|>" if is_video else "<|image_pad|>"
+        texts, pixels, grids, seconds = [], [], [], []
+        for q in questions:
+            shown = ""
+            for part in [q.frames] if is_video else [f[None] for f in q.frames]:
+                flat, grid = patches_of(
+                    part, int(vision.patch_size), merge, int(vision.temporal_patch_size), *self._looks
+                )
+                pixels.append(flat)
+                grids.append(grid)
+                seconds.append(q.seconds_per_frame * int(vision.temporal_patch_size))
+                shown += f"<|vision_start|>{mark * (int(np.prod(grid)) // merge**2)}<|vision_end|>"
+            chat = [{"role": "user", "content": shown + q.prompt}]
+            texts.append(self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+        made = self._tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
+        ids = made["input_ids"]
+        kinds = (ids == self._tokenizer.convert_tokens_to_ids(mark)).long() * (2 if is_video else 1)
+        name = "video" if is_video else "image"
+        inputs = {
+            "input_ids": ids,
+            "attention_mask": made["attention_mask"],
+            "mm_token_type_ids": kinds,
+            "pixel_values_videos" if is_video else "pixel_values": torch.from_numpy(np.concatenate(pixels)),
+            f"{name}_grid_thw": torch.tensor(grids),
+        }
+        if self.kind == "qwen2_5_vl":
+            inputs["second_per_grid_ts"] = torch.tensor(seconds)
+        return inputs
+
+
+def _normalisation(folder: folders.ModelFolder) -> tuple[list[float], list[float]]:
+    path = folder.path / "preprocessor_config.json"
+    told = folders.read_json(path) if path.exists() else {}
+    return told.get("image_mean") or _OPENAI[0], told.get("image_std") or _OPENAI[1]
+
+
+def find_model(model_dir: str, variant: str, known: dict[str, str], default_dir: str) -> folders.ModelFolder:
+    """The folder of a model: of a known name below `model_dir` (or from the hub), or of any hub id or folder that `variant` is."""
+    from tamis.stages.video.models.device import model_folder
+
+    if variant in known:
+        return folders.open_folder(model_folder(model_dir, known[variant], default_dir))
+    return folders.open_folder(folders.fetch(variant))

@@ -1,0 +1,72 @@
+"""The same questions to a model in vLLM, where that is installed. Never imported without it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+
+if TYPE_CHECKING:
+    from tamis.stages.text.models.folder import ModelFolder
+    from tamis.stages.video.models.captioner import Question
+
+_LONGEST = 448
+_MOST_PICTURES = 64  # of one question
+
+
+def has_vllm() -> bool:
+    return importlib.util.find_spec("vllm") is not None
+
+
+def vllm_settings(stage: str, fp8: bool, disable_mmcache: bool, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings for vLLM's engine; UsageError for any where it is not installed, so that none is ignored."""
+    settings = {
+        **({"quantization": "fp8"} if fp8 else {}),
+        **({"mm_processor_cache_gb": 0} if disable_mmcache else {}),
+        **given,
+    }
+    if settings and not has_vllm():
+        raise UsageError(
+            f"{stage}: {', '.join(sorted(settings))} are settings of vLLM, which is not installed; leave them out, or pip install vllm"
+        )
+    return settings
+
+
+class VllmCaptioner:
+    """As Captioner: pictures in the order of time, then the question."""
+
+    def __init__(self, folder: ModelFolder, max_tokens: int, settings: Mapping[str, Any]) -> None:
+        import vllm  # type: ignore[import-not-found,unused-ignore]
+
+        limits = {"limit_mm_per_prompt": {"image": _MOST_PICTURES}, **settings}
+        self._model = vllm.LLM(model=str(folder.path), **limits)
+        self._sampling = vllm.SamplingParams(temperature=0.0, repetition_penalty=1.05, max_tokens=max_tokens)
+
+    def sides(self, height: int, width: int, n_frames: int) -> tuple[int, int]:
+        scale = min(1.0, _LONGEST / max(height, width))
+        return max(2, round(height * scale)), max(2, round(width * scale))
+
+    def answers(self, questions: Sequence[Question]) -> list[str]:
+        from PIL import Image
+
+        chats = []
+        for q in questions:
+            step = -(-len(q.frames) // _MOST_PICTURES)
+            shown = [{"type": "image_pil", "image_pil": Image.fromarray(f)} for f in q.frames[::step]]
+            chats.append([{"role": "user", "content": [*shown, {"type": "text", "text": q.prompt}]}])
+        return [made.outputs[0].text.strip() for made in self._model.chat(chats, self._sampling, use_tqdm=False)]
+
+
+class VllmWriter:
+    """A text model: prompts in, answers out."""
+
+    def __init__(self, folder: ModelFolder, max_tokens: int, settings: Mapping[str, Any]) -> None:
+        import vllm
+
+        self._model = vllm.LLM(model=str(folder.path), **settings)
+        self._sampling = vllm.SamplingParams(temperature=0.0, repetition_penalty=1.05, max_tokens=max_tokens)
+
+    def answers(self, chats: Sequence[list[dict[str, str]]]) -> list[str]:
+        return [made.outputs[0].text.strip() for made in self._model.chat(list(chats), self._sampling, use_tqdm=False)]

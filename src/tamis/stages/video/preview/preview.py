@@ -1,0 +1,60 @@
+"""PreviewStage: a small moving picture of each clip, for people who look through them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.film.opening import FilmFault
+from tamis.film.previews import preview
+from tamis.formats.names import path_of
+from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows, own_cpus
+from tamis.tasks import DocumentBatch
+
+PREVIEW = "preview"
+
+
+@dataclass(repr=False)
+class PreviewStage(FilmStage):
+    """Adds preview: an animated WebP of `target_fps` pictures a second, `target_height` high (never enlarged). ClipWriterStage with
+    generate_previews writes it to previews/. `quality` is 0 to 100, `compression_level` 0 (fast) to 6 (small)."""
+
+    target_fps: float = 1.0
+    target_height: int = 240
+    verbose: bool = False
+    num_cpus_per_worker: float = 4.0
+    compression_level: int = 6
+    quality: int = 50
+    name: str = field(default="preview", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.target_fps > 0 or self.target_height < 2:
+            raise UsageError(f"{self.name}: target_fps must be above 0 and target_height at least 2")
+        if not 0 <= self.compression_level <= 6 or not 0 <= self.quality <= 100:
+            raise UsageError(f"{self.name}: compression_level must be 0 to 6 and quality 0 to 100")
+        self.resources = own_cpus(self.num_cpus_per_worker, 4.0)
+
+    def inputs(self) -> Any:
+        return ["data"], [*SPAN, "pixel_aspect"]
+
+    def outputs(self) -> Any:
+        return ["data"], [PREVIEW]
+
+    def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
+        import pyarrow as pa
+
+        found: list[bytes | FilmFault] = []
+        for path, start, end, aspect in zip(*(batch.values(c) for c in (*SPAN, "pixel_aspect")), strict=True):
+            try:
+                found.append(
+                    preview(
+                        path_of(path), start, end, self.target_fps, self.target_height, self.quality, self.compression_level,
+                        aspect or 1.0,
+                    )
+                )  # fmt: skip
+            except FilmFault as exc:
+                found.append(exc)
+        batch, made = good_rows(self, batch, found)
+        self._say(f"{len(made)} previews, {sum(map(len, made))} bytes")
+        return batch.with_column(PREVIEW, pa.array(made, pa.large_binary()))

@@ -1,0 +1,151 @@
+"""Captions, enhanced captions and previews, with small models that are made here."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tamis import InProcessExecutor, Pipeline
+from tamis.cli.video import Wanted, make_recipe
+from tamis.errors import UsageError
+from tamis.film.previews import thumbnail
+from tamis.film.windows import compute_windows, smart_nframes
+from tamis.stages.video.caption.caption_enhancement import CaptionEnhancementStage
+from tamis.stages.video.caption.caption_generation import CaptionGenerationStage
+from tamis.stages.video.caption.caption_preparation import CaptionPreparationStage
+from tamis.stages.video.clipping.clip_extraction_stages import FixedStrideExtractorStage
+from tamis.stages.video.io.clip_writer import ClipWriterStage
+from tamis.stages.video.io.video_reader import VideoReader
+from tamis.stages.video.models.patches import patches_of
+from tamis.stages.video.preview.preview import PreviewStage
+from tamis.tasks import Video, VideoTask
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+import small_chat
+from made_films import library, make_film
+
+library()
+pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("films")
+    make_film(folder / "a.mp4", 48)
+    make_film(folder / "turned.mp4", 24, rotation=90)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    small_chat.qwen25_vl(folder / "qwen")
+    small_chat.llava(folder / "llava")
+    small_chat.llama(folder / "llama")
+    return folder
+
+
+def test_from_films_to_captions(films: Path, models: Path, tmp_path: Path) -> None:
+    stages = [
+        FixedStrideExtractorStage(1.0, 1.0, 0.5, 0),
+        CaptionPreparationStage(prompt_text="what is here", sampling_fps=4.0, window_size=12, remainder_threshold=6),
+        CaptionGenerationStage(model_variant=str(models / "qwen"), max_output_tokens=6, caption_batch_size=3),
+        CaptionEnhancementStage(model_variant=str(models / "llama"), prompt_text="a film", max_output_tokens=4),
+        PreviewStage(target_fps=4.0, target_height=24),
+    ]
+    writer = ClipWriterStage(str(tmp_path / "out"), str(films), True, False, False, True, True, caption_models=["qwen"])
+    result = Pipeline("words", stages=[VideoReader(str(films)), *stages, writer]).execute(InProcessExecutor())
+    assert (result.status, result.ledger.written.n) == ("finished", 3)
+    rows = [r for p in sorted((tmp_path / "out").glob("*.parquet")) for r in pq.read_table(p).to_pylist()]
+    for row in rows:
+        assert [(w["start_frame"], w["end_frame"]) for w in row["caption_windows"]] == [(0, 11), (12, 23)]
+        assert len(row["captions"]) == len(row["enhanced_captions"]) == 2
+        assert all(isinstance(text, str) and text for text in row["captions"])
+        assert "preview" not in row
+        meta = json.loads((tmp_path / "out/metas/v0" / f"{row['id']}.json").read_text())
+        assert [w["qwen_caption"] for w in meta["windows"]] == row["captions"]
+        (webp,) = (tmp_path / "out/previews" / row["id"]).iterdir()
+        assert webp.read_bytes()[8:12] == b"WEBP"
+
+
+def test_a_model_that_sees_pictures_and_a_second_look(films: Path, models: Path) -> None:
+    task: Any = VideoTask("d", Video(films / "turned.mp4"))
+    for stage in (
+        FixedStrideExtractorStage(1.0, 1.0, 0.5, 0),
+        CaptionPreparationStage(prompt_variant="av"),
+        CaptionGenerationStage(model_variant=str(models / "llava"), max_output_tokens=5, generate_stage2_caption=True),
+    ):
+        task = stage.process(task)
+    (clip,) = task.data.clips
+    assert len(clip.row["captions"]) == 1
+    assert clip.row["captions"][0]
+
+
+def test_patches_are_those_of_the_library() -> None:
+    from PIL import Image
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    frame = np.random.default_rng(0).integers(0, 255, (56, 84, 3), np.uint8)
+    looks = Qwen2VLImageProcessorPil(min_pixels=1, max_pixels=10**9)
+    told = looks(Image.fromarray(frame), return_tensors="np", do_resize=False)
+    made, grid = patches_of(frame[None], 14, 2, 2, looks.image_mean, looks.image_std)
+    assert grid == tuple(told["image_grid_thw"][0])
+    np.testing.assert_allclose(made, told["pixel_values"], atol=1e-5)
+
+
+def test_windows_and_frames() -> None:
+    assert [(w.start, w.end) for w in compute_windows(600, 256, 128)] == [(0, 255), (256, 599)]
+    assert [(w.start, w.end) for w in compute_windows(640, 256, 128)] == [(0, 255), (256, 511), (512, 639)]
+    assert compute_windows(3) == []
+    assert smart_nframes(2.0, 6000, 24.0) == 500
+    assert smart_nframes(30.0, 4000, 24.0) == 768
+    (window,) = CaptionPreparationStage().windows(10.0, 12.0, 24.0)
+    assert window["times_s"] == pytest.approx([10.0, 10 + 16 / 24, 10 + 31 / 24, 10 + 47 / 24], abs=0.05)
+
+
+def test_a_thumbnail(films: Path) -> None:
+    from PIL import Image
+
+    assert Image.open(io.BytesIO(thumbnail(str(films / "turned.mp4"), 0.5, longest=32))).size == (24, 32)
+
+
+def test_mistakes_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="prompt_variant must be one of default, av, av-surveillance"):
+        CaptionPreparationStage(prompt_variant="x")
+    with pytest.raises(UsageError, match="settings of vLLM, which is not installed"):
+        CaptionGenerationStage(fp8=True)
+    with pytest.raises(UsageError, match="there is no such folder"):
+        CaptionGenerationStage(model_variant=str(tmp_path / "absent")).setup_on_node()
+    with pytest.raises(UsageError, match="quality"):
+        PreviewStage(quality=101)
+    small_chat.llama(tmp_path / "llama")
+    with pytest.raises(UsageError, match="no model that answers about pictures"):
+        CaptionGenerationStage(model_variant=str(tmp_path / "llama")).setup()
+
+
+def test_the_recipe_of_the_command(films: Path, models: Path, tmp_path: Path) -> None:
+    wanted = Wanted(
+        preset="split+caption",
+        splitting="transnetv2",
+        min_motion=0.001,
+        min_aesthetic=4.0,
+        previews=True,
+        caption_model=str(models / "qwen"),
+    )
+    recipe = make_recipe(str(films), str(tmp_path / "out"), wanted)
+    named = [line.rpartition(".")[2] for line in recipe.splitlines() if "_target_" in line]
+    assert named == [
+        "VideoReader", "VideoFrameExtractionStage", "TransNetV2ClipExtractionStage", "ClipTranscodingStage", "MotionVectorDecodeStage",
+        "MotionFilterStage", "ClipAestheticFilterStage", "CaptionPreparationStage", "CaptionGenerationStage", "PreviewStage", "ClipWriterStage",
+    ]  # fmt: skip
+    from tamis.recipe.load import load_recipe
+
+    (tmp_path / "r.yaml").write_text(recipe)
+    assert load_recipe(str(tmp_path / "r.yaml")) is not None
