@@ -423,7 +423,8 @@ def _raw_entries(batch: DocumentBatch, unit: Unit, stage: str = "", reasons: Seq
             document = batch.take(np.array([i])).to_pyarrow().drop_columns([ROW_ID]).to_pylist()[0]
             raw = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
             length, counted = 1, "rows"
-        entries.append(Bad(piece.file, piece.input_path, offset, length, unit.reason, unit.stage, counted, raw=raw))
+        reason = reasons[i] if reasons else unit.reason
+        entries.append(Bad(piece.file, piece.input_path, offset, length, reason, stage or unit.stage, counted, raw=raw))
     return entries
 
 
