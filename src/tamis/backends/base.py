@@ -77,6 +77,9 @@ class BaseExecutor:
         self, stages: list[ProcessingStage[Any, Any]], initial_tasks: Sequence[Task[Any]] | None = None
     ) -> list[Task[Any]]:
         """Run these stages (already decomposed, or not)."""
-        from tamis.pipeline.pipeline import Pipeline
+        from tamis.backends.execution import execute, judged, shown
+        from tamis.stages.building import build
 
-        return Pipeline("pipeline", stages=stages).run(executor=self, initial_tasks=initial_tasks)
+        built = build("pipeline", stages).stages
+        result = shown(self, "pipeline", lambda: execute(self, "pipeline", built, initial_tasks, self.settings()))
+        return judged(result, "pipeline")

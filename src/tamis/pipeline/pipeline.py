@@ -8,26 +8,21 @@ pipeline.run(memory="2GB")
 from __future__ import annotations
 
 import json
-import logging
 import os
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis import files
-from tamis.errors import Incomplete, PipelineError, RunConflict, TamisError, UsageError
-from tamis.hints import command
-from tamis.stages.base import CompositeStage, ProcessingStage
-from tamis.stages.io import Reader, Writer
+from tamis.errors import UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.building import build
+from tamis.stages.io import Writer
 from tamis.stores.homes import local_of
-from tamis.stores.urls import is_bucket, output_url
-from tamis.tasks import DocumentBatch, Task
+from tamis.tasks import Task
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
     from tamis.engine.run.run import RunResult
-
-_log = logging.getLogger("tamis.report")
 
 
 class Pipeline:
@@ -61,65 +56,9 @@ class Pipeline:
     # -- building -------------------------------------------------------------------------------------------------------
     def build(self) -> list[ProcessingStage[Any, Any]]:
         """Decompose composites and check order and columns. Returns the stages that will run; changes nothing."""
-        if not self.stages:
-            raise PipelineError(f"pipeline {self.name!r} has no stages; add some with add_stage()")
-        self.decomposition_info = {}
-        flat: list[ProcessingStage[Any, Any]] = []
-        for stage in self.stages:
-            flat += self._decompose(stage)
-        self._check_ends(flat)
-        self._check_columns(flat)
-        return flat
-
-    def _decompose(self, stage: ProcessingStage[Any, Any]) -> list[ProcessingStage[Any, Any]]:
-        if not isinstance(stage, CompositeStage):
-            return [stage]
-        parts = stage.decompose_and_apply_with()
-        for part in parts:
-            if isinstance(part, CompositeStage):
-                raise TypeError(
-                    f"{stage.name} decomposes into {part.name}, which is a composite itself; decompose it there"
-                )
-        self.decomposition_info[stage.name] = [p.name for p in parts]
-        return parts
-
-    def _check_ends(self, flat: list[ProcessingStage[Any, Any]]) -> None:
-        sources = [s for s in flat if s.is_source_stage]
-        sinks = [s for s in flat if s.is_sink_stage]
-        if len(sources) > 1:
-            raise PipelineError(
-                f"pipeline {self.name!r} has two sources, {sources[0].name!r} and {sources[1].name!r}; give one reader several "
-                "paths, or run two pipelines"
-            )
-        if len(sinks) > 1:
-            raise PipelineError(
-                f"pipeline {self.name!r} has two writers, {sinks[0].name!r} and {sinks[1].name!r}; run two pipelines"
-            )
-        if sources and flat[0] is not sources[0]:
-            raise PipelineError(f"pipeline {self.name!r}: its source {sources[0].name!r} must be the first stage")
-        if sinks and flat[-1] is not sinks[0]:
-            raise PipelineError(f"pipeline {self.name!r}: its writer {sinks[0].name!r} must be the last stage")
-
-    def _check_columns(self, flat: list[ProcessingStage[Any, Any]]) -> None:
-        """Columns that a stage needs, where it is known which ones there are (the reader names its fields)."""
-        reader = next((s for s in flat if isinstance(s, Reader)), None)
-        if reader is None or reader.fields is None:
-            return
-        known = dict.fromkeys(reader.fields)
-        for stage in flat:
-            missing = [c for c in stage.input_columns() if c not in known]
-            if missing:
-                raise PipelineError(
-                    f"stage {stage.name!r} needs column {missing[0]!r}, which nobody provides; {reader.name} reads only "
-                    f"{list(reader.fields)} - add {missing[0]!r} to its fields, or put a stage that makes it before {stage.name!r}"
-                )
-            known.update(dict.fromkeys(stage.output_columns()))
-            if isinstance(stage, Writer) and stage.fields is not None:
-                absent = [f for f in stage.fields if f not in known]
-                if absent:
-                    raise PipelineError(
-                        f"{stage.name} is to write {absent[0]!r}, which nobody provides; there are {list(known)}"
-                    )
+        built = build(self.name, self.stages)
+        self.decomposition_info = built.parts
+        return built.stages
 
     def describe(self) -> str:
         """Stages, what they need and what they give, as text."""
@@ -162,8 +101,9 @@ class Pipeline:
         Raises Incomplete (with everything else committed) when too much went to quarantine. A sample delivered for want of disk
         or memory (on_infeasible="sample") is returned with a warning that says so.
         """
-        from tamis.engine.run.results import load_results
+        from tamis.backends.execution import judged, shown
 
+        executor = executor if executor is not None else _local()
         if checkpoint_path is not None:
             if settings.get("run_dir") is not None:
                 raise UsageError("give checkpoint_path or run_dir, not both")
@@ -171,105 +111,30 @@ class Pipeline:
                 _leave_pointer(checkpoint_path, next(s.path for s in self.stages if isinstance(s, Writer)))
             else:
                 settings["run_dir"] = checkpoint_path
-        result = (
-            self._shown(executor, initial_tasks, settings)
-            if progress
-            else self.execute(executor, initial_tasks, **settings)
-        )
-        if result.first_failure and not result.exit_code:
-            n = result.ledger.quarantined.n
-            warnings.warn(
-                f"{self.name}: {n} documents are in quarantine ({command('quarantine', result.output)}); first: {result.first_failure}",
-                stacklevel=2,
-            )
-        if result.status == "sampled":  # what was asked for with on_infeasible="sample"
-            warnings.warn(f"{self.name}: {result.message}", stacklevel=2)
-            return load_results(result, self.name)
-        if result.exit_code == Incomplete.exit_code:
-            raise Incomplete(result.message)
-        if result.exit_code:
-            raise TamisError(result.message)
-        return load_results(result, self.name)
-
-    def _shown(
-        self, executor: BaseExecutor | None, initial_tasks: Sequence[Task[Any]] | None, settings: dict[str, Any]
-    ) -> RunResult:
-        """`execute` with its progress shown, unless the executor has somebody who watches already."""
-        from tamis.backends.local import LocalExecutor
-        from tamis.pipeline.progress import Shown, in_one_line
-
-        executor = executor if executor is not None else LocalExecutor()
-        if executor.progress is not None:
-            return self.execute(executor, initial_tasks, **settings)
-        with Shown() as shown:
-            executor.progress = shown.show
-            try:
-                result = self.execute(executor, initial_tasks, **settings)
-            finally:
-                executor.progress = None
-        shown.note(in_one_line(self.name, result))
-        return result
+        if progress:
+            result = shown(executor, self.name, lambda: self.execute(executor, initial_tasks, **settings))
+        else:
+            result = self.execute(executor, initial_tasks, **settings)
+        return judged(result, self.name)
 
     def execute(
         self, executor: BaseExecutor | None = None, initial_tasks: Sequence[Task[Any]] | None = None, **settings: Any
     ) -> RunResult:
         """As `run`, but returns the whole result (totals, ledger, memory) and leaves judging it to the caller."""
-        from tamis.backends.client import default_settings
-        from tamis.backends.local import LocalExecutor
-        from tamis.engine.job import make_job
-        from tamis.engine.run.inputs import find_inputs
-        from tamis.engine.run.run import Run
-        from tamis.engine.run.settings import RunSettings
-        from tamis.engine.run.shard import Shard
+        from tamis.backends.execution import execute
 
-        executor = executor if executor is not None else LocalExecutor()
-        chosen = RunSettings.from_mapping({**default_settings(), **self.config, **executor.settings(), **settings})
-        documents = bool(initial_tasks) and all(isinstance(t, DocumentBatch) for t in initial_tasks or ())
-        job = make_job(self.name, self.build(), chosen.mode, documents, executor.is_cluster)
-        output = self._output(job.writer, chosen.run_dir)
-        everything = output  # never input, whichever part of it this run writes
-        if chosen.shard is not None:
-            if job.writer is None and chosen.run_dir is None:
-                raise UsageError(
-                    "shard: the parts must lie where they can be joined; end with a writer, or give run_dir"
-                )
-            output = Shard.parse(chosen.shard).place_in(output)
-        inputs = find_inputs(
-            job, initial_tasks, chosen.blocksize, os.path.join(local_of(output), "_tamis", "initial"), everything
+        executor = executor if executor is not None else _local()
+        self.last_result = execute(
+            executor, self.name, self.build(), initial_tasks, {**self.config, **executor.settings(), **settings}
         )
-        is_part = getattr(executor, "nursery", None) is not None
-        run = Run(job, inputs, chosen, executor.make_crew, output, executor.progress, executor.watch, is_part)
-        reported = executor.report and (chosen.run_dir is not None if job.writer is None else job.writer.is_reported)
-        try:
-            result = run.execute()
-        except RunConflict:  # what lies there is another run's
-            raise
-        except (TamisError, KeyboardInterrupt) as exc:
-            if reported:
-                _leave_report(run.dir.path)
-            if job.writer is None and chosen.run_dir is None:
-                exc.add_note("The run directory goes with this program; give run_dir=FOLDER to keep it and its log.")
-            raise
-        if reported:
-            kept = os.path.join(run.dir.path, "report.html")
-            is_there = result.status == "already" and os.path.exists(kept)
-            result.report = kept if is_there else _leave_report(run.dir.path)
-            run.dir.keep_files("report.html")
-        self.last_result = executor.last_result = result
-        return result
+        return self.last_result
 
-    def _output(self, writer: Writer | None, run_dir: str | None) -> str:
-        if writer is not None:
-            if run_dir is not None:
-                raise UsageError(
-                    f"run_dir is for pipelines without a writer; {writer.name} writes to {writer.path}, and the run is kept there"
-                )
-            return writer.path
-        if run_dir is not None:
-            return output_url(run_dir) if is_bucket(run_dir) else os.path.abspath(run_dir)
-        from tamis.engine.run.temporary import temporary_output
 
-        return temporary_output()
+def _local() -> BaseExecutor:
+    """The executor of a pipeline that was given none."""
+    from tamis.backends.local import LocalExecutor
+
+    return LocalExecutor()
 
 
 def _leave_pointer(checkpoint_path: str, output: str) -> None:
@@ -277,17 +142,6 @@ def _leave_pointer(checkpoint_path: str, output: str) -> None:
     os.makedirs(checkpoint_path, exist_ok=True)
     with files.replacing(os.path.join(checkpoint_path, "tamis-run.json")) as file:
         file.write(json.dumps({"output": output, "run_dir": os.path.join(local_of(output), "_tamis")}).encode())
-
-
-def _leave_report(run_dir: str) -> str:
-    """Write report.html, and return where it lies. A report that cannot be written never fails a run."""
-    from tamis.observe.report import write_report
-
-    try:
-        return str(write_report(run_dir))
-    except (TamisError, OSError) as exc:
-        _log.warning("no report: %s", exc)
-        return ""
 
 
 def assign_root_task_ids(initial_tasks: Sequence[Task[Any]]) -> list[Task[Any]]:

@@ -10,7 +10,7 @@ import contextlib
 import time
 from typing import Any
 
-from tamis.backends.cluster.placer import Driver
+from tamis.backends.cluster.placing.driver import Driver
 from tamis.backends.cluster.placing.started import StartedAgent
 
 _MAX_STARTS = 100  # of agents on one node: one that never stays is not tried for ever

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tamis.backends.cluster.placer import Driver
 from tamis.backends.cluster.placing.actors import agent_facts, cpus_and_gpus
+from tamis.backends.cluster.placing.driver import Driver
 from tamis.backends.cluster.placing.leases import LeaseHolder
 
 _N_ROWS = 256  # of one dataset; another follows while the run goes on

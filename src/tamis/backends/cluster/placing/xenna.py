@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tamis.backends.cluster.placer import Driver
 from tamis.backends.cluster.placing.actors import agent_facts
+from tamis.backends.cluster.placing.driver import Driver
 from tamis.backends.cluster.placing.leases import LeaseHolder
 
 _N_ITEMS = 64  # of one pipeline, for every node; another follows while the run goes on

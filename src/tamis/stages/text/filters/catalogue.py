@@ -8,7 +8,15 @@ from typing import NamedTuple
 
 from tamis.stages.text.filters.base import DocumentFilter
 
-MODULES = ("length", "heuristic.string", "heuristic.repetition", "heuristic.code", "token", "fasttext", "histogram")
+MODULES = (
+    "tamis.stages.text.filters.length",
+    "tamis.stages.text.filters.heuristic.string",
+    "tamis.stages.text.filters.heuristic.repetition",
+    "tamis.stages.text.filters.heuristic.code",
+    "tamis.stages.text.filters.token",
+    "tamis.stages.text.filters.fasttext",
+    "tamis.stages.text.filters.histogram",
+)
 
 
 class Entry(NamedTuple):
@@ -21,8 +29,8 @@ class Entry(NamedTuple):
 def filters() -> list[Entry]:
     """The filters in the order of their modules."""
     found = []
-    for short in MODULES:
-        module = importlib.import_module(f"tamis.stages.text.filters.{short}")
+    for path in MODULES:
+        module = importlib.import_module(path)
         for name, thing in vars(module).items():
             own = isinstance(thing, type) and thing.__module__ == module.__name__ and not name.startswith("_")
             if own and issubclass(thing, DocumentFilter):

@@ -1,0 +1,131 @@
+"""One execution of stages by an executor: from settings to the result, with its progress shown and a report left; and the verdict on it.
+
+Called by a pipeline (pipeline/pipeline.py), and by an executor that is given stages without one (base.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tamis.backends.client import default_settings
+from tamis.engine.job import make_job
+from tamis.engine.run.inputs import find_inputs
+from tamis.engine.run.results import load_results
+from tamis.engine.run.run import Run, RunResult
+from tamis.engine.run.settings import RunSettings
+from tamis.engine.run.shard import Shard
+from tamis.engine.run.temporary import temporary_output
+from tamis.errors import Incomplete, RunConflict, TamisError, UsageError
+from tamis.hints import command
+from tamis.stores.homes import local_of
+from tamis.stores.urls import is_bucket, output_url
+from tamis.tasks import DocumentBatch, Task
+
+if TYPE_CHECKING:
+    from tamis.backends.base import BaseExecutor
+    from tamis.stages.base import ProcessingStage
+    from tamis.stages.io import Writer
+
+_log = logging.getLogger("tamis.report")
+
+
+def execute(
+    executor: BaseExecutor,
+    name: str,
+    stages: list[ProcessingStage[Any, Any]],
+    initial_tasks: Sequence[Task[Any]] | None,
+    settings: Mapping[str, Any],
+) -> RunResult:
+    """Run these stages, which were built (stages/building.py); returns the whole result and leaves judging it to the caller."""
+    chosen = RunSettings.from_mapping({**default_settings(), **settings})
+    documents = bool(initial_tasks) and all(isinstance(t, DocumentBatch) for t in initial_tasks or ())
+    job = make_job(name, stages, chosen.mode, documents, executor.is_cluster)
+    output = everything = _output(job.writer, chosen.run_dir)  # never input, whichever part of it this run writes
+    if chosen.shard is not None:
+        if job.writer is None and chosen.run_dir is None:
+            raise UsageError("shard: the parts must lie where they can be joined; end with a writer, or give run_dir")
+        output = Shard.parse(chosen.shard).place_in(output)
+    inputs = find_inputs(
+        job, initial_tasks, chosen.blocksize, os.path.join(local_of(output), "_tamis", "initial"), everything
+    )
+    is_part = getattr(executor, "nursery", None) is not None
+    run = Run(job, inputs, chosen, executor.make_crew, output, executor.progress, executor.watch, is_part)
+    reported = executor.report and (chosen.run_dir is not None if job.writer is None else job.writer.is_reported)
+    try:
+        result = run.execute()
+    except RunConflict:  # what lies there is another run's
+        raise
+    except (TamisError, KeyboardInterrupt) as exc:
+        if reported:
+            _leave_report(run.dir.path)
+        if job.writer is None and chosen.run_dir is None:
+            exc.add_note("The run directory goes with this program; give run_dir=FOLDER to keep it and its log.")
+        raise
+    if reported:
+        kept = os.path.join(run.dir.path, "report.html")
+        is_there = result.status == "already" and os.path.exists(kept)
+        result.report = kept if is_there else _leave_report(run.dir.path)
+        run.dir.keep_files("report.html")
+    executor.last_result = result
+    return result
+
+
+def shown(executor: BaseExecutor, name: str, run: Callable[[], RunResult]) -> RunResult:
+    """`run` with its progress shown, unless the executor has somebody who watches already."""
+    from tamis.pipeline.progress import Shown, in_one_line
+
+    if executor.progress is not None:
+        return run()
+    with Shown() as line:
+        executor.progress = line.show
+        try:
+            result = run()
+        finally:
+            executor.progress = None
+    line.note(in_one_line(name, result))
+    return result
+
+
+def judged(result: RunResult, name: str) -> list[Task[Any]]:
+    """The tasks that a run gives back; raises where it did not end well, warns where only some documents did not."""
+    if result.first_failure and not result.exit_code:
+        n = result.ledger.quarantined.n
+        warnings.warn(
+            f"{name}: {n} documents are in quarantine ({command('quarantine', result.output)}); first: {result.first_failure}",
+            stacklevel=3,
+        )
+    if result.status == "sampled":  # what was asked for with on_infeasible="sample"
+        warnings.warn(f"{name}: {result.message}", stacklevel=3)
+        return load_results(result, name)
+    if result.exit_code == Incomplete.exit_code:
+        raise Incomplete(result.message)
+    if result.exit_code:
+        raise TamisError(result.message)
+    return load_results(result, name)
+
+
+def _output(writer: Writer | None, run_dir: str | None) -> str:
+    if writer is not None:
+        if run_dir is not None:
+            raise UsageError(
+                f"run_dir is for pipelines without a writer; {writer.name} writes to {writer.path}, and the run is kept there"
+            )
+        return writer.path
+    if run_dir is not None:
+        return output_url(run_dir) if is_bucket(run_dir) else os.path.abspath(run_dir)
+    return temporary_output()
+
+
+def _leave_report(run_dir: str) -> str:
+    """Write report.html, and return where it lies. A report that cannot be written never fails a run."""
+    from tamis.observe.report import write_report
+
+    try:
+        return str(write_report(run_dir))
+    except (TamisError, OSError) as exc:
+        _log.warning("no report: %s", exc)
+        return ""
