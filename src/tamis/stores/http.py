@@ -10,9 +10,10 @@ import http.client
 import urllib.error
 import urllib.request
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from tamis.errors import StoreError, UsageError
-from tamis.secrets import without_password
+from tamis.secrets import kind_of, without_password
 from tamis.stores import retry
 from tamis.stores.reading import Changed, version_of
 
@@ -42,6 +43,12 @@ class HttpSource:
         if "@" in url.split("/", 3)[2]:
             raise UsageError(
                 f"{_shown(url)}: no name or password in a URL; make the file readable without, or copy it here"
+            )
+        signed = [n for n, _ in parse_qsl(urlsplit(url).query) if kind_of(n) or "sig" in n.lower().split("-")[-1][:9]]
+        if signed:
+            raise UsageError(
+                f"{_shown(url)}: {signed[0]} in the address is a secret, and addresses of input are kept in the run directory and in reports; "
+                "use s3:// with credentials from the environment, or copy the file here"
             )
         answer = retry.again(lambda: _ask(url, {"Range": "bytes=0-0"}), f"looking at {_shown(url)}")
         with answer:

@@ -1,0 +1,55 @@
+"""Shards in a bucket: each written by a machine of its own, joined by the store's own copying."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bucket_runs import documents, keys, n_uploads
+
+from tamis import InProcessExecutor, Pipeline
+from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.stages.text.io import JsonlReader, JsonlWriter
+
+
+def put_input(s3: Any, bucket: str) -> None:
+    for f in range(2):
+        lines = [json.dumps({"id": f * 50 + i, "text": f"text {i if i % 2 else f * 50 + i}"}) for i in range(50)]
+        s3.put_object(Bucket=bucket, Key=f"in/{f}.jsonl", Body="\n".join([*lines, "{bad"]).encode() + b"\n")
+
+
+def test_a_run_in_shards(bucket: str, s3: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    put_input(s3, bucket)
+
+    def copy(**settings: Any) -> Any:
+        stages = [JsonlReader(f"s3://{bucket}/in"), JsonlWriter(f"s3://{bucket}/out")]
+        pipeline = Pipeline("copy", stages=stages)
+        pipeline.run(InProcessExecutor(), progress=False, quarantine_limit="10%", **settings)
+        return pipeline.last_result
+
+    for i in range(2):
+        monkeypatch.setenv("TAMIS_RUNS", str(tmp_path / f"machine-{i}"))
+        assert copy(shard=f"{i}/2").ledger.written.n >= 40
+    monkeypatch.setenv("TAMIS_RUNS", str(tmp_path / "another"))
+    joined = copy(merge=True)
+    assert (joined.ledger.written.n, joined.ledger.quarantined.n) == (100, 2)
+    assert documents(s3, bucket, "out") == list(range(100))
+    assert [k for k in keys(s3, bucket, "out/") if "shard-" in k] == []
+    assert n_uploads(s3, bucket) == 0
+    assert copy().status == "already"
+
+
+def test_a_deduplication_in_shards(bucket: str, s3: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    put_input(s3, bucket)
+    make = lambda: ExactDeduplicationWorkflow(f"s3://{bucket}/out", f"s3://{bucket}/in")  # noqa: E731
+    options: dict[str, Any] = {"quarantine_limit": "10%"}
+    for i in range(2):
+        monkeypatch.setenv("TAMIS_RUNS", str(tmp_path / f"machine-{i}"))
+        assert make().run(InProcessExecutor(), shard=f"{i}/2", **options).status == "shard"
+    assert [k for k in keys(s3, bucket, "out/shard-keys-0/") if k.endswith(".arrow")]
+    monkeypatch.setenv("TAMIS_RUNS", str(tmp_path / "another"))
+    joined = make().run(InProcessExecutor(), merge=True, **options)
+    assert joined.n_duplicates == 25
+    assert len(documents(s3, bucket, "out")) == 75
+    assert [k for k in keys(s3, bucket, "out/") if "shard-" in k] == []
