@@ -11,6 +11,7 @@
 #   make bench-curate  a whole curation beside its steps as commands of their own
 #   make bench-observe what monitoring and the dashboard cost
 #   make bench-gpu     models on a GPU, beside plain transformers (needs a CUDA device)
+#   make bench-pictures  reading, decoding and scaling pictures beside simplejpeg; peak with large ones
 #   make bench-models  classifiers on the CPU, beside plain transformers
 #   make bench-plan    how often what `tamis plan` says of peak and time holds
 #   make bench-langid  speed of language id, and agreement with the fastText library
@@ -33,7 +34,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-observe bench-plan bench-budget bench-start wheel torture clean
+.PHONY: bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-pictures bench-observe bench-plan bench-budget bench-start wheel torture clean
 
 venv: $(STAMP)
 
@@ -95,6 +96,9 @@ bench-plan: $(STAMP)
 
 bench-models: $(STAMP)
 	@$(BIN)/python benchmarks/models.py --write
+
+bench-pictures: $(STAMP)
+	@$(BIN)/python benchmarks/pictures.py
 
 bench-langid: $(STAMP)
 	@$(BIN)/python benchmarks/langid.py --write

@@ -100,7 +100,7 @@ def test_embeddings_are_those_of_the_library(ran: SimpleNamespace) -> None:
 
         picture = Image.fromarray(_decoded(ran.members[f"p{i}.jpg"]))
         short = min(picture.size)
-        left, top = (picture.width - short) / 2, (picture.height - short) / 2
+        left, top = (picture.width - short) // 2, (picture.height - short) // 2
         side = small_clip.SIDE
         resized = picture.resize((side, side), Image.Resampling.BICUBIC, box=(left, top, left + short, top + short))
         values = (np.asarray(resized) / 255 - mean) / std

@@ -49,7 +49,7 @@ def stored_bytes(where: Where) -> bytes:
 
 
 def square(where: Where, side: int) -> np.ndarray[Any, Any]:
-    """The middle of a picture, `side` pixels wide and high."""
+    """The middle of a picture, three planes of `side` x `side` pixels."""
     data = stored_bytes(where)
     return fitted(decode(data, looks_of(data), min_side=side), side)
 

@@ -103,8 +103,9 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
             torch = need_torch(self.name)
             kind = choose_device(self.resources.requires_gpu)
-            if kind == "cpu":
-                torch.set_num_threads(1)  # workers are the parallelism; and threads would not survive a fork
+            torch.set_num_threads(
+                1
+            )  # workers, and threads that decode, are the parallelism; its own would not survive a fork
             device = TorchDevice(kind, device_limits.told())
             self._network = ClipVision(self._folder(), device)
         return self._network
@@ -165,7 +166,7 @@ def as_column(vectors: list[Any]) -> Any:
 
 
 class ClipVision:
-    """The part of a CLIP model that looks at pictures. Squares of `side` pixels (uint8) in, unit vectors (float32) out."""
+    """The part of a CLIP model that looks at pictures. Planes of `side` x `side` pixels (uint8, three for each picture) in, unit vectors (float32) out."""
 
     def __init__(self, folder: folders.ModelFolder, device: TorchDevice) -> None:
         import torch
@@ -202,7 +203,7 @@ class ClipVision:
         import torch
 
         with torch.inference_mode():
-            planes = torch.from_numpy(pixels).to(self.device.kind).permute(0, 3, 1, 2).float()
+            planes = torch.from_numpy(pixels).to(self.device.kind).float()
             planes = ((planes - self._shift) / self._scale).to(self.dtype)
             made = self.model(pixel_values=planes).image_embeds.float()
             found: np.ndarray[Any, Any] = torch.nn.functional.normalize(made, dim=-1).cpu().numpy()

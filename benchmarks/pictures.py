@@ -1,0 +1,159 @@
+"""Pictures: reading tars, decoding and scaling beside simplejpeg alone; the peak of a run over large ones; CLIP on a GPU.
+
+    python benchmarks/pictures.py [--small] [--gpu]
+
+Pictures are made here: smooth colours with noise, as JPEG of quality 85. Without --small the page in docs/ is written anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from figures import ROWS, exit_code, note, table, write_page
+from measuring import TAMIS, measure
+
+SIZES = {"640 x 480": (640, 480, 200), "1920 x 1080": (1920, 1080, 40), "4000 x 3000": (4000, 3000, 12)}
+SIDE = 224
+_ROUNDS = 3
+
+
+def picture(seed: int, width: int, height: int) -> bytes:
+    import simplejpeg
+    from PIL import Image
+
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)
+    smooth = np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)).astype(np.int16)
+    noise = rng.integers(-8, 9, (height, width, 1), dtype=np.int16)
+    pixels = np.clip(smooth + noise, 0, 255).astype(np.uint8)
+    return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), quality=85))
+
+
+def make_tar(path: Path, n: int, width: int, height: int, distinct: int = 8) -> list[bytes]:
+    """`n` pictures, of which so many are distinct (making them takes longer than reading them)."""
+    made = [picture(i, width, height) for i in range(min(n, distinct))]
+    with tarfile.open(path, "w") as out:
+        for i in range(n):
+            info = tarfile.TarInfo(f"{i:06d}.jpg")
+            info.size = len(made[i % len(made)])
+            out.addfile(info, io.BytesIO(made[i % len(made)]))
+    return made
+
+
+def decoding(folder: Path, small: bool) -> None:
+    """Pictures per second on one core: tar, decode and scale to 224, beside decode_jpeg of bytes in memory."""
+    import simplejpeg
+    import torch
+
+    from tamis.formats.pictures import describe, iter_rows
+    from tamis.stages.image.pixels import square
+
+    torch.set_num_threads(1)
+    for name, (width, height, n) in SIZES.items():
+        n = max(8, n // 5) if small else n
+        path = folder / f"{width}.tar"
+        made = make_tar(path, n, width, height)
+        bare, ours = [], []
+        square((str(path), 512, len(made[0]), None), SIDE)  # what is loaded once
+        for _ in range(_ROUNDS):
+            began = time.process_time()
+            for i in range(n):
+                simplejpeg.decode_jpeg(made[i % len(made)])
+            bare.append(n / (time.process_time() - began))
+            began = time.process_time()
+            for _, rows in iter_rows(str(path), 0, describe(str(path)).n_rows):
+                wanted = zip(*(rows[c].to_pylist() for c in ("image_path", "offset", "length")), strict=True)
+                for where in wanted:
+                    square((*where, None), SIDE)
+            ours.append(n / (time.process_time() - began))
+        share = max(ours) / max(bare)
+        note("decode", f"{name}: tar + decode + scale to {SIDE}, simplejpeg's rate alone", f"{max(ours):,.0f}/s, {max(bare):,.0f}/s: {share:.2f}", share >= 0.8)  # fmt: skip
+        path.unlink()
+
+
+def walking(folder: Path, small: bool) -> None:
+    """Rows per second from a tar, headers of pictures looked at."""
+    from tamis.formats.pictures import describe, iter_rows
+
+    n = 2_000 if small else 20_000
+    path = folder / "walk.tar"
+    make_tar(path, n, 64, 48)
+    list(iter_rows(str(path), 0, 1))  # what is loaded once
+    began = time.process_time()
+    found = sum(len(rows) for _, rows in iter_rows(str(path), 0, describe(str(path)).n_rows))
+    note("read", f"rows of a tar of {n:,} pictures", f"{found / (time.process_time() - began):,.0f}/s", found == n)
+    path.unlink()
+
+
+def memory(folder: Path, small: bool) -> None:
+    """The peak of whole runs under 400 MB, the process tree seen from outside."""
+    n = 12 if small else 36
+    source = folder / "large"
+    source.mkdir()
+    make_tar(source / "a.tar", n, 4000, 3000, distinct=6)
+    for preset in ("clean",):
+        out = folder / f"out-{preset}"
+        command = [TAMIS, "images", str(source), str(out), "--preset", preset, "--memory", "400MB", "--json", "--quiet"]
+        found = measure(command)
+        peak, said = found["peak_pss_mb"], found["said"]
+        ok = found["rc"] == 0 and peak <= 400 and said.get("n_written") == 6
+        note("memory", f"tamis images --preset {preset}, {n} pictures of 12 megapixels, --memory 400MB", f"peak {peak:,.0f} MB, {found['wall_s']:.1f} s", ok)  # fmt: skip
+
+
+def on_gpu(folder: Path, small: bool) -> None:
+    """CLIP ViT-L/14 with random weights, from tars to tars with embeddings, everything included but the start."""
+    import torch
+    import transformers
+
+    if not torch.cuda.is_available():
+        note("gpu", "CLIP-L embeddings from end to end", "no CUDA device here")
+        return
+    model = folder / "models" / "openai" / "clip-vit-large-patch14"
+    vision = {
+        "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16, "image_size": SIDE,
+        "patch_size": 14, "projection_dim": 768,
+    }  # fmt: skip
+    config = transformers.CLIPVisionConfig(**vision)
+    transformers.CLIPVisionModelWithProjection(config).save_pretrained(model)
+    source, n = folder / "gpu", 1_000 if small else 8_000
+    source.mkdir()
+    for k in range(4):
+        make_tar(source / f"{k}.tar", n // 4, 640, 480, distinct=32)
+    command = [TAMIS, "images", str(source), str(folder / "gpu-out"), "--preset", "embed", "--model-dir", str(folder / "models"), "--memory", "32GB", "--json", "--quiet"]  # fmt: skip
+    found: dict[str, Any] = measure(command)
+    took = next((p["seconds"] for p in found["said"].get("passes", ()) if p["name"] == "write"), found["wall_s"])
+    rate = n / took
+    note("gpu", f"CLIP-L embeddings of {n:,} pictures of 640 x 480, from end to end", f"{rate:,.0f}/s", rate >= 1500)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--small", action="store_true", help="less data, no page")
+    parser.add_argument("--gpu", action="store_true", help="only CLIP on a GPU")
+    args = parser.parse_args()
+    os.environ["TAMIS_PROFILES"] = "off"
+    with tempfile.TemporaryDirectory(prefix="tamis-bench-") as name:
+        parts = (on_gpu,) if args.gpu else (walking, decoding, memory)
+        for part in parts:
+            part(Path(name), args.small)
+    if not args.small and not args.gpu:
+        load = os.getloadavg()[0]
+        head = "Written by `make bench-pictures`: pictures made for it (JPEG, quality 85), one core for reading and decoding, two for runs."
+        write_page(
+            "benchmarks-pictures.md", ["# Pictures", "", f"{head} Load of the machine: {load:.1f}.", "", *table(ROWS)]
+        )
+    return exit_code()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
