@@ -71,7 +71,7 @@ class TableBlock:
         return np.where(rows >= 0, self.table.nbytes // max(1, self.n_rows), 0)
 
     def lengths(self, rows: Array) -> Array:
-        each = row_bytes(self.table)
+        each = row_bytes(self.table) if self.record_bytes is None else self.record_bytes
         return np.where(rows >= 0, each[np.maximum(rows, 0)], 0) if len(each) else np.zeros(len(rows), np.int64)
 
     def raw(self, row: int) -> None:
