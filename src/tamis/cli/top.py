@@ -82,7 +82,7 @@ def lines_of(live: Live, width: int = 80) -> list[str]:
         f"documents {live.documents:,}: kept {live.written:,}, dropped {live.dropped:,}{duplicates}, "
         f"quarantined {live.quarantined:,}"
     )
-    lines += _machine(live) + _stages(live) + _gpus(live)
+    lines += _nodes(live) + _machine(live) + _stages(live) + _gpus(live)
     if live.units:
         lines.append("last partitions (worker, decoded, peak, seconds)")
         lines += [f"  {w:>3d}  {format_size(d):>9s}  {format_size(p):>9s}  {s:6.2f}" for w, d, p, s in live.units]
@@ -145,6 +145,20 @@ def _stages(live: Live) -> list[str]:
         lines.append(
             f"  {s.name[:20]:<20s} {s.n_in:>8,} {s.n_out:>8,} {s.n_dropped:>8,} {s.documents_per_s:>12,.0f} "
             f"{s.bytes_per_s / 1e6:>10,.1f}  {format_size(s.peak_bytes):>9s}"
+        )
+    return lines
+
+
+def _nodes(live: Live) -> list[str]:
+    """Machines of a cluster, those that are there first; of many the first twenty."""
+    if not live.nodes:
+        return []
+    up = [n for n in live.nodes if n.is_up]
+    lines = [f"nodes    {len(up)} there, {len(live.nodes) - len(up)} gone"]
+    for n in [*up, *(n for n in live.nodes if not n.is_up)][:20]:
+        lines.append(
+            f"  {n.name[:40]:<24s} {n.busy} of {n.n_workers} workers busy, {n.n_units} partitions, {format_size(n.used_bytes)} of "
+            f"{format_size(n.budget_bytes)}, peak {format_size(n.peak_bytes)}{'' if n.is_up else ', gone'}"
         )
     return lines
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tamis.observe.series import Series, SeriesError, StagePoint, Total, open_series
+from tamis.observe.series import NodePoint, Series, SeriesError, StagePoint, Total, open_series
 
 RECENT_S = 10.0
 STALE_S = 10.0  # a run samples every second; after this long without one it is not running
@@ -88,6 +88,7 @@ class Live:
     processes: list[Process] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     gpus: list[Gpu] = field(default_factory=list)
+    nodes: list[NodePoint] = field(default_factory=list)
     history: list[int] = field(default_factory=list)  # bytes in use, oldest first
     units: list[tuple[int, int, int, float]] = field(default_factory=list)  # worker, decoded bytes, peak, seconds
     events: list[tuple[float, str, str]] = field(default_factory=list)
@@ -144,6 +145,7 @@ def _read(series: Series, live: Live, n_history: int, now: float) -> None:
         for p in found
         if p.at == found[-1].at
     ]
+    live.nodes = series.nodes()
     gpus = series.gpus(1)
     live.gpus = [
         Gpu(g.gpu, g.name[:40], g.used_bytes, g.total_bytes, g.ours_bytes, g.busy, g.temperature_c)

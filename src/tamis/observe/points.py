@@ -82,6 +82,23 @@ class GpuPoint:
 
 
 @dataclass(frozen=True)
+class NodePoint:
+    """One machine of a cluster, as it was last seen. `busy`: workers with something to do."""
+
+    node: int = 0
+    name: str = ""
+    at: float = 0.0
+    is_up: int = 0
+    n_workers: int = 0
+    busy: int = 0
+    n_units: int = 0
+    used_bytes: int = 0
+    peak_bytes: int = 0
+    budget_bytes: int = 0
+    level: int = 0
+
+
+@dataclass(frozen=True)
 class UnitPoint:
     """One partition that one worker took through its stages. `peak_bytes` and `floor_bytes` as the worker measured them."""
 

@@ -25,6 +25,7 @@ from tamis.observe.points import (
     DropPoint,
     EventPoint,
     GpuPoint,
+    NodePoint,
     ProcessPoint,
     StagePoint,
     Total,
@@ -37,6 +38,7 @@ __all__ = [
     "DropPoint",
     "EventPoint",
     "GpuPoint",
+    "NodePoint",
     "ProcessPoint",
     "Series",
     "SeriesError",
@@ -161,6 +163,10 @@ class Series:
 
     def gpus(self, max_points: int = 300, since: float | None = None) -> list[GpuPoint]:
         return self._moments(GpuPoint, "gpus", max_points, "gpu", since)
+
+    def nodes(self) -> list[NodePoint]:
+        """The machines of a cluster; none for a run on one machine."""
+        return self._points(NodePoint, "nodes", "ORDER BY node", _MAX_PER_MOMENT)
 
     def stage_moments(self, max_points: int = 300, since: float | None = None) -> list[StagePoint]:
         """All stages at up to `max_points` moments, oldest first: one pass over the table for all of them."""

@@ -20,6 +20,7 @@ from tamis.observe.series import (
     DropPoint,
     EventPoint,
     GpuPoint,
+    NodePoint,
     ProcessPoint,
     SeriesError,
     StagePoint,
@@ -55,6 +56,7 @@ class Snapshot:
     stage_moments: list[StagePoint] = field(default_factory=list)
     processes: list[ProcessPoint] = field(default_factory=list)  # of the newest moment
     gpus: list[GpuPoint] = field(default_factory=list)
+    nodes: list[NodePoint] = field(default_factory=list)  # of a cluster
     cells: list[Cell] = field(default_factory=list)
     drops: list[DropPoint] = field(default_factory=list)
     events: list[EventPoint] = field(default_factory=list)
@@ -138,6 +140,7 @@ def _read_series(snapshot: Snapshot, wanted: Wanted, now: float) -> None:
         moments = snapshot.stage_moments
         snapshot.stages = [p for p in moments if p.at == moments[-1].at] if moments else series.stages()
         snapshot.processes = series.newest_processes(max(last.n_processes, 0) + 8 if last is not None else 8)
+        snapshot.nodes = series.nodes()
         snapshot.cells, snapshot.drops = series.cells(), series.drops()
         snapshot.events, snapshot.alerts = series.events(wanted.n_events), series.alerts(wanted.n_events)
         snapshot.units = series.units(64)

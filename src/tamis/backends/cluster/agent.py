@@ -36,7 +36,7 @@ from tamis.memory.lookout import Mark, watching
 from tamis.memory.machine import cpu_s_of
 
 _POLL_S, _USE_S, _BEAT_S = 0.04, 0.05, 1.0
-_SEEN_S = 20.0  # a shared file system may show a new file late
+_SEEN_S = float(os.environ.get("TAMIS_SEEN_S", 20.0))  # a shared file system may show a new file late
 
 
 class Agent:

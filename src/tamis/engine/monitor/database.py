@@ -47,6 +47,10 @@ TABLES: dict[str, str] = {
         "at REAL, gpu INTEGER, name TEXT, used_bytes INTEGER, total_bytes INTEGER, busy REAL, temperature_c REAL, "
         "ours_bytes INTEGER, processes TEXT"
     ),
+    "nodes": (
+        "node INTEGER PRIMARY KEY, name TEXT, at REAL, is_up INTEGER, n_workers INTEGER, busy INTEGER, n_units INTEGER, "
+        "used_bytes INTEGER, peak_bytes INTEGER, budget_bytes INTEGER, level INTEGER"
+    ),
     "alerts": "at REAL, rule TEXT, level TEXT, text TEXT, data TEXT",
     "cells": (
         "cell INTEGER PRIMARY KEY, first_byte INTEGER, last_byte INTEGER, waiting INTEGER, running INTEGER, "
@@ -128,6 +132,15 @@ class RunDatabase:
         """Cells of the partition map, in the order of their columns; those not given stay as they are."""
         for row in rows:
             self._put("INSERT OR REPLACE INTO cells VALUES (?,?,?,?,?,?,?,?)", row)
+
+    def nodes(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Nodes of a cluster, in the order of their columns; those not given stay as they are."""
+        for row in rows:
+            self._put("INSERT OR REPLACE INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?)", row)
+
+    def clear_nodes(self) -> None:
+        """Those of an earlier attempt are of the past."""
+        self._put("DELETE FROM nodes", ())
 
     def clear_cells(self) -> None:
         self._put("DELETE FROM cells", ())

@@ -18,6 +18,7 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.monitor.gpu_use import GpuUse
+from tamis.engine.monitor.node_rows import NodeRows
 from tamis.engine.monitor.partition_map import Cells
 from tamis.engine.monitor.processes import ProcessTree
 from tamis.engine.monitor.stage_costs import StageCosts
@@ -90,6 +91,7 @@ class Monitor:
         self._gpus = gpus or find_gpus()
         self._tree = ProcessTree(place.count_caller)
         self._costs = StageCosts(place.labels, past, db.last_stages())
+        self._nodes = NodeRows()
         self._cells: Cells | None = None
         self._bad_shares: dict[int, float] = {}  # by root, until it is committed
         self._sampled_s = self._detailed_s = float("-inf")
@@ -99,6 +101,7 @@ class Monitor:
         self._use = GpuUse(past)
         self._has_output = False
         db.about({"began_at": time.time(), "stages": list(place.labels), **place.about})
+        db.clear_nodes()
         attach = getattr(watch, "attach", None)
         if callable(attach):
             attach(db.alert)
@@ -168,6 +171,7 @@ class Monitor:
             folder_bytes(self._place.folders), s.scratch.total_bytes + s.unsynced_bytes if self._place.folders else 0
         )
         self._look_at_gpus(at, s)
+        self._db.nodes(self._nodes.look(at, s))
         self._draw_cells(s)
 
     def _look_at_gpus(self, at: float, s: Supervisor) -> None:

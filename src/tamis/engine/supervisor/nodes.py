@@ -25,6 +25,7 @@ class Node:
     workers: dict[int, Worker]
     name: str = ""
     used_bytes: int = 0
+    n_units: int = 0  # done by its workers
     pressure: Pressure = field(default_factory=Pressure)
     decision: Decision = field(default_factory=Decision)
 

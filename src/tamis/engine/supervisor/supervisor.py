@@ -148,6 +148,8 @@ class Supervisor(Pool):
             return self._discard_report(report)
         unit, worker.unit = worker.unit, None
         worker.n_units += 1
+        if (node := self.nodes.get(worker.node)) is not None:
+            node.n_units += 1
         self.grants.learn(worker, unit, report)
         if unit.mode is Mode.RUN:
             self._unfit.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tamis.observe.gpu_figures import gpu_cards
 from tamis.observe.markup import bar, cards, table, value_text
+from tamis.observe.nodes_table import nodes_table
 from tamis.observe.passes import Place
 from tamis.observe.pictures import of_run
 from tamis.observe.pictures.svg import clock_text, count_text, number, seconds_text, text
@@ -35,6 +36,7 @@ def fragments(run: Snapshot, place: Place) -> dict[str, str]:
         "speed": of_run.speed_of(run),
         "queues": of_run.queues_of(run),
         "gpus": of_run.gpus_of(run),
+        "nodes": nodes_table(run.nodes),
         "stages": _stages(run),
         "workers": _workers(run),
         "alerts": _alerts(run),

@@ -7,6 +7,7 @@ import time
 from tamis.observe.contact import sheet
 from tamis.observe.gpu_figures import gpu_cards
 from tamis.observe.markup import cards
+from tamis.observe.nodes_table import nodes_table
 from tamis.observe.pictures import of_run
 from tamis.observe.pictures.style import CSS
 from tamis.observe.pictures.svg import number, text
@@ -36,6 +37,7 @@ def render(facts: Facts) -> str:
             _section("Input per second", of_run.speed_of(run)),
             _section("Queue and scratch", of_run.queues_of(run)),
         ),
+        _section("Nodes", nodes_table(run.nodes)),
         _section("GPUs", of_run.gpus_of(run)),
         _section("Length of documents", of_run.lengths_of(run)),
         _section("Scores", parts.scores(facts)),

@@ -29,7 +29,7 @@ class StartedAgent:
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdin is not None
-        told = {"parent": os.getpid(), "name": node_name(), **about}
+        told = {"parent": os.getpid(), "name": about.get("name") or node_name(), **about}
         with self._process.stdin as pipe:
             pipe.write(json.dumps(told).encode() + b"\n")
 
@@ -51,8 +51,11 @@ class StartedAgent:
 
 def node_name() -> str:
     """Of this node, as Ray knows it: its address and the beginning of its number, for several nodes may be on one machine."""
+    ray: Any = sys.modules.get(
+        "ray"
+    )  # in a process of Ray's it is there; asking it elsewhere would make it join a cluster
     with contextlib.suppress(Exception):
-        import ray
-
+        if ray is None or not ray.is_initialized():
+            return socket.gethostname()
         return f"{ray.util.get_node_ip_address()}-{ray.get_runtime_context().get_node_id()[:6]}"
     return socket.gethostname()

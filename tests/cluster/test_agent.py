@@ -1,0 +1,182 @@
+"""The hub, an agent and the crew between them, without Ray: the agent is started as an actor would start it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tamis import LocalExecutor, Pipeline
+from tamis.backends.base import BaseExecutor
+from tamis.backends.cluster.crew import RemoteCrew
+from tamis.backends.cluster.handshake import prove
+from tamis.backends.cluster.hub import Hub
+from tamis.backends.cluster.placing.started import StartedAgent
+from tamis.backends.cluster.session import Session, Wish
+from tamis.errors import UsageError
+from tamis.observe.nodes_table import nodes_table
+from tamis.observe.series import open_series
+from tamis.stages.text.filters import ScoreFilter
+from tamis.stages.text.filters.heuristic import WordCountFilter
+from tamis.stages.text.io import JsonlReader, JsonlWriter
+
+
+class HereSession(Session):
+    """A session whose agents are started by the test, not by Ray."""
+
+    def __init__(self, n_agents: int) -> None:
+        super().__init__(Wish("nobody"))
+        self.n_expected = n_agents
+        self.agents: list[StartedAgent] = []
+
+    def start(self, wake: Any) -> None:
+        if self._hub is None:
+            self._hub = Hub("127.0.0.1")
+            for i in range(self.n_expected):
+                self.add_agent(f"node {i}")
+        self._hub.on_arrival = wake
+
+    def add_agent(self, name: str) -> None:
+        assert self._hub is not None
+        facts = {"host": "127.0.0.1", "port": self._hub.port, "token": self._hub.token, "n_cpus": 1, "name": name}
+        self.agents.append(StartedAgent(facts))
+
+    def close(self) -> None:
+        super().close()
+        for agent in self.agents:
+            agent.end()
+
+
+class HereExecutor(BaseExecutor):
+    is_cluster = True
+
+    def __init__(self, session: HereSession) -> None:
+        super().__init__({"memory": "600MB"})
+        self.session = session
+
+    def make_crew(self, job: Any, place: dict[str, Any], log: str, count_caller: bool) -> RemoteCrew:
+        import cloudpickle
+
+        return RemoteCrew(
+            self.session, cloudpickle.dumps(job), place, log, count_caller, job.kernel_groups(), 600_000_000
+        )
+
+
+@pytest.fixture
+def session() -> Iterator[HereSession]:
+    made = HereSession(2)
+    yield made
+    made.close()
+
+
+def write(folder: Path) -> None:
+    folder.mkdir()
+    for i in range(4):
+        lines = [json.dumps({"id": f"{i}-{n}", "text": "word " * (n % 100)}) + "\n" for n in range(200)]
+        (folder / f"{i}.jsonl").write_text("".join(lines))
+
+
+def pipeline(source: Path, output: Path, stage: Any = None) -> Pipeline:
+    stage = stage or ScoreFilter(WordCountFilter(min_words=50))
+    return Pipeline("x", stages=[JsonlReader(str(source), files_per_partition=1), stage, JsonlWriter(str(output))])
+
+
+def content(output: Path) -> str:
+    return str(json.loads((output / "_tamis" / "manifest.json").read_text())["content_hash"])
+
+
+def test_two_agents_do_what_one_machine_does_and_serve_the_next_run_too(tmp_path: Path, session: HereSession) -> None:
+    write(tmp_path / "in")
+    pipeline(tmp_path / "in", tmp_path / "local").execute(LocalExecutor(), memory="600MB")
+    executor = HereExecutor(session)
+    first = pipeline(tmp_path / "in", tmp_path / "first").execute(executor)
+    assert content(tmp_path / "first") == content(tmp_path / "local")
+    assert 0 < first.peak_bytes <= 600_000_000
+    with open_series(tmp_path / "first" / "_tamis") as series:
+        nodes = series.nodes()
+    assert sorted(n.name for n in nodes) == ["node 0", "node 1"]
+    assert sum(n.n_units for n in nodes) >= 4
+    assert "node 0" in nodes_table(nodes)
+    assert "node 1" in (tmp_path / "first" / "_tamis" / "report.html").read_text()
+    pids = [agent.pid for agent in session.agents]
+    pipeline(tmp_path / "in", tmp_path / "second").execute(executor)
+    assert content(tmp_path / "second") == content(tmp_path / "local")
+    assert [agent.pid for agent in session.agents if agent.wait(0) is None] == pids
+    assert not list((tmp_path / "second" / "_tamis").glob(".seen*"))
+
+
+def test_an_agent_that_goes_is_replaced_and_one_that_comes_takes_part(tmp_path: Path, session: HereSession) -> None:
+    write(tmp_path / "in")
+    pipeline(tmp_path / "in", tmp_path / "local").execute(LocalExecutor(), memory="600MB")
+    session.n_expected = 1
+    executor = HereExecutor(session)
+
+    def kill() -> None:
+        while not list((tmp_path / "out").glob("*.jsonl")):
+            time.sleep(0.01)
+        session.agents[0].end()
+        session.add_agent("another")
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    pipeline(tmp_path / "in", tmp_path / "out", _Slow()).execute(executor)
+    killer.join()
+    with open_series(tmp_path / "out" / "_tamis") as series:
+        texts = " ".join(str(e) for e in series.events(100))
+    assert "is gone" in texts
+    assert "node another has joined" in texts
+    written = [line for path in sorted((tmp_path / "out").glob("*.jsonl")) for line in path.read_text().splitlines()]
+    assert sorted(json.loads(line)["id"] for line in written) == sorted(
+        f"{i}-{n}" for i in range(4) for n in range(200)
+    )
+
+
+class _Slow(ScoreFilter):
+    def __init__(self) -> None:
+        super().__init__(WordCountFilter(min_words=0))
+
+    def process(self, batch: Any) -> Any:
+        time.sleep(0.5)
+        return super().process(batch)
+
+
+def test_a_node_that_does_not_see_the_files_says_so(tmp_path: Path, session: HereSession, monkeypatch: Any) -> None:
+    write(tmp_path / "in")
+    session.n_expected = 1
+    monkeypatch.setattr(RemoteCrew, "_leave_marks", lambda self: self._visible.append(str(tmp_path / "nowhere")))
+    monkeypatch.setenv("TAMIS_SEEN_S", "0.2")
+    with pytest.raises(
+        UsageError, match=r"does not see .*nowhere: output, scratch and inputs must lie where all nodes see them"
+    ):
+        pipeline(tmp_path / "in", tmp_path / "out").execute(HereExecutor(session))
+
+
+@pytest.mark.parametrize("token", ["right", "wrong"])
+def test_only_who_knows_the_token_gets_in(token: str) -> None:
+    ours, theirs = socket.socketpair()
+    found: list[bool] = []
+    driver = threading.Thread(target=lambda: found.append(prove(ours, "right", "driver", "agent")))
+    driver.start()
+    assert prove(theirs, token, "agent", "driver") is (token == "right")
+    theirs.close()
+    driver.join()
+    ours.close()
+    assert found == [token == "right"]
+
+
+def test_a_hub_closes_the_door_to_strangers() -> None:
+    hub = Hub("127.0.0.1")
+    with socket.create_connection(("127.0.0.1", hub.port), timeout=5) as stranger:
+        stranger.sendall(os.urandom(64))
+        stranger.settimeout(5)
+        while stranger.recv(4096):
+            pass
+    assert hub.arrivals.empty()
+    hub.close()

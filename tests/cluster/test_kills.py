@@ -1,0 +1,29 @@
+"""Workers, agents, a node and the driver are killed on a cluster of two nodes: the same content, and nothing left behind."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from apart import run_apart
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [("ray", "worker+agent+driver+node"), ("ray_data", "worker+agent+driver+node"), ("xenna", "worker+agent+driver")],
+)
+def test_kills_change_nothing(name: str, kinds: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec("cosmos_xenna" if name == "xenna" else "ray") is None:
+        pytest.skip("not installed: pip install 'tamis[ray]'")
+    seen = run_apart(Path(__file__).parent / "on_several_nodes.py", tmp_path, name, kinds, seconds=600)
+    assert seen.code == 0, seen.printed[-4000:]
+    wanted = seen.found["local"]["content"]
+    for kind in kinds.split("+"):
+        told = seen.found[kind]
+        assert told["code"] == 0, (kind, told)
+        assert (told["hit"], told["content"]) == (1, wanted), kind
+    assert seen.found["driver"]["left"] == 0
+    assert seen.found["left"] == []
