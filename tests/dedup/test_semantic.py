@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tamis.dedup.semantic import greedy, kmeans
+from tamis.dedup.semantic import greedy, kmeans, products
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.solver import _groups
 from tamis.dedup.semantic.vectors import rank_numbers, unit_vectors
@@ -229,3 +229,68 @@ def test_embeddings_of_two_lengths_end_the_run_with_a_message(tmp_path: Path) ->
     workflow = SemanticDeduplicationWorkflow(str(tmp_path / "in"), str(tmp_path / "out"), 2, eps=EPS)
     with pytest.raises(UsageError, match="must be of one length"):
         workflow.run(memory="512MB", workers=1)
+
+
+# -- where products are made --------------------------------------------------------------------------------------------
+def test_torch_makes_the_same_decisions_as_blas() -> None:
+    pytest.importorskip("torch", reason="the extra `models` is not installed")
+    on_torch = products.OnTorch("cpu")
+    x, _ = unit_vectors(pa.array(made().tolist(), pa.list_(pa.float32())), "e", None)
+    order = np.random.default_rng(1).permutation(len(x))
+    found = [
+        greedy.duplicates_in_cluster(order, lambda rows: x[rows], 1 - EPS, 64, 4096, where)
+        for where in (products.CPU, on_torch)
+    ]
+    assert [a.tolist() for a in found[0][:2]] == [a.tolist() for a in found[1][:2]]
+    assert np.allclose(found[0][2], found[1][2], atol=1e-6)
+    at, top = on_torch.best(x[:9], on_torch.hold(x[9:40]))
+    wanted = products.CPU.best(x[:9], x[9:40])
+    assert at.tolist() == wanted[0].tolist()
+    assert np.allclose(top, wanted[1], atol=1e-6)
+
+
+class Clocked:
+    """Pretends to be a GPU, so fast."""
+
+    name = "gpu"
+
+    def __init__(self, clock: list[float], seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+
+    def hold(self, vectors: Any) -> Any:
+        return vectors
+
+    def best(self, x: Any, held: Any) -> Any:
+        self._clock[0] += self._seconds
+        return products.CPU.best(x, held)
+
+
+def test_auto_takes_what_is_faster_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(backend: str, seconds: float, room: int = 8 * 10**9, n_gpus: int = 1) -> tuple[str, str]:
+        clock = [0.0]
+        real = products.CPU.best
+        monkeypatch.setattr(
+            products.CPU, "best", lambda x, held: (clock.__setitem__(0, clock[0] + 1.0), real(x, held))[1]
+        )
+        made = products.choose(backend, 8, room, None, n_gpus, lambda: Clocked(clock, seconds), lambda: clock[0])
+        monkeypatch.undo()
+        return made.products.name, made.why
+
+    # The fake calls the CPU's product, which takes a second of its own.
+    assert chosen("auto", -0.75) == ("gpu", "measured: 4.0 times as fast as the cpu here")
+    assert chosen("auto", 2.0) == ("cpu", "measured: 3.0 times as fast as the gpu here")
+    assert chosen("auto", 0.1, n_gpus=0) == ("cpu", "there is no GPU")
+    assert chosen("auto", 0.1, room=10**9) == ("cpu", "starting a GPU takes 2 GB of memory, and there are 1.0")
+    assert chosen("cpu", 0.1) == ("cpu", "as asked for")
+    assert chosen("gpu", 0.1) == ("gpu", "as asked for")
+    with pytest.raises(UsageError, match="this machine has no GPU"):
+        chosen("gpu", 0.1, n_gpus=0)
+
+
+def test_a_gpu_that_cannot_be_started_is_an_error_or_the_cpu() -> None:
+    def broken() -> Any:
+        raise RuntimeError("no driver")
+
+    assert "no driver" in products.choose("auto", 8, 10**10, None, 1, broken).why
+    with pytest.raises(UsageError, match=r"torch cannot use the GPU .*no driver.* or use --backend cpu"):
+        products.choose("gpu", 8, 10**10, None, 1, broken)

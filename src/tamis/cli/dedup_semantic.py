@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tamis.cli import options
 from tamis.cli.arguments import Argument, Exit, Option
@@ -46,14 +46,18 @@ def semantic(
     max_source_loss: Annotated[
         str, Option(metavar="SHARE", help="Stop before removal when a source would lose more than this share.")
     ] = "95%",
+    backend: Annotated[
+        Literal["cpu", "gpu", "auto"],
+        Option(help="Where vectors are compared; auto: whichever is faster here, measured by a product of each."),
+    ] = "auto",
     find_only: Annotated[bool, Option("--find-only", help="Write the table of duplicates, remove nothing.")] = False,
     *,
     work: options.RunOptions,
 ) -> None:
     """Find documents whose embeddings point nearly the same way, and remove all but one of each group.
 
-    Documents are put into clusters (k-means), and those of one cluster are compared, on the CPU and inside the memory budget, however many
-    there are. Documents without an embedding stay. The same command again goes on where it stopped.
+    Documents are put into clusters (k-means), and those of one cluster are compared, on the CPU or a GPU and inside the memory budget, however
+    many there are. Documents without an embedding stay. The same command again goes on where it stopped.
 
     Example: tamis dedup semantic data/ clean/ --model minilm --eps 0.02 --memory 4GB
     """
@@ -63,7 +67,7 @@ def semantic(
 
         workflow = SemanticDeduplicationWorkflow(
             source, target, clusters, embedding_field=embedding_field, input_filetype=None, random_state=seed, which_to_keep=keep,
-            eps=eps, perform_removal=not find_only, input_blocksize=work.blocksize, max_source_loss=max_source_loss,
+            eps=eps, perform_removal=not find_only, input_blocksize=work.blocksize, max_source_loss=max_source_loss, backend=backend,
         )  # fmt: skip
     else:
         from tamis.dedup.semantic.text_workflow import TextSemanticDeduplicationWorkflow
@@ -72,6 +76,6 @@ def semantic(
         workflow = TextSemanticDeduplicationWorkflow(
             source, target, model_identifier=DEFAULT_MODEL if model == "minilm" else model, text_field=text_field, n_clusters=clusters,
             embedding_field=embedding_field, input_filetype=None, kmeans_random_state=seed, which_to_keep=keep, eps=eps,
-            perform_removal=not find_only, input_blocksize=work.blocksize, max_source_loss=max_source_loss, embedding_pooling=pooling,
+            perform_removal=not find_only, input_blocksize=work.blocksize, max_source_loss=max_source_loss, embedding_pooling=pooling, backend=backend,
         )  # fmt: skip
     raise Exit(perform_with(workflow.run, work))

@@ -38,6 +38,7 @@ from tamis.errors import (
 from tamis.formats.names import ends_in
 from tamis.memory.lookout import Mark, watching
 from tamis.pipeline import Pipeline
+from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
 from tamis.stages.io import Writer
@@ -560,6 +561,11 @@ class Workflow:
         n = int(self.settings.get("workers") or len(os.sched_getaffinity(0)))
         return max(1, min(n, self._solver_room() // _THREAD_BYTES))
 
+    def _gpu_bytes(self) -> int:
+        """What the deciding process may take of a GPU; 0: all there is."""
+        told = self.settings.get("gpu_memory")
+        return 0 if told is None else parse_size(told, "gpu_memory")
+
     def _checks_of(self, files: Mapping[str, Any]) -> dict[str, str]:
         """Checksums of those files that no decision has compared yet."""
         paths = [path for name in ("records", "linked", "texts") for path in files.get(name) or ()]
@@ -570,7 +576,7 @@ class Workflow:
         task = {
             **self.passes.task, **files, "steps": steps, "paths": os.path.join(self.work, "paths.json"),
             "duplicates": self.duplicates, "checks": self._checks_of(files), "older": self._told("older.json") or [], "room_bytes": self._solver_room(),
-            "budget_bytes": self._budget_bytes(), "threads": self._n_threads(),
+            "budget_bytes": self._budget_bytes(), "threads": self._n_threads(), "gpu_bytes": self._gpu_bytes(),
         }  # fmt: skip
         write_json(os.path.join(self.work, "task.json"), task)
         assert self._nursery is not None

@@ -12,16 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tamis.dedup.semantic.products import CPU, Products
+
 KEPT_BLOCK = 4096
 Floats = NDArray[np.float32]
 Read = Callable[[NDArray[np.int64]], Floats]
 
 
 def duplicates_in_cluster(
-    order: NDArray[np.int64], read: Read, threshold: float, block: int, room_rows: int
+    order: NDArray[np.int64], read: Read, threshold: float, block: int, room_rows: int, products: Products = CPU
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
     """(row, row of the kept one it resembles most, similarity) of those that go. `order`: rows, best first; `read(rows)`: vectors."""
-    kept = _Kept(read, room_rows)
+    kept = _Kept(read, room_rows, products)
     gone: list[NDArray[np.int64]] = []
     partner: list[NDArray[np.int64]] = []
     likeness: list[NDArray[np.float32]] = []
@@ -31,15 +33,13 @@ def duplicates_in_cluster(
         best = np.full(len(rows), -np.inf, np.float32)
         of = np.full(len(rows), -1, np.int64)
         for numbers, vectors in kept.blocks():
-            s = x @ vectors.T
-            at = s.argmax(axis=1)
-            top = s[np.arange(len(rows)), at]
+            at, top = products.best(x, vectors)
             better = top > best
             best[better], of[better] = top[better], numbers[at[better]]
         left = np.flatnonzero(best < threshold)
         stays = np.ones(len(rows), bool)
         stays[best >= threshold] = False
-        inside = x[left] @ x[left].T if len(left) else np.empty((0, 0), np.float32)
+        inside = products.inside(x[left]) if len(left) else np.empty((0, 0), np.float32)
         close = np.tril(inside >= threshold, -1)
         for i in np.flatnonzero(close.any(axis=1)).tolist():
             earlier = np.flatnonzero(close[i] & stays[left])
@@ -57,8 +57,8 @@ def duplicates_in_cluster(
 class _Kept:
     """Vectors that stay, in blocks of KEPT_BLOCK; those that do not fit are read again when they are needed."""
 
-    def __init__(self, read: Read, room_rows: int) -> None:
-        self._read, self._room = read, max(KEPT_BLOCK, room_rows)
+    def __init__(self, read: Read, room_rows: int, products: Products) -> None:
+        self._read, self._room, self._products = read, max(KEPT_BLOCK, room_rows), products
         self._numbers: list[NDArray[np.int64]] = []
         self._vectors: list[Any] = []
         self._open_rows = np.empty(0, np.int64)
@@ -70,10 +70,10 @@ class _Kept:
         while len(self._open_rows) >= KEPT_BLOCK:
             self._numbers.append(self._open_rows[:KEPT_BLOCK])
             fits = (len(self._numbers) + 1) * KEPT_BLOCK <= self._room
-            self._vectors.append(self._open[:KEPT_BLOCK].copy() if fits else None)
+            self._vectors.append(self._products.hold(self._open[:KEPT_BLOCK].copy()) if fits else None)
             self._open_rows, self._open = self._open_rows[KEPT_BLOCK:], self._open[KEPT_BLOCK:].copy()
 
-    def blocks(self) -> Iterator[tuple[NDArray[np.int64], Floats]]:
+    def blocks(self) -> Iterator[tuple[NDArray[np.int64], Any]]:
         for numbers, vectors in zip(self._numbers, self._vectors, strict=True):
             yield numbers, vectors if vectors is not None else self._read(numbers)
         if len(self._open_rows) and self._open is not None:

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tamis.dedup.semantic.products import CPU, Products
+
 BLOCK = 4096  # rows of one product: part of the result, since sums of floats depend on how they are cut
 _ROUNDS = 5
 Floats = NDArray[np.float32]
@@ -73,15 +75,21 @@ class Blocks:
                 yield last.result()
 
 
-def fit(sample: Blocks, options: Options, progress: Callable[[float], None] | None = None) -> Floats:
+def fit(
+    sample: Blocks,
+    options: Options,
+    progress: Callable[[float], None] | None = None,
+    products: Products = CPU,
+) -> Floats:
     """Centroids (unit vectors; fewer than asked for where there are not so many rows)."""
-    centroids = _seeds(sample, options)
+    centroids = _seeds(sample, options, products)
     before = np.inf
     for i in range(options.max_iter):
         sums = np.zeros(centroids.shape, np.float64)
         counts = np.zeros(len(centroids), np.int64)
         total = 0.0
-        for of_block, n, lost in sample.map(lambda _, x: _gathered(x, centroids)):
+        held = products.hold(centroids)
+        for of_block, n, lost in sample.map(lambda _, x: _gathered(x, len(centroids), held, products)):  # noqa: B023
             sums += of_block
             counts += n
             total += lost
@@ -97,25 +105,26 @@ def fit(sample: Blocks, options: Options, progress: Callable[[float], None] | No
     return centroids
 
 
-def nearest(x: Floats, centroids: Floats) -> tuple[NDArray[np.int64], Floats]:
-    """The cluster of each row, and its distance (1 - cosine) to that centroid."""
-    likeness = x @ centroids.T
-    at = likeness.argmax(axis=1)
-    return at, (1.0 - likeness[np.arange(len(x)), at]).astype(np.float32)
+def nearest(x: Floats, held: Any, products: Products = CPU) -> tuple[NDArray[np.int64], Floats]:
+    """The cluster of each row, and its distance (1 - cosine) to that centroid. `held`: the centroids (products.hold)."""
+    at, likeness = products.best(x, held)
+    return at, (1.0 - likeness).astype(np.float32)
 
 
-def _gathered(x: Floats, centroids: Floats) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
-    at, distance = nearest(x, centroids)
+def _gathered(
+    x: Floats, n_clusters: int, held: Any, products: Products
+) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
+    at, distance = nearest(x, held, products)
     order = np.argsort(at, kind="stable")
-    counts = np.bincount(at, minlength=len(centroids))
+    counts = np.bincount(at, minlength=n_clusters)
     used = np.flatnonzero(counts)
     starts = np.concatenate([[0], np.cumsum(counts[used])[:-1]])
-    sums = np.zeros(centroids.shape, np.float64)
+    sums = np.zeros((n_clusters, x.shape[1]), np.float64)
     sums[used] = np.add.reduceat(x[order].astype(np.float64), starts, axis=0)
     return sums, counts, float(distance.sum(dtype=np.float64))
 
 
-def _seeds(sample: Blocks, options: Options) -> Floats:
+def _seeds(sample: Blocks, options: Options, products: Products) -> Floats:
     """The first centroids: rows of the sample."""
     k = min(options.n_clusters, sample.n_rows)
     if options.init == "random":
@@ -126,7 +135,8 @@ def _seeds(sample: Blocks, options: Options) -> Floats:
     fresh = _rows(sample, chosen)
     distance = np.full(sample.n_rows, np.inf)
     for turn in range(1, _ROUNDS + 1):
-        parts = sample.map(lambda start, x: (start, 1.0 - (x @ fresh.T).max(axis=1)))  # noqa: B023 - used within the turn
+        held = products.hold(fresh)
+        parts = sample.map(lambda start, x: (start, 1.0 - products.best(x, held)[1]))  # noqa: B023 - used within the turn
         for start, found in parts:
             here = slice(start, start + len(found))
             distance[here] = np.minimum(distance[here], np.maximum(found, 0.0))
@@ -140,17 +150,18 @@ def _seeds(sample: Blocks, options: Options) -> Floats:
             continue
         fresh = _rows(sample, new)
         chosen = np.union1d(chosen, new)
-    return _reduced(_rows(sample, chosen), sample, k, options.seed)
+    return _reduced(_rows(sample, chosen), sample, k, options.seed, products)
 
 
-def _reduced(candidates: Floats, sample: Blocks, k: int, seed: int) -> Floats:
+def _reduced(candidates: Floats, sample: Blocks, k: int, seed: int, products: Products) -> Floats:
     """k of the candidates by k-means++, each weighted by the rows that are nearest to it."""
     if len(candidates) <= k:
         missing = k - len(candidates)
         more = np.argsort(uniform(np.arange(sample.n_rows), seed - 1), kind="stable")[:missing]
         return np.concatenate([candidates, _rows(sample, np.sort(more))]) if missing else candidates
     weight = np.zeros(len(candidates), np.int64)
-    for n in sample.map(lambda _, x: np.bincount((x @ candidates.T).argmax(axis=1), minlength=len(candidates))):
+    held = products.hold(candidates)
+    for n in sample.map(lambda _, x: np.bincount(products.best(x, held)[0], minlength=len(candidates))):
         weight += n
     draws = uniform(np.arange(k), seed + 1000)
     chosen = [int(weight.argmax())]

@@ -15,11 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.dedup.decisions import DecisionFiles
+from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.records import Records
 from tamis.dedup.semantic.greedy import duplicates_in_cluster
 from tamis.dedup.semantic.kmeans import BLOCK, Blocks, Floats, Options, fit, nearest, uniform
+from tamis.dedup.semantic.products import Choice, Products, choose
 from tamis.dedup.semantic.vectors import VECTOR
 from tamis.errors import UsageError
+from tamis.memory.device_limits import DeviceLimit
 
 MIN_SAMPLE = 32_768
 SAMPLE_PER_CLUSTER = 64
@@ -42,23 +45,27 @@ def semantic_duplicates(
         int(about["n_clusters"] or usual_clusters(len(records))), int(about["max_iter"]), float(about["tol"]), int(about["seed"]), str(about["init"]),
         float(about["oversampling"]),
     )  # fmt: skip
+    chosen = _backend(folder, about, task, dimension, room_bytes)
+    products = chosen.products
+    told = {"backend": products.name, "backend_why": chosen.why}
     n_sample = _write_sample(
         records, os.path.join(work, "sample.f32"), dimension, about.get("fit_data_fraction"), options
     )
     if not n_sample:
-        return {"n_clusters": 0, "dimension": dimension}
-    centroids = fit(Blocks(os.path.join(work, "sample.f32"), dimension, n_threads), options, say("clusters"))
+        return {"n_clusters": 0, "dimension": dimension, **told}
+    threads = n_threads if products.name == "cpu" else 1  # one GPU: threads would only wait for each other
+    centroids = fit(Blocks(os.path.join(work, "sample.f32"), dimension, threads), options, say("clusters"), products)
     if centroids.nbytes * 2 > room_bytes:
         raise UsageError(
             f"semantic deduplication: {len(centroids):,} clusters of {dimension} numbers take {centroids.nbytes:,} bytes, more than half of "
             f"the room of {room_bytes:,}; give more --memory or fewer clusters"
         )
-    sizes = _assign(records, centroids, dimension, work, say("assignment"))
+    sizes = _assign(records, centroids, dimension, work, say("assignment"), products)
     groups = _groups(sizes, dimension * 4 + _META.itemsize, room_bytes // 3)
     _distribute(records, groups, dimension, work)
     done = 0
     for g in range(int(groups.max()) + 1):
-        done += _decide_group(os.path.join(work, f"group-{g:05d}"), dimension, found, about, room_bytes // 3)
+        done += _decide_group(os.path.join(work, f"group-{g:05d}"), dimension, found, about, room_bytes // 3, products)
         say("pairs")(done / max(1, int(sizes.sum())))
     for name in os.listdir(work):
         os.unlink(os.path.join(work, name))
@@ -67,7 +74,18 @@ def semantic_duplicates(
         "dimension": dimension,
         "n_sample": n_sample,
         "largest_cluster": int(sizes.max()),
+        **told,
     }
+
+
+def _backend(folder: str, about: dict[str, Any], task: dict[str, Any], dimension: int, room_bytes: int) -> Choice:
+    """Where products are made; what was measured once holds for whoever goes on after a kill: on another device others might go."""
+    kept = read_json(os.path.join(folder, "backend.json")) or {}
+    limit = DeviceLimit(1.0, int(task.get("gpu_bytes") or 0))
+    chosen = choose(str(kept.get("backend") or about.get("backend") or "cpu"), dimension, room_bytes, limit)
+    why = str(kept.get("why") or chosen.why)
+    write_json(os.path.join(folder, "backend.json"), {"backend": chosen.products.name, "why": why})
+    return Choice(chosen.products, why)
 
 
 def usual_clusters(n_documents: int) -> int:
@@ -115,16 +133,21 @@ def _write_sample(records: Records, path: str, dimension: int, fraction: float |
 
 
 def _assign(
-    records: Records, centroids: Floats, dimension: int, work: str, progress: Callable[[float], None]
+    records: Records,
+    centroids: Floats,
+    dimension: int,
+    work: str,
+    progress: Callable[[float], None],
+    products: Products,
 ) -> NDArray[np.int64]:
     """Writes the cluster and the distance of every document; returns the sizes of the clusters."""
-    sizes = np.zeros(len(centroids), np.int64)
+    sizes, held = np.zeros(len(centroids), np.int64), products.hold(centroids)
     with (
         open(os.path.join(work, "cluster.u4"), "wb") as clusters,
         open(os.path.join(work, "distance.f4"), "wb") as distances,
     ):
         for first, x, there, _ in fixed_blocks(records, dimension):
-            at, distance = nearest(x, centroids)
+            at, distance = nearest(x, held, products)
             sizes += np.bincount(at[there], minlength=len(centroids))
             clusters.write(at.astype("<u4").tobytes())
             distances.write(distance.astype("<f4").tobytes())
@@ -167,7 +190,9 @@ def _distribute(records: Records, groups: NDArray[np.int64], dimension: int, wor
                         file.write(rows.tobytes())
 
 
-def _decide_group(base: str, dimension: int, found: DecisionFiles, about: dict[str, Any], room_bytes: int) -> int:
+def _decide_group(
+    base: str, dimension: int, found: DecisionFiles, about: dict[str, Any], room_bytes: int, products: Products
+) -> int:
     meta = np.fromfile(base + ".meta", _META)
     vectors = Blocks(base + ".f32", dimension)
     held = vectors.read(0, vectors.n_rows) if vectors.n_rows * dimension * 4 <= room_bytes else None
@@ -189,7 +214,7 @@ def _decide_group(base: str, dimension: int, found: DecisionFiles, about: dict[s
             continue
         order = rows[_order(meta[rows], str(about["which_to_keep"]), int(about["seed"]))]
         gone, kept, likeness = duplicates_in_cluster(
-            order, read, 1.0 - float(about["eps"]), int(about["pairwise_batch_size"]), room_rows
+            order, read, 1.0 - float(about["eps"]), int(about["pairwise_batch_size"]), room_rows, products
         )
         if len(gone):
             _, back, n = np.unique(kept, return_inverse=True, return_counts=True)

@@ -63,6 +63,7 @@ class TextSemanticDeduplicationWorkflow:
     )  # None: as a model of sentence-transformers says itself
     embedding_max_seq_length: int | None = field(default=None, kw_only=True)
     trust_remote_code: bool = field(default=False, kw_only=True)
+    backend: str = field(default="cpu", kw_only=True)
 
     def __post_init__(self) -> None:
         if self.embedding_max_chars is not None and self.embedding_max_chars < 1:
@@ -79,7 +80,7 @@ class TextSemanticDeduplicationWorkflow:
             distance_metric=self.distance_metric, which_to_keep=self.which_to_keep, ranking_strategy=self.ranking_strategy,
             pairwise_batch_size=self.pairwise_batch_size, eps=self.eps, read_kwargs=self.read_kwargs or None,
             perform_removal=self.perform_removal, output_filetype=self.output_filetype, input_blocksize=self.input_blocksize,
-            max_source_loss=self.max_source_loss,
+            max_source_loss=self.max_source_loss, backend=self.backend,
         )  # fmt: skip
 
     def _embedder(self) -> EmbeddingCreatorStage:

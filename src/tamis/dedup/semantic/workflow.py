@@ -15,6 +15,7 @@ from tamis.sizes import parse_fraction
 if TYPE_CHECKING:
     from tamis.dedup.workflow import DedupResult, Passes
 
+BACKENDS = ("cpu", "gpu", "auto")
 KEEP = ("hard", "easy", "random")
 INITS = ("k-means||", "random")
 
@@ -27,6 +28,7 @@ class SemanticDeduplicationWorkflow:
     `which_to_keep`: of like documents the one far from its centroid (hard), near to it (easy), or any (random); a
     `ranking_strategy` comes before that. Documents whose embedding is null or zero always stay. `output_path` gets the documents that stay and, in `_tamis/duplicates`,
     one row per duplicate with the one it resembles and the cosine; `perform_removal=False` only finds them.
+    `backend`: where vectors are compared: "cpu", "gpu", or "auto" (whichever is faster here, measured).
     `n_clusters` None: one for about 1,000 documents, 1,000 at most. `fit_data_fraction`: the share of documents that clusters are made from (default: at least 64 for each cluster).
     """
 
@@ -63,6 +65,7 @@ class SemanticDeduplicationWorkflow:
     output_filetype: str | None = None
     input_blocksize: str | int | None = None
     max_source_loss: float | str = 0.95
+    backend: str = "cpu"
 
     def __post_init__(self) -> None:
         self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path)
@@ -75,6 +78,7 @@ class SemanticDeduplicationWorkflow:
                 raise UsageError(f"{name}: expected a whole number of at least {least}, got {value!r}")
         _one_of("which_to_keep", self.which_to_keep, KEEP)
         _one_of("init", self.init, INITS)
+        _one_of("backend", self.backend, BACKENDS)
         _one_of("distance_metric", self.distance_metric, ("cosine",))
         if self.eps is None:
             raise UsageError("eps: say how unlike duplicates may be, e.g. eps=0.01 for a cosine of at least 0.99")
@@ -122,7 +126,7 @@ class SemanticDeduplicationWorkflow:
         }  # fmt: skip
         writer = self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None
         return Passes(
-            "semantic deduplication", self._input().reader, [(self._stage(), [])], self.output_path, {"semantic": how}, writer,
+            "semantic deduplication", self._input().reader, [(self._stage(), [])], self.output_path, {"semantic": {**how, "backend": self.backend}}, writer,
             threshold=1.0 - float(self.eps), max_source_loss=float(self.max_source_loss), identity=identity, decide="semantic",
         )  # fmt: skip
 
