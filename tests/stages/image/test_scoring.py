@@ -162,6 +162,18 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
         ImageAestheticFilterStage(str(tmp_path)).setup()
 
 
+def test_scaling_is_that_of_pillow_but_for_rounding() -> None:
+    from PIL import Image
+
+    from tamis.pictures.decode import fitted
+
+    array = pixels(7, 90, 61)
+    middle = Image.fromarray(array).crop((14, 0, 75, 61)).resize((48, 48), Image.Resampling.BICUBIC)
+    found = fitted(array, 48)
+    assert found.shape == (3, 48, 48)
+    assert np.abs(found.transpose(1, 2, 0).astype(int) - np.asarray(middle)).max() <= 2
+
+
 class _Evil:
     def __reduce__(self) -> Any:
         return (print, ("loaded",))

@@ -1,0 +1,129 @@
+"""Tars by their headers alone: the same members as `tarfile` finds, and faults by name where it cannot go on."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.made_pictures import jpeg, tar
+
+from tamis.formats import pictures
+from tamis.formats.table_format import RowsFault
+from tamis.pictures import samples
+from tamis.pictures.faults import TarFault
+from tamis.pictures.tar import Member, members
+
+LONG = "a" * 90 + "/" + "b" * 120 + ".jpg"
+
+
+def found(path: Path) -> list[Member]:
+    with open(path, "rb") as file:
+        return list(members(file.fileno()))
+
+
+def written(path: Path, form: int, names: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w", format=form) as out:
+        folder = tarfile.TarInfo("folder")
+        folder.type = tarfile.DIRTYPE
+        out.addfile(folder)
+        for name, data in names.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            out.addfile(info, io.BytesIO(data))
+        link = tarfile.TarInfo("link.jpg")
+        link.type, link.linkname = tarfile.SYMTYPE, "other"
+        out.addfile(link)
+    return path
+
+
+@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT])
+def test_members_are_those_that_tarfile_finds(tmp_path: Path, form: int) -> None:
+    names = {"a.jpg": b"x" * 700, "ünï.txt": b"", "d/e.f.png": b"y" * 512}
+    if form != tarfile.USTAR_FORMAT:
+        names |= {LONG: b"z", "z.jpg": b"1"}
+    path = written(tmp_path / "t.tar", form, names)
+    data = path.read_bytes()
+    assert {m.name: data[m.offset : m.offset + m.length] for m in found(path) if not m.is_link} == names
+    assert [m.name for m in found(path) if m.is_link] == ["link.jpg"]
+    with open(path, "rb") as file:  # from any member on
+        third = found(path)[2]
+        assert next(members(file.fileno(), third.begin)) == third
+
+
+def test_a_size_too_large_for_octal_digits_is_understood(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("big.jpg")
+    info.size = 3
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = b"\x80" + (3).to_bytes(11, "big")
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    (tmp_path / "b.tar").write_bytes(bytes(header) + b"abc".ljust(512, b"\0") + bytes(1024))
+    assert [(m.name, m.length) for m in found(tmp_path / "b.tar")] == [("big.jpg", 3)]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda d: d[:700], "the tar ends inside 'b.jpg'"),
+        (lambda d: d[:1400], "the tar ends inside a header"),
+        (lambda d: d[:1024] + b"\x01" * 512 + d[1536:], "no header of a tar"),
+        (lambda d: b"plain text " * 100, "no header of a tar"),
+    ],
+)
+def test_where_it_cannot_go_on_is_said(tmp_path: Path, change: Any, told: str) -> None:
+    path = tar(tmp_path / "c.tar", {"b.jpg": b"x" * 400, "c.jpg": b"y" * 400})
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(TarFault, match=told):
+        found(path)
+
+
+def test_a_header_that_claims_too_much_is_refused(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("x")
+    info.type, info.size = tarfile.XHDTYPE, 1 << 30
+    (tmp_path / "e.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    with pytest.raises(TarFault, match="a header of 1,073,741,824 bytes"):
+        found(tmp_path / "e.tar")
+
+
+def test_any_range_of_rows_is_found_by_a_sparse_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "GROUP_ROWS", 3)
+    content: dict[str, bytes] = {}
+    for i in range(10):
+        content |= {f"s{i}.jpg": jpeg(i), f"s{i}.txt": b"t%d" % i}
+        if i == 4:
+            content["s4.right.jpg"] = jpeg(40)
+    path = str(tar(tmp_path / "s.tar", content))
+    assert pictures.describe(path).n_rows == 11
+    assert [g.first_row for g in pictures.describe(path).row_groups] == [0, 3, 6, 9]
+    whole = [row for _, table in pictures.iter_rows(path, 0, 11) for row in table.to_pylist()]
+    assert [row["member"] for row in whole[3:7]] == ["s3.jpg", "s4.jpg", "s4.right.jpg", "s5.jpg"]
+    assert [row["caption"] for row in whole[4:6]] == ["t4", "t4"]
+    for first in range(11):
+        for end in range(first + 1, 12):
+            part = [row for _, table in pictures.iter_rows(path, first, end) for row in table.to_pylist()]
+            assert part == whole[first:end]
+
+
+def test_a_fault_of_a_row_lets_reading_go_on_behind_it(tmp_path: Path) -> None:
+    path = str(tar(tmp_path / "s.tar", {"a.jpg": jpeg(1), "b.jpg": b"", "c.jpg": jpeg(2)}))
+    rows = pictures.iter_rows(path, 0, 3)
+    assert next(rows)[1]["member"].to_pylist() == ["a.jpg"]
+    with pytest.raises(RowsFault) as told:
+        next(rows)
+    assert (told.value.row, told.value.next_row, told.value.reason) == (1, 2, "b.jpg: zero bytes")
+    assert [t["member"].to_pylist() for _, t in pictures.iter_rows(path, 2, 3)] == [["c.jpg"]]
+
+
+def test_ids_differ_between_folders_and_have_no_dot(tmp_path: Path) -> None:
+    ids = []
+    for folder in ("train", "test"):
+        os.makedirs(tmp_path / folder)
+        path = tmp_path / folder / "cat.v1.jpg"
+        path.write_bytes(jpeg(1))
+        ids += [row["id"] for _, table in pictures.iter_rows(str(path), 0, 1) for row in table.to_pylist()]
+    assert len(set(ids)) == 2
+    assert all(i.startswith("cat_v1-") and "." not in i for i in ids)
