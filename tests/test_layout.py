@@ -255,7 +255,19 @@ def test_observers_read_the_run_directory_and_know_nothing_of_who_writes_it() ->
                 f"{module} imports {n}"
                 for n in own(found.top | found.inside)
                 if room(n)
-                not in ("observe", "errors", "files", "sizes", "hints", "stores", "tasks", "formats", "pictures", "")
+                not in (
+                    "observe",
+                    "errors",
+                    "files",
+                    "sizes",
+                    "hints",
+                    "stores",
+                    "tasks",
+                    "formats",
+                    "pictures",
+                    "film",
+                    "",
+                )
                 and n != "tamis.recipe.yaml_text"
                 and n not in ENGINE_FOR_OBSERVERS
             ]

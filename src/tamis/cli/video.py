@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from tamis.cli import options
@@ -85,7 +85,8 @@ def video(
     """
     from tamis.cli.recipes import perform_text
 
-    raise Exit(perform_text(make_recipe(source, target, wanted), _RECIPE, work))
+    # What is dropped is kept as rows (a few hundred bytes a clip), so that the report can show it.
+    raise Exit(perform_text(make_recipe(source, target, wanted), _RECIPE, replace(work, keep_rejected=True)))
 
 
 def make_recipe(source: str, target: str, wanted: Wanted) -> str:

@@ -15,19 +15,18 @@ class Frames:
     """Iterates (seconds since the film's first picture, frame) over a span. Packets that cannot be decoded are passed over and counted.
 
     `n_bad`, `fault`: how many, and what FFmpeg said of the first; to be looked at after the last frame. `vectors`: have H.264, MPEG-4 and
-    MPEG-2 give their motion vectors as side data. `only_keyframes`: pictures that need no other.
+    MPEG-2 give their motion vectors as side data.
     """
 
     def __init__(
         self,
-        path: str,
+        path: str | bytes,
         start_s: float = 0.0,
         end_s: float = float("inf"),
         vectors: bool = False,
-        only_keyframes: bool = False,
     ) -> None:
         self.path, self.start_s, self.end_s = path, start_s, end_s
-        self.vectors, self.only_keyframes = vectors, only_keyframes
+        self.vectors = vectors
         self.n_bad, self.fault = 0, ""
         self.n_frames = 0
 
@@ -40,8 +39,6 @@ class Frames:
             context.thread_type = "SLICE"
             if self.vectors:
                 context.flags2 |= av.codec.context.Flags2.export_mvs
-            if self.only_keyframes:
-                context.skip_frame = "NONKEY"
             need = room.decoding_bytes(context.width, context.height, context.pix_fmt or "")
             room.reserve(need, f"decoding {context.width} x {context.height}")
             base, tick = stream.start_time or 0, float(stream.time_base)
@@ -118,3 +115,22 @@ def check_shows(path: str) -> None:
     frames = Frames(path)
     if next(iter(frames), None) is None:
         raise FilmFault("none of its pictures can be decoded" + (f": {frames.fault}" if frames.fault else ""))
+
+
+def first_keyframe(path: str, at_s: float) -> Any:
+    """The keyframe at or before a time, alone. FilmFault where it cannot be decoded."""
+    av = library()
+    with opened(path) as container:
+        stream = video_stream(container)
+        stream.codec_context.thread_count = 1
+        stream.codec_context.skip_frame = "NONKEY"
+        need = room.decoding_bytes(
+            stream.codec_context.width, stream.codec_context.height, stream.codec_context.pix_fmt or ""
+        )
+        room.reserve(need, "a thumbnail")
+        _seek(av, container, stream, at_s)
+        with faults(av, "its packets cannot be decoded"):
+            for packet in container.demux(stream):
+                for frame in packet.decode():
+                    return frame
+    raise FilmFault(f"no picture can be decoded near {at_s:.2f} s")

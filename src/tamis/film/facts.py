@@ -54,7 +54,7 @@ class _Times:
         return self._most <= self._least + 1 or self._most <= self._least * 1.05
 
 
-def read_facts(path: str) -> FilmFacts:
+def read_facts(path: str | bytes) -> FilmFacts:
     """The facts of a film; FilmFault for what is none, has no frames, is cut short or has damaged packets. Decodes nothing."""
     av = library()
     with opened(path) as container:
@@ -99,7 +99,7 @@ def _check_whole(container: Any, stream: Any, n_frames: int, end_s: float, n_dam
             raise FilmFault(f"it is cut short: it ends after {end_s - start_s:.1f} of {told_s:.1f} s")
 
 
-def _facts(path: str, container: Any, stream: Any, times: _Times) -> FilmFacts:
+def _facts(path: str | bytes, container: Any, stream: Any, times: _Times) -> FilmFacts:
     context = stream.codec_context
     rate = float(stream.average_rate or stream.guessed_rate or 0)
     duration_s = float((times.end - times.first) * stream.time_base)
@@ -109,7 +109,7 @@ def _facts(path: str, container: Any, stream: Any, times: _Times) -> FilmFacts:
         rate = times.n / duration_s
     if rate and duration_s < times.n / rate * 0.5:  # containers that tell no duration of a packet
         duration_s += 1 / rate
-    size = os.path.getsize(path)
+    size = len(path) if isinstance(path, bytes) else os.path.getsize(path)
     audio = container.streams.audio
     bits = container.bit_rate or (int(size * 8 / duration_s) if duration_s > 0 else 0)
     return FilmFacts(

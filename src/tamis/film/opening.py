@@ -7,6 +7,7 @@ opened (a playlist with the name of a film would otherwise send FFmpeg to other 
 from __future__ import annotations
 
 import importlib
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,11 +37,12 @@ def library() -> Any:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[Any]:
-    """The container of a film, closed at the end; FilmFault where the file is none. A lack of memory stays a MemoryError."""
+def opened(path: str | bytes) -> Iterator[Any]:
+    """The container of a film (a path, or the bytes of one), closed at the end; FilmFault where the file is none. A lack of memory stays a MemoryError."""
     av = library()
     with faults(av, "no film that can be opened"):
-        container = av.open(path, options=dict(_OPTIONS), metadata_errors="replace")
+        source = io.BytesIO(path) if isinstance(path, bytes) else path
+        container = av.open(source, options=dict(_OPTIONS), metadata_errors="replace")
     try:
         yield container
     finally:

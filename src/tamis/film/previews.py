@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from tamis.film.decoding import frames_at
+from tamis.film.decoding import first_keyframe, frames_at
 from tamis.film.opening import faults, library
 from tamis.film.sampling import FrameExtractionPolicy, rgb, shown_size, times_of
 
@@ -20,10 +20,10 @@ def _upright_size(frame: Any, pixel_aspect: float, height: int | None, longest: 
     return max(2, round(wide * scale / 2) * 2), max(2, round(high * scale / 2) * 2)
 
 
-def thumbnail(path: str, at_s: float, longest: int = 160, pixel_aspect: float = 1.0) -> bytes:
-    """The picture at a time, as JPEG. FilmFault where it cannot be decoded."""
+def thumbnail(path: str, at_s: float, longest: int = 160, pixel_aspect: float = 1.0, quick: bool = False) -> bytes:
+    """The picture at a time, as JPEG; `quick`: the keyframe before it, which needs no other. FilmFault where it cannot be decoded."""
     av = library()
-    ((_, frame),) = list(frames_at(path, [at_s]))
+    frame = first_keyframe(path, at_s) if quick else next(iter(frames_at(path, [at_s])))[1]
     pixels = rgb(frame, *_upright_size(frame, pixel_aspect, None, longest))
     with faults(av, "a thumbnail cannot be made"):
         encoder = av.CodecContext.create("mjpeg", "w")

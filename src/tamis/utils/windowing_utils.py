@@ -1,5 +1,88 @@
-"""Not part of Tamis; whoever imports it is told what to use."""
+"""Windows of videos and the frames of each, under the names that users of the original import. Videos are given by their path."""
 
-raise ModuleNotFoundError(
-    "tamis.utils.windowing_utils is not part of Tamis: video is not here yet", name="tamis.utils.windowing_utils"
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+from tamis.film import room
+from tamis.film.decoding import Frames
+from tamis.film.facts import read_facts
+from tamis.film.sampling import rgb
+from tamis.film.windows import (
+    WindowFrameInfo,
+    ceil_by_factor,
+    compute_windows,
+    fit_sides,
+    floor_by_factor,
+    round_by_factor,
+    smart_nframes,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["WindowFrameInfo", "ceil_by_factor", "compute_windows", "fetch_video", "floor_by_factor", "read_video_cpu", "round_by_factor", "smart_nframes"]  # fmt: skip
+_FACTOR = 28
+_LEAST, _MOST, _TOTAL = 128 * _FACTOR**2, 768 * _FACTOR**2, 24_576 * _FACTOR**2
+_TYPES = ("float32", "float16", "uint8")
+
+
+def read_video_cpu(
+    video_path: str | os.PathLike[str], fps: float, num_frames_to_use: int, window_range: list[WindowFrameInfo]
+) -> tuple[np.ndarray[Any, Any], list[int]]:
+    """(frames uint8 [n, 3, height, width], how many of them are of each window): `fps` frames a second of each window, evenly; of the first
+    `num_frames_to_use` frames of the film, 0 for all."""
+    import numpy as np
+
+    path = os.fspath(video_path)
+    facts = read_facts(path)
+    total = min(facts.n_frames, num_frames_to_use) if num_frames_to_use > 0 else facts.n_frames
+    wanted: list[list[int]] = []
+    for window in window_range:
+        end = min(window.end, total - 1)
+        n = smart_nframes(fps, max(2, end - window.start + 1), facts.fps)
+        wanted.append([round(f) for f in np.linspace(window.start, end, n)])
+    n_frames = sum(map(len, wanted))
+    room.reserve(n_frames * facts.width * facts.height * 3, f"{n_frames} frames of {facts.width} x {facts.height}")
+    chosen = {f for of in wanted for f in of}
+    found = {i: rgb(frame, facts.width, facts.height) for i, (_, frame) in enumerate(Frames(path)) if i in chosen}
+    last = found[max(found)]
+    frames = np.stack([found.get(f, last) for of in wanted for f in of])
+    return np.ascontiguousarray(frames.transpose(0, 3, 1, 2)), [len(of) for of in wanted]
+
+
+def fetch_video(
+    video_path: str | os.PathLike[str],
+    sampling_fps: float = 2.0,
+    window_range: list[WindowFrameInfo] | None = None,
+    preprocess_dtype: str = "float32",
+    num_frames_to_use: int = 0,
+    flip_input: bool = False,
+) -> tuple[np.ndarray[Any, Any], list[int]]:
+    """As `read_video_cpu`, scaled as Qwen's vision models take frames; `flip_input`: turned upside down."""
+    import numpy as np
+
+    if preprocess_dtype not in _TYPES:
+        raise UsageError(f"fetch_video: preprocess_dtype must be one of {', '.join(_TYPES)}, got {preprocess_dtype!r}")
+    facts = read_facts(os.fspath(video_path))
+    windows = window_range if window_range is not None else compute_windows(facts.n_frames, facts.n_frames)
+    frames, counts = read_video_cpu(video_path, sampling_fps, num_frames_to_use, windows)
+    most = int(max(min(_MOST, _TOTAL / max(1, len(frames)) * 2), _LEAST * 1.05))
+    high, wide = fit_sides(frames.shape[2], frames.shape[3], _FACTOR, _LEAST, most)
+    scaled = np.stack([_scaled(f, wide, high) for f in frames])
+    if flip_input:
+        scaled = scaled[:, :, ::-1, ::-1]
+    return scaled.astype(preprocess_dtype), counts
+
+
+def _scaled(frame: np.ndarray[Any, Any], width: int, height: int) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    from tamis.film.opening import library
+
+    shown = library().VideoFrame.from_ndarray(np.ascontiguousarray(frame.transpose(1, 2, 0)), format="rgb24")
+    made = shown.reformat(width=width, height=height, interpolation="BICUBIC").to_ndarray()
+    turned: np.ndarray[Any, Any] = made.transpose(2, 0, 1)
+    return turned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.errors import UsageError
+from tamis.observe.contact.clips import clip_sheets
+from tamis.observe.contact.sheet import markup
 from tamis.stages.video.clipping.clip_extraction_stages import FixedStrideExtractorStage
 from tamis.stages.video.filtering.motion_filter import MotionFilterStage, MotionVectorDecodeStage
 from tamis.stages.video.io.clip_writer import ClipWriterStage
@@ -40,7 +43,8 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_still_half_is_dropped_with_its_value(film: Path, tmp_path: Path) -> None:
     stages = [FixedStrideExtractorStage(1.0, 1.0, 0.5, 0), MotionVectorDecodeStage(), MotionFilterStage()]
     writer = ClipWriterStage(str(tmp_path / "out"), str(film), True, False, False, False, False)
-    result = Pipeline("motion", stages=[VideoReader(str(film)), *stages, writer]).execute(InProcessExecutor())
+    made = Pipeline("motion", stages=[VideoReader(str(film)), *stages, writer])
+    result = made.execute(InProcessExecutor(), keep_rejected=True)
     book = result.ledger.stages[2]
     assert (book.into.n, book.out.n, {k: v.n for k, v in book.dropped.items()}) == (
         2,
@@ -51,6 +55,16 @@ def test_the_still_half_is_dropped_with_its_value(film: Path, tmp_path: Path) ->
     assert row["start_s"] == 0.0
     assert row["motion_score_global_mean"] > 0.00098
     assert len(list((tmp_path / "out/clips").iterdir())) == 1
+    kept, dropped = clip_sheets(tmp_path / "out/_tamis")
+    assert (kept["rule"], dropped["rule"]) == ("", "motion_filter: global mean")
+    assert [p["size"] for p in (*kept["pictures"], *dropped["pictures"])] == ["0.0 to 1.0 s", "1.0 to 2.0 s"]
+    assert all(p["jpeg"].startswith("/9j/") for p in (*kept["pictures"], *dropped["pictures"]))
+    assert "Dropped by motion_filter: global mean" in markup([kept, dropped])
+    plan = tmp_path / "out/_tamis/plan.json"
+    told = json.loads(plan.read_text())
+    told["inputs"]["paths"] = ["/elsewhere.mp4"]  # rows may name any file: only films of the run are opened
+    plan.write_text(json.dumps(told))
+    assert [p["jpeg"] for s in clip_sheets(tmp_path / "out/_tamis") for p in s["pictures"]] in ([], ["", ""])
 
 
 def test_by_hand(film: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.observe.contact.choose import Chosen, choose
+from tamis.observe.contact.clips import clip_sheets, is_about_films
 
 SIDE = 112
 _MAX_WORK_BYTES = 48_000_000  # of a picture while it is decoded: larger ones are named, not shown
@@ -27,8 +28,12 @@ def main() -> int:
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_DATA, (_DATA_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
         resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    folder = Path(sys.argv[1])
+    if is_about_films(folder):
+        print(json.dumps(clip_sheets(folder)))
+        return 0
     sheets = []
-    for sheet in choose(Path(sys.argv[1])):
+    for sheet in choose(folder):
         shown = [made for made in map(_made, sheet.pictures) if made is not None]
         if shown:
             sheets.append({"stage": sheet.stage, "rule": sheet.rule, "pictures": shown})

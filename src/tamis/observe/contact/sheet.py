@@ -1,4 +1,4 @@
-"""The part of the page that shows pictures: what was kept, and what each rule dropped. "" for runs about anything else."""
+"""The part of the page that shows pictures and clips: what was kept, and what each rule dropped. "" for runs about anything else."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.observe.contact.choose import MAX_KEPT, MAX_PER_RULE, MAX_RULES, is_about_pictures
+from tamis.observe.contact.clips import is_about_films
 from tamis.observe.pictures.svg import text
 
 _TIMEOUT_S = 30
@@ -24,7 +25,7 @@ CSS = """
 
 def contact_sheets(folder: Path) -> str:
     """The sheets of the run directory `folder`, as they are now."""
-    return markup(_ask(folder)) if is_about_pictures(folder) else ""
+    return markup(_ask(folder)) if is_about_pictures(folder) or is_about_films(folder) else ""
 
 
 def _ask(folder: Path) -> list[Any]:
