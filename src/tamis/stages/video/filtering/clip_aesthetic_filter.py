@@ -109,7 +109,8 @@ class ClipAestheticFilterStage(FilmStage):
         waiting: list[Any] = []
 
         def ask() -> None:
-            scores.extend(self._head(self._network(np.stack(waiting))).tolist())
+            planes = np.ascontiguousarray(np.stack(waiting).transpose(0, 3, 1, 2))
+            scores.extend(self._head(self._network(planes)).tolist())
             waiting.clear()
 
         for picture in squares_at(path, times, self._network.side, aspect):
