@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -441,3 +442,22 @@ def test_every_public_name_can_be_used(name: str) -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'tamis' has no attribute 'Nonsense'"):
         tamis.Nonsense  # noqa: B018
+
+
+READING = re.compile(r"read in this order \(at most (\d+) lines\):(.*?)\n\n", re.S)
+
+
+def test_what_to_read_first_is_there_and_no_longer_than_it_says() -> None:
+    found = READING.search((ROOT.parent.parent / "CONTRIBUTING.md").read_text())
+    assert found is not None
+    paths = re.findall(r"`([\w/]+\.py)`", found[2])
+    assert len(paths) >= 5
+    assert sum(len((ROOT / path).read_text().splitlines()) for path in paths) <= int(found[1]) <= 800
+
+
+LONG = {"tamis.engine.run.run", "tamis.tasks.document", "tamis.dedup.workflow", "tamis.engine.worker.read"}
+"""Files over 480 lines that are still to be taken apart."""
+
+
+def test_no_file_grows_beyond_what_one_reads_at_a_time() -> None:
+    assert {m for m, path in MODULES.items() if len(path.read_text().splitlines()) > 480} <= LONG

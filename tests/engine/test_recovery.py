@@ -7,7 +7,9 @@ import copy
 import pytest
 
 from tamis.engine.messages import Failure
-from tamis.engine.supervisor.recovery import can_split, decide, halves, judge_death, without
+from tamis.engine.supervisor.cutting import can_split, halves, without
+from tamis.engine.supervisor.deaths import judge_death
+from tamis.engine.supervisor.recovery import decide
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
 
 

@@ -223,6 +223,12 @@ class Done(AboutUnit, Cost):
     stages: list[StageUse] = field(default_factory=list)
     held: Held | None = None
 
+    def facts(self) -> dict[str, Any]:
+        """What the log of events says of it."""
+        floor_bytes = self.vitals.floor_bytes if self.vitals is not None else None
+        names = ("unit", "n_records", "decoded_bytes", "largest_record", "peak_bytes", "seconds", "cpu_s")
+        return {"floor_bytes": floor_bytes, **{name: getattr(self, name) for name in names}}
+
     @property
     def made_paths(self) -> list[str]:
         """The files that are there because of it, and that go if nobody wants it any more."""
@@ -232,7 +238,7 @@ class Done(AboutUnit, Cost):
 
 @dataclass(frozen=True)
 class Failure(AboutUnit, Cost):
-    """A unit failed: by an exception in the worker, or (recovery.judge_death) with the worker.
+    """A unit failed: by an exception in the worker, or (supervisor/deaths.py) with the worker.
 
     `kind`: memory, error, setup, disk; of workers that died also timeout, killed, replaced, crash.
     """
@@ -245,6 +251,11 @@ class Failure(AboutUnit, Cost):
     asked_bytes: int = 0  # by the allocation that failed; 0: not known
     is_usage: bool = False  # a mistake in the call, not in a stage
     in_setup: bool = False
+
+    def facts(self) -> dict[str, Any]:
+        """What the log of events says of it."""
+        names = ("unit", "kind", "stage", "error", "trace", "peak_bytes")
+        return {**{name: getattr(self, name) for name in names}, "asked_bytes": self.asked_bytes or None}
 
 
 Report = Done | StreamTooLarge | RowsTooLarge | Failure

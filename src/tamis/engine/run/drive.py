@@ -67,7 +67,7 @@ class Driver:
 
     def run(self, on_tick: Callable[[float], None]) -> None:
         """Until the supervisor has nothing left to do. KeyboardInterrupt passes through; the caller stops the run."""
-        self._act(self.supervisor.tick(time.monotonic()))
+        self.act(self.supervisor.tick(time.monotonic()))
         while not self.supervisor.finished:
             self.step()
             on_tick(time.monotonic())
@@ -86,33 +86,33 @@ class Driver:
                     left.discard(event.worker)
                 elif isinstance(event, NodeDown):
                     left -= {w.id for w in self.supervisor.workers.values() if w.node == event.node}
-                    self._act(self._handle(event, time.monotonic()))
+                    self.act(self._handle(event, time.monotonic()))
                 elif isinstance(event, NodeUp):
-                    self._act(self._handle(event, time.monotonic()))
+                    self.act(self._handle(event, time.monotonic()))
             if time.monotonic() > deadline:
                 for worker in left:
                     self.crew.kill(worker)
 
     def stop(self, why: str) -> None:
         """End early: workers are killed, commits under way are finished."""
-        self._act(self.supervisor.stop(why))
+        self.act(self.supervisor.stop(why))
         deadline = time.monotonic() + STOP_S
         while not self.supervisor.finished and time.monotonic() < deadline:
             self.step()
 
     def step(self) -> None:
         for event in self.crew.poll(TICK_S):
-            self._act(self._handle(event, time.monotonic()))
+            self.act(self._handle(event, time.monotonic()))
         self._collect_commits()
         now = time.monotonic()
         if now - self._measured_at >= _MEASURE_S:
             self._measure(now)
-        self._act(self.supervisor.tick(now))
+        self.act(self.supervisor.tick(now))
 
     def _measure(self, now: float) -> None:
         self._measured_at = now
         for node, (used_bytes, per_worker) in self.crew.measure().items():
-            self._act(self.supervisor.measured(used_bytes, per_worker, now, node))
+            self.act(self.supervisor.measured(used_bytes, per_worker, now, node))
         self.used_bytes = max((node.used_bytes for node in self.supervisor.nodes.values()), default=0)
 
     def _collect_commits(self) -> None:
@@ -120,16 +120,12 @@ class Driver:
             result = self.committer.results.get()
             now = time.monotonic()
             if result.error:
-                self._act(self.supervisor.commit_failed(result.error))
+                self.act(self.supervisor.commit_failed(result.error))
             else:
                 self.observe("commit", {"root": result.root, "bytes": result.n_bytes})
                 if self.observer is not None:
                     self.observer.committed(result)
-                self._act(self.supervisor.committed(result.root, result.covered, result.n_bytes, now))
-
-    def act(self, actions: list[Action]) -> None:
-        """Carry out what somebody else than an event made the supervisor decide (a remedy)."""
-        self._act(actions)
+                self.act(self.supervisor.committed(result.root, result.covered, result.n_bytes, now))
 
     def _handle(self, event: Event, now: float) -> list[Action]:
         """What the supervisor wants done about an event; the observer hears of units that are done or cut in two."""
@@ -182,15 +178,16 @@ class Driver:
             case Block():
                 return s.block(worker, news.fence, news.piece, news.n_bytes, news.compressed, now)
             case Done():
-                self.observe("unit", {"worker": worker, **_unit_facts(news)})
+                self.observe("unit", {"worker": worker, **news.facts()})
                 return s.done(worker, news.fence, news, now)
             case StreamTooLarge() | RowsTooLarge():
                 return s.too_large(worker, news.fence, news, now)
             case Failure():
-                self.observe("failed", {"worker": worker, **_failure_facts(news)})
+                self.observe("failed", {"worker": worker, **news.facts()})
                 return s.failed(worker, news.fence, news, now)
 
-    def _act(self, actions: list[Action]) -> None:
+    def act(self, actions: list[Action]) -> None:
+        """Carry out what the supervisor decided."""
         for action in actions:
             match action:
                 case Start(worker, segment, environment, node):
@@ -217,18 +214,6 @@ class Driver:
                         _remove(path)
                 case Note(kind, text, data):
                     self.observe(kind, {"text": text, **data})
-
-
-def _unit_facts(done: Done) -> dict[str, Any]:
-    """What the log of events says of a unit that is done."""
-    floor_bytes = done.vitals.floor_bytes if done.vitals is not None else None
-    names = ("unit", "n_records", "decoded_bytes", "largest_record", "peak_bytes", "seconds", "cpu_s")
-    return {"floor_bytes": floor_bytes, **{name: getattr(done, name) for name in names}}
-
-
-def _failure_facts(failure: Failure) -> dict[str, Any]:
-    names = ("unit", "kind", "stage", "error", "trace", "peak_bytes")
-    return {**{name: getattr(failure, name) for name in names}, "asked_bytes": failure.asked_bytes or None}
 
 
 def _remove(path: str) -> None:

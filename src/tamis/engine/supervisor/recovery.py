@@ -18,14 +18,13 @@ from dataclasses import dataclass, replace
 
 from tamis.engine.activity import in_words
 from tamis.engine.messages import Failure
-from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit, split_pieces
-from tamis.sizes import format_size
+from tamis.engine.supervisor.cutting import can_split
+from tamis.engine.supervisor.units import TO_END, Kind, Mode, Unit
 
 MAX_INNOCENT_KILLS = 5
 MAX_FEED_FAILURES = 4  # in a row, with nothing handed out in between
 MAX_BATCH_ROWS = 1 << 17  # that a reader of Parquet files asks for at once, while it fits
 EVERYTHING = 1 << 62  # what a feeder gets then is the whole pool
-_SIGKILL = 9
 _MOST_FAILURES = {Mode.RECAST: 3, Mode.QUARANTINE: 5}  # of units that run no stage: then the run ends
 
 
@@ -37,53 +36,6 @@ class Verdict:
     unit: Unit
     note: str = ""
     n_failures: int = 0
-
-
-@dataclass(frozen=True)
-class Unfit:
-    """A document, or the setup of a stage, that needs more memory than there is: `budget_bytes` would do, as far as one can tell."""
-
-    stage: str
-    size_bytes: int  # of the document
-    asked_bytes: int  # by the allocation that failed; 0: not known
-    had_bytes: int
-    budget_bytes: int
-
-    def advice(self, is_large: bool = False) -> str:
-        """What it had and what to do. `is_large`: it is a document that could be quarantined for its size."""
-        how = "at once" if self.asked_bytes > self.had_bytes else "more than it had"
-        had = f"it asked for {format_size(self.asked_bytes)} {how}" if self.asked_bytes else "it took all"
-        aside = "set max_record below its size to quarantine it, or " if is_large else ""
-        return f"{had}, one worker can get {format_size(self.had_bytes)}; {aside}run again with --memory {-(-self.budget_bytes // 10**6)}MB or more"
-
-
-@dataclass(frozen=True)
-class Half:
-    pieces: list[Piece]
-    rows: tuple[int, int]
-
-
-def judge_death(
-    why_killed: str, how: str, signal: int, used_bytes: int, cap_bytes: int, was_alone: bool = False, stage: str = ""
-) -> Failure:
-    """What the end of a worker says about the unit it was working on. `was_alone`: nobody else was at work when it was killed."""
-
-    def failure(kind: str, error: str) -> Failure:
-        return Failure(kind, error, stage)
-
-    if why_killed == "timeout":
-        return failure("timeout", "took longer than the timeout")
-    if why_killed == "over its cap":
-        return failure("memory", "went over its memory cap")
-    if why_killed == "memory pressure" and was_alone and used_bytes > cap_bytes * 8 // 10:
-        return failure("memory", "took more memory than the budget leaves")
-    if why_killed == "replaced":
-        return failure("replaced", "made room for other work")
-    if why_killed or signal == _SIGKILL:
-        return failure("killed", why_killed or "killed from outside")
-    if cap_bytes and used_bytes > cap_bytes * 8 // 10:
-        return failure("memory", f"the worker died ({how}) close to its memory cap")
-    return failure("crash", f"the worker process died: {how}")
 
 
 def decide(unit: Unit, report: Failure, had_all: bool = False) -> Verdict:
@@ -210,32 +162,3 @@ def _decide_feed(unit: Unit, kind: str, error: str, had_all: bool) -> Verdict:
     if unit.n_failures > 1:  # libraries crash when an allocation fails: see whether more memory helps
         unit = replace(unit, need_bytes=EVERYTHING)
     return Verdict("retry", unit, f"the feeder of {path} failed and starts again: {error}")
-
-
-def can_split(unit: Unit) -> bool:
-    if unit.segment > 0:
-        start, end = unit.handover_rows
-        return end - start > 1
-    return split_pieces(unit) is not None
-
-
-def halves(unit: Unit) -> list[Half]:
-    """The unit in two, by rows of its handover file or by its pieces."""
-    if unit.segment > 0:
-        start, end = unit.handover_rows
-        middle = unit.cut if start < unit.cut < end else (start + end) // 2
-        return [Half(unit.pieces, (middle, end)), Half(unit.pieces, (start, middle))]
-    cut = split_pieces(unit)
-    assert cut is not None
-    return [Half(cut[1], unit.handover_rows), Half(cut[0], unit.handover_rows)]
-
-
-def without(pieces: list[Piece], done: Piece) -> list[Piece]:
-    """What a feeder still has to hand out after the block `done`."""
-    rest = []
-    for piece in pieces:
-        if done.start > piece.start:
-            rest.append(replace(piece, end=min(piece.end, done.start)))
-        if done.end < piece.end:
-            rest.append(replace(piece, start=max(piece.start, done.end)))
-    return [p for p in rest if p.start < p.end]

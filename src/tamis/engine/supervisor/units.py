@@ -6,7 +6,7 @@ rows of a Parquet file. A unit is what one worker does at a time: some pieces, t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 TO_END = 1 << 62
@@ -106,20 +106,3 @@ class Unit:
     def size_bytes(self) -> int:
         """Decoded bytes, as far as anybody knows."""
         return self.decoded_bytes if self.decoded_bytes >= 0 else self.known_bytes or self.block_bytes
-
-
-def split_pieces(unit: Unit) -> tuple[list[Piece], list[Piece]] | None:
-    """The unit's pieces in two halves, or None when it cannot be cut (one record, or nothing known to cut by)."""
-    pieces = unit.pieces
-    if len(pieces) > 1:
-        half = len(pieces) // 2
-        return pieces[:half], pieces[half:]
-    piece = pieces[0]
-    if unit.n_records == 1 or piece.kind in (Kind.FILES, Kind.START, Kind.STREAM):
-        return None  # a stream cannot be entered in the middle: it is fed instead (recovery.py)
-    cut = unit.cut
-    if not piece.start < cut < piece.end:
-        if piece.end == TO_END or piece.end - piece.start < 2 or unit.n_records >= 0:
-            return None
-        cut = (piece.start + piece.end) // 2
-    return [replace(piece, end=cut)], [replace(piece, start=cut)]

@@ -1,0 +1,167 @@
+"""What becomes of a unit that failed: recovery.py decides, this does it: queues it again, cuts it, gives it up, or ends the run. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tamis.engine.activity import in_words
+from tamis.engine.messages import Failure
+from tamis.engine.supervisor import recovery
+from tamis.engine.supervisor.actions import (
+    Action,
+    Discard,
+    Note,
+)  # fmt: skip
+from tamis.engine.supervisor.cutting import halves
+from tamis.engine.supervisor.dispatch import Dispatch
+from tamis.engine.supervisor.grants import asked_of
+from tamis.engine.supervisor.state import Worker
+from tamis.engine.supervisor.unfit import Unfit
+from tamis.engine.supervisor.units import Kind, Mode, Unit
+from tamis.engine.supervisor.work import held_by
+
+MAX_SETUP_DEATHS = 3
+# So many documents in a row that do not fit even alone, and the stage is to blame, not they: where nothing has ever fitted and
+# they are small, and in any case.
+FEW_UNFIT, MANY_UNFIT = 3, 20
+SMALL_RECORD_BYTES = 1 << 20
+
+
+class Setbacks(Dispatch):
+    """`_recover` is called with the unit, which is nobody's at that moment, and the worker that had it."""
+
+    def _recover(self, unit: Unit, worker: Worker, report: Failure, now_s: float) -> list[Action]:
+        kind = report.kind
+        if kind == "disk":
+            return self._stop_fatal("disk", report.error)
+        if (
+            unit.mode in (Mode.RUN, Mode.QUARANTINE) and unit.root not in self.roots
+        ):  # given up because of another of its units
+            return self._free_scratch(held_by(unit))
+        if kind == "memory":
+            self.counters["memory_failures"] += 1
+            self.grants.learn_failure(worker, unit, report)
+            if unit.mode is Mode.FEED:
+                unit.need_bytes = self.grants.feed_need(worker, report)
+        verdict = recovery.decide(unit, report, self._had_all(worker))
+        unit = verdict.unit
+        actions: list[Action] = []
+        if verdict.note:
+            actions.append(
+                Note(
+                    "recovery",
+                    verdict.note,
+                    {"unit": unit.id, "kind": kind, "stage": report.stage, "error": report.error},
+                )
+            )
+        if verdict.what == "fail":
+            kind = "usage" if report.is_usage else "worker"
+            return actions + self._stop_fatal(kind, recovery.told(report))
+        if verdict.what in ("infeasible", "unfit"):
+            return actions + self._does_not_fit(worker, report, verdict)
+        if verdict.what == "unreadable":
+            self.infeasible.append(verdict.note)
+            return actions + self._give_up(unit)
+        if verdict.what == "feed":
+            if unit.pieces[0].kind is Kind.ROWS:
+                self.cursor.feed_rows(unit.pieces[0])
+            else:
+                self.cursor.feed(unit.pieces[0].file)
+            return actions + self._leave_root(unit)
+        self.counters["splits" if verdict.what == "split" else "retries"] += 1
+        if verdict.what == "quarantine":
+            self.n_stage_failures += 1
+            self.last_failure = in_words(unit.stage) or "a stage"
+            self.first_failure = self.first_failure or recovery.told(report, unit)
+        return actions + self._requeue(verdict)
+
+    def _died_setting_up(self, unit: Unit, worker: Worker, report: Failure, now_s: float) -> list[Action]:
+        """No document is to blame: once more, then alone with the whole budget (libraries crash when an allocation fails), then the
+        run ends with what is known."""
+        report = replace(report, in_setup=True)
+        if report.kind == "memory":
+            return self._recover(unit, worker, report, now_s)
+        self._n_setup_deaths += 1
+        if self._n_setup_deaths >= MAX_SETUP_DEATHS:
+            told = f"{in_words(report.stage)} ended {self._n_setup_deaths} workers in a row: {report.error}"
+            return self._stop_fatal("worker", told)
+        unit.alone = self._n_setup_deaths + 1 == MAX_SETUP_DEATHS
+        self.counters["retries"] += 1
+        return [
+            Note("recovery", recovery.told(report), {"unit": unit.id}),
+            *self._requeue(recovery.Verdict("retry", unit)),
+        ]
+
+    def _had_all(self, worker: Worker) -> bool:
+        """Whether a worker had everything that any node has."""
+        return all(node.grants.is_whole(worker.cap_bytes) for node in self.nodes.values()) and bool(self.nodes)
+
+    def _does_not_fit(self, worker: Worker, report: Failure, verdict: recovery.Verdict) -> list[Action]:
+        """One document, or setting up a stage, needs more than the whole pool: name the budget that would do. The rest of the run
+        goes on, unless it is the stage that needs so much, whatever the documents.
+        """
+        unit = verdict.unit
+        found = Unfit(
+            report.stage, unit.largest_record, asked_of(worker, report), worker.cap_bytes,
+            self.grants.budget_for(self.grants.need_of(worker, unit, report)),
+        )  # fmt: skip
+        if verdict.what == "unfit":
+            return self._stop_fatal("budget", f"{verdict.note}: {found.advice()}")
+        if unit.mode is Mode.FEED:
+            self.infeasible.append(f"{verdict.note}: {found.advice()}")
+            return self._give_up(unit)
+        self._unfit.append(found)
+        n, worst = len(self._unfit), max(self._unfit, key=lambda u: (u.asked_bytes, u.budget_bytes))
+        small = all(u.size_bytes <= SMALL_RECORD_BYTES for u in self._unfit)
+        if n >= MANY_UNFIT or (n >= FEW_UNFIT and small and not self.grants.n_done[unit.segment]):
+            who = next((in_words(u.stage) for u in self._unfit if u.stage), "every partition")
+            return self._stop_fatal(
+                "budget",
+                f"{who} needs more memory than the budget leaves, whatever the documents: {n} in a row failed, each of them alone: "
+                + worst.advice(),
+            )
+        self.infeasible.append(f"{verdict.note}: {found.advice(found.size_bytes > SMALL_RECORD_BYTES)}")
+        return self._give_up(unit)
+
+    def _give_up(self, unit: Unit) -> list[Action]:
+        """A unit cannot be done in this run. Of the first segment that is its range of the input; of a later one, which cannot be
+        told from its neighbours any more, everything of its root: forget its other units too, and free what they hold.
+        """
+        if unit.segment == 0:
+            return self._free_scratch(held_by(unit)) + self._leave_root(unit)
+        root = self.roots.pop(unit.root, None)
+        self.under_way.subtract(root.counted() if root is not None else ())
+        gone = [unit]
+        for queue in self.queues:
+            for other in [u for u in queue if u.root == unit.root and u is not unit]:
+                queue.remove(other)
+                gone.append(other)
+        paths = [path for u in gone for path in held_by(u)]
+        made = [f.path for f in root.files if f.kind != "listed"] if root is not None else []
+        return [
+            *self._free_scratch(paths + (root.scratch if root is not None else [])),
+            *([Discard(made)] if made else []),
+        ]
+
+    def _requeue(self, verdict: recovery.Verdict) -> list[Action]:
+        unit = verdict.unit
+        if verdict.what != "split":
+            if unit.mode is Mode.FEED:
+                if unit.pieces:  # one that waits for an empty queue does not hold up others
+                    (self.feeds.append if unit.is_patient else self.feeds.appendleft)(unit)
+                else:  # every block was handed out already
+                    self.roots.pop(unit.root, None)
+            else:
+                self.queues[unit.segment].appendleft(unit)
+            return []
+        for path in [unit.handover] if unit.segment else {p.path for p in unit.pieces}:
+            self.scratch.share(path)
+        for half in halves(unit):
+            child = self._unit(half.pieces, segment=unit.segment, root=unit.root)
+            child.step, child.n_failures, child.last_error = unit.step, verdict.n_failures, unit.last_error
+            child.handover, child.handover_rows = unit.handover, half.rows
+            child.handover_check = unit.handover_check
+            child.block_bytes = unit.block_bytes
+            self.queues[unit.segment].appendleft(child)
+        self.roots[unit.root].open_units += 1
+        return []
