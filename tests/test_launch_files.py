@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tamis.cli.main import app
@@ -41,6 +42,7 @@ def test_the_slurm_script_does_all_parts_and_submits_the_join(tmp_path: Path) ->
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_slurm_script_runs_for_real(tmp_path: Path) -> None:
     """Two tasks one after the other and the join, with the command itself (an exact deduplication of a few documents: fuzzy takes long)."""
     (tmp_path / "in").mkdir()

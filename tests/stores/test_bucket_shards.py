@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from bucket_runs import documents, keys, n_uploads
 
 from tamis import InProcessExecutor, Pipeline
@@ -40,6 +41,7 @@ def test_a_run_in_shards(bucket: str, s3: Any, tmp_path: Path, monkeypatch: Any)
     assert copy().status == "already"
 
 
+@pytest.mark.slow
 def test_a_deduplication_in_shards(bucket: str, s3: Any, tmp_path: Path, monkeypatch: Any) -> None:
     put_input(s3, bucket)
     make = lambda: ExactDeduplicationWorkflow(f"s3://{bucket}/out", f"s3://{bucket}/in")  # noqa: E731

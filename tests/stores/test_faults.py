@@ -30,7 +30,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry.again, "__defaults__", (retry.POLICY, lambda s: time.sleep(0.001)))
 
 
-@pytest.mark.parametrize("kind", ["500", "drop", "lost"])
+@pytest.mark.parametrize("kind", ["lost", *(pytest.param(k, marks=pytest.mark.slow) for k in ("500", "drop"))])
 def test_each_kind_of_request_survives_each_kind_of_fault(
     kind: str, bucket: str, s3: Any, proxy: FaultyProxy, tmp_path: Path, hasty: None
 ) -> None:

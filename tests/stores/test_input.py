@@ -91,6 +91,7 @@ def test_a_store_that_goes_away_ends_the_run_and_blames_no_document(
     assert issubclass(StoreError, OSError)
 
 
+@pytest.mark.slow
 def test_workers_of_their_own_read_a_bucket_inside_a_budget(bucket: str, s3: Any, tmp_path: Path) -> None:
     """boto3 is loaded where workers are forked from, and by nobody for local jobs (test_layout.py)."""
     for i in range(3):

@@ -160,11 +160,13 @@ def test_parquet_files_get_one_schema_in_a_bucket_too(bucket: str, s3: Any, tmp_
     assert copy(str(tmp_path / "in"), f"s3://{bucket}/out", ParquetWriter).status == "already"
 
 
-def test_workers_of_their_own_write_to_a_bucket_and_secrets_stay_out_of_it(
+def test_workers_of_their_own_read_and_write_a_bucket_and_secrets_stay_out_of_it(
     bucket: str, s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, url = write_input(tmp_path / "in"), f"s3://{bucket}/out"
-    pipeline = Pipeline("copy", stages=[JsonlReader(source, files_per_partition=1), JsonlWriter(url)])
+    for path in Path(write_input(tmp_path / "in")).iterdir():
+        s3.put_object(Bucket=bucket, Key=f"in/{path.name}", Body=path.read_bytes())
+    url = f"s3://{bucket}/out"
+    pipeline = Pipeline("copy", stages=[JsonlReader(f"s3://{bucket}/in", files_per_partition=1), JsonlWriter(url)])
     pipeline.run(memory="512MB")
     assert documents(s3, bucket, "out") == list(range(200))
     assert pipeline.last_result.peak_bytes <= 512 * 10**6
