@@ -67,6 +67,10 @@ def test_why_and_quarantine_and_the_same_command_again(cleaned: SimpleNamespace,
     assert told.exit_code == 0
     assert "min_side" in told.stdout
     assert "10" in told.stdout
+    (ids,) = [d["examples"] for d in cleaned.about["drops"] if d["reason"] == "duplicate"]
+    told = CliRunner().invoke(app, ["why", str(cleaned.out), ids[0]])
+    assert "- member: p0.jpg" in told.stdout
+    assert "+ member: p12.jpg" in told.stdout
     told = CliRunner().invoke(app, ["quarantine", str(cleaned.out), "--json"])
     assert "a damaged PNG" in told.stdout
     assert "no picture: it begins with" in told.stdout

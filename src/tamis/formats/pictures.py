@@ -23,6 +23,7 @@ from tamis.pictures.faults import PictureFault, TarFault
 from tamis.pictures.headers import Looks, look
 from tamis.pictures.samples import Row, index_of, is_picture, key_of, rows
 from tamis.pictures.tar import Member
+from tamis.stores.urls import is_remote
 
 TableWriter = None
 ROW_BYTES = 1024  # of a row with its caption, about
@@ -45,9 +46,14 @@ SCHEMA = pa.schema(
 )
 
 
+LOCAL_ONLY = "pictures are read from folders of this machine; copy them there"
+
+
 def describe(path: str | os.PathLike[str]) -> TableInfo:
     path = os.fspath(path)
     columns = [(f.name, str(f.type)) for f in SCHEMA]
+    if is_remote(path):
+        raise FormatError(LOCAL_ONLY)
     size = os.path.getsize(path)
     if _is_tar(path) and not size:
         raise FormatError("a tar of zero bytes")

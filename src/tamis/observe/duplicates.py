@@ -19,7 +19,7 @@ from typing import Any
 
 from tamis.errors import FormatError, UsageError
 from tamis.formats.names import path_of, path_text
-from tamis.formats.registry import is_table
+from tamis.formats.registry import is_table, table_name
 from tamis.observe.record_at import line_at
 from tamis.observe.verdicts import Verdict, find, input_paths, run_folder
 from tamis.stores.homes import local_of
@@ -29,6 +29,7 @@ MAX_DIFF_LINES = 60
 _MAX_PARTS = 4000  # words or lines that are compared; difflib takes their product in the worst case
 _CONTEXT = 8
 _WIDTH = 110
+PICTURES = "pictures"
 _PLACE_ID = re.compile(r"([0-9]{6,9})_([0-9]{1,18})")
 
 
@@ -174,6 +175,8 @@ def read_side(path: str, offset: int, field: str, known: dict[str, tuple[int, in
         info = os.stat(path)
         if path in known and known[path] != (info.st_size, info.st_mtime_ns):
             return Side(path, offset, None, "the file was changed after the run")
+        if table_name(path) == PICTURES:
+            return Side(path, offset, _picture(path, offset))
         record = _row(path, offset, field) if is_table(path) else _json_line(path, offset)
         text = record.get(field) if isinstance(record, dict) else None
     except FileNotFoundError:
@@ -199,6 +202,17 @@ def _row(path: str, row: int, field: str) -> Any:
         if start <= row < start + len(table) and field in table.column_names:
             return {field: table.column(field)[row - start].as_py()}
     return {}
+
+
+def _picture(path: str, row: int) -> str:
+    """What is known of a picture without looking at its pixels, line by line."""
+    from tamis.formats.registry import named
+
+    for _, table in named(PICTURES).iter_rows(path, row, row + 1):
+        for found in table.to_pylist():
+            names = ("member", "format", "width", "height", "length", "caption", "json")
+            return "\n".join(f"{name}: {found[name]}" for name in names if found[name] is not None)
+    raise ValueError("there is no such picture")
 
 
 def _about(side: Side, n_chars: int) -> dict[str, Any]:

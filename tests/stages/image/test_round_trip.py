@@ -12,6 +12,7 @@ import pytest
 from tests.support.made_pictures import jpeg, members_of, png, tar
 
 from tamis import InProcessExecutor, Pipeline, processing_stage
+from tamis.errors import UsageError
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.image.io import ConvertImageBatchToDocumentBatchStage, ImageReader, ImageReaderStage, ImageWriterStage
 from tamis.stages.text.io.writer import JsonlWriter
@@ -134,6 +135,33 @@ def test_a_stage_of_ones_own_works_on_objects(tmp_path: Path) -> None:
     ] == [True, False, True]
     rows = pq.read_table(path.with_suffix(".parquet")).to_pylist()
     assert [(r["aesthetic_score"], r["width"]) for r in rows] == [(1.0, 40), (2.0, 9), (3.0, 40)]
+
+
+def test_pictures_stay_pictures_from_one_segment_to_the_next(tmp_path: Path) -> None:
+    tar(tmp_path / "s.tar", {f"{j}.png": png(j, 40 + j, 40) for j in range(5)})
+
+    @processing_stage(name="narrow")
+    def narrow(batch: Any) -> Any:
+        batch.data = [p for p in batch.data if p.metadata["width"] < 44]
+        return batch
+
+    @processing_stage(name="even")
+    def even(batch: Any) -> Any:
+        return type(batch)(batch.dataset_name, [p for p in batch.data if p.image_data.shape[1] % 2 == 0])
+
+    result = run(
+        [ImageReader(str(tmp_path / "s.tar")), narrow, even, ImageWriterStage(str(tmp_path / "o"))], mode="batch"
+    )
+    assert (result.exit_code, result.ledger.written.n) == (0, 2)
+    (path,) = (tmp_path / "o").glob("*.tar")
+    assert sorted(members_of(path).values()) == sorted([png(0, 40, 40), png(2, 42, 40)])
+
+
+def test_remote_pictures_are_refused_by_name() -> None:
+    with pytest.raises(UsageError, match="pictures are read from folders of this machine"):
+        ImageReader("s3://bucket/pictures/")
+    with pytest.raises(UsageError, match="pictures are written to a folder of this machine"):
+        ImageWriterStage("s3://bucket/clean/")
 
 
 def test_documents_of_pictures(tmp_path: Path) -> None:

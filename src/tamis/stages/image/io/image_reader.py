@@ -10,6 +10,7 @@ from tamis.errors import UsageError
 from tamis.formats.registry import suffixes
 from tamis.stages.io import Reader
 from tamis.stages.text.io.reader.files import FileReader, FileReaderStage
+from tamis.stores.urls import is_remote
 from tamis.tasks.image import ImageBatch
 
 
@@ -66,4 +67,14 @@ class ImageReader(FileReader):
     storage_options: dict[str, Any] | None = None
     limit: int | None = None
     name: str = "image_reader"
+
+    def __post_init__(self) -> None:
+        given = [self.file_paths] if isinstance(self.file_paths, str) else self.file_paths
+        remote = [path for path in given or () if is_remote(str(path))]
+        if remote:
+            raise UsageError(
+                f"{self.name}: {remote[0]}: pictures are read from folders of this machine; copy them there"
+            )
+        super().__post_init__()
+
     reader: ClassVar[type[FileReaderStage]] = _Rows

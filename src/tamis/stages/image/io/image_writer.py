@@ -37,7 +37,7 @@ class ImageWriterStage(Writer):
     def __post_init__(self) -> None:
         if "://" in os.fspath(self.output_dir):
             raise UsageError(
-                f"{self.name}: {self.output_dir}: remote paths are not written by this version; give a local folder"
+                f"{self.name}: {self.output_dir}: pictures are written to a folder of this machine; copy them from there"
             )
         if isinstance(self.images_per_tar, bool) or not isinstance(self.images_per_tar, int) or self.images_per_tar < 1:
             raise UsageError(f"{self.name}: images_per_tar must be a whole number above 0, got {self.images_per_tar!r}")
