@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -118,6 +119,10 @@ def main() -> None:
                 found[f"ray {kind}"] = deduplicated(kind, executor, f"ray-{kind}")
             found["again"] = filtered(executor, "ray")
             found["status again"] = executor.last_result.status
+        page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
+        for code in re.findall(r"```py\n(.*?)```", page, re.DOTALL):
+            exec(compile(code, "docs/cluster.md", "exec"), {})
+        found["page"] = content("clean")
         with RayDataExecutor() as executor:
             found["ray_data"] = filtered(executor, "ray_data")
         found["filter by command"] = command(

@@ -51,7 +51,8 @@ def of_kind(comm: str, below: int) -> list[int]:
     found = []
     for pid in descendants(below):
         with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/comm").read_text().strip() == comm:
+            is_dead = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            if Path(f"/proc/{pid}/comm").read_text().strip() == comm and not is_dead:
                 found.append(pid)
     return sorted(found)
 
@@ -77,9 +78,10 @@ def killed(kind: str, name: str, cluster: Any, node: Any) -> dict[str, Any]:
     elif kind == "driver":
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        time.sleep(3.0)
-        hit = 1
-        left = of_kind("tamis-agent", os.getpid()) + of_kind("tamis-worker", os.getpid())
+        hit, left, until_s = 1, [0], time.monotonic() + 20
+        while left and time.monotonic() < until_s:
+            time.sleep(0.5)
+            left = of_kind("tamis-agent", os.getpid()) + of_kind("tamis-worker", os.getpid())
         process = begin(name, output, cluster.address)
         return {**ended(process, output), "hit": hit, "left": len(left)}
     else:

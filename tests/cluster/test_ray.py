@@ -22,7 +22,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Apart:
 
 def test_filters_keep_the_same_documents_by_every_executor(seen: Apart) -> None:
     assert len(seen.found["local"]) == 32
-    assert [seen.found[name] for name in ("ray", "ray_data", "again")] == [seen.found["local"]] * 3
+    assert [seen.found[name] for name in ("ray", "ray_data", "again", "page")] == [seen.found["local"]] * 4
     assert seen.found["status again"] == "already"
 
 

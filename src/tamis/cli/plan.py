@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tamis.cli import options
 from tamis.cli.arguments import Argument, Exit, Option
+from tamis.cli.plan_cluster import cluster_figures
 from tamis.cli.plan_machine import Machine, parse_machine, this_machine
 from tamis.cli.request import Request, output_of
 from tamis.errors import BudgetError, UsageError
@@ -30,7 +31,8 @@ MachineSpec = Annotated[
     str | None, Option("--machine", metavar="SPEC", help="Plan for another machine, e.g. 64GB,32cores,4gpus.")
 ]
 ClusterSpec = Annotated[
-    str | None, Option("--cluster", metavar="SPEC", help="Plan for several equal machines, e.g. 10x64GB,32cores.")
+    str | None,
+    Option("--cluster", metavar="SPEC", help="Plan for several equal machines, e.g. '8x(64cpu,512GB,8gpu)'."),
 ]
 DatasetBytes = Annotated[
     str | None, Option(metavar="SIZE", help="Plan without data: the decoded size, e.g. 8TB. Reads nothing.")
@@ -81,6 +83,7 @@ class Plan:
     forecast: dict[str, Any] = field(default_factory=dict)
     guide: dict[str, str] = field(default_factory=dict)
     passed_over: list[dict[str, Any]] = field(default_factory=list)
+    cluster: dict[str, Any] = field(default_factory=dict)  # plan_cluster.ClusterFigures, for several nodes
 
 
 def plan(
@@ -246,6 +249,10 @@ def make_plan(
     seconds = float(told["seconds"]["expected"])
     if gpu and where.gpus:  # GPU and CPU work overlap: the slower one decides
         seconds = max(seconds, gpu / (where.gpus * where.nodes))
+    cluster: dict[str, Any] = {}
+    if where.nodes > 1:
+        cluster = cluster_figures(where.nodes, seconds, data.decoded_bytes, found.n_partitions).to_dict()
+        seconds = float(cluster["seconds"])
     row = starting.text_sizing(data.decoded_bytes)
     return Plan(
         n_files=data.n_files, kinds=data.kinds, input_bytes=data.input_bytes, decoded_bytes=data.decoded_bytes, output=output,
@@ -256,7 +263,7 @@ def make_plan(
         probe_documents=tried.measured.n_documents if tried else 0, basis=basis, machine=str(where), nodes=where.nodes,
         gpu_seconds=round(gpu, 1), forecast=told,
         guide={"size": row.size, "nodes": row.nodes, "gpus": row.gpus, "memory": row.memory, "notes": row.notes},
-        passed_over=files.passed.to_list() if files is not None else [],
+        passed_over=files.passed.to_list() if files is not None else [], cluster=cluster,
     )  # fmt: skip
 
 

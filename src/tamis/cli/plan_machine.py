@@ -1,4 +1,4 @@
-"""The machine or cluster a plan is made for: `--machine 64GB,32cores,4gpus`, `--cluster 10x64GB,32cores`."""
+"""The machine or cluster a plan is made for: `--machine 64GB,32cores,4gpus`, `--cluster 8x(64cpu,512GB,8gpu)`."""
 
 from __future__ import annotations
 
@@ -48,15 +48,19 @@ def parse_machine(text: str, option: str = "--machine") -> Machine:
     Machine(nodes=1, memory_bytes=64000000000, cores=32, gpus=0)
     >>> parse_machine("10x64GB, 32 cores, 4gpus", "--cluster").nodes
     10
+    >>> parse_machine("8x(64cpu,512GB,8gpu)", "--cluster")
+    Machine(nodes=8, memory_bytes=512000000000, cores=64, gpus=8)
     """
     nodes, rest = 1, text
     if option == "--cluster":
         match = re.fullmatch(r"\s*(\d{1,7})\s*[xX]\s*(.+)", text)
         if match is None or not 1 <= int(match[1]) <= _MAX_NODES:
             raise UsageError(
-                f"{option} {text}: expected the number of nodes and what each has, e.g. {option} 10x64GB,32cores"
+                f"{option} {text}: expected the number of nodes and what each has, e.g. {option} '8x(64cpu,512GB,8gpu)'"
             )
-        nodes, rest = int(match[1]), match[2]
+        nodes, rest = int(match[1]), match[2].strip()
+        if rest.startswith("(") and rest.endswith(")"):
+            rest = rest[1:-1]
     memory = cores = gpus = None
     for part in rest.split(","):
         counted = re.fullmatch(r"\s*(\d{1,5})\s*(cores?|cpus?|gpus?)\s*", part, re.IGNORECASE)

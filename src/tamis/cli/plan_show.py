@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tamis.cli.plan_cluster import ClusterFigures, cluster_lines
 from tamis.formats.passed import passed_lines
 from tamis.sizes import format_size
 
@@ -69,13 +70,15 @@ def lines(p: Plan) -> list[str]:
         ("peak memory", sizes(found["peak_bytes"]) + each),
         ("scratch", sizes(found["scratch_bytes"]) + (each + _free(p.scratch_free_bytes) if needs_scratch else "")),
         ("output", sizes(found["output_bytes"]) + _where(p)),
-        ("time", times(found["seconds"]) + f"; {format_time(found['cpu_s'])} of CPU"),
+        ("time", _time(p) + f"; {format_time(found['cpu_s'])} of CPU"),
     ]
     if p.gpu_seconds:
         rows.append(("GPU time", f"about {format_time(p.gpu_seconds)} of one GPU (starting table)"))
     if not p.fits:
         rows = rows[:3]
     made = [f"{name:<12} {value}" for name, value in rows]
+    if p.cluster and p.fits:
+        made += cluster_lines(ClusterFigures(**p.cluster), f"rates: from {p.basis}")
     made += ["", f"from {p.basis}" + _probed(p), range_words(found)]
     made.append(
         f"the original's guide for {p.guide['size']} of text: nodes {p.guide['nodes']}, GPUs {p.guide['gpus']}, memory {p.guide['memory']} "
@@ -89,6 +92,13 @@ def lines(p: Plan) -> list[str]:
     if p.scratch_free_bytes is not None and found["scratch_bytes"]["expected"] > p.scratch_free_bytes:
         made.append("the disk is too small for scratch: make room, or give another folder with --scratch")
     return made
+
+
+def _time(p: Plan) -> str:
+    """Where one driver is slower than all workers together, its time counts."""
+    if p.cluster.get("limited_by") == "driver":
+        return f"about {format_time(p.seconds)}, which one driver takes (the workers: {times(p.forecast['seconds'])})"
+    return times(p.forecast["seconds"])
 
 
 def format_time(seconds: float) -> str:

@@ -1,0 +1,154 @@
+"""Executors of a cluster as they are made and refused: nothing is started here."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tamis.backends.cluster import head, session
+from tamis.backends.cluster.head import Head, HeadOptions, free_port
+from tamis.backends.ray_actor_pool import RayActorPoolExecutor
+from tamis.backends.ray_data import RayDataExecutor
+from tamis.backends.xenna import XennaExecutor
+from tamis.cli.executors import chosen
+from tamis.cli.plan_cluster import cluster_figures, cluster_lines
+from tamis.core.client import RayClient, SlurmRayClient
+from tamis.errors import UsageError
+from tamis.recipe.load import load_recipe
+
+
+def test_unknown_keys_are_refused_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="did you mean 'reserved_cpus'"):
+        RayActorPoolExecutor(config={"reserved_cpu": 1})
+    with pytest.raises(UsageError, match="did you mean 'autoscale_interval_s'"):
+        XennaExecutor(config={"autoscale_interval": 1})
+
+
+def test_settings_of_xenna_reach_it() -> None:
+    made = XennaExecutor({"logging_interval": 5, "execution_mode": "batch", "cpu_allocation_percentage": 0.5})
+    assert made._options() == {
+        "logging_interval": 5, "ignore_failures": False, "cpu_allocation_percentage": 0.5, "autoscale_interval_s": 180,
+        "execution_mode": "batch",
+    }  # fmt: skip
+    assert made.settings() == {"mode": "batch"}
+    assert XennaExecutor({"ignore_failures": True}).settings() == {"quarantine_limit": "100%"}
+    assert RayDataExecutor({"ignore_failures": True, "memory": "1GB"}).settings() == {
+        "quarantine_limit": "100%",
+        "memory": "1GB",
+    }
+
+
+@pytest.mark.parametrize(
+    "config", [{"cpu_allocation_percentage": 0}, {"cpu_allocation_percentage": 1.5}, {"logging_interval": 0}]
+)
+def test_xenna_refuses_what_cannot_be(config: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="expected"):
+        XennaExecutor(config)
+
+
+def test_xenna_uses_every_node() -> None:
+    with pytest.raises(ValueError, match="ignore_head_node"):
+        XennaExecutor(ignore_head_node=True)
+
+
+def test_a_runtime_environment_is_variables_only() -> None:
+    with pytest.raises(UsageError, match="only env_vars"):
+        RayActorPoolExecutor({"runtime_env": {"pip": ["x"]}})
+
+
+def test_where_ray_is_missing_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'tamis\[ray\]'"):
+        Head().start()
+
+
+def test_a_port_that_is_taken_is_passed_over() -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert free_port(port) != port
+    assert free_port(0) > 0
+
+
+def test_what_ray_start_is_told() -> None:
+    told = Head(HeadOptions(num_cpus=3, object_store_bytes=80_000_000))._command("/tmp/x")
+    assert told[told.index("--num-cpus") + 1] == "3"
+    assert told[told.index("--object-store-memory") + 1] == "80000000"
+    assert "--num-gpus" not in told
+    assert told[told.index("--include-dashboard") + 1] == "false"
+
+
+def test_clusters_have_a_token_of_their_own() -> None:
+    one, other = Head(), Head()
+    assert one.environment["RAY_AUTH_MODE"] == "token"
+    assert one.environment["RAY_AUTH_TOKEN"] != other.environment["RAY_AUTH_TOKEN"]
+
+
+def test_our_address_is_the_one_that_reaches_the_cluster() -> None:
+    assert session.own_address("127.0.0.1:6379") == "127.0.0.1"
+    assert session.own_address("localhost:6379") == "127.0.0.1"
+
+
+def test_a_client_checks_its_numbers() -> None:
+    with pytest.raises(UsageError, match="num_cpus: expected a whole number"):
+        RayClient(num_cpus=-1)
+    assert (RayClient().address, RayClient().is_running) == ("", False)
+    RayClient().stop()  # nothing to stop
+
+
+def test_slurm_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with pytest.raises(UsageError, match="SLURM_JOB_ID is not set"):
+        SlurmRayClient().start()
+
+
+def test_a_command_takes_its_executor_out_of_the_settings() -> None:
+    settings = {"executor": "xenna", "address": "10.0.0.1:6379", "memory": "1GB"}
+    with chosen(settings) as executor:
+        assert isinstance(executor, XennaExecutor)
+        assert executor.address == "10.0.0.1:6379"
+    assert settings == {"memory": "1GB"}
+    with chosen({}) as executor:
+        assert executor is None
+    with pytest.raises(UsageError, match="--address is of a Ray cluster"), chosen({"address": "x"}):
+        pass
+
+
+def test_a_client_of_a_recipe_runs_as_long_as_the_command() -> None:
+    told: list[str] = []
+
+    class Client:
+        def start(self) -> None:
+            told.append("start")
+
+        def stop(self) -> None:
+            told.append("stop")
+
+    with chosen({"executor": "ray_data", "ray_client": Client()}) as executor:
+        assert isinstance(executor, RayDataExecutor)
+        assert told == ["start"]
+    assert told == ["start", "stop"]
+
+
+def test_recipes_name_a_client_and_a_backend(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(
+        "name: x\nbackend: ray_data\nray_client:\n  _target_: tamis.core.client.RayClient\n  num_cpus: 2\n"
+        "stages:\n  - _target_: tamis.stages.text.io.reader.JsonlReader\n    file_paths: data\n"
+    )
+    found = load_recipe(path)
+    assert (found.backend, found.ray_client) == ("ray_data", RayClient(num_cpus=2))
+
+
+def test_a_plan_says_who_limits_it_and_what_was_measured() -> None:
+    few = cluster_figures(8, 10_000.0, 10**13, 300_000)
+    assert (few.limited_by, few.seconds, few.n_shards) == ("workers", 10_000.0, 1)
+    many = cluster_figures(1000, 3600.0, 10**15, 30_000_000)
+    assert (many.limited_by, many.n_shards) == ("driver", 11)
+    assert many.seconds == 39_000.0
+    said = "\n".join(cluster_lines(many, "rates: from a probe"))
+    assert "give a larger --blocksize, or 11 drivers (--shard)" in said
+    assert "rates: from a probe" in said
+    assert "(measured)" in said
