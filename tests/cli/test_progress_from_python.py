@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
+from tamis.curation import Curation, ExactDuplicates
 from tamis.pipeline.progress import Shown
+from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader
@@ -47,3 +49,35 @@ def test_one_line_that_is_written_over_in_a_notebook(
     assert lines[0].startswith(" 50 %  1 documents")
     assert lines[1].startswith("compiling kernels")
     assert lines[2].strip() == ""
+
+
+def test_workflows_name_their_passes_and_end_with_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text('{"text": "one"}\n{"text": "one"}\n{"text": "two words"}\n')
+
+    def find(progress: Any, **more: Any) -> str:
+        workflow = ExactDeduplicationWorkflow("ids", input_path="in", input_filetype="jsonl")
+        workflow.run(executor=InProcessExecutor(), progress=progress, **more)
+        return capsys.readouterr().err
+
+    said = find(True).splitlines()
+    assert said[:2] == ["pass: reading documents, making keys", "pass: deciding which ones go"]
+    assert said[2].startswith("exact deduplication: 3 documents read, 1 duplicate document found; 0:0")
+    assert (
+        find(True)
+        == f"exact deduplication: finished earlier, nothing to do (1 duplicate document found; {tmp_path}/ids)\n"
+    )
+    states: list[dict[str, Any]] = []
+    assert find(states.append, fresh=True) == ""
+    assert {state["pass"].partition("-")[0] for state in states} == {"keys", "decision"}
+    assert find(False, fresh=True) == ""
+
+    curation = Curation([ScoreFilter(WordCountFilter(2)), ExactDuplicates()], "in", "out")
+    curation.run(InProcessExecutor())
+    assert "pass: reading documents again, writing those that stay\n" in (err := capsys.readouterr().err)
+    assert "curation: 3 documents read, 1 written, 2 dropped; 0:0" in err.splitlines()[-1]
+    curation.run(InProcessExecutor(), progress=False)
+    assert capsys.readouterr().err == ""

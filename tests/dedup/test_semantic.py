@@ -294,3 +294,27 @@ def test_a_gpu_that_cannot_be_started_is_an_error_or_the_cpu() -> None:
     assert "no driver" in products.choose("auto", 8, 10**10, None, 1, broken).why
     with pytest.raises(UsageError, match=r"torch cannot use the GPU .*no driver.* or use --backend cpu"):
         products.choose("gpu", 8, 10**10, None, 1, broken)
+
+
+def test_parameters_that_the_memory_budget_decides_are_told() -> None:
+    with pytest.warns(UserWarning, match="max_samples_per_batch is for its stages one by one"):
+        SemanticDeduplicationWorkflow("in", "out", 2, eps=0.1, max_samples_per_batch=10)
+
+
+def test_hints_of_the_stages_are_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from tamis.dedup.semantic.stages import IdentifyDuplicatesStage
+    from tamis.tasks import FileGroupTask
+
+    pairs = pa.table(
+        {
+            "id": list("abcd"),
+            "max_id": list("aaaa"),
+            "cosine_sim_score": pa.array([0.0, 0.99, 0.98, 0.97], pa.float32()),
+        }
+    )
+    pq.write_table(pairs, tmp_path / "cluster_0.parquet")
+    stage = IdentifyDuplicatesStage(str(tmp_path / "out"), eps=0.05, _num_row_groups_hint=3, verbose=True)
+    with caplog.at_level("INFO", "tamis"):
+        (made,) = stage.process(FileGroupTask("", [str(tmp_path / "cluster_0.parquet")])).data
+    assert pq.ParquetFile(made).num_row_groups == 3
+    assert "identify_duplicates: 3 duplicates in 1 files" in caplog.text

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import io
 import json
+import logging
 import os
 import pickle
 import sys
@@ -47,6 +48,7 @@ def load_libraries(groups: Iterable[str], warm: bool = False) -> None:
 
 def load(payload: bytes, place: dict[str, Any], warm: bool = False) -> UnitRunner:
     """The runner for a job. `payload` comes from the supervisor over a private socket, never from a file."""
+    log_to_file()
     job: Job = pickle.loads(payload)
     if job.wants_frames():
         importlib.import_module("pandas")
@@ -60,6 +62,16 @@ def load(payload: bytes, place: dict[str, Any], warm: bool = False) -> UnitRunne
     if workplace.remote or any(is_bucket(path) for path in workplace.expected):
         stores.warm()
     return UnitRunner(job, workplace)
+
+
+def log_to_file() -> None:
+    """What stages of Tamis log (`verbose`) goes to the log of the workers, which is stderr here. Others do as they like."""
+    logger = logging.getLogger("tamis")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
 
 
 def set_up_on_node(stage: Any) -> None:

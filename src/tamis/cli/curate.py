@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from tamis.curation import Curation, CurationResult
     from tamis.curation.planner import CurationPlan
 
-PASSES = {
-    "write": "reading documents again, writing those that stay",
-    "packing": "putting the output together: size of files, splits, order",
-}
-
 
 def curate(
     source: options.Source,
@@ -131,7 +126,8 @@ def execute(
     from tamis.cli import dashboard, executors, metrics
     from tamis.cli.alerting import Wanted, make_watch
     from tamis.cli.interrupts import sigterm_interrupts
-    from tamis.cli.passes import shown_passes
+    from tamis.curation.curation import PASSES
+    from tamis.pipeline.passes import shown_passes
 
     run_dir = os.path.join(local_of(curation.output_path), "_tamis")
     wanted = request.wanted_alerts() if request is not None else Wanted()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tamis import secrets
@@ -86,6 +85,7 @@ def _watched(
     from tamis.cli import dashboard, executors, metrics
     from tamis.cli.alerting import Wanted, make_watch
     from tamis.cli.interrupts import sigterm_interrupts
+    from tamis.pipeline.passes import shown_passes
 
     output = str(getattr(getattr(run, "__self__", None), "output_path", ""))
     watch = make_watch(
@@ -109,35 +109,3 @@ def _watched(
         if watch is not None:
             watch.close()
     return result, watch.summary() if watch is not None else {}
-
-
-@contextlib.contextmanager
-def shown_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Each pass with a progress display of its own, under its name. `more`: names of passes beside those of deduplications."""
-    from tamis.pipeline.progress import Shown
-
-    with contextlib.ExitStack() as stack:
-        now: list[Any] = ["", None]
-
-        def show(state: dict[str, Any]) -> None:
-            label = str(state.get("pass", ""))
-            if label != now[0]:
-                stack.close()
-                now[:] = [label, stack.enter_context(Shown(quiet))]
-                if not quiet:
-                    names = {**PASSES, **(more or {})}
-                    echo(f"pass: {names.get(label.partition('-')[0], label)}", err=True)
-            if "share" in state and "documents" not in state:
-                state = {"phase": f"{state['phase']}: {state['share']:.0%}"}
-            now[1].show(state)
-
-        yield show
-
-
-PASSES = {
-    "keys": "reading documents, making keys",
-    "decision": "deciding which ones go",
-    "texts": "collecting the texts to be compared",
-    "removal": "removing duplicates",
-    "joining": "joining segments",
-}

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 _WHO = "Curation"
 
 
+PASSES = {
+    "write": "reading documents again, writing those that stay",
+    "packing": "putting the output together: size of files, splits, order",
+}
+
+
 class Curation:
     """Steps in order: filters, rule sets, modifiers and any other stage, and deduplications (ExactDuplicates, FuzzyDuplicates,
     DuplicateLines).
@@ -195,11 +201,19 @@ class Curation:
             keys["+".join(self.steps[i].name for i in group.decides)] = n * (META_BYTES + KEY_BYTES * bands)
         return {"n_files": len(found), "input_bytes": sum(found.sizes), "n_documents": n, "key_bytes": keys}
 
-    def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> CurationResult:
-        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes."""
-        from tamis.curation.runner import CurationRun
+    def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> CurationResult:
+        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes.
 
-        return CurationRun(self, settings, progress, executor).run()
+        `progress`: each pass with a line while it runs, and a summary, on stderr; False for neither; or a function that gets the states.
+        """
+        from tamis.curation.runner import CurationRun
+        from tamis.pipeline.passes import seen_by, tell
+
+        with seen_by(progress, PASSES) as show:
+            result = CurationRun(self, settings, show, executor).run()
+        if progress is True:
+            tell(f"{self.name}: {result.in_one_line()}")
+        return result
 
     def __repr__(self) -> str:
         return f"Curation({self.name!r}, steps=[{', '.join(s.name for s in self.steps)}])"

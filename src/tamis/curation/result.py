@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis.pipeline.passes import took
+
 
 @dataclass
 class CurationResult:
@@ -20,6 +22,17 @@ class CurationResult:
     scratch_bytes: int = 0
     passes: list[dict[str, Any]] = field(default_factory=list)  # name, seconds, read_bytes, written_bytes
     about: dict[str, Any] = field(default_factory=dict)  # what an earlier call noted, where it did everything
+
+    def in_one_line(self) -> str:
+        """What it did, for whoever called it from Python."""
+        if self.run is None:
+            return f"finished earlier, nothing to do ({self.output})"
+        ledger = self.run.ledger
+        aside = f", {ledger.quarantined.n:,} in quarantine" if ledger.quarantined.n else ""
+        return (
+            f"{ledger.records.n:,} documents read, {ledger.written.n:,} written, {ledger.n_dropped:,} dropped{aside}; "
+            f"{took(self.seconds, self.peak_bytes)}"
+        )
 
 
 def pass_facts(name: str, result: Any, seconds: float) -> dict[str, Any]:

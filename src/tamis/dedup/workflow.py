@@ -38,6 +38,7 @@ from tamis.errors import (
 from tamis.formats.names import ends_in
 from tamis.memory.lookout import Mark, watching
 from tamis.pipeline import Pipeline
+from tamis.pipeline.passes import Progress, seen_by, tell, took
 from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from tamis.formats.listing import FileList
 
 _THREAD_BYTES = 64_000_000  # of the room, for each thread that compares texts
-Progress = Callable[[dict[str, Any]], None]
 
 
 @dataclass
@@ -121,6 +121,15 @@ class DedupResult:
     counted: str = "documents"
     prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (expected.py)
 
+    def in_one_line(self, is_removed: bool) -> str:
+        """What it did, for whoever called it from Python."""
+        n = self.summary.get("n_duplicates")
+        what = self.counted.removesuffix("s") if n == 1 else self.counted
+        found = "" if n is None else f"{n:,} duplicate {what} {'removed' if is_removed else 'found'}; "
+        if self.status == "already":
+            return f"finished earlier, nothing to do ({found}{self.output})"
+        return f"{self.summary.get('n_documents', 0):,} documents read, {found}{took(self.seconds, self.peak_bytes)}"
+
     @property
     def n_documents(self) -> int:
         return int(self.summary["n_documents"])
@@ -134,7 +143,11 @@ class Workflow:
     """Call `run` once. `settings` are those of a run: memory, workers, scratch, timeout, fresh, ...; `watch` sees every sample."""
 
     def __init__(
-        self, passes: Passes, settings: Mapping[str, Any], progress: Progress | None = None, executor: Any = None
+        self,
+        passes: Passes,
+        settings: Mapping[str, Any],
+        progress: Progress | bool | None = None,
+        executor: Any = None,
     ) -> None:
         self.passes, self.executor = passes, executor
         self.settings = dict(settings)
@@ -142,7 +155,8 @@ class Workflow:
         self.shard = self.settings.pop("shard", None)  # make the keys of this part of the input, and no more
         self.merge = bool(self.settings.pop("merge", False))  # take the keys that shards made
         self.watch = self.settings.pop("watch", None)
-        self.progress = progress or (lambda _: None)
+        self.progress: Progress = lambda _: None
+        self._asked = progress
         self.home = local_of(passes.output)
         self.run_dir = os.path.join(self.home, "_tamis")
         self.work = os.path.join(self.run_dir, "dedup")
@@ -153,8 +167,14 @@ class Workflow:
         self._unchecked: dict[str, str] = {}  # files of passes, with their checksums
 
     def run(self) -> DedupResult:
-        if self.shard is not None:
-            return self.run_shard()
+        """All passes, and removal. Progress goes to the function that was given, or is shown (True), with a sentence at the end."""
+        with seen_by(self._asked) as self.progress:
+            result = self._all_passes() if self.shard is None else self.run_shard()
+        if self._asked is True:
+            tell(f"{self.passes.name}: {result.in_one_line(self.passes.writer is not None)}")
+        return result
+
+    def _all_passes(self) -> DedupResult:
         began_s = time.monotonic()
         with watching(bool(self.settings.get("count_caller"))) as self._mark, self._locked(), self._processes():
             done = self._done()
@@ -296,7 +316,8 @@ class Workflow:
         from tamis.engine.run.directory import RunDir, own_run_dir
 
         place = RunDir(self.passes.output)
-        place.check_foreign("ignore")
+        if self._done() is None:  # one that ended here may have ids of duplicates beside it (documented/common.py)
+            place.check_foreign("ignore")
         if self.fresh:
             self._files()  # refuses an input that lies in the output, before that is removed
         absent = [p for p in (self.home, self.run_dir) if not os.path.lexists(p)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import UsageError
 from tamis.formats.registry import codecs_of, suffixes
-from tamis.sizes import parse_size
+from tamis.sizes import format_size, parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.stores.options import check, use
@@ -16,6 +17,7 @@ from tamis.tasks import EmptyTask, FileGroupTask
 
 JSONL_SUFFIXES = suffixes("jsonl")
 PARQUET_SUFFIXES = suffixes("parquet")
+_LARGE_BYTES = 512 << 20  # of one file that is a group of its own because nothing else was asked for
 
 
 @dataclass(repr=False)
@@ -82,13 +84,27 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
 
         self.reach()
         files = list_files(self.file_paths, self.suffixes(), self.limit, self.leave_out)
-        groups = group_files(
-            list(zip(files.paths, files.sizes, strict=True)), self.files_per_partition, self.block_bytes
-        )
+        sizes = list(zip(files.paths, files.sizes, strict=True))
+        if self.files_per_partition is None:
+            self._warn_of_large(sizes)
+        groups = group_files(sizes, self.files_per_partition, self.block_bytes)
         return [
             FileGroupTask(task.dataset_name, group, _metadata=_about(i, len(groups), group))
             for i, group in enumerate(groups)
         ]
+
+    def _warn_of_large(self, files: Sequence[tuple[str, int]]) -> None:
+        """A group here is of whole files; a run would split those that are too large."""
+        limit = self.block_bytes or _LARGE_BYTES
+        large = [(path, size) for path, size in files if size > limit]
+        if large:
+            path, size = max(large, key=lambda file: file[1])
+            than = f"blocksize ({format_size(limit)})" if self.block_bytes else format_size(limit)
+            warnings.warn(
+                f"{self.name}: {len(large)} of {len(files)} files are larger than {than}, such as {path} ({format_size(size)}); each is a group "
+                "of its own here. A pipeline with a reader splits them",
+                stacklevel=3,
+            )
 
 
 def _about(index: int, total: int, group: list[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -146,6 +147,17 @@ def _places(batch: DocumentBatch) -> tuple[Any, Any]:
     return np.array([int(a) for a, _ in parts], np.int64), np.array([int(b) for _, b in parts], np.int64)
 
 
+def forget_ids(output: str, folder: str, generator: str) -> None:
+    """Starting over: what an earlier call wrote beside its run directory goes; anything else stays, and is refused later."""
+    if not os.path.isdir(os.path.join(output, "_tamis")):
+        return
+    ids = os.path.join(output, folder)
+    if os.path.isdir(os.path.join(ids, "_tamis")) or (os.path.isdir(ids) and not os.listdir(ids)):
+        shutil.rmtree(ids)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(output, generator))
+
+
 def write_ids(
     folder: str, duplicates: str, source: Any, id_field: str | None, settings: Mapping[str, Any], executor: Any
 ) -> list[Task[Any]]:
@@ -164,4 +176,6 @@ def write_ids(
         else [source, OwnIds(duplicates, id_field)]
     )
     stages.append(ParquetWriter(folder, fields=[column], mode="overwrite"))
-    return Pipeline(f"ids of duplicates: {os.path.basename(folder)}", stages=stages).run(executor, **settings)
+    return Pipeline(f"ids of duplicates: {os.path.basename(folder)}", stages=stages).run(
+        executor, progress=False, **settings
+    )

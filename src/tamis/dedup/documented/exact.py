@@ -14,6 +14,7 @@ from tamis.dedup.documented.common import (
     check_storage,
     environment,
     files_of,
+    forget_ids,
     say_what_is_done_otherwise,
     tasks_and_executor,
     write_ids,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tamis.dedup.planning import DedupPlan
 
 _WHO = "ExactDeduplicationWorkflow"
+_IDS, _GENERATOR = "ExactDuplicateIds", "exact_id_generator.json"
 _BLOCK = "2GiB"  # an upper bound there; partitions follow from the memory budget here, and are smaller
 OWN = ("normalize_text", "output_filetype", "keep", "keep_by", "max_source_loss", "index_path", "against", "append")
 
@@ -86,24 +88,26 @@ class ExactDeduplicationWorkflow(WorkflowBase):
         )  # fmt: skip
 
     def run(
-        self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = None, **settings: Any
+        self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = True, **settings: Any
     ) -> DocumentedResult:
         """`initial_tasks`: groups of files instead of input_path. `settings` are those of a run: memory="1GB", workers, scratch, fresh."""
         began_s = time.monotonic()
         tasks, executor = tasks_and_executor(_WHO, initial_tasks, executor)
         made = self._own(files_of(tasks) or self.input_path)
+        if settings.get("fresh"):
+            forget_ids(made.output_path, _IDS, _GENERATOR)
         with environment(self.env_vars):
             found = made.run(executor, progress=progress, **settings)
         identified_s = time.monotonic() - began_s
         metadata: dict[str, Any] = {"num_duplicates": found.n_duplicates, "identification_time": identified_s}
         written = {}
         if not self.perform_removal:
-            folder = os.path.join(found.output, "ExactDuplicateIds")
+            folder = os.path.join(found.output, _IDS)
             source = made._input().reader()
             shared = {k: v for k, v in settings.items() if k not in ("fresh", "watch")}
             written["identification"] = write_ids(folder, found.duplicates, source, self.id_field, shared, executor)
             if self.assign_id:
-                path = os.path.join(found.output, "exact_id_generator.json")
+                path = os.path.join(found.output, _GENERATOR)
                 of_files([os.fsdecode(p) for p in made._input().files().paths]).to_disk(path)
                 metadata["id_generator_path"] = path
         metadata["total_time"] = time.monotonic() - began_s

@@ -14,6 +14,7 @@ from tamis.dedup.documented.common import (
     check_storage,
     environment,
     files_of,
+    forget_ids,
     say_what_is_done_otherwise,
     tasks_and_executor,
     write_ids,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tamis.dedup.planning import DedupPlan
 
 _WHO = "FuzzyDeduplicationWorkflow"
+_IDS, _GENERATOR = "FuzzyDuplicateIds", "fuzzy_id_generator.json"
 _BLOCK = "1GiB"  # an upper bound there; partitions follow from the memory budget here, and are smaller
 _BANDS = 5  # as many or more: all that the disk has room for, which saves passes over the input
 OWN = (
@@ -98,7 +100,7 @@ class FuzzyDeduplicationWorkflow(WorkflowBase):
         )  # fmt: skip
 
     def run(
-        self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = None, **settings: Any
+        self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = True, **settings: Any
     ) -> DocumentedResult:
         """`initial_tasks`: groups of files instead of input_path. `settings` are those of a run: memory="1GB", workers, scratch, fresh."""
         began_s = time.monotonic()
@@ -106,6 +108,8 @@ class FuzzyDeduplicationWorkflow(WorkflowBase):
         made = self._own(files_of(tasks) or self.input_path)
         if self.cache_path is not None:
             os.makedirs(self.cache_path, exist_ok=True)
+        if settings.get("fresh"):
+            forget_ids(made.output_path, _IDS, _GENERATOR)
         with environment(self.env_vars):
             found = made.run(executor, progress=progress, **settings)
         metadata: dict[str, Any] = {
@@ -114,10 +118,10 @@ class FuzzyDeduplicationWorkflow(WorkflowBase):
         }
         written = {}
         if not self.perform_removal:
-            folder = os.path.join(found.output, "FuzzyDuplicateIds")
+            folder = os.path.join(found.output, _IDS)
             shared = {k: v for k, v in settings.items() if k not in ("fresh", "watch")}
             written["identification"] = write_ids(folder, found.duplicates, None, None, shared, executor)
-            path = os.path.join(found.output, "fuzzy_id_generator.json")
+            path = os.path.join(found.output, _GENERATOR)
             of_files([os.fsdecode(p) for p in made._input().files().paths]).to_disk(path)
             metadata["id_generator_path"] = path
         metadata["total_time"] = time.monotonic() - began_s

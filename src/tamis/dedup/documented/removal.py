@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.documented.common import DocumentedResult, files_of, tasks_and_executor
@@ -61,8 +61,20 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
     output_fields: Sequence[str] | None = None
     output_mode: str | None = None
     drop_id_field: bool = False
+    # Names that three of these had in an earlier version.
+    input_id_field: InitVar[str | None] = field(default=None, kw_only=True)
+    ids_to_remove_duplicate_id_field: InitVar[str | None] = field(default=None, kw_only=True)
+    ids_to_remove_read_kwargs: InitVar[Mapping[str, Any] | None] = field(default=None, kw_only=True)
 
-    def __post_init__(self) -> None:
+    def __post_init__(
+        self,
+        input_id_field: str | None,
+        ids_to_remove_duplicate_id_field: str | None,
+        ids_to_remove_read_kwargs: Mapping[str, Any] | None,
+    ) -> None:
+        self.id_field = input_id_field or self.id_field
+        self.duplicate_id_field = ids_to_remove_duplicate_id_field or self.duplicate_id_field
+        self.duplicate_id_read_kwargs = ids_to_remove_read_kwargs or self.duplicate_id_read_kwargs
         read_options(_WHO, self.duplicate_id_read_kwargs)
         if self.id_generator_storage_options:
             raise UsageError(
@@ -86,7 +98,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         )  # fmt: skip
 
     def run(
-        self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = None, **settings: Any
+        self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = True, **settings: Any
     ) -> DocumentedResult:
         """`initial_tasks`: groups of files instead of input_path. `settings` are those of a run: memory="1GB", workers, scratch, fresh."""
         began_s = time.monotonic()

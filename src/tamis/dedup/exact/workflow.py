@@ -78,7 +78,7 @@ class ExactDeduplicationWorkflow:
     def _keys(self) -> DocumentHashes:
         return DocumentHashes(self.text_field, self.normalize_text, self.keep, self.keep_by)
 
-    def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
+    def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
         from tamis.dedup.workflow import Workflow
 

@@ -105,7 +105,7 @@ class FuzzyDeduplicationWorkflow:
             self.keep, self.keep_by, first, last,
         )  # fmt: skip
 
-    def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
+    def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
         from tamis.dedup.workflow import Workflow
 

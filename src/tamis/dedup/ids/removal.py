@@ -10,10 +10,11 @@ from typing import Any
 from tamis.dedup.ids.stages import IdHashes, TextDuplicatesRemovalStage
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
-from tamis.dedup.workflow import DedupResult, Passes, Progress, Workflow
+from tamis.dedup.workflow import DedupResult, Passes, Workflow
 from tamis.errors import Incomplete, UsageError
 from tamis.hints import command
 from tamis.pipeline import Pipeline
+from tamis.pipeline.passes import Progress
 from tamis.stages.base import ProcessingStage
 
 
@@ -27,7 +28,7 @@ class RemovalByIds(Workflow):
         ids_path: str,
         fields: tuple[str | None, str, bool, str | None],
         settings: Mapping[str, Any],
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         executor: Any = None,
     ) -> None:
         super().__init__(passes, settings, progress, executor)

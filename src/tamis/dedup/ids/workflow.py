@@ -102,7 +102,7 @@ class TextDuplicatesRemovalWorkflow:
             fields=self.output_fields,
         )
 
-    def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
+    def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. Goes on where it was stopped."""
         from tamis.dedup.ids.removal import RemovalByIds
         from tamis.dedup.workflow import Passes

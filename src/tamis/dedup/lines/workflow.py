@@ -74,7 +74,7 @@ class LineDeduplicationWorkflow:
     def _keys(self) -> UnitHashes:
         return UnitHashes(self.text_field, self.unit, self.normalize_text, self.min_chars)
 
-    def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
+    def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
         from tamis.dedup.workflow import Workflow
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from tamis.dedup.progress_files import write_json
 from tamis.dedup.segments.stages import SUFFIX, GatherSegments, SegmentRecords
-from tamis.dedup.workflow import Passes, Progress, Workflow
+from tamis.dedup.workflow import Passes, Workflow
 from tamis.errors import ConservationError
 from tamis.pipeline import Pipeline
+from tamis.pipeline.passes import Progress
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.text.modules.joiner import DocumentJoiner
 
@@ -25,7 +26,7 @@ class Joining(Workflow):
         passes: Passes,
         joiner: DocumentJoiner,
         settings: Mapping[str, Any],
-        progress: Progress | None,
+        progress: Progress | bool | None,
         executor: Any,
     ) -> None:
         super().__init__(passes, settings, progress, executor)

@@ -45,7 +45,7 @@ class DocumentJoinWorkflow:
             self.max_length, self.length_field,
         )  # fmt: skip
 
-    def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
+    def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
         from tamis.dedup.segments.passes import Joining
         from tamis.dedup.workflow import Passes

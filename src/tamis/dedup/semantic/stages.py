@@ -11,6 +11,7 @@ only with documents that stay; use these where another tool reads the files.
 from __future__ import annotations
 
 import io
+import logging
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,15 +30,18 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+_log = logging.getLogger("tamis.semantic")
 L2, COSINE = "l2_dist_to_cent", "cosine_dist_to_cent"
 SCORE, PARTNER = "cosine_sim_score", "max_id"
-_ROWS = 65_536  # read, assigned and written at a time
 _ALL = 1 << 40
 
 
 @dataclass(repr=False)
 class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
-    """Clusters of the embeddings in some Parquet files (spherical k-means), written cluster by cluster."""
+    """Clusters of the embeddings in some Parquet files (spherical k-means), written cluster by cluster.
+
+    `max_samples_per_batch`: how many are read, assigned and written at a time. `verbose` logs what was done.
+    """
 
     id_field: str
     embedding_field: str
@@ -71,6 +75,10 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
             raise UsageError(
                 "KMeansStage: n_init: clusters are made once, from seeds chosen by k-means||; leave it at 1"
             )
+        if self.max_samples_per_batch < 1:
+            raise UsageError(
+                f"KMeansStage: max_samples_per_batch must be at least 1, got {self.max_samples_per_batch!r}"
+            )
 
     def process(self, task: FileGroupTask) -> FileGroupTask:
         import numpy as np
@@ -100,6 +108,8 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
             x, has = self._vectors(table)
             at, distance = nearest(x, centroids)
             made += self._write(table, number, at, np.asarray(distance), has)
+        if self.verbose:
+            _log.info("%s: %d documents in %d clusters, %d files", self.name, n, self.n_clusters, len(made))
         return FileGroupTask(task.dataset_name, made)
 
     def _tables(self, paths: Sequence[str], columns: list[str]) -> Iterator[pa.Table]:
@@ -111,7 +121,7 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
             missing = [c for c in columns if c not in file.schema_arrow.names]
             if missing:
                 raise UsageError(f"KMeansStage: {path} has no column {missing[0]!r}; it has {file.schema_arrow.names}")
-            for batch in file.iter_batches(_ROWS, columns=columns, use_threads=False):
+            for batch in file.iter_batches(self.max_samples_per_batch, columns=columns, use_threads=False):
                 yield pa.Table.from_batches([batch])
 
     def _vectors(self, table: pa.Table) -> tuple[Any, Any]:
@@ -239,6 +249,10 @@ class PairwiseCosineSimilarityStage(ProcessingStage[FileGroupTask, FileGroupTask
         likeness, of = pairwise_cosine_similarity_batched(x, self.pairwise_batch_size)
         ids = table.column(self.id_field).combine_chunks()
         made = pa.table({"id": ids, PARTNER: ids.take(pa.array(of)), SCORE: pa.array(np.asarray(likeness, np.float32))})
+        if self.verbose:
+            _log.info(
+                "%s: %d documents, the nearest two at %.4f", self.name, len(made), float(max(likeness, default=0.0))
+            )
         path = os.path.join(self.output_path, f"cluster_{task._metadata.get('centroid', task.task_id)}.parquet")
         return FileGroupTask(task.dataset_name, [_write(made, path, self.write_kwargs)])
 
@@ -304,7 +318,10 @@ class PairwiseStage(CompositeStage[EmptyTask, FileGroupTask]):
 
 @dataclass(repr=False)
 class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
-    """Pairs, as PairwiseStage writes them -> `output_path/duplicates-*.parquet`: ids of documents with a likeness of at least 1 - eps."""
+    """Pairs, as PairwiseStage writes them -> `output_path/duplicates-*.parquet`: ids of documents with a likeness of at least 1 - eps.
+
+    `_num_row_groups_hint`: about how many row groups a file has. `verbose` logs how many were found.
+    """
 
     output_path: str
     eps: float
@@ -318,6 +335,8 @@ class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
     def __post_init__(self) -> None:
         if not 0 <= float(self.eps) <= 2:
             raise UsageError(f"IdentifyDuplicatesStage: eps must be from 0 to 2, got {self.eps!r}")
+        if self._num_row_groups_hint is not None and self._num_row_groups_hint < 1:
+            raise UsageError("IdentifyDuplicatesStage: _num_row_groups_hint must be at least 1")
 
     def num_workers(self) -> int | None:
         return 1
@@ -333,9 +352,14 @@ class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         paths = [p for task in tasks for p in task.data]
         found = pa.concat_tables([pq.ParquetFile(p).read(use_threads=False) for p in paths])
         found = found.filter(pc.greater_equal(found.column(SCORE), 1.0 - float(self.eps))).sort_by("id")
+        if self.verbose:
+            _log.info("%s: %d duplicates in %d files", self.name, len(found), len(paths))
+        settings = dict(self.write_kwargs or {})
+        if self._num_row_groups_hint is not None:
+            settings.setdefault("row_group_size", max(1, -(-len(found) // self._num_row_groups_hint)))
         name = FileGroupTask("", paths).task_id
         path = os.path.join(os.path.abspath(self.output_path), f"duplicates-{name}.parquet")
-        return [FileGroupTask("", [_write(found, path, self.write_kwargs)])]
+        return [FileGroupTask("", [_write(found, path, settings)])]
 
 
 def pairwise_cosine_similarity_batched(cluster_reps: Any, batch_size: int = 1024) -> tuple[Any, Any]:

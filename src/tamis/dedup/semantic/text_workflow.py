@@ -108,7 +108,7 @@ class TextSemanticDeduplicationWorkflow:
         }  # fmt: skip
         return passes
 
-    def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
+    def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="4GB", workers, scratch, timeout, fresh."""
         from tamis.dedup.workflow import Workflow
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ class SemanticDeduplicationWorkflow:
     `which_to_keep`: of like documents the one far from its centroid (hard), near to it (easy), or any (random); a
     `ranking_strategy` comes before that. Documents whose embedding is null or zero always stay. `output_path` gets the documents that stay and, in `_tamis/duplicates`,
     one row per duplicate with the one it resembles and the cosine; `perform_removal=False` only finds them.
-    `backend`: where vectors are compared: "cpu", "gpu", or "auto" (whichever is faster here, measured).
+    `verbose`: whether its progress is shown. `backend`: where vectors are compared: "cpu", "gpu", or "auto" (whichever is faster here, measured).
     `n_clusters` None: one for about 1,000 documents, 1,000 at most. `fit_data_fraction`: the share of documents that clusters are made from (default: at least 64 for each cluster).
     """
 
@@ -86,6 +87,12 @@ class SemanticDeduplicationWorkflow:
             raise UsageError(f"eps: expected a number from 0 to below 1, got {self.eps!r}")
         if self.n_init != 1:
             raise UsageError("n_init: clusters are made once, from seeds chosen by k-means||; leave it at 1")
+        for name, usual in (("max_samples_per_batch", 1 << 15), ("_duplicates_num_row_groups_hint", None)):
+            if getattr(self, name) != usual:
+                warnings.warn(
+                    f"SemanticDeduplicationWorkflow: {name} is for its stages one by one; here the memory budget decides",
+                    stacklevel=3,
+                )
         self._input()
         self._stage()
 
@@ -99,13 +106,14 @@ class SemanticDeduplicationWorkflow:
         rank, descending = (None, False) if self.ranking_strategy is None else self.ranking_strategy.column()
         return DocumentVectors(self.embedding_field, self.embedding_dim, rank, descending)
 
-    def run(self, executor: Any = None, *, progress: Any = None, **settings: Any) -> DedupResult:
+    def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
         from tamis.dedup.workflow import Workflow
 
         if self.cache_path is not None:
             settings.setdefault("scratch", self.cache_path)
-        return Workflow(self.passes(), settings, progress, executor).run()
+        shown = progress if callable(progress) else bool(progress and self.verbose)
+        return Workflow(self.passes(), settings, shown, executor).run()
 
     def passes(self) -> Passes:
         from tamis.dedup.workflow import Passes

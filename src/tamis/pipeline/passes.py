@@ -1,0 +1,73 @@
+"""Progress of workflows: every pass with a line of its own, under its name, and one sentence at the end. Written to stderr.
+
+Used by the commands (cli/passes.py, cli/curate.py) and by workflows that are run from Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tamis.pipeline.progress import Shown, clock
+from tamis.sizes import format_size
+
+Progress = Callable[[dict[str, Any]], None]
+
+PASSES = {
+    "keys": "reading documents, making keys",
+    "decision": "deciding which ones go",
+    "texts": "collecting the texts to be compared",
+    "removal": "removing duplicates",
+    "joining": "joining segments",
+}
+
+
+@contextlib.contextmanager
+def seen_by(progress: Progress | bool | None, more: Mapping[str, str] | None = None) -> Iterator[Progress]:
+    """The function that gets the states of a workflow: the caller's own; with True one that shows them, with False one that does not."""
+    if callable(progress):
+        yield progress
+    elif progress:
+        with shown_passes(False, more) as show:
+            yield show
+    else:
+        yield lambda _: None
+
+
+@contextlib.contextmanager
+def shown_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator[Progress]:
+    """Each pass with a progress display of its own, under its name. `more`: names of passes beside those of deduplications."""
+    with contextlib.ExitStack() as stack:
+        now: list[Any] = ["", None]
+
+        def show(state: dict[str, Any]) -> None:
+            if state.get("phase") == "opened" or "error" in state:  # no news; and what failed is told as an exception
+                return
+            label = str(state.get("pass", ""))
+            if now[1] is None or label != now[0]:
+                stack.close()
+                now[:] = [label, stack.enter_context(Shown(quiet))]
+                if not quiet and label:
+                    names = {**PASSES, **(more or {})}
+                    tell(f"pass: {names.get(label.partition('-')[0], label)}")
+            if "share" in state and "documents" not in state:
+                state = {"phase": f"{state['phase']}: {state['share']:.0%}"}
+            now[1].show(state)
+
+        yield show
+
+
+def tell(line: str) -> None:
+    """One line on stderr; a stream that is gone is no reason to fail."""
+    with contextlib.suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)
+
+
+def took(seconds: float, peak_bytes: int) -> str:
+    """
+    >>> took(75.0, 120_000_000)
+    '1:15, peak memory 120 MB'
+    """
+    return clock(seconds) + (f", peak memory {format_size(peak_bytes)}" if peak_bytes else "")
