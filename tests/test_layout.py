@@ -28,7 +28,7 @@ SUPERVISOR_SIDE = [
     *(f"tamis.dedup.{m}" for m in (
         "alarms", "remembered.stages", "ids.removal", "index.index", "planning", "progress_files", "segments.passes", "solver_process", "workflow",
     )),
-    *(m for m in MODULES if m.startswith("tamis.curation") and m not in ("tamis.curation.packer", "tamis.curation.scores")),
+    *(m for m in MODULES if m.startswith("tamis.curation") and m not in ("tamis.curation.packer", "tamis.curation.scores", "tamis.curation.taking")),
 ]  # fmt: skip
 STAGES_FOR_THE_ENGINE = {
     "tamis.stages.base",

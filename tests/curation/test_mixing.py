@@ -29,8 +29,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def mixed(place: Path, out: Path, weights: dict[str, float], blocksize: str) -> tuple[Counter[str], Any]:
-    sources = [Source(str(place / name), weight) for name, weight in weights.items()]
+def mixed(
+    place: Path, out: Path, weights: dict[str, float], blocksize: str, most: dict[str, int] | None = None
+) -> tuple[Counter[str], Any]:
+    sources = [Source(str(place / name), weight, (most or {}).get(name)) for name, weight in weights.items()]
     result = Curation([HasText()], output_path=str(out), sources=sources).run(
         InProcessExecutor(), memory=MEMORY, blocksize=blocksize
     )
@@ -62,7 +64,8 @@ def test_from_a_recipe_and_what_is_wrong_with_one(place: Path, tmp_path: Path) -
     assert curation.sources == [Source(str(place / "half"), 0.5), Source(str(place / "plain"))]
     assert curation.mix().first_files == [0, 2]
     for sources, message in (
-        ([], "expected a list"), ([{"path": "x", "wieght": 2}], "expected path and weight"), ([{"path": "x", "weight": 0}], "above 0"),
+        ([], "expected a list"), ([{"path": "x", "wieght": 2}], "expected path and weight"), ([{"path": "x", "weight": 0}], "above 0"), ([{"path": "x", "max_documents": 0}], "above 0"),
+        ([{"path": "x", "weight": 2, "max_documents": 5}], "give one of them"),
     ):  # fmt: skip
         recipe.write_text(body.format(out=tmp_path / "out", sources=json.dumps(sources)))
         with pytest.raises(RecipeError, match=message):
@@ -70,3 +73,42 @@ def test_from_a_recipe_and_what_is_wrong_with_one(place: Path, tmp_path: Path) -
     with pytest.raises(UsageError, match="input_path or sources"):
         Curation([ExactDuplicates()], str(place), str(tmp_path / "o"), sources=[Source(str(place))])
     assert Curation([ExactDuplicates()], output_path=str(tmp_path / "o"), sources=[Source(str(place))]).mix() is None
+
+
+def test_a_number_of_documents_is_exact_and_does_not_depend_on_the_cut(place: Path, tmp_path: Path) -> None:
+    weights = {"half": 1.0, "thrice": 1.0, "plain": 1.0}
+    most = {"half": 37, "plain": 500}
+    times, result = mixed(place, tmp_path / "a", weights, "3kB", most)
+    again, _ = mixed(place, tmp_path / "b", dict(reversed(weights.items())), "1MB", most)
+    assert times == again
+    assert set(times.values()) == {1}
+    by_source = Counter(i.partition("-")[0] for i in times)
+    assert by_source == {"half": 37, "thrice": 200, "plain": 200}  # all, where there are fewer
+    book = next(b for b in result.run.ledger.stages if b.name == "mix")
+    assert {k: t.n for k, t in book.dropped.items()} == {"not_in_the_mix": 163}
+    assert result.run.ledger.problems() == []
+    assert [p["name"] for p in result.passes] == ["numbers for sources", "write"]
+    fewer, _ = mixed(place, tmp_path / "c", weights, "1MB", {"half": 12})
+    assert {i for i in fewer if i.startswith("half")} < set(times)
+
+
+def test_documents_with_equal_texts_are_counted_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "same").mkdir()
+    for part in range(3):
+        (tmp_path / "same" / f"{part}.jsonl").write_text(
+            "".join(json.dumps({"id": f"same-{part}-{i}", "text": "all alike"}) + "\n" for i in range(50))
+        )
+    for n in (1, 50, 75, 149, 150):
+        times, _ = mixed(tmp_path, tmp_path / f"out-{n}", {"same": 1.0}, "1kB", {"same": n})
+        order = [f"same-{part}-{i}" for part in range(3) for i in range(50)]
+        assert sorted(times, key=order.index) == order[:n]
+
+
+def test_what_is_chosen_is_chosen_of_what_all_steps_leave(place: Path, tmp_path: Path) -> None:
+    sources = [Source(str(place / "half"), max_documents=20), Source(str(place / "plain"))]
+    curation = Curation([HasText(), ExactDuplicates()], output_path=str(tmp_path / "out"), sources=sources)
+    assert [p.name for p in curation.plan().passes][-2:] == ["numbers for sources", "write"]
+    result = curation.run(InProcessExecutor(), memory=MEMORY)
+    assert result.run.ledger.written.n == 220
+    again = curation.run(InProcessExecutor(), memory=MEMORY)
+    assert again.status == "already"

@@ -40,7 +40,7 @@ class Curation:
     `input_path`: a folder, a glob, a file or several; or the first step is a reader. `output_path`: a folder, written in the
     format of the input or in `file_type` ("jsonl", "jsonl.zst", "jsonl.gz", "parquet"); or the last step is a writer. `shard_size`: files of about
     this size before compression. `split`: "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a seed. `card`: a README.md
-    that describes the data. `sources`: instead of `input_path`, several inputs with a weight each. `run()` does all passes, and goes on where it was stopped.
+    that describes the data. `sources`: instead of `input_path`, several inputs with a weight or max_documents each. `run()` does all passes, and goes on where it was stopped.
     """
 
     def __init__(
@@ -178,13 +178,15 @@ class Curation:
         for source in self.sources:
             first.append(len(seen))
             seen |= set(list_files(absolute(source.path), self._suffixes(), leave_out=[self.output_path]).paths)
-        return Mix(first, [s.weight for s in self.sources], self.text_field)
+        return Mix(
+            first, [s.weight for s in self.sources], self.text_field, most=[s.max_documents for s in self.sources]
+        )
 
     # -- what it will do --------------------------------------------------------------------------------------------------
     def plan(self) -> CurationPlan:
         """Passes, and why there are so many. Nothing is read but the names of the input files."""
         plain = all(ends_in(os.fsdecode(path), JSONL_SUFFIXES) for path in self.files().paths)
-        return make_plan(facts_of(self.steps), plain)
+        return make_plan(facts_of(self.steps), plain, any(s.max_documents for s in self.sources))
 
     def sizes(self) -> dict[str, Any]:
         """What the plan comes to, from a small sample of the input: files, bytes, documents, and the most that the keys of each

@@ -1,14 +1,18 @@
-"""Mixing: several inputs with a weight each. How often a document is written follows from its weight and the hash of its text."""
+"""Mixing: several inputs, each with a weight or with a number of documents. How often a document is written follows from these and the hash of its text.
+
+A weight needs no knowledge of other documents. A number (`max_documents`) does: a pass before the last writes a number drawn from the text of each document
+that is left (`Draw`), taking.py finds up to which number there are as many as wanted, and the last pass writes those.
+"""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from tamis.errors import UsageError
+from tamis.errors import PipelineError, UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
@@ -19,12 +23,18 @@ _MOST = 100.0
 @dataclass(frozen=True)
 class Source:
     """A folder, glob or file, and how often its documents are to be written: 0.5 half of them, 2 each twice, 1.5 each once
-    and half of them twice."""
+    and half of them twice. Or `max_documents`: exactly so many of those that all steps leave (all, where there are fewer)."""
 
     path: str
     weight: float = 1.0
+    max_documents: int | None = None
 
     def __post_init__(self) -> None:
+        most = self.max_documents
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+            raise UsageError(f"sources: max_documents must be a whole number above 0, got {most!r}")
+        if most is not None and self.weight != 1:
+            raise UsageError(f"sources: {self.path!r} has a weight and max_documents; give one of them")
         number = isinstance(self.weight, (int, float)) and not isinstance(self.weight, bool)
         if not number or not 0 < self.weight <= _MOST or not isinstance(self.path, str) or not self.path:
             raise UsageError(
@@ -41,9 +51,9 @@ def sources_of(given: Any) -> list[Source]:
     made = []
     for one in given:
         if isinstance(one, Mapping):
-            unknown = sorted(set(one) - {"path", "weight"})
+            unknown = sorted(set(one) - {"path", "weight", "max_documents"})
             if unknown or "path" not in one:
-                raise UsageError(f"sources: expected path and weight, got {sorted(one)}")
+                raise UsageError(f"sources: expected path and weight (or max_documents), got {sorted(one)}")
             one = Source(**one)
         if not isinstance(one, Source):
             raise UsageError(f"sources: expected a mapping with path and weight, got {one!r}")
@@ -51,34 +61,81 @@ def sources_of(given: Any) -> list[Source]:
     return made
 
 
-@dataclass(repr=False)
-class Mix(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Writes each document as often as the weight of its input file says.
+class _OfSources(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Knows the source of each document. `first_files`: numbers of the first input file of each source, ascending."""
 
-    `first_files`: numbers of the first input file of each source, ascending; `weights`: of each source.
+    first_files: list[int]
+    text_field: str
+
+    def inputs(self) -> Any:
+        return ["data"], [self.text_field]
+
+    def _draws(self, batch: DocumentBatch) -> Any:
+        """A number for each document, from its text alone."""
+        from tamis.kernels.buffers import string_buffers
+        from tamis.kernels.hash128 import hash_arrow_strings
+
+        parts = string_buffers(batch.texts(self.text_field))
+        return hash_arrow_strings(parts.offsets, parts.data, parts.validity, _SEED)[0]
+
+    def _sources(self, batch: DocumentBatch) -> Any:
+        import numpy as np
+
+        numbers, at = np.unique(batch.places()[0], return_inverse=True)
+        return np.array([max(0, bisect_right(self.first_files, n) - 1) for n in numbers.tolist()], np.int32)[at]
+
+
+@dataclass(repr=False)
+class Draw(_OfSources):
+    """Replaces documents by records: their place, their source and the number that was drawn for them."""
+
+    first_files: list[int]
+    text_field: str = "text"
+    name: str = "draw"
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        from tamis.dedup.keys import record_batch
+
+        file, offset = batch.places()
+        if len(file) and int(file.min()) < 0:
+            raise PipelineError(
+                "sources: max_documents counts documents of the input, and a step makes new ones (a splitter, a joiner); run that step first "
+                "with an output of its own"
+            )
+        columns = {"file": file, "offset": offset, "source": self._sources(batch), "draw": self._draws(batch)}
+        return record_batch(batch, columns)
+
+
+@dataclass(repr=False)
+class Mix(_OfSources):
+    """Writes each document as often as the weight of its input file says, or once if it is among those that were chosen.
+
+    `weights`: of each source. `limits`: a file (taking.py) with the last number, file and offset that is written of each source, for
+    `most`, the numbers of documents that were asked for.
     """
 
     first_files: list[int]
     weights: list[float]
     text_field: str = "text"
     name: str = "mix"
+    most: list[int | None] = field(default_factory=list)
+    limits: str = ""
 
-    def inputs(self) -> Any:
-        return ["data"], [self.text_field]
+    def setup(self, worker_metadata: Any = None) -> None:
+        from tamis.dedup.progress_files import read_json
+
+        self._limits = read_json(self.limits) if self.limits else None
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         import numpy as np
 
-        from tamis.kernels.buffers import string_buffers
-        from tamis.kernels.hash128 import hash_arrow_strings
-
         if not batch.num_items:
             return batch
-        parts = string_buffers(batch.texts(self.text_field))
-        draws, _ = hash_arrow_strings(parts.offsets, parts.data, parts.validity, _SEED)
+        draws, source = self._draws(batch), self._sources(batch)
+        if self.limits:
+            batch, draws, source = self._chosen(batch, draws, source)
         uniform = (draws >> np.uint64(11)).astype(np.float64) / 2.0**53
-        numbers, at = np.unique(batch.places()[0], return_inverse=True)
-        weight = np.array([self.weights[max(0, bisect_right(self.first_files, n) - 1)] for n in numbers.tolist()])[at]
+        weight = np.array(self.weights)[source]
         times = np.floor(weight).astype(np.int64) + (uniform < weight - np.floor(weight))
         if bool((times == 1).all()):
             return batch
@@ -87,7 +144,24 @@ class Mix(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._note_drops(batch.serial[gone], "not_in_the_mix", told, {"weight": "of its source"})
         return batch.take(np.repeat(np.arange(batch.num_items), times))
 
+    def _chosen(self, batch: DocumentBatch, draws: Any, source: Any) -> tuple[DocumentBatch, Any, Any]:
+        """Without those that are beyond the limit of their source: by number, and where that is the limit itself by place."""
+        import numpy as np
+
+        file, offset = batch.places()
+        keep = np.ones(batch.num_items, bool)
+        for k, limit in enumerate(self._limits or ()):
+            if limit is None:
+                continue
+            last, last_file, last_offset = np.uint64(int(limit["draw"])), int(limit["file"]), int(limit["offset"])
+            earlier = (file < last_file) | ((file == last_file) & (offset <= last_offset))
+            mine = source == k
+            keep &= ~mine | (draws < last) | ((draws == last) & earlier)
+            gone = np.flatnonzero(mine & ~keep)
+            self._note_drops(batch.serial[gone], "not_in_the_mix", None, {"max_documents": self.most[k]})
+        return batch.filter(keep), draws[keep], source[keep]
+
 
 def is_plain(sources: Sequence[Source]) -> bool:
     """Whether every document is to be written once."""
-    return all(math.isclose(s.weight, 1.0) for s in sources)
+    return all(math.isclose(s.weight, 1.0) and s.max_documents is None for s in sources)

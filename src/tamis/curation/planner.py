@@ -73,8 +73,9 @@ class CurationPlan:
         return asdict(self)
 
 
-def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True) -> CurationPlan:
-    """`plain_texts`: the input is JSONL without compression, where the text of a candidate can be read by its place.
+def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sources: bool = False) -> CurationPlan:
+    """`plain_texts`: the input is JSONL without compression, where the text of a candidate can be read by its place. `counts_sources`: a
+    source has max_documents.
 
     >>> plan = make_plan([StepFacts("gopher", DROPS), StepFacts("exact", EXACT), StepFacts("fuzzy", FUZZY, joins=True)])
     >>> plan.n_reads, plan.groups[0].decides
@@ -99,7 +100,7 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True) -> CurationP
         before = []
         as_read = as_read and step.kind != LINES
     plan = CurationPlan(tuple(groups), tuple(before))
-    return _Words(steps, plan, plain_texts).plan()
+    return _Words(steps, plan, plain_texts, counts_sources).plan()
 
 
 @dataclass
@@ -109,6 +110,7 @@ class _Words:
     steps: Sequence[StepFacts]
     made: CurationPlan
     plain_texts: bool
+    counts_sources: bool
     passes: list[Pass] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
@@ -163,6 +165,13 @@ class _Words:
             if not done
             else "documents that stay are read again, not kept on the disk"
         )
+        if self.counts_sources:
+            self.passes.append(
+                Pass(
+                    "numbers for sources", "the input", self._names(self.made.last), remembers, redoes, "a number of each document that is left",
+                    "counts of one source, to choose", "which documents max_documents chooses depends on all that are left",
+                )
+            )  # fmt: skip
         self.passes.append(
             Pass("write", "the input", self._names(self.made.last), remembers, redoes, "the output", why=why)
         )

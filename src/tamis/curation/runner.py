@@ -8,6 +8,7 @@ again. `<output>/_tamis/curation.json` is written last, and what lies between pa
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import shutil
@@ -18,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 from tamis import files
 from tamis.curation.describe import Describe
 from tamis.curation.group import GroupWorkflow, decided, make_group
+from tamis.curation.mixing import Draw, Mix
 from tamis.curation.output import drop_card, finish_output, forget_output, tidy_output
 from tamis.curation.replay import Replay
 from tamis.curation.result import CurationResult, pass_facts
 from tamis.curation.steps import Deduplication
 from tamis.dedup.progress_files import read_json, write_json
+from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.solver_process import decide
 from tamis.engine.run import disk
 from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError, UsageError
@@ -41,6 +44,7 @@ _FORKED = [
     "tamis.dedup.removal",
     "tamis.dedup.remembered.stages",
     "tamis.curation.scores",
+    "tamis.curation.taking",
     "tamis.curation.packer",
 ]
 
@@ -225,9 +229,14 @@ class CurationRun:
             "steps": [s.name for s in steps],
             "text_field": next((s.text_field for s in steps if isinstance(s, Deduplication)), "text"),
             "deduplications": {g.name: g.passes.identity for g in self.groups},
-            "writing": self.curation.writing.to_dict() | {"weights": [s.weight for s in self.curation.sources]},
+            "writing": self.curation.writing.to_dict()
+            | {"weights": [s.weight for s in self.curation.sources], **self._most()},
             "stages": describe_job(make_job("", stages), {}),
         }
+
+    def _most(self) -> dict[str, Any]:
+        found = [s.max_documents for s in self.curation.sources]
+        return {"max_documents": found} if any(found) else {}
 
     def _same(self, earlier: dict[str, Any] | None, now: dict[str, Any]) -> None:
         from tamis.engine.run.identity import differences
@@ -271,7 +280,7 @@ class CurationRun:
             executor = LocalExecutor()
             executor.nursery = self.nursery
         with executor.watched_by(observe, self.watch):
-            result = pipeline.execute(executor, **self.settings, **more)
+            result = pipeline.execute(executor, **{**self.settings, **more})
         if result.exit_code == Incomplete.exit_code:
             raise Incomplete(f"{label}: {result.message}")
         if result.exit_code:
@@ -285,6 +294,8 @@ class CurationRun:
             source.checked = self.groups[0].is_clean()
         last = [self.curation.steps[i] for i in self.plan.last]
         if (mix := self.curation.mix()) is not None:
+            if any(mix.most):
+                mix.limits = self._choose_documents(source, list(last), mix, **more)
             last.append(mix)
         told = [Describe(self.curation.text_field)] if self.curation.writing.card else []
         stages: list[Any] = [source, *self.replay.stages(), *last, *told, self.curation.writer()]
@@ -292,6 +303,27 @@ class CurationRun:
         result = self.execute(Pipeline(self.curation.name, stages=stages), "write", **more)
         self.took.append(pass_facts("write", result, time.monotonic() - began_s))
         return result
+
+    def _choose_documents(self, source: Any, last: list[Any], mix: Mix, **more: Any) -> str:
+        """A pass that draws a number for each document that is left, then the decision up to which number they are written."""
+        if more.get("shard") is not None or more.get("merge"):
+            raise UsageError("sources: max_documents chooses among all documents, so that it cannot be done by shards")
+        folder = os.path.join(self.work, "mix")
+        files.own_folder(folder, "start over with fresh (--fresh)")
+        limits = os.path.join(folder, "limits.json")
+        if not os.path.exists(limits):
+            stages = [copy.deepcopy(source), *self.replay.stages(), *copy.deepcopy(last)]
+            draw = Draw(mix.first_files, mix.text_field)
+            drawn = os.path.join(folder, "draws")
+            pipeline = Pipeline(f"{self.curation.name}: numbers", stages=[*stages, draw, RecordWriter(drawn)])
+            began_s = time.monotonic()
+            result = self.execute(pipeline, "numbers for sources", keep_rejected=False)
+            self.took.append(pass_facts("numbers for sources", result, time.monotonic() - began_s))
+            made = [os.path.join(drawn, f["name"]) for f in result.files]
+            task = {"records": made, "most": mix.most, "limits": limits, "budget_bytes": self.budget_bytes()}
+            write_json(os.path.join(folder, "task.json"), task)
+            decide(folder, self.nursery, self.progress, "tamis.curation.taking")
+        return limits
 
     def _check_counts(self, written: Any, summaries: Mapping[str, Mapping[str, Any]]) -> None:
         """What was to go went: the last pass removed as many documents as were decided, but for those in quarantine."""

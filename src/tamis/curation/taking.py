@@ -1,0 +1,69 @@
+"""Up to which number the documents of a source are taken, so that there are exactly as many as were asked for.
+
+Reads the records of the pass that drew a number for each document (mixing.Draw), sixteen bits of the numbers at a time, so that memory does not depend on how many
+documents there are; of documents with equal numbers (equal texts) those earlier in the input come first. A process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tamis.dedup.progress_files import read_json, write_json
+from tamis.dedup.records import Records
+from tamis.dedup.solver import run_apart
+
+_BITS = 16
+
+
+def take(folder: str) -> None:
+    """`task.json`: records (files), most (of each source; null for all), limits (where the answer goes)."""
+    task = read_json(os.path.join(folder, "task.json"))
+    records = Records(task["records"])
+    limits = [None if most is None else limit_of(records, k, int(most)) for k, most in enumerate(task["most"])]
+    write_json(task["limits"], limits)
+
+
+def limit_of(records: Records, source: int, most: int) -> dict[str, Any] | None:
+    """The last number that is taken, and the place of the last document with it; None where all are."""
+    known, left = 0, most  # the first bits of that number, and how many of those that begin with them are taken
+    for shift in range(64 - _BITS, -1, -_BITS):
+        counts = np.zeros(1 << _BITS, np.int64)
+        for _, draws, _ in _parts(records, source):
+            if shift + _BITS < 64:
+                draws = draws[draws >> np.uint64(shift + _BITS) == np.uint64(known)]
+            counts += np.bincount(
+                ((draws >> np.uint64(shift)) & np.uint64(0xFFFF)).astype(np.int64), minlength=len(counts)
+            )
+        upto = np.cumsum(counts)
+        if upto[-1] <= left:
+            return None if shift + _BITS == 64 else _last(records, source, known, shift + _BITS)
+        at = int(np.searchsorted(upto, left))
+        known, left = known << _BITS | at, left - (int(upto[at - 1]) if at else 0)
+    for first, draws, rows in _parts(records, source):
+        same = np.flatnonzero(draws == np.uint64(known))
+        if len(same) >= left:
+            place = records.gather(["file", "offset"], np.array([first + int(rows[same[left - 1]])], np.int64))
+            return {"draw": str(known), "file": int(place["file"][0]), "offset": int(place["offset"][0])}
+        left -= len(same)
+    raise AssertionError("there are fewer documents than were counted")
+
+
+def _last(records: Records, source: int, known: int, shift: int) -> dict[str, Any]:
+    """All numbers that begin with these bits are taken."""
+    return {"draw": str(((known + 1) << shift) - 1), "file": 1 << 30, "offset": 0}
+
+
+def _parts(records: Records, source: int) -> Any:
+    """(first number, numbers drawn for documents of a source, their rows) of each part of the records, in input order."""
+    pairs = zip(records.iter_column("source"), records.iter_column("draw"), strict=True)
+    for (first, sources), (_, draws) in pairs:
+        rows = np.flatnonzero(sources == source)
+        yield first, draws[rows], rows
+
+
+def main(arguments: Sequence[str]) -> int:
+    return run_apart(arguments, take, "choosing documents")
