@@ -14,27 +14,34 @@ Does not cover: how records are decoded (formats/) or counted (engine/ledger).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.tasks.given_data import (
+    as_indices,
+    check_data,
+    combined,
+    is_exact,
+    is_frame,
+    names_of,
+    take_rows,
+    to_table,
+)
 from tamis.tasks.lineage import Lineage, Origin
 from tamis.tasks.names import MISSING, ROW_ID, SCORES, TEXT
-from tamis.tasks.tasks import Task
+from tamis.tasks.traced import TracedBatch
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     import pyarrow as pa
 
-    from tamis.tasks.lineage import Identity
 
 _FEW = 4  # a part below this share of a column (one in four) is copied at once
-_NUMBERINGS = itertools.count(1)
 
 
-class DocumentBatch(Task["pa.Table"]):
+class DocumentBatch(TracedBatch):
     """Documents in memory. Build one from an Arrow table or a pandas DataFrame; stages receive lazy ones."""
 
     def __init__(
@@ -78,35 +85,6 @@ class DocumentBatch(Task["pa.Table"]):
             check_data(data)
 
     # -- reading ------------------------------------------------------------------------------------------------------
-    @property
-    def num_items(self) -> int:
-        return len(self._rows) if self._rows is not None else len(self._table) if self._table is not None else 0
-
-    @property
-    def serial(self) -> np.ndarray[Any, Any]:
-        """The hidden row ids: what each row is called among the documents a stage receives (-1: made by the stage)."""
-        import numpy as np
-
-        if self._serial is None:
-            self._serial = np.arange(self.num_items, dtype=np.int64)
-        return self._serial
-
-    @property
-    def numbering(self) -> int:
-        """Tells row ids of one call of a stage from those of another; 0 where no run gave any."""
-        return self._numbering
-
-    def number(self, first: int) -> None:
-        """Fresh row ids from `first` on; nothing is left of frames that were given out before."""
-        import numpy as np
-
-        self._serial = np.arange(first, first + self.num_items, dtype=np.int64)
-        self._numbering, self._first, self._is_adopted = next(_NUMBERINGS), first, False
-        self.forget_frames()
-
-    def forget_frames(self) -> None:
-        """Objects that frames were given are held until the stage has returned, and no longer."""
-        self._handed, self._given, self._expected = {}, [], ()
 
     @property
     def data(self) -> Any:
@@ -168,106 +146,6 @@ class DocumentBatch(Task["pa.Table"]):
     def settle(self) -> None:
         """Called when a stage has returned it: a kind of batch that gives out something else than tables makes a table of that."""
 
-    # -- lineage (tasks/lineage.py): for the engine, which keeps the books by it, and for formats ------------------------
-    @property
-    def lineage(self) -> Lineage | None:
-        """How its documents stand to the records they came from; None for a batch that is only a table or frame so far."""
-        if self._origin is None or self._rows is None:
-            return None
-        return Lineage(self._origin, self._rows, self._columns, self._hidden, self._only)
-
-    @property
-    def identity(self) -> Identity:
-        """The 128-bit identity of each document, as two halves. The engine gives it (engine/ledger.py)."""
-        assert self._identity is not None, "documents of a run have an identity"
-        return self._identity
-
-    @property
-    def is_identified(self) -> bool:
-        return self._identity is not None
-
-    def identify(self, hi: np.ndarray[Any, Any], lo: np.ndarray[Any, Any]) -> None:
-        self._identity = (hi, lo)
-
-    @property
-    def measured(self) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
-        """What stages measured, (column, what) -> one value per document; a later stage finds it here. Goes along with the documents, and
-        is forgotten when the column changes."""
-        return self._shared
-
-    @property
-    def is_adopted(self) -> bool:
-        """Whether it was built of a table or frame that a stage returned."""
-        return self._is_adopted
-
-    @property
-    def first_id(self) -> int:
-        """The row id of its first document when the stage got it."""
-        return self._first
-
-    @property
-    def handed(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The very objects that frames of this batch were given, by column."""
-        return self._handed
-
-    @property
-    def given(self) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-        """The same with their row ids, for all batches made from one."""
-        return self._given
-
-    @property
-    def expected(self) -> tuple[str, ...]:
-        """Columns that the stage asks for by name: there in every table and frame, though no document may have them."""
-        return self._expected
-
-    def expect(self, columns: Sequence[str]) -> None:
-        self._expected = tuple(columns)
-
-    @property
-    def given_data(self) -> Any:
-        """The table or frame that it was built of, as it is; None for documents that were read."""
-        return self._table
-
-    def renumbered(self, serial: np.ndarray[Any, Any]) -> DocumentBatch:
-        """The same documents under other row ids (-1: a new document)."""
-        child = self._child()
-        child._serial = serial
-        return child
-
-    def copy(self) -> DocumentBatch:
-        """A batch of the same documents that stays as it is, whatever is done to this one. Shares the data."""
-        return self._child()
-
-    def replaced_records(self, lineage: Lineage) -> DocumentBatch:
-        """The same documents (and row ids) over other records."""
-        child = self._child()
-        child._serial = self.serial
-        child._put_lineage(lineage)
-        return child
-
-    def take_root(self, origin: Origin, is_new: bool = False) -> None:
-        """Become the rows of this origin, which was made of its own table. `is_new`: as documents that a stage made."""
-        import numpy as np
-
-        self._table, self._origin, self._rows = None, origin, np.arange(origin.n_rows)
-        if is_new:
-            self._serial = np.full(origin.n_rows, -1, np.int64)
-
-    def take_up(
-        self, lineage: Lineage, serial: np.ndarray[Any, Any], identity: Identity | None, parent: DocumentBatch
-    ) -> None:
-        """Become documents that descend from those of `parent` (and others that it came with): formats/adopting.py traced them."""
-        self._table, self._behind = None, None
-        self._put_lineage(lineage)
-        self._serial, self._identity, self._handed = serial, identity, {}
-        self._numbering, self._first, self._given = parent._numbering, parent._first, parent._given
-        self._is_adopted = True
-
-    def _put_lineage(self, lineage: Lineage) -> None:
-        self._origin, self._rows, self._columns = lineage.origin, lineage.rows, dict(lineage.columns)
-        self._hidden, self._only = lineage.hidden, lineage.only
-        self._cache, self._pending = {}, {}
-
     @property
     def as_read(self) -> DocumentBatch:
         """The batch with its lineage: itself, or as it was before a frame took its place."""
@@ -278,7 +156,7 @@ class DocumentBatch(Task["pa.Table"]):
 
     def get_columns(self) -> list[str]:
         if self._rows is None:
-            return [c for c in _names(self._table) if c != ROW_ID]
+            return [c for c in names_of(self._table) if c != ROW_ID]
         assert self._origin is not None
         names = [n for n in self._origin.field_names() if n not in self._hidden]
         names += [n for n in self._columns if n not in names]
@@ -300,9 +178,9 @@ class DocumentBatch(Task["pa.Table"]):
         if name not in self._cache:
             assert self._origin is not None
             if name in self._pending:
-                self._cache[name] = _take(*self._pending.pop(name))
+                self._cache[name] = take_rows(*self._pending.pop(name))
             else:
-                self._cache[name] = _take(self._origin.column(name), self._rows)
+                self._cache[name] = take_rows(self._origin.column(name), self._rows)
         return self._cache[name]
 
     def exact_column(self, name: str) -> pa.Array:
@@ -312,7 +190,7 @@ class DocumentBatch(Task["pa.Table"]):
         if self._rows is None or name in self._columns:
             return self._own(name)
         known = self._cache.get(name)
-        if self._origin is None or name in self._hidden or (known is not None and _is_exact(known.type)):
+        if self._origin is None or name in self._hidden or (known is not None and is_exact(known.type)):
             return self.column(name)
         if not self._is_read(name):
             return pa.nulls(len(self._rows))
@@ -337,7 +215,7 @@ class DocumentBatch(Task["pa.Table"]):
         if at is None or len(at) == self.num_items:
             return values_of(self.exact_column(field))
         if self._rows is None or field in self._columns or field in self._cache:
-            return values_of(_take(self.exact_column(field), at))
+            return values_of(take_rows(self.exact_column(field), at))
         return self.take(at).values(field)
 
     def is_declared(self, name: str) -> bool:
@@ -348,7 +226,7 @@ class DocumentBatch(Task["pa.Table"]):
         """A column that no record stands behind: of a table that somebody gave, or one that a stage made."""
         if self._rows is not None:
             return self._columns[name]
-        array = _to_table(self._table).column(name)
+        array = to_table(self._table).column(name)
         return array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
 
     def has_field(self, name: str) -> bool:
@@ -364,7 +242,7 @@ class DocumentBatch(Task["pa.Table"]):
         """The values of a column in these rows; where no field was looked at yet, only these records are."""
         if self._origin is not None and self._rows is not None and not self._origin.is_parsed and self._is_plain(name):
             return self._origin.column_of(name, self._rows[at])
-        return _take(self.column(name), at)
+        return take_rows(self.column(name), at)
 
     def _is_plain(self, name: str) -> bool:
         """Whether a column is what the records say, and nobody decoded or changed it."""
@@ -385,23 +263,12 @@ class DocumentBatch(Task["pa.Table"]):
 
         return kinds_of(self.exact_column(name))
 
-    def places(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Where each document lies in the input: number of the file and offset (or row number) in it; -1 where unknown."""
-        import numpy as np
-
-        n = self.num_items
-        known = self._origin.places if self._origin is not None else None
-        if known is None or self._rows is None:
-            return np.full(n, -1, np.int32), np.full(n, -1, np.int64)
-        at, new = np.maximum(self._rows, 0), self._rows < 0
-        return np.where(new, -1, known[0][at]).astype(np.int32), np.where(new, -1, known[1][at])
-
     def to_pyarrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All columns (or those named) as a table, plus the hidden row id."""
         import pyarrow as pa
 
         if self._rows is None:
-            table = _to_table(self._table)
+            table = to_table(self._table)
             return (
                 table
                 if columns is None
@@ -415,7 +282,7 @@ class DocumentBatch(Task["pa.Table"]):
 
         Fields of JSON records are columns of Python objects, each value as JSON said it, null as None.
         """
-        if self._rows is None and _is_frame(self._table):
+        if self._rows is None and is_frame(self._table):
             return self._table if columns is None else self._table[list(columns)]
         from tamis.formats.frames import frame_of
 
@@ -432,7 +299,7 @@ class DocumentBatch(Task["pa.Table"]):
     def with_column(self, name: str, values: pa.Array | Sequence[Any]) -> DocumentBatch:
         import pyarrow as pa
 
-        array = values if isinstance(values, pa.Array) else _combined(values)  # of Python values, each as it is
+        array = values if isinstance(values, pa.Array) else combined(values)  # of Python values, each as it is
         if len(array) != self.num_items:
             raise UsageError(f"with_column({name!r}): {len(array)} values for {self.num_items} documents")
         if self._behind is not None:
@@ -440,7 +307,7 @@ class DocumentBatch(Task["pa.Table"]):
         child = self._child()
         child._forget([name])
         if child._rows is None:
-            table = _to_table(self._table)
+            table = to_table(self._table)
             at = table.schema.get_field_index(name)
             child._table = table.append_column(name, array) if at < 0 else table.set_column(at, name, array)
         else:
@@ -455,7 +322,7 @@ class DocumentBatch(Task["pa.Table"]):
 
         from tamis.formats.exact import fitted, replaced
 
-        column, array = self.exact_column(field), values if isinstance(values, pa.Array) else _combined(values)
+        column, array = self.exact_column(field), values if isinstance(values, pa.Array) else combined(values)
         if self.is_declared(field):
             array = fitted(array, column.type)
         return self.with_column(field, replaced(column, mask, array))
@@ -470,11 +337,11 @@ class DocumentBatch(Task["pa.Table"]):
         if at is not None:
             chosen = np.zeros(self.num_items, bool)
             chosen[at] = True
-            texts, mask = texts.filter(_indices(mask[at])), mask & chosen
+            texts, mask = texts.filter(as_indices(mask[at])), mask & chosen
         elif mask.all():
             return self.with_column(field, texts)
         else:
-            texts = texts.filter(_indices(mask))
+            texts = texts.filter(as_indices(mask))
         return self.with_values(field, mask, texts)
 
     def without_added(self, name: str) -> DocumentBatch:
@@ -492,7 +359,7 @@ class DocumentBatch(Task["pa.Table"]):
         gone = set(names)
         child._forget(gone)
         if child._rows is None:
-            table = _to_table(self._table)
+            table = to_table(self._table)
             child._table = table.drop_columns([n for n in table.column_names if n in gone])
         else:
             child._columns = {k: v for k, v in self._columns.items() if k not in gone}
@@ -508,7 +375,7 @@ class DocumentBatch(Task["pa.Table"]):
             return self._settled().select(names)
         child = self._child()
         if child._rows is None:
-            table = _to_table(self._table)
+            table = to_table(self._table)
             child._table = table.select([n for n in names if n in table.column_names])
         else:
             child._only = tuple(n for n in names if self._only is None or n in self._only)
@@ -521,15 +388,15 @@ class DocumentBatch(Task["pa.Table"]):
         child = self._child()
         child._shared = {k: v[indices] for k, v in self._shared.items()}
         if child._rows is None:
-            child._table = _to_table(self._table).take(_indices(indices))
+            child._table = to_table(self._table).take(as_indices(indices))
             return child
         assert self._rows is not None
         child._rows, child._serial = self._rows[indices], self.serial[indices]
-        child._columns = {k: _take(v, indices) for k, v in self._columns.items()}
+        child._columns = {k: take_rows(v, indices) for k, v in self._columns.items()}
         child._cache, child._pending = {}, {k: (v, at[indices]) for k, (v, at) in self._pending.items()}
         for name, array in self._cache.items():
             if len(indices) * _FEW < len(array):  # a small part is cheap to copy, and holding all for it is not
-                child._cache[name] = _take(array, indices)
+                child._cache[name] = take_rows(array, indices)
             else:
                 child._pending[name] = array, indices
         if self._identity is not None:
@@ -542,13 +409,6 @@ class DocumentBatch(Task["pa.Table"]):
 
         mask = np.asarray(mask, dtype=bool)
         return self if mask.all() else self.take(np.flatnonzero(mask))
-
-    def _child(self) -> DocumentBatch:
-        child = object.__new__(type(self))
-        child.__dict__.update(self.__dict__)
-        child._columns, child._cache, child._shared = dict(self._columns), dict(self._cache), dict(self._shared)
-        child._pending, child._handed = dict(self._pending), {}
-        return child
 
     def _forget(self, names: Iterable[str]) -> None:
         """What was measured of columns that change now, and scores that were to become these columns, are no longer true."""
@@ -580,79 +440,3 @@ class DocumentBatch(Task["pa.Table"]):
         batch._frames = frames
         batch._put_lineage(lineage)
         return batch
-
-
-def check_data(data: Any) -> None:
-    """UsageError for what is neither a table nor a frame."""
-    if not _is_table(data) and not _is_frame(data) and not _is_on_device(data):
-        raise UsageError(
-            f"DocumentBatch(data=...): expected a pyarrow.Table or a DataFrame of pandas or cuDF, got {type(data).__name__}"
-        )
-
-
-# -- small helpers ----------------------------------------------------------------------------------------------------
-def _is_table(data: Any) -> bool:
-    return type(data).__module__.startswith("pyarrow") and hasattr(data, "column_names")
-
-
-def _is_frame(data: Any) -> bool:
-    return type(data).__module__.startswith("pandas") and hasattr(data, "columns")
-
-
-def _is_on_device(data: Any) -> bool:
-    return type(data).__module__.startswith("cudf") and hasattr(data, "to_arrow")
-
-
-def _names(data: Any) -> list[str]:
-    return [] if data is None else list(data.column_names if _is_table(data) else map(str, data.columns))
-
-
-def _to_table(data: Any) -> pa.Table:
-    if _is_frame(data):
-        from tamis.formats.frames import table_of
-
-        return table_of(data)
-    return data.to_arrow(preserve_index=False) if _is_on_device(data) else data
-
-
-def _is_exact(kind: pa.DataType) -> bool:
-    """Types of a decoded JSON field in which every value is as it is (a float64 may stand for integers, too)."""
-    import pyarrow as pa
-
-    tests = (pa.types.is_large_string, pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_null)
-    return any(test(kind) for test in tests)
-
-
-def _take(array: pa.Array, indices: np.ndarray[Any, Any]) -> pa.Array:
-    import numpy as np
-    import pyarrow as pa
-
-    n = len(indices)
-    if n == len(array) and n and indices[0] == 0 and indices[-1] == n - 1 and bool((np.diff(indices) == 1).all()):
-        return array
-    if n and indices.min() < 0:
-        return array.take(pa.array(np.maximum(indices, 0), mask=indices < 0))
-    return array.take(pa.array(indices))
-
-
-def _indices(indices: np.ndarray[Any, Any]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(indices)
-
-
-def _combined(values: Any) -> pa.Array:
-    import numpy as np
-    import pyarrow as pa
-
-    if isinstance(values, pa.ChunkedArray):
-        return values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
-    if isinstance(values, np.ndarray) and values.dtype != object:
-        return pa.array(values)
-    if type(values).__module__.startswith("pandas") and hasattr(values, "dtype"):
-        from tamis.formats.frames import array_of
-
-        return array_of(values, ())
-    from tamis.formats.exact import exact_array
-
-    return exact_array(list(values))

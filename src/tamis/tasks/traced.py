@@ -1,0 +1,192 @@
+"""Batches that know where their rows come from: the public door to that, for the engine (which keeps the books by it) and for formats.
+
+The base of DocumentBatch (document.py), which says what the fields are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from tamis.tasks.lineage import Lineage, Origin
+from tamis.tasks.tasks import Task
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    from tamis.tasks.lineage import Identity
+
+    Array = np.ndarray[Any, Any]
+
+
+_NUMBERINGS = itertools.count(1)
+
+
+class TracedBatch(Task["pa.Table"]):
+    """Rows of an origin (`_origin`, `_rows`), what stages did to them (`_columns`, `_hidden`, `_only`), and what identifies them."""
+
+    _table: Any
+    _origin: Origin | None
+    _rows: Array | None
+    _columns: dict[str, pa.Array]
+    _hidden: frozenset[str]
+    _only: tuple[str, ...] | None
+    _serial: Array | None
+    _cache: dict[str, pa.Array]
+    _pending: dict[str, tuple[pa.Array, Array]]
+    _shared: dict[tuple[str, str], Array]
+    _expected: tuple[str, ...]
+    _handed: dict[str, Array]
+    _given: list[tuple[Array, Array]]
+    _numbering: int
+    _first: int
+    _behind: TracedBatch | None
+    _is_adopted: bool
+    _identity: Identity | None
+
+    @property
+    def num_items(self) -> int:
+        return len(self._rows) if self._rows is not None else len(self._table) if self._table is not None else 0
+
+    @property
+    def serial(self) -> Array:
+        """The hidden row ids: what each row is called among the documents a stage receives (-1: made by the stage)."""
+        import numpy as np
+
+        if self._serial is None:
+            self._serial = np.arange(self.num_items, dtype=np.int64)
+        return self._serial
+
+    @property
+    def numbering(self) -> int:
+        """Tells row ids of one call of a stage from those of another; 0 where no run gave any."""
+        return self._numbering
+
+    def number(self, first: int) -> None:
+        """Fresh row ids from `first` on; nothing is left of frames that were given out before."""
+        import numpy as np
+
+        self._serial = np.arange(first, first + self.num_items, dtype=np.int64)
+        self._numbering, self._first, self._is_adopted = next(_NUMBERINGS), first, False
+        self.forget_frames()
+
+    def forget_frames(self) -> None:
+        """Objects that frames were given are held until the stage has returned, and no longer."""
+        self._handed, self._given, self._expected = {}, [], ()
+
+    def _child(self) -> Self:
+        child = object.__new__(type(self))
+        child.__dict__.update(self.__dict__)
+        child._columns, child._cache, child._shared = dict(self._columns), dict(self._cache), dict(self._shared)
+        child._pending, child._handed = dict(self._pending), {}
+        return child
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """How its documents stand to the records they came from; None for a batch that is only a table or frame so far."""
+        if self._origin is None or self._rows is None:
+            return None
+        return Lineage(self._origin, self._rows, self._columns, self._hidden, self._only)
+
+    @property
+    def identity(self) -> Identity:
+        """The 128-bit identity of each document, as two halves. The engine gives it (engine/ledger.py)."""
+        assert self._identity is not None, "documents of a run have an identity"
+        return self._identity
+
+    @property
+    def is_identified(self) -> bool:
+        return self._identity is not None
+
+    def identify(self, hi: Array, lo: Array) -> None:
+        self._identity = (hi, lo)
+
+    @property
+    def measured(self) -> dict[tuple[str, str], Array]:
+        """What stages measured, (column, what) -> one value per document; a later stage finds it here. Goes along with the documents, and
+        is forgotten when the column changes."""
+        return self._shared
+
+    @property
+    def is_adopted(self) -> bool:
+        """Whether it was built of a table or frame that a stage returned."""
+        return self._is_adopted
+
+    @property
+    def first_id(self) -> int:
+        """The row id of its first document when the stage got it."""
+        return self._first
+
+    @property
+    def handed(self) -> dict[str, Array]:
+        """The very objects that frames of this batch were given, by column."""
+        return self._handed
+
+    @property
+    def given(self) -> list[tuple[Array, Array]]:
+        """The same with their row ids, for all batches made from one."""
+        return self._given
+
+    @property
+    def expected(self) -> tuple[str, ...]:
+        """Columns that the stage asks for by name: there in every table and frame, though no document may have them."""
+        return self._expected
+
+    def expect(self, columns: Sequence[str]) -> None:
+        self._expected = tuple(columns)
+
+    @property
+    def given_data(self) -> Any:
+        """The table or frame that it was built of, as it is; None for documents that were read."""
+        return self._table
+
+    def renumbered(self, serial: Array) -> Self:
+        """The same documents under other row ids (-1: a new document)."""
+        child = self._child()
+        child._serial = serial
+        return child
+
+    def copy(self) -> Self:
+        """A batch of the same documents that stays as it is, whatever is done to this one. Shares the data."""
+        return self._child()
+
+    def replaced_records(self, lineage: Lineage) -> Self:
+        """The same documents (and row ids) over other records."""
+        child = self._child()
+        child._serial = self.serial
+        child._put_lineage(lineage)
+        return child
+
+    def take_root(self, origin: Origin, is_new: bool = False) -> None:
+        """Become the rows of this origin, which was made of its own table. `is_new`: as documents that a stage made."""
+        import numpy as np
+
+        self._table, self._origin, self._rows = None, origin, np.arange(origin.n_rows)
+        if is_new:
+            self._serial = np.full(origin.n_rows, -1, np.int64)
+
+    def take_up(self, lineage: Lineage, serial: Array, identity: Identity | None, parent: TracedBatch) -> None:
+        """Become documents that descend from those of `parent` (and others that it came with): formats/adopting.py traced them."""
+        self._table, self._behind = None, None
+        self._put_lineage(lineage)
+        self._serial, self._identity, self._handed = serial, identity, {}
+        self._numbering, self._first, self._given = parent._numbering, parent._first, parent._given
+        self._is_adopted = True
+
+    def _put_lineage(self, lineage: Lineage) -> None:
+        self._origin, self._rows, self._columns = lineage.origin, lineage.rows, dict(lineage.columns)
+        self._hidden, self._only = lineage.hidden, lineage.only
+        self._cache, self._pending = {}, {}
+
+    def places(self) -> tuple[Array, Array]:
+        """Where each document lies in the input: number of the file and offset (or row number) in it; -1 where unknown."""
+        import numpy as np
+
+        n = self.num_items
+        known = self._origin.places if self._origin is not None else None
+        if known is None or self._rows is None:
+            return np.full(n, -1, np.int32), np.full(n, -1, np.int64)
+        at, new = np.maximum(self._rows, 0), self._rows < 0
+        return np.where(new, -1, known[0][at]).astype(np.int32), np.where(new, -1, known[1][at])
