@@ -140,3 +140,33 @@ def test_shards_from_the_command_line(source: Path, tmp_path: Path, monkeypatch:
     assert "finished earlier" in run.invoke(app, arguments).output
     assert "--shard 0/N to --shard N-1/N" in run.invoke(app, ["merge", "--help"]).output
     assert run.invoke(app, ["merge"]).exit_code == 2
+
+
+def test_a_join_that_was_killed_is_done_again(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tamis.engine.run.directory import RunDir
+
+    one = filtered(source, tmp_path / "one")
+    for i in range(N):
+        filtered(source, tmp_path / "all", shard=f"{i}/{N}")
+
+    def killed(self: Any, plan: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDir, "write_plan", killed)
+        with pytest.raises(KeyboardInterrupt):
+            filtered(source, tmp_path / "all", merge=True)
+    assert list((tmp_path / "all").glob("part-*"))
+    joined = filtered(source, tmp_path / "all", merge=True)
+    assert joined.ledger.to_dict()["content"] == one.ledger.to_dict()["content"]
+    assert ids(tmp_path / "all") == ids(tmp_path / "one")
+
+
+def test_a_file_of_others_is_never_taken_for_a_shards(source: Path, tmp_path: Path) -> None:
+    for i in range(N):
+        filtered(source, tmp_path / "all", shard=f"{i}/{N}")
+    theirs = tmp_path / "all" / next((tmp_path / "all").glob("shard-*/part-*")).name
+    theirs.write_text("mine")
+    with pytest.raises(RunConflict, match="no shard wrote it"):
+        filtered(source, tmp_path / "all", merge=True)
+    assert theirs.read_text() == "mine"

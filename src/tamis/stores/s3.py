@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from tamis.errors import MissingExtra, RunConflict, StoreError
 from tamis.files import OWN, replacing
+from tamis.secrets import learn_values
 from tamis.stores import retry
 from tamis.stores.options import Options, of_bucket
 from tamis.stores.reading import Changed
@@ -84,6 +85,9 @@ def client(options: Options) -> Any:
         from botocore.config import Config
     except ImportError:
         raise MissingExtra("s3://", "s3") from None
+    learn_values(
+        {name: os.environ.get(name, "") for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")}
+    )  # never in a message
     session = boto3.session.Session()
     config = Config(
         retries={"total_max_attempts": 1, "mode": "standard"},

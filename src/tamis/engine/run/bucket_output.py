@@ -271,6 +271,10 @@ class BucketOutput:
 
     def take(self, other: BucketOutput, name: str) -> None:
         """An output file of another run in the same store, by the store's own copying; done before: nothing."""
+        if self.sizes.get(name, other.sizes[name]) != other.sizes[name]:
+            raise RunConflict(
+                f"{self.url}/{name} is there already, and no shard wrote it; move it away, then the same command goes on"
+            )
         if name not in self.sizes:
             self.bucket.copy(other.bucket.name, f"{other.prefix}/{name}", self._key(name), other.sizes[name])
             self.sizes[name] = other.sizes[name]

@@ -8,6 +8,7 @@ leaves shards to be joined again; a crash behind it leaves a run to go on with. 
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import os
 import shutil
 from typing import Any
@@ -119,7 +120,7 @@ def _moved_file(file: dict[str, Any], place: RunDir, target: RunDir, old: str = 
         return about
     source = os.path.join(place.output if kind == "output" else folder_of(kind, place.quarantine), name)
     final = os.path.join(target.output if kind == "output" else folder_of(kind, target.quarantine), name)
-    _move(source, final)
+    _move(source, final, about)
     if target.remote is not None and kind != "output":
         target.remote.keep_file(f"{kind}/{name}", final)
     return about
@@ -129,9 +130,18 @@ def _is_there(place: RunDir, name: str) -> bool:
     return place.remote is not None and name in place.remote.sizes
 
 
-def _move(source: str, final: str) -> None:
-    """Give a file its place in the whole; done before, or replaced in the shard: nothing."""
-    if not os.path.exists(source) or os.path.exists(final):
+def _move(source: str, final: str, about: dict[str, Any]) -> None:
+    """Give a file its place in the whole. Done by an earlier call that was killed: nothing; somebody else's file there: RunConflict."""
+    if not os.path.exists(source):  # moved before, or replaced in the shard
+        if os.path.exists(final) and "bytes" in about and os.path.getsize(final) != about["bytes"]:
+            raise RunConflict(f"{final} is not the file that a shard wrote; move it away and restore that")
+        return
+    if os.path.exists(final):
+        if not os.path.samefile(source, final) and not filecmp.cmp(source, final, shallow=False):
+            raise RunConflict(
+                f"{final} is there already, and no shard wrote it; move it away, then the same command goes on"
+            )
+        files.remove(source)
         return
     try:
         files.move(source, final)

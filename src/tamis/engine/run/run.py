@@ -151,7 +151,8 @@ class Run:
     def execute(self) -> RunResult:
         budget = find_budget(self.settings.memory, os.environ)
         mode = self.job.writer.mode if self.job.writer is not None else "ignore"
-        self.dir.check_foreign(mode)
+        if not self.settings.merge:  # files of shards may be there already: each is looked at when it is joined
+            self.dir.check_foreign(mode)
         self.dir.open()
         try:
             with watching(self.settings.count_caller) as self._mark:
