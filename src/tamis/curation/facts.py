@@ -31,7 +31,7 @@ def facts_of(steps: Sequence[Step]) -> list[StepFacts]:
                 f"curation: {step.name!r} makes new documents, which have no place in the input by which a deduplication could find "
                 "them again; put it behind the last deduplication, or run it first with an output of its own"
             )
-        found.append(StepFacts(step.name, kind_of(step), is_dear=is_dear(step)))
+        found.append(StepFacts(step.name, kind_of(step), is_dear=is_dear(step), keeps=step.keeps_results))
     return found
 
 
@@ -41,7 +41,7 @@ def kind_of(stage: ProcessingStage[Any, Any]) -> str:
         return DROPS
     if isinstance(stage, ScoreFilter):
         return DROPS if not stage.output_columns() else _columns(stage)
-    return _columns(stage) if isinstance(stage, (Score, AddId)) else CHANGES
+    return _columns(stage) if stage.only_adds or isinstance(stage, (Score, AddId)) else CHANGES
 
 
 def _columns(stage: ProcessingStage[Any, Any]) -> str:

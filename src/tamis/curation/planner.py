@@ -23,7 +23,8 @@ class StepFacts:
     CHANGES (anything else that is done document by document), or the kind of a deduplication.
 
     `joins`: for a fuzzy deduplication, whether its keys serve the exact one just before it. `compares_texts`: whether it
-    looks at the texts of candidates. `is_dear`: doing it again costs more than storing its result would (a model).
+    looks at the texts of candidates. `is_dear`: doing it again costs more than storing its result would (a model). `keeps`: it stores its results between passes by
+    itself, where making them again takes longer and the disk has room.
     """
 
     name: str
@@ -31,6 +32,7 @@ class StepFacts:
     joins: bool = False
     compares_texts: bool = False
     is_dear: bool = False
+    keeps: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,11 @@ class _Words:
         )
         for i in done:
             step = self.steps[i]
+            if step.keeps and step.kind in (COLUMNS, CHANGES):
+                self.remarks.append(
+                    f"{step.name}: what its model gives is kept on the disk between passes, as far as there is room, so that later passes do not "
+                    "ask it again"
+                )
             if step.is_dear and step.kind in (COLUMNS, CHANGES):
                 self.remarks.append(
                     f"{step.name} uses a model and is done again in {sum(step.name in p.redoes for p in self.passes)} later pass(es), on "

@@ -97,6 +97,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         False  # what it sets aside is bad for every pass of a workflow, not only for the one it is in
     )
     keeps_results: ClassVar[bool] = False  # see keep_between_passes
+    only_adds: ClassVar[bool] = False  # it adds columns; fields that were there, and documents, stay as they are
     only_drops: ClassVar[bool] = False  # it drops documents and changes nothing: a later pass may go by what it did
 
     @abstractmethod

@@ -19,7 +19,7 @@ from tamis.pictures.faults import PictureFault
 from tamis.stages.base import ProcessingStage
 from tamis.stages.image.models import CLIP, check_batch_size, image_resources, model_place
 from tamis.stages.image.pixels import Where, each, places, square
-from tamis.stages.image.remembered import RememberedRows
+from tamis.stages.remembered import RememberedRows
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice, choose_device
 from tamis.tasks import DocumentBatch

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
@@ -64,6 +64,8 @@ class FormatAegisPromptStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 class AegisModelStage(ModelStage):
     """The answers of the language model as token ids (Aegis), or the score of a net that looks at its last layer (data guard)."""
+
+    keeps_results: ClassVar[bool] = False  # answers are no rows of floats
 
     def __init__(
         self,

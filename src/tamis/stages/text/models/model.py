@@ -6,10 +6,12 @@ it runs, which texts go together, what happens when a device is full, and that d
 
 from __future__ import annotations
 
+import shutil
+import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tamis.errors import TamisError, UsageError
 from tamis.memory import device_limits
@@ -17,6 +19,7 @@ from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY
 from tamis.secrets import Secret
 from tamis.sizes import format_size
 from tamis.stages.base import ProcessingStage
+from tamis.stages.remembered import RememberedRows, is_worth_keeping
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.device import Allowance, DeviceMemory, TorchDevice, choose_device, run_batches
@@ -78,7 +81,11 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self.resources = model_resources()
         self._forget()
 
+    only_adds: ClassVar[bool] = True
+    keeps_results: ClassVar[bool] = True
+
     _network: Network | None = None
+    _kept_in: str | None = None
     _device: TorchDevice | None = None
     _allowance: Allowance | None = None
     _max_tokens: int = 0
@@ -171,7 +178,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
         self.setup()
         tokens = Tokenized(task, self.tokens_field, self._max_tokens)
-        rows = self._rows(tokens.texts)
+        rows = self._rows(tokens.texts) if self._kept_in is None else self._known_rows(task, tokens, self._kept_in)
         found = dict(self.columns(rows))
         result = task
         for name, values in found.items():
@@ -186,6 +193,26 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             result = result.with_column(INPUT_IDS, tokens.spread(as_lists(tokens.texts)))
             result = result.with_column(ATTENTION_MASK, tokens.spread(as_lists(ones)))
         return result
+
+    def keep_between_passes(self, folder: str) -> None:
+        self._kept_in = folder
+
+    def _known_rows(self, task: DocumentBatch, tokens: Tokenized, folder: str) -> np.ndarray[Any, Any]:
+        """What the network gives, or gave in an earlier pass of this workflow: a document is known by its place."""
+        import numpy as np
+
+        kept = RememberedRows(folder)
+        known = kept.find(task)
+        missing = [k for k, i in enumerate(tokens.at.tolist()) if known[i] is None]
+        began = time.perf_counter()
+        made = self._rows([tokens.texts[k] for k in missing])
+        seconds = time.perf_counter() - began
+        new = {int(tokens.at[k]): row for k, row in zip(missing, made, strict=True)}
+        if new and is_worth_keeping(seconds, made.nbytes, shutil.disk_usage(folder).free):
+            kept.keep(task, new)
+        self._log_metric("asked_again", float(len(missing)))
+        rows = [new.get(i, known[i]) for i in tokens.at.tolist()]
+        return np.stack(rows) if rows else made
 
     def _rows(self, texts: list[Any]) -> np.ndarray[Any, Any]:
         """What the network gives for each text, in their order. Results stay on the device until all batches are on their way."""

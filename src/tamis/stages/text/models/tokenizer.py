@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis.errors import MissingExtra, TamisError, UsageError
 from tamis.secrets import Secret
@@ -34,6 +34,8 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     needed for so many tokens. Documents without a text get null. Padding is the model stage's: `padding_side` and
     `unk_token` (a padding token for a tokenizer that has none) make no difference here, for nothing is padded.
     """
+
+    only_adds: ClassVar[bool] = True
 
     model_identifier: str
     cache_dir: str | None = None

@@ -1,4 +1,4 @@
-"""Embeddings that one pass of a workflow made, for the passes behind it: files in a folder, found again by the place of a picture.
+"""Vectors that a model gave in one pass of a workflow, for the passes behind it: files in a folder, found again by the place of a document.
 
 Written by workers while they work: a unit that is tried again writes the same rows once more, which changes nothing. Each file is named by
 the places of its first and last row, so that a reader opens only those it needs.
@@ -19,7 +19,19 @@ from tamis.tasks import DocumentBatch
 if TYPE_CHECKING:
     import numpy as np
 
+_DISK_SPEED = 100_000_000  # bytes per second of a slow disk
+_SPARE_BYTES = 2_000_000_000  # of the disk, for the output and everybody else
 _NAME = re.compile(r"(\d{20})-(\d{20})-[0-9a-f]+\.npy")
+
+
+def is_worth_keeping(seconds: float, n_bytes: int, free_bytes: int) -> bool:
+    """Whether results that took so long are kept rather than made again: where that is quicker than writing and reading them, and the disk has
+    room. What is not kept is made again.
+
+    >>> is_worth_keeping(1.0, 10**6, 10**11), is_worth_keeping(0.001, 10**6, 10**11), is_worth_keeping(1.0, 10**6, 10**9)
+    (True, False, False)
+    """
+    return seconds > 2 * n_bytes / _DISK_SPEED and free_bytes - n_bytes > _SPARE_BYTES
 
 
 class RememberedRows:
