@@ -16,6 +16,7 @@
 #   make bench-plan    how often what `tamis plan` says of peak and time holds
 #   make bench-langid  speed of language id, and agreement with the fastText library
 #   make bench-budget  peaks of every kind of job under three budgets, seen from outside
+#   make bench-cluster executors on a Ray cluster of one node: throughput, start, memory, 20 kills
 #   make bench-stores  1 GB out of an S3 server on loopback, beside boto3's own parallel reads
 #   make bench-start   what installing and starting take
 #   make wheel         the release: kernels for all CPU levels, the same bytes each time (in dist/)
@@ -35,7 +36,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-pictures bench-observe bench-plan bench-budget bench-start bench-stores wheel torture clean
+.PHONY: bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-pictures bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores wheel torture clean
 
 venv: $(STAMP)
 
@@ -94,6 +95,9 @@ bench-stores: $(STAMP)
 
 bench-budget: $(STAMP)
 	@$(BIN)/python benchmarks/budget.py
+
+bench-cluster: $(STAMP)
+	@$(BIN)/python benchmarks/cluster.py --kills 20
 
 bench-plan: $(STAMP)
 	@$(BIN)/python benchmarks/plan.py

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tamis.errors import UsageError, WorkerError
@@ -71,8 +71,15 @@ class Head:
         return self._sock is not None and bool(self.keeper_pid) and meter.is_alive(self.keeper_pid)
 
     def start(self) -> str:
-        """Start it; returns the address for ray.init()."""
+        """Start it; returns the address for ray.init(). A port may be taken between the look at it and Ray's own: then with any others."""
         check_installed()
+        try:
+            return self._start()
+        except WorkerError:
+            self.options = replace(self.options, port=0, dashboard_port=0, client_port=0, metrics_port=0)
+            return self._start()
+
+    def _start(self) -> str:
         folder = self.options.temp_dir
         if folder is None:  # short: it is part of the names of sockets, which have 107 bytes
             folder = self._own_folder = tempfile.mkdtemp(

@@ -1,0 +1,24 @@
+"""Lines, embeddings, curation, classifiers, removal: the same documents stay on a cluster as on one machine."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from apart import run_apart
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def test_every_workflow_keeps_the_same_documents(tmp_path: Path) -> None:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("ray is not installed: pip install 'tamis[ray]'")
+    seen = run_apart(Path(__file__).parent / "on_one_node_more.py", tmp_path, seconds=600)
+    assert seen.code == 0, seen.printed[-4000:]
+    for name in ("lines", "semantic", "curate", "classify", "remove"):
+        local, ray = seen.found[f"{name}-local"], seen.found[f"{name}-ray"]
+        assert (local["code"], ray["code"]) == (0, 0), seen.printed[-4000:]
+        assert local["kept"], name
+        assert ray["kept"] == local["kept"], name
+    assert seen.left == []
