@@ -89,6 +89,12 @@ class Lookout:
         for listener in list(self._listeners):
             listener()
 
+    def note(self, used_bytes: int) -> None:
+        """A use that somebody else measured."""
+        with self._lock:
+            for mark in self._marks:
+                mark.note(used_bytes, 0)
+
     def open_mark(self) -> Mark:
         self.look(insist=True)
         with self._lock:
@@ -141,6 +147,13 @@ def end(count_caller: bool) -> None:
             _running[count_caller] = lookout, n - 1
     if n == 1:
         lookout.stop()
+
+
+def note_elsewhere(count_caller: bool, used_bytes: int) -> None:
+    """What is in use on another machine, for everybody who has a mark open: the most of any one machine is what counts."""
+    lookout, _ = _running.get(count_caller, (None, 0))
+    if lookout is not None:
+        lookout.note(used_bytes)
 
 
 @contextlib.contextmanager

@@ -48,7 +48,7 @@ from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineErr
 from tamis.formats.registry import TABLES, rows_of
 from tamis.hints import command
 from tamis.memory.budget import Budget, find_budget
-from tamis.memory.lookout import Mark, watching
+from tamis.memory.lookout import Mark, note_elsewhere, watching
 from tamis.memory.machine import filesystem, free_bytes
 from tamis.memory.predictor import Predictor
 from tamis.sizes import format_size
@@ -475,7 +475,7 @@ class Run:
             return
         self._shown_s = now
         s = driver.supervisor
-        self._mark.note(driver.used_bytes, 0)  # of other machines, too
+        note_elsewhere(self.settings.count_caller, driver.used_bytes)
         self._outcome.scratch_bytes = max(self._outcome.scratch_bytes, s.scratch.total_bytes)
         left = s.bytes_left
         state = {
