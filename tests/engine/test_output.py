@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tamis import InProcessExecutor, LocalExecutor, Pipeline
-from tamis.engine.run.run import RunResult
+from tamis.engine.run.run_result import RunResult
 from tamis.stages.text.io.reader import JsonlReader, ParquetReader
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import tamis
 from tamis import InProcessExecutor, LocalExecutor, Pipeline
-from tamis.engine.run.run import RunResult
+from tamis.engine.run.run_result import RunResult
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tamis.engine.crew import Crew
 from tamis.engine.job import Job
 from tamis.engine.monitor.monitor import Watch
-from tamis.engine.run.run import OpenCrew, Progress, RunResult
+from tamis.engine.run.preparing import OpenCrew, Progress
+from tamis.engine.run.run_result import RunResult
 from tamis.engine.worker.node import NodeInfo, WorkerMetadata
 from tamis.errors import UsageError
 from tamis.tasks import Task

@@ -15,7 +15,8 @@ from tamis.backends.client import default_settings
 from tamis.engine.job import make_job
 from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.results import load_results
-from tamis.engine.run.run import Run, RunResult
+from tamis.engine.run.run import Run
+from tamis.engine.run.run_result import RunResult
 from tamis.engine.run.settings import RunSettings
 from tamis.engine.run.shard import Shard
 from tamis.engine.run.temporary import temporary_output

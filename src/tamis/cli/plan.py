@@ -195,7 +195,7 @@ def make_plan(
     from tamis.engine.run.expectation import basis_of, models_of, profile_key, stage_names
     from tamis.engine.run.identity import describe_job
     from tamis.engine.run.inputs import files_of
-    from tamis.engine.run.run import DEFAULT_BLOCK_BYTES
+    from tamis.engine.run.preparing import DEFAULT_BLOCK_BYTES
     from tamis.engine.run.settings import DEFAULT_MAX_RECORD
     from tamis.forecast import profiles, ranges, starting
     from tamis.forecast.prediction import predict, runs_of

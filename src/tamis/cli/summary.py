@@ -10,7 +10,7 @@ from tamis.hints import command
 from tamis.sizes import format_size
 
 if TYPE_CHECKING:
-    from tamis.engine.run.run import RunResult
+    from tamis.engine.run.run_result import RunResult
 
 
 def as_dict(result: RunResult) -> dict[str, Any]:

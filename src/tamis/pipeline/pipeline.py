@@ -22,7 +22,7 @@ from tamis.tasks import Task
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
-    from tamis.engine.run.run import RunResult
+    from tamis.engine.run.run_result import RunResult
 
 
 class Pipeline:

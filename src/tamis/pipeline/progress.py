@@ -14,7 +14,7 @@ from tamis.pipeline.terminal import LiveLine, is_terminal
 from tamis.sizes import format_size
 
 if TYPE_CHECKING:
-    from tamis.engine.run.run import RunResult
+    from tamis.engine.run.run_result import RunResult
 
 PLAIN_EVERY_S = 5.0
 _PHASES = {

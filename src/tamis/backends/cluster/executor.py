@@ -15,7 +15,7 @@ from tamis.backends.cluster.head import HeadOptions
 from tamis.backends.cluster.session import Session, Wish
 from tamis.engine.job import Job
 from tamis.engine.monitor.monitor import Watch
-from tamis.engine.run.run import Progress
+from tamis.engine.run.preparing import Progress
 from tamis.memory.budget import find_budget
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"

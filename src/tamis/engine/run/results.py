@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.engine.job import KEY
 from tamis.engine.ledger import Ledger
-from tamis.engine.run.run import RunResult
+from tamis.engine.run.run_result import RunResult
 from tamis.errors import RunConflict
 from tamis.stores.opening import open_buffered
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task

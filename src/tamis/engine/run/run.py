@@ -7,146 +7,41 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from tamis import secrets
-from tamis.engine.crew import Crew, NodeUp, Server
 from tamis.engine.histograms import tables
-from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger
 from tamis.engine.monitor.database import RunDatabase
-from tamis.engine.monitor.monitor import Monitor, Watch
-from tamis.engine.monitor.monitor import Place as MonitorPlace
 from tamis.engine.run import disk
-from tamis.engine.run.budget_shares import USABLE, Shares, refuse_too_large, share_budget
+from tamis.engine.run.budget_shares import Shares, refuse_too_large, share_budget
 from tamis.engine.run.commit import Committer
-from tamis.engine.run.compiling import compile_missing
-from tamis.engine.run.directory import Past, RunDir, changed_inputs, describe_inputs, new_run_id
+from tamis.engine.run.directory import Past
 from tamis.engine.run.drive import Driver
 from tamis.engine.run.expectation import Expectation
-from tamis.engine.run.gpus import share_gpus
-from tamis.engine.run.identity import describe_job, differences
-from tamis.engine.run.inputs import Inputs
 from tamis.engine.run.join_shards import drop_shards, join_shards
-from tamis.engine.run.outcome import Outcome
+from tamis.engine.run.preparing import OpenCrew, PreparedRun
 from tamis.engine.run.retract import retract
-from tamis.engine.run.settings import Record, RunSettings
+from tamis.engine.run.run_result import RunResult
 from tamis.engine.run.settings_record import note_budget, note_models, note_prediction, note_shares, note_sizes
-from tamis.engine.run.shard import Shard
-from tamis.engine.run.verdict import judge
-from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.devices import fixed_workers
 from tamis.engine.supervisor.remedies import Remedies
-from tamis.engine.supervisor.state import Config, NodeSpec
+from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Kind
-from tamis.engine.worker.workplace import OutputSpec, Workplace
-from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineError, RunConflict, StoreError, TamisError
-from tamis.formats.registry import TABLES, rows_of
-from tamis.hints import command
+from tamis.engine.worker.workplace import Workplace
+from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineError, StoreError, TamisError
+from tamis.formats.registry import TABLES
 from tamis.memory.budget import Budget, find_budget
-from tamis.memory.lookout import Mark, note_elsewhere, watching
-from tamis.memory.machine import filesystem, free_bytes
+from tamis.memory.lookout import note_elsewhere, watching
 from tamis.memory.predictor import Predictor
 from tamis.sizes import format_size
 from tamis.stores import options as stores
 
-DEFAULT_BLOCK_BYTES = 32 << 20
-_PATIENT_QUEUES = 16
 _SHOW_S = 0.2
 _COMPILED_S = 3.0  # making the crew takes longer only where kernels are compiled
-Progress = Callable[[dict[str, Any]], None]
 
 
-class OpenCrew(Crew, Protocol):
-    """A crew with a life of its own."""
-
-    server: Server
-    is_remote: bool  # workers are on nodes that come and go, each with a budget of its own
-
-    def open(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def wake(self) -> None: ...
-
-
-CrewMaker = Callable[[Job, dict[str, Any], str, bool], OpenCrew]
-
-
-@dataclass
-class RunResult:
-    """What a run did. `status`: finished, sampled (a share was delivered), or already (nothing was left to do)."""
-
-    status: str
-    run_dir: str
-    output: str
-    ledger: Ledger = field(default_factory=Ledger)
-    share: float = 1.0
-    budget_bytes: int = 0
-    peak_bytes: int = 0  # as somebody outside counts it (sum of PSS): all processes of the run, from first to last
-    caller_bytes: int = 0  # of a program that called the run: told, not counted; 0 where it is counted
-    seconds: float = 0.0
-    counters: dict[str, int] = field(default_factory=dict)
-    exit_code: int = 0
-    message: str = ""
-    has_writer: bool = True
-    n_files: int = 0  # output files; `files` describes them, but reads the whole log for it
-    prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (expectation.py)
-    read_bytes: int = 0  # decoded, by this attempt; the ledger has those of all attempts
-    report: str = ""  # the page that tells all this; nothing where none was written
-    passed_over: list[dict[str, Any]] = field(default_factory=list)  # found and not read: reason, n, examples
-    first_failure: str = ""  # the first document on which a stage raised: stage, exception, place, line of code
-
-    @property
-    def files(self) -> list[dict[str, Any]]:
-        """What was written: name, rows, bytes and content hash of every file, in input order."""
-        return list(RunDir(self.output).files().written())
-
-
-class Run:
+class Run(PreparedRun):
     """Call `execute` once."""
-
-    def __init__(
-        self,
-        job: Job,
-        inputs: Inputs,
-        settings: RunSettings,
-        make_crew: CrewMaker,
-        output: str,
-        progress: Progress | None = None,
-        watch: Watch | None = None,
-        is_part: bool = False,
-    ) -> None:
-        """`is_part`: one pass of a workflow, which is predicted and measured as a whole."""
-        shard = Shard.parse(settings.shard) if settings.shard is not None else None
-        self._shard, self._elsewhere = (
-            shard,
-            shard.elsewhere(inputs.files.sizes, inputs.kinds) if shard is not None else [],
-        )
-        self._is_part = is_part
-        self.job, self.inputs, self.settings, self.make_crew = job, inputs, settings, make_crew
-        secrets.learn(*job.stages, job.source, job.reader, job.writer)
-        options = (job.writer.write_kwargs or {}).get("storage_options") if job.writer is not None else None
-        stores.use(output, options, "write_kwargs: storage_options")
-        self.progress = progress or (lambda _: None)
-        self._has_progress = progress is not None
-        self.dir = RunDir(output, settings.scratch)
-        self.record = Record()
-        self.began_s = time.monotonic()
-        self._mark = Mark()  # of the memory in use
-        self._read_bytes = 0  # by this attempt, in the sampling steps that are through
-        self._shown_s = 0.0
-        self._db: RunDatabase | None = None
-        self._watch = watch
-        self._monitor: Monitor | None = None
-        self._outcome = Outcome()
-        self._compiled_s = 0.0
-        self._why_sampled = ""
-        self._first_failure = ""
 
     def execute(self) -> RunResult:
         budget = find_budget(self.settings.memory, os.environ)
@@ -162,11 +57,6 @@ class Run:
         finally:
             self.dir.tidy()
             self.dir.close()
-
-    @property
-    def _places(self) -> list[str]:
-        """Folders that the run writes to."""
-        return [self.dir.output, self.dir.scratch]
 
     # -- preparing ------------------------------------------------------------------------------------------------------
     def _locked(self, budget: Budget, mode: str) -> RunResult:
@@ -196,57 +86,6 @@ class Run:
             self._db.close()
             with contextlib.suppress(StoreError):  # observing must not hurt
                 self.dir.keep_files("run.sqlite", "command.json", "prediction.json")
-
-    def _plan(self) -> dict[str, Any]:
-        """The plan of this output: made now, or the earlier one if it is the same work."""
-        now = describe_inputs(self.inputs.files)
-        stages = describe_job(self.job, self.settings.changing_output)
-        plan = self.dir.read_plan()
-        if plan is not None and (clean := secrets.redacted(plan["stages"])) != plan["stages"]:
-            plan["stages"] = clean  # an earlier version kept them
-            self.dir.write_plan(plan)
-        if plan is None:
-            plan = {
-                "run_id": new_run_id(),
-                "name": self.job.name,
-                "inputs": now,
-                "stages": stages,
-                "rules": self.job.rules(),
-            }
-            if self._shard is not None:
-                plan["shard"] = str(self._shard)
-            self.dir.write_plan(plan)
-            earlier = self.settings.targets[:1]
-        else:
-            changed = differences(plan["stages"], stages) or changed_inputs(plan["inputs"], now)
-            if changed and not self.dir.has_commits():  # an attempt that wrote nothing claims nothing
-                self.dir.forget()
-                return self._plan()
-            if changed:
-                more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
-                raise RunConflict(
-                    f"{self.dir.target} holds a run of something else: {'; '.join(changed[:3])}{more}. "
-                    "Give another output, or start over with fresh=True (--fresh)"
-                )
-            earlier = [
-                float(s) for s in (self.dir.read_json("steps.json") or {}).get("steps", self.settings.targets[:1])
-            ]
-        del plan["inputs"]  # a hundred thousand paths, not needed again
-        plan["steps"] = self._steps(earlier)
-        if (self.dir.read_json("steps.json") or {}).get("steps") != plan["steps"]:  # the disk may be full
-            self.dir.write_json("steps.json", {"steps": plan["steps"]})
-        return plan
-
-    def _steps(self, earlier: list[float]) -> list[float]:
-        """Sampling steps (upper ends of hash windows): those of earlier runs, then those still wanted."""
-        targets = self.settings.targets
-        wanted = targets[-1]
-        if wanted < earlier[-1]:
-            raise RunConflict(
-                f"{self.dir.target} already holds (or is being filled with) {earlier[-1]:.3%} of the documents; a smaller "
-                "sample needs another output, or fresh=True (--fresh)"
-            )
-        return [*earlier, *(t for t in targets if t > earlier[-1])]
 
     def _already(self, done: dict[str, Any], past: Past) -> RunResult:
         result = self._result("already", past, done["steps"][-1])
@@ -286,31 +125,6 @@ class Run:
             return self._steps_of_work(crew, budget, shares, plan, past)
         finally:
             crew.close()
-
-    def _compile(self, budget: Budget) -> None:
-        """Kernels that are missing, before any other process is started: what compiling takes is part of the peak."""
-        began_s, tell = time.monotonic(), self.progress if self._has_progress else None
-        compile_missing(self.job.kernel_groups(), budget.bytes, self.settings.count_caller, tell)
-        self._compiled_s = time.monotonic() - began_s
-
-    def _output_spec(self) -> OutputSpec:
-        writer = self.job.writer
-        if writer is None:
-            return OutputSpec()
-        return OutputSpec(
-            format=writer.format,
-            extension=writer.file_extension,
-            codec=writer.codec,
-            fields=tuple(writer.fields) if writer.fields is not None else None,
-            schema=dict(writer.schema) if writer.schema is not None else None,
-            compression=(writer.write_kwargs or {}).get("compression", "zstd"),
-            options=dict(writer.options or {}),
-        )
-
-    def _rows_facts(self) -> tuple[float, bool]:
-        """Of the formats that are read: bytes of rows for a byte of a file, and whether empty files are handed out."""
-        known = rows_of(self.job.reader.formats) if self.job.reader is not None else []
-        return min((r.ratio for r in known), default=4.0), any(r.takes_empty for r in known)
 
     def _steps_of_work(
         self, crew: OpenCrew, budget: Budget, shares: Shares, plan: dict[str, Any], past: Past
@@ -383,71 +197,6 @@ class Run:
         note_prediction(self.record, expectation.prediction)
         self._keep_record(expectation.prediction)
 
-    def _keep_record(self, prediction: dict[str, Any]) -> None:
-        """Observing must not hurt: on a full disk the run itself says so."""
-        with contextlib.suppress(OSError):
-            self.dir.write_json("settings.json", {"settings": self.record.entries})
-            self.dir.write_json("prediction.json", prediction)
-
-    def _admit(self, up: NodeUp, config: Config) -> NodeSpec | None:
-        """What a node that has joined may use: the budget of the run, as far as the machine has it. None: it is too small to take part."""
-        chosen = self.settings.memory is not None or bool(os.environ.get("TAMIS_MEMORY", "").strip())
-        budget_bytes = min(config.budget_bytes, up.limit_bytes) if chosen else up.default_bytes
-        try:
-            shares = share_budget(budget_bytes, up.server, self.settings, Record(), self.job)
-        except BudgetError as exc:
-            self._saw("node", {"text": f"node {up.name} cannot take part: {exc}", "node": up.name, "up": False})
-            return None
-        asked = [s.n_workers for s in self.job.segments]
-        return NodeSpec(
-            up.node, up.name, budget_bytes, shares.pool_bytes, shares.worker_bytes, shares.n_workers, shares.shared_bytes, up.devices,
-            tuple(fixed_workers(asked, config.gpus or [], len(up.devices))),
-        )  # fmt: skip
-
-    def _config(self, budget: Budget, shares: Shares, is_remote: bool) -> Config:
-        block = self.inputs.block_bytes or DEFAULT_BLOCK_BYTES
-        if self.inputs.files_per_partition:
-            block = 1 << 40
-        from tamis.sizes import parse_size
-
-        gpus = share_gpus(self.job, self.settings, self.record)
-        return Config(
-            budget_bytes=budget.bytes,
-            pool_bytes=shares.pool_bytes,
-            worker_bytes=shares.worker_bytes,
-            n_slots=shares.n_workers,
-            fixed_workers=fixed_workers([s.n_workers for s in self.job.segments], gpus.shares, len(gpus.devices)),
-            cpus=[s.resources.cpus for s in self.job.segments],
-            gpus=gpus.shares,
-            devices=[] if is_remote else gpus.devices,
-            gpu_bytes=gpus.limit_bytes,
-            gpu_overflow=self.settings.gpu_overflow,
-            mode=self.settings.mode,
-            max_block_bytes=block,
-            queue_bytes=parse_size(self.settings.queue),
-            patient_queue_bytes=_patient_queue(parse_size(self.settings.queue), self.dir.scratch),
-            timeout_s=self.settings.timeout,
-            rate_limit=self.settings.rate_limit,
-            rate_floor=self.settings.rate_floor,
-            usable=USABLE,
-            shared_bytes=shares.shared_bytes,
-            has_setup=[self.job.sets_up(s) for s in self.job.segments],
-            in_all=[s.in_all for s in self.job.segments],
-            nodes=[] if is_remote else None,
-        )
-
-    def _make_monitor(self, config: Config, plan: dict[str, Any], past: Past) -> Monitor:
-        assert self._db is not None
-        about = {
-            "run_id": plan["run_id"], "name": self.job.name, "budget_bytes": config.budget_bytes, "workers": config.n_slots,
-            "input_bytes": self.inputs.files.total_bytes, "n_files": len(self.inputs.files),
-        }  # fmt: skip
-        place = MonitorPlace(
-            self.job.labels, self.inputs.files.sizes, self.inputs.kinds, self.dir.output, (self.dir.scratch, self.dir.staged),
-            self.settings.count_caller, self._mark, about, self.began_s,
-        )  # fmt: skip
-        return Monitor(self._db, place, past.ledger, self._watch)
-
     def _drive(
         self, supervisor: Supervisor, crew: OpenCrew, committer: Committer, before: Ledger, target: float
     ) -> None:
@@ -464,11 +213,6 @@ class Run:
             raise
         finally:
             self._tick(driver, before, target, time.monotonic(), final=True)
-
-    def _saw(self, kind: str, data: dict[str, Any]) -> None:
-        assert self._db is not None
-        self._db.event(kind, data)
-        self._outcome.saw(kind, data)
 
     def _tick(self, driver: Driver, before: Ledger, target: float, now: float, final: bool = False) -> None:
         if now - self._shown_s < _SHOW_S and not final:
@@ -614,38 +358,3 @@ class Run:
             },
         )  # fmt: skip
         return result
-
-    def _verdict(self, ledger: Ledger) -> tuple[int, str]:
-        see = command("quarantine", self.dir.target)
-        return judge(ledger, self.inputs.files.total_bytes, self.settings.rate_limit, self.settings.rate_floor, see)
-
-    def _result(self, status: str, past: Past, share: float) -> RunResult:
-        seconds = time.monotonic() - self.began_s
-        return RunResult(
-            status,
-            self.dir.path,
-            self.dir.target,
-            past.ledger,
-            share,
-            seconds=seconds,
-            has_writer=self.job.writer is not None,
-            n_files=past.n_files,
-            passed_over=self.inputs.files.passed.to_list(),
-        )
-
-    def _covered(self, past: Past, step: int) -> Coverage:
-        """What of the input is committed, or is not this shard's."""
-        covered = past.done.setdefault(step, Coverage(self._plain_size))
-        for stretch in self._elsewhere:
-            covered.add(*stretch)
-        return covered
-
-    def _plain_size(self, file: int) -> int:
-        return self.inputs.files.sizes[file] if self.inputs.kinds[file] is Kind.BYTES else -1
-
-
-def _patient_queue(queue_bytes: int, scratch: str) -> int:
-    """What a feeder may fill that has to decode its file again whenever it is interrupted: more, where that is no memory."""
-    if filesystem(scratch) in ("tmpfs", "ramfs"):
-        return queue_bytes
-    return max(queue_bytes, min(queue_bytes * _PATIENT_QUEUES, (free_bytes([scratch]) or 0) // 8))
