@@ -11,6 +11,7 @@
 #   make bench-curate  a whole curation beside its steps as commands of their own
 #   make bench-observe what monitoring and the dashboard cost
 #   make bench-gpu     models on a GPU, beside plain transformers (needs a CUDA device)
+#   make bench-film    cutting, cuts and motion in times real time; peak with 4K and with 30 minutes
 #   make bench-pictures  reading, decoding and scaling pictures beside simplejpeg; peak with large ones
 #   make bench-models  classifiers on the CPU, beside plain transformers
 #   make bench-plan    how often what `tamis plan` says of peak and time holds
@@ -36,7 +37,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-pictures bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores wheel torture clean
+.PHONY: bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-film bench-pictures bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores wheel torture clean
 
 venv: $(STAMP)
 
@@ -104,6 +105,9 @@ bench-plan: $(STAMP)
 
 bench-models: $(STAMP)
 	@$(BIN)/python benchmarks/models.py --write
+
+bench-film: $(STAMP)
+	@$(BIN)/python benchmarks/film.py
 
 bench-pictures: $(STAMP)
 	@$(BIN)/python benchmarks/pictures.py
