@@ -144,6 +144,12 @@ def test_the_plan_and_the_recipe_can_be_seen(made: Any) -> None:
     assert plan["passes"][0]["runs"] == [
         "text", "gopher_repetition", "gopher_quality", "c4_quality", "fineweb_quality", "language",
     ]  # fmt: skip
+    keys, write = plan["costs"]
+    size = sum(p.stat().st_size for p in (folder / "in").iterdir())
+    assert (keys["read_bytes"], write["read_bytes"], write["written_bytes"]) == (size, size, size)
+    assert keys["written_bytes"] == plan["key_bytes"]["remove_exact_duplicates+remove_fuzzy_duplicates"]
+    assert keys["cpu_s"] >= write["cpu_s"] >= 0  # the rules run once, with the keys
+    assert keys["held_bytes"] > 0
     assert not (folder / "other").exists()
     shown = tamis(
         "plan", folder / "mine.yaml", "--set", f"input={folder / 'in'}", "--set", f"output={folder / 'other'}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,7 +71,7 @@ def curate(
     if found is None or not hasattr(found[0], "steps"):
         raise UsageError(f"{preset} has no 'steps:'; tamis run runs it. For a curation: {', '.join(_presets())}")
     if plan:
-        show_plan(found[0], work.as_json)
+        show_plan(found[0], work.as_json, work.memory)
         return
     raise Exit(perform(request, work.as_json, work.quiet))
 
@@ -219,16 +219,22 @@ def show_passes(curation: Curation, as_json: bool) -> None:
 
 
 # -- planning -------------------------------------------------------------------------------------------------------------
-def show_plan(curation: Curation, as_json: bool) -> None:
+def show_plan(curation: Curation, as_json: bool, memory: str | None = None) -> None:
     """The passes of a curation. Reads the names of the input files, and a little of some of them to guess how many documents there are."""
+    from tamis.cli.curation_costs import cost_rows, costs_of
     from tamis.cli.show import print_json, print_lines, print_table
+    from tamis.memory.budget import find_budget
     from tamis.sizes import format_size
 
     made, sizes = curation.plan(), curation.sizes()
+    n_cores = len(os.sched_getaffinity(0))
+    costs = costs_of(curation, made, sizes, find_budget(memory, os.environ).bytes, n_cores)
     if as_json:
-        print_json({**made.to_dict(), **sizes, "output": curation.output_path})
+        told = {"costs": [c.to_dict() for c in costs], "output": curation.output_path}
+        print_json({**made.to_dict(), **sizes, **told})
         return
-    print_table(f"{curation.name}: {made.n_reads} passes over the input", ["pass", "", ""], plan_rows(made))
+    rows = plan_rows(made, cost_rows(costs, n_cores))
+    print_table(f"{curation.name}: {made.n_reads} passes over the input", ["pass", "", ""], rows)
     files = (
         f"{format_size(sizes['input_bytes'])} in {sizes['n_files']:,} files, about {sizes['n_documents']:,} documents"
     )
@@ -240,7 +246,7 @@ def show_plan(curation: Curation, as_json: bool) -> None:
     print_lines([f"input: {files}", *keys, *([more] if more else []), *remarks, f"output: {curation.output_path}"])
 
 
-def plan_rows(made: CurationPlan) -> list[tuple[str, str, str]]:
+def plan_rows(made: CurationPlan, costs: Sequence[str] = ()) -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = []
     for i, one in enumerate(made.passes, 1):
         facts = [
@@ -251,6 +257,7 @@ def plan_rows(made: CurationPlan) -> list[tuple[str, str, str]]:
             ("writes", one.writes),
             ("holds", one.holds),
             ("why", one.why),
+            ("costs", costs[i - 1] if costs else ""),
         ]
         told = [(what, text) for what, text in facts if text]
         rows += [(f"{i}. {one.name}" if not k else "", what, text) for k, (what, text) in enumerate(told)]

@@ -146,7 +146,7 @@ def plan(
     if (found := request.workflow()) is not None and hasattr(found[0], "steps"):
         from tamis.cli.curate import show_plan
 
-        show_plan(found[0], as_json)
+        show_plan(found[0], as_json, memory)
         return
     if found is not None:
         from tamis.cli.plan_dedup import show

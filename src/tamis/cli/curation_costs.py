@@ -1,0 +1,99 @@
+"""What each pass of a curation will cost: bytes read and written, what it holds, seconds. From the sizes of the input and the shipped table of rates; pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tamis.curation.planner import EXACT, FUZZY, LINES, SEMANTIC
+from tamis.forecast import starting
+from tamis.sizes import format_size
+
+if TYPE_CHECKING:
+    from tamis.curation import Curation
+    from tamis.curation.planner import CurationPlan
+
+_KEYS = {EXACT: "tamis.dedup.exact.", FUZZY: "tamis.dedup.fuzzy.", LINES: "tamis.dedup.", SEMANTIC: "tamis.dedup."}
+_READER, _WRITER = "tamis.stages.text.io.reader.", "tamis.stages.text.io.writer."
+_NUMBER_BYTES = 24  # of each document, where sources have max_documents
+_TEXT_SHARE = 0.05  # of the texts, which are compressed, where candidates are compared
+
+
+@dataclass(frozen=True)
+class PassCost:
+    """At most, where every document is left. `cpu_s`: of one core; `seconds`: on so many. `held_bytes`: of memory, all processes."""
+
+    name: str
+    read_bytes: int
+    written_bytes: int
+    held_bytes: int
+    cpu_s: float
+    seconds: float
+
+    def told(self, n_cores: int) -> str:
+        return (
+            f"reads {format_size(self.read_bytes)}, writes at most {format_size(self.written_bytes)}, holds {format_size(self.held_bytes)}, about "
+            f"{self.seconds:,.1f} s on {n_cores} cores"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def costs_of(
+    curation: Curation, plan: CurationPlan, sizes: Mapping[str, Any], budget_bytes: int, n_cores: int
+) -> list[PassCost]:
+    """One entry per pass of the plan."""
+    decoded = decoded_bytes(curation)
+    kinds = {step.name: _class_of(step) for step in curation.steps}
+    keys = iter(sizes["key_bytes"].values())
+    groups = iter(plan.groups)
+    found = []
+    for one in plan.passes:
+        names = [_READER, *(kinds[name] for name in (*one.runs, *one.redoes))]
+        if one.name.startswith("keys for "):
+            group = next(groups)
+            names.append(_KEYS[curation.steps[group.decides[-1]].kind])  # type: ignore[union-attr]
+            written = int(next(keys))
+        elif one.name.startswith("texts for "):
+            written = int(decoded * _TEXT_SHARE)
+        elif one.name == "write":
+            names.append(_WRITER)
+            written = decoded
+        else:
+            written = int(sizes["n_documents"]) * _NUMBER_BYTES
+        cpu_s = decoded * starting.seconds_per_byte(names)
+        held = min(
+            budget_bytes, starting.FIXED_BYTES + n_cores * (starting.WORKER_BYTES + _partition_bytes(decoded, n_cores))
+        )
+        found.append(PassCost(one.name, decoded, written, held, round(cpu_s, 2), round(cpu_s / n_cores, 2)))
+    return found
+
+
+def decoded_bytes(curation: Curation) -> int:
+    """Of the whole input, as far as that can be told without reading it."""
+    found = curation.files()
+    paths = [os.fsdecode(p) for p in found.paths]
+    return int(sum(size * _unpacked(path) for path, size in zip(paths, found.sizes, strict=True)))
+
+
+def _unpacked(path: str) -> float:
+    return next((times for suffix, times in starting.PACKED.items() if path.endswith(suffix)), 1.0)
+
+
+def _partition_bytes(decoded: int, n_cores: int) -> int:
+    """What a worker holds of its partition: text, columns and what stages make of them."""
+    return 3 * min(32 << 20, max(1, decoded // max(1, n_cores)))
+
+
+def _class_of(step: Any) -> str:
+    if hasattr(step, "kind"):
+        return _KEYS[step.kind]
+    kind = type(step)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def cost_rows(costs: Sequence[PassCost], n_cores: int) -> list[str]:
+    return [cost.told(n_cores) for cost in costs]
