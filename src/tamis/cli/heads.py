@@ -8,29 +8,45 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from tamis.errors import FormatError
 from tamis.formats.compression import StreamFault, StreamReader, codec_of
-from tamis.formats.registry import is_table
-from tamis.stores.opening import size_of
+from tamis.formats.registry import is_read_whole, reads_rows
+from tamis.stores.opening import open_buffered, size_of
 
 _RATIO_BYTES = 4_000_000
+_WHOLE_BYTES = 64_000_000  # of one file that is copied whole
 
 
-def copy_heads(paths: list[str], folder: str, n_bytes: int) -> list[dict[str, Any]]:
-    """For each file that can be read: its copy, and how many decoded bytes one byte of the file holds."""
+def copy_heads(paths: list[str], folder: str, n_bytes: int, formats: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """For each file that can be read: its copy, and how many decoded bytes one byte of the file holds. `formats`: of the reader."""
     share = max(n_bytes // max(len(paths), 1), 64_000)
     heads = []
     for i, path in enumerate(paths):
         try:
-            made = _rows(path, folder, i, share) if is_table(path) else _jsonl(path, folder, i, share)
+            if is_read_whole(formats):
+                made = _whole(path, folder, i)
+            else:
+                made = (_rows if reads_rows(path, formats) else _jsonl)(path, folder, i, share)
         except (OSError, ValueError, FormatError) as exc:  # pyarrow's errors are ValueErrors
             heads.append({"path": path, "error": str(exc)[:200]})
             continue
         heads.append({"path": path, **made})
     return heads
+
+
+def _whole(path: str, folder: str, i: int) -> dict[str, Any]:
+    """A file that is one document, or many in one archive, as it is."""
+    if size_of(path) > _WHOLE_BYTES:
+        raise ValueError(f"{path} is too large to be tried on")
+    copy = os.path.join(folder, f"head-{i:03d}-{os.path.basename(path)}")
+    with open_buffered(path) as source, open(copy, "wb") as target:
+        shutil.copyfileobj(source, target)
+    return {"head": copy, "ratio": 1.0}
 
 
 def _jsonl(path: str, folder: str, i: int, n_bytes: int) -> dict[str, Any]:
@@ -83,7 +99,7 @@ def _rows(path: str, folder: str, i: int, n_bytes: int) -> dict[str, Any]:
 
 def main() -> None:
     asked = json.load(sys.stdin)
-    json.dump(copy_heads(asked["paths"], asked["folder"], int(asked["n_bytes"])), sys.stdout)
+    json.dump(copy_heads(asked["paths"], asked["folder"], int(asked["n_bytes"]), asked.get("formats", ())), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tamis.cli.request import redirect
+from tamis.cli.request import reader_formats, redirect
 from tamis.errors import BudgetError, TamisError
 from tamis.forecast.prediction import Conditions, Measured
 
@@ -40,7 +40,7 @@ class Probe:
 def probe(
     pipeline: Pipeline, settings: dict[str, Any], files: FileList, n_bytes: int, folder: str, budget: int
 ) -> Probe:
-    heads = copy_heads(files, folder, n_bytes)
+    heads = copy_heads(files, folder, n_bytes, reader_formats(pipeline))
     usable = [h["head"] for h in heads if h.get("head")]
     if not usable:
         why = next((h["error"] for h in heads if "error" in h), "no record ends in the first MB of the files")
@@ -54,7 +54,7 @@ def probe(
     )
 
 
-def copy_heads(files: FileList, folder: str, n_bytes: int) -> list[dict[str, Any]]:
+def copy_heads(files: FileList, folder: str, n_bytes: int, formats: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Heads of a few files of every kind, spread evenly over the list."""
     by_kind: dict[str, list[str]] = {}
     for path, size in zip(files.paths, files.sizes, strict=True):
@@ -63,7 +63,7 @@ def copy_heads(files: FileList, folder: str, n_bytes: int) -> list[dict[str, Any
     per_kind = max(1, _PROBED_FILES // max(len(by_kind), 1))
     chosen = [path for paths in by_kind.values() for path in spread(paths, per_kind)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    asked = json.dumps({"paths": chosen, "folder": folder, "n_bytes": n_bytes})
+    asked = json.dumps({"paths": chosen, "folder": folder, "n_bytes": n_bytes, "formats": list(formats)})
     done = subprocess.run(
         [sys.executable, "-m", "tamis.cli.heads"], input=asked, env=env, capture_output=True, text=True, check=False
     )

@@ -11,19 +11,22 @@ import gzip
 import json
 import lzma
 import os
+import shutil
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from tamis.errors import FormatError
 from tamis.formats.compression import StreamFault, StreamReader, codec_of
-from tamis.formats.registry import is_table
+from tamis.formats.registry import is_read_whole, reads_rows
+from tamis.stores.opening import open_buffered
 
 _MAX_FILES = 64
 _CHUNK = 1 << 20
 
 
-def take(paths: list[str], sizes: list[int], folder: str, n_bytes: int) -> dict[str, Any]:
-    """Copy about `n_bytes` decoded bytes. Files that cannot be read are left out."""
+def take(paths: list[str], sizes: list[int], folder: str, n_bytes: int, formats: Sequence[str] = ()) -> dict[str, Any]:
+    """Copy about `n_bytes` decoded bytes; `formats`: of the reader. Files that cannot be read are left out."""
     readable = [(p, s) for p, s in zip(paths, sizes, strict=True) if s > 0]
     step = max(1, len(readable) // _MAX_FILES)
     chosen = readable[::step][:_MAX_FILES]
@@ -32,7 +35,12 @@ def take(paths: list[str], sizes: list[int], folder: str, n_bytes: int) -> dict[
     for i, (path, _) in enumerate(chosen):
         share = max((n_bytes - total) // (len(chosen) - i), 1)
         try:
-            copy, n = _rows(path, folder, i, share) if is_table(path) else _lines(path, folder, i, share)
+            if is_read_whole(formats):
+                if total >= n_bytes:
+                    break
+                copy, n = _whole(path, folder, i)
+            else:
+                copy, n = (_rows if reads_rows(path, formats) else _lines)(path, folder, i, share)
         except (OSError, ValueError, FormatError) as exc:  # pyarrow's errors are ValueErrors
             error = error or f"{path}: {exc}"
             continue
@@ -40,6 +48,14 @@ def take(paths: list[str], sizes: list[int], folder: str, n_bytes: int) -> dict[
             made.append(copy)
             total += n
     return {"paths": made, "decoded_bytes": total, "error": error[:300]}
+
+
+def _whole(path: str, folder: str, i: int) -> tuple[str, int]:
+    """A file that is one document, or many in one archive, as it is."""
+    copy = os.path.join(folder, f"sample-{i:04d}-{os.path.basename(path)}")
+    with open_buffered(path) as source, open(copy, "wb") as target:
+        shutil.copyfileobj(source, target)
+    return copy, os.path.getsize(copy)
 
 
 def _lines(path: str, folder: str, i: int, n_bytes: int) -> tuple[str, int]:
@@ -111,7 +127,10 @@ def _rows(path: str, folder: str, i: int, n_bytes: int) -> tuple[str, int]:
 
 def main() -> None:
     asked = json.load(sys.stdin)
-    json.dump(take(asked["paths"], asked["sizes"], asked["folder"], int(asked["n_bytes"])), sys.stdout)
+    json.dump(
+        take(asked["paths"], asked["sizes"], asked["folder"], int(asked["n_bytes"]), asked.get("formats", ())),
+        sys.stdout,
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.cli.request import Request
+from tamis.cli.request import Request, reader_formats
 from tamis.errors import TamisError, UsageError
 from tamis.observe.profiling import Row
 from tamis.sizes import format_size, parse_fraction, parse_size
@@ -109,7 +109,13 @@ def _sample(
         largest = max((parse_size(b) for b in tried.blocksizes if b is not None), default=0)
         wanted = min(max(_MIN_SAMPLE_BYTES, 3 * largest * len(os.sched_getaffinity(0))), _MAX_SAMPLE_BYTES)
     _check_room(folder, wanted)
-    asked = {"paths": files.paths, "sizes": list(files.sizes), "folder": folder, "n_bytes": wanted}
+    asked = {
+        "paths": files.paths,
+        "sizes": list(files.sizes),
+        "folder": folder,
+        "n_bytes": wanted,
+        "formats": reader_formats(pipeline),
+    }
     found = _child("tamis.cli.profile_sample", asked, {})
     if not found["paths"]:
         raise TamisError(f"nothing to try the recipe on: {found['error'] or 'the input files hold no whole record'}")

@@ -246,6 +246,7 @@ def redirect(pipeline: Pipeline, paths: Sequence[str], output: str) -> Pipeline:
     """The same stages over other files, into another folder."""
     import copy
 
+    from tamis.formats.registry import suffixes
     from tamis.pipeline import Pipeline
     from tamis.stages.file_partitioning import FilePartitioningStage
     from tamis.stages.io import Writer
@@ -256,11 +257,20 @@ def redirect(pipeline: Pipeline, paths: Sequence[str], output: str) -> Pipeline:
         raise UsageError(
             f"this works for recipes that begin with a reader of files, and this one begins with {source.name}"
         )
-    stages: list[Any] = [FilePartitioningStage(list(paths), blocksize=source.blocksize), *flat[1:]]
+    # Copies of lines and rows have the usual names; files that are copied whole keep theirs.
+    endings = [*(source.file_extensions or ()), *suffixes()]
+    stages: list[Any] = [
+        FilePartitioningStage(list(paths), blocksize=source.blocksize, file_extensions=endings), *flat[1:],
+    ]  # fmt: skip
     if isinstance(stages[-1], Writer):
         stages[-1] = copy.copy(stages[-1])
         stages[-1].path, stages[-1].mode = absolute(output), "ignore"
     return Pipeline(pipeline.name, pipeline.description, stages)
+
+
+def reader_formats(pipeline: Pipeline) -> list[str]:
+    """What the reader of a pipeline reads, whatever its files are called; nothing where it has none."""
+    return next((list(stage.formats) for stage in pipeline.build() if hasattr(stage, "formats")), [])
 
 
 def _set_schema(pipeline: Pipeline, schema: dict[str, str]) -> None:

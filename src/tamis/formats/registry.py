@@ -104,6 +104,17 @@ def holds_rows(path: str) -> bool:
     return is_table(path) or _begins_as(path) != ""
 
 
+def reads_rows(path: str, formats: Sequence[str]) -> bool:
+    """Whether a reader of these formats takes a file for rows: the reader decides; only where it reads both does the file."""
+    kinds = {name in TABLES for name in formats}
+    return holds_rows(path) if len(kinds) != 1 else kinds.pop()
+
+
+def is_read_whole(formats: Sequence[str]) -> bool:
+    """Whether files of these formats are documents, or archives of them, that cannot be had in part."""
+    return any(rows.only_asked for rows in rows_of(formats))
+
+
 def table_format(path: str) -> TableFormat:
     """The module that reads a file of rows: by its name, or by how it begins where a reader was told to read other names."""
     return named(table_name(path) or _begins_as(path) or "parquet")

@@ -19,7 +19,7 @@ from typing import Any
 
 from tamis.errors import FormatError, UsageError
 from tamis.formats.names import path_of, path_text
-from tamis.formats.registry import is_table, table_name
+from tamis.formats.registry import holds_rows, table_name
 from tamis.observe.record_at import line_at
 from tamis.observe.verdicts import Verdict, find, input_paths, run_folder
 from tamis.stores.homes import local_of
@@ -177,7 +177,7 @@ def read_side(path: str, offset: int, field: str, known: dict[str, tuple[int, in
             return Side(path, offset, None, "the file was changed after the run")
         if table_name(path) == PICTURES:
             return Side(path, offset, _picture(path, offset))
-        record = _row(path, offset, field) if is_table(path) else _json_line(path, offset)
+        record = _row(path, offset, field) if holds_rows(path) else _json_line(path, offset)
         text = record.get(field) if isinstance(record, dict) else None
     except FileNotFoundError:
         return Side(path, offset, None, "the file is gone")

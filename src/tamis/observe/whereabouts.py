@@ -7,12 +7,13 @@ that the place lies in, and those only where a sample was taken.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tamis.errors import FormatError
-from tamis.formats.registry import is_table
+from tamis.formats.registry import reads_rows
 from tamis.hints import command
 from tamis.observe.commits import commits_at
 from tamis.observe.quarantine import read_entries
@@ -55,7 +56,7 @@ def _whereabouts(folder: Path, path: str, file: int, offset: int) -> Whereabouts
     commits = list(commits_at(folder, file, offset))
     if not commits:
         return told(NOT_READ, "was not read by this run: its partition is not committed")
-    record, problem = read_record(path, offset)
+    record, problem = read_record(path, offset, _formats(folder))
     if record is None and not problem:
         return told(NO_RECORD, "is no document: no record begins at this offset")
     files, steps = [str(folder.parent / f.name) for c in commits for f in c.of("output")], _steps(folder)
@@ -81,10 +82,21 @@ def _steps(folder: Path) -> list[float]:
         return [1.0]
 
 
-def read_record(path: str, offset: int) -> tuple[dict[str, Any] | None, str]:
-    """The record that begins at a place (a Parquet row: {}); (None, "") where none does, (None, why) where nobody can tell."""
+def _formats(folder: Path) -> list[str]:
+    """What the reader of the run reads; nothing where that was not noted."""
     try:
-        if is_table(path):
+        return [str(name) for name in json.loads((folder / "plan.json").read_bytes())["formats"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def read_record(path: str, offset: int, formats: Sequence[str] = ()) -> tuple[dict[str, Any] | None, str]:
+    """The record that begins at a place (a Parquet row: {}); (None, "") where none does, (None, why) where nobody can tell.
+
+    `formats`: of the reader.
+    """
+    try:
+        if reads_rows(path, formats):
             from tamis.formats.registry import table_format
 
             return ({} if offset < table_format(path).describe(path).n_rows else None), ""

@@ -119,6 +119,7 @@ class PreparedRun:
                 "run_id": new_run_id(),
                 "name": self.job.name,
                 "inputs": now,
+                "formats": list(self.job.reader.formats) if self.job.reader is not None else [],
                 "stages": stages,
                 "rules": self.job.rules(),
             }
