@@ -26,7 +26,9 @@ from tamis.pictures.tar import Member
 from tamis.stores.urls import is_remote
 
 TableWriter = None
-ROW_BYTES = 1024  # of a row with its caption, about
+ROW_BYTES = (
+    1048  # of a row with its caption, about: 1,000 of them are the smallest partition (MIN_ROWS_BYTES), and fill a tar
+)
 _MAX_TEXT_BYTES = 1 << 20
 _ROWS_AT_ONCE = 1024
 SCHEMA = pa.schema(

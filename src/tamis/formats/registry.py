@@ -29,7 +29,8 @@ class Rows(NamedTuple):
     """A format of rows. `magic`: how its files begin. `only_asked`: files with these endings are read only where a reader names them.
 
     `beside`: endings of files that belong to the file of the same name. `ratio`: bytes of its rows for a byte of a file, before any was
-    read. `takes_empty`: a file of no bytes is no file without rows, but a bad one.
+    read. `takes_empty`: a file of no bytes is no file without rows, but a bad one. `files_together`: of
+    small files so many are one partition at most.
     """
 
     suffixes: tuple[str, ...]
@@ -40,6 +41,7 @@ class Rows(NamedTuple):
     beside: tuple[str, ...] = ()
     ratio: float = 4.0
     takes_empty: bool = False
+    files_together: int = 1024
 
 
 LINES = {"jsonl": Lines((".jsonl", ".json", ".ndjson"), "tamis.formats.jsonl_format")}
@@ -50,7 +52,7 @@ TABLES = {
     "film": Rows((".mp4", ".mov", ".avi", ".mkv", ".webm"), "tamis.formats.film_files", only_asked=True),
     "pictures": Rows(
         (".tar", ".jpg", ".jpeg", ".png", ".webp"), "tamis.formats.pictures", only_asked=True, beside=(".txt", ".json"), ratio=0.01,
-        takes_empty=True,
+        takes_empty=True, files_together=1000,
     ),
 }  # fmt: skip
 PACKERS = {"webdataset": "tamis.formats.webdataset"}

@@ -1,6 +1,6 @@
 """Writing pictures as WebDataset: tars of samples (picture, caption, json, other members), and a Parquet file beside each tar.
 
-A tar is filled with the pictures of all batches of a partition until it has `per_tar` of them or `max_bytes`. Pictures that nobody touched
+Tars are filled with the pictures of all batches of a partition, evenly: as few as can be with at most `per_tar` pictures and `max_bytes` in each. Pictures that nobody touched
 are copied byte for byte from where they lie, a piece at a time. The Parquet file has a row for each picture in the order of the tar:
 everything that is known of it, scores and embeddings too. The same documents in the same order give the same bytes.
 """
@@ -40,6 +40,10 @@ def write(batches: Sequence[DocumentBatch], base: str, options: Mapping[str, Any
     """Staged files `base`.N.tar and `base`.N.parquet, each with the bytes and content hashes of the documents in it (a Parquet file has
     none of its own: it belongs to the tar before it)."""
     per_tar, max_bytes = int(options["per_tar"]), int(options["max_bytes"])
+    n_pictures = sum(batch.num_items for batch in batches)
+    per_tar = -(
+        -n_pictures // max(1, -(-n_pictures // per_tar))
+    )  # 1,024 are two tars of 512, not one of 1,000 and a rest
     tar: _Tar | None = None
     n_tars = 0
     with _Sources() as sources:

@@ -27,6 +27,7 @@ from tamis.engine.run.settings import Record, RunSettings
 from tamis.engine.run.shard import Shard
 from tamis.engine.run.verdict import judge
 from tamis.engine.supervisor.coverage import Coverage
+from tamis.engine.supervisor.cursor import MAX_FILES_PER_UNIT
 from tamis.engine.supervisor.devices import fixed_workers
 from tamis.engine.supervisor.state import Config, NodeSpec
 from tamis.engine.supervisor.units import Kind
@@ -172,10 +173,12 @@ class PreparedRun:
             options=dict(writer.options or {}),
         )
 
-    def _rows_facts(self) -> tuple[float, bool]:
-        """Of the formats that are read: bytes of rows for a byte of a file, and whether empty files are handed out."""
+    def _rows_facts(self) -> tuple[float, bool, int]:
+        """Of the formats that are read: bytes of rows for a byte of a file, whether empty files are handed out, and how many files are
+        one partition at most."""
         known = rows_of(self.job.reader.formats) if self.job.reader is not None else []
-        return min((r.ratio for r in known), default=4.0), any(r.takes_empty for r in known)
+        together = min((r.files_together for r in known), default=MAX_FILES_PER_UNIT)
+        return min((r.ratio for r in known), default=4.0), any(r.takes_empty for r in known), together
 
     def _config(self, budget: Budget, shares: Shares, is_remote: bool) -> Config:
         block = self.inputs.block_bytes or DEFAULT_BLOCK_BYTES

@@ -37,11 +37,12 @@ class Cursor:
         files_per_partition: int | None = None,
         ratio: float = 4.0,
         takes_empty: bool = False,
+        files_together: int = MAX_FILES_PER_UNIT,
     ) -> None:
         self.files, self.kinds = files, kinds
         self.takes_empty = takes_empty  # a file of no bytes is handed out, too: somebody must say what is wrong with it
         self.done = done if done is not None else Coverage()
-        self.files_per_partition = files_per_partition
+        self.files_per_partition, self.files_together = files_per_partition, files_together
         self.ratio = ratio  # decoded bytes per compressed byte, learned as files are read
         self._next_file = 0
         self._rest: deque[Piece] = deque()  # ranges of the file being cut
@@ -125,7 +126,7 @@ class Cursor:
     def _from_files(self, block_bytes: int, may_feed: bool) -> Work | None:
         group: list[Piece] = []
         total = 0
-        limit = self.files_per_partition or MAX_FILES_PER_UNIT
+        limit = self.files_per_partition or self.files_together
         by_number = self.files_per_partition is not None  # so many files, whatever their size, as far as memory allows
         while self._next_file < len(self.files):
             i = self._next_file
