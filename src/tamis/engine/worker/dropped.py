@@ -50,24 +50,34 @@ class Seen:
         """The first of these documents; those that have neither an id nor a place are left out."""
         if len(serials) > MAX_EXAMPLES:
             serials = np.partition(serials, MAX_EXAMPLES - 1)[:MAX_EXAMPLES]
-        found = []
+        by_batch: dict[int, list[int]] = {}
         for serial in sorted(serials.tolist()):
             k = bisect_right(self._first, serial) - 1
-            at = serial - self._first[k]
-            file, offset = _place(self._copies[k], at)
-            name = self._id(k, at)
-            if name is not None or file >= 0:
-                found.append((file, offset, name))
+            by_batch.setdefault(k, []).append(serial - self._first[k])
+        found = []
+        for k, rows in by_batch.items():
+            for at, name in zip(rows, self._ids(k, rows), strict=True):
+                file, offset = _place(self._copies[k], at)
+                if name is not None or file >= 0:
+                    found.append((file, offset, name))
         return found
 
-    def _id(self, k: int, at: int) -> str | None:
-        """The document's id as `tamis why` knows it."""
-        ids = _named(stored(self.batches[k].column_of(ID_FIELD, np.array([at]))))  # null where there is none
-        if ids is None or not ids[0].is_valid:
-            return None
-        value = ids[0] if pa.types.is_integer(ids.type) or _is_text(ids.type) else ids[0].cast(pa.large_string())
-        name = str(value.as_py())
-        return name if 0 < len(name) <= _MAX_ID_CHARS else None
+    def _ids(self, k: int, rows: list[int]) -> list[str | None]:
+        """The documents' ids as `tamis why` knows them: all at once, where they are of one kind, else one by one, so that none
+        depends on its neighbours."""
+        raw = self.batches[k].column_of(ID_FIELD, np.array(rows))  # null where there is none
+        if len(rows) > 1 and not _is_text(raw.type) and not pa.types.is_integer(raw.type):
+            return [name for row in rows for name in self._ids(k, [row])]
+        named = _named(stored(raw))
+        return [None] * len(rows) if named is None else [_name(value) for value in named]
+
+
+def _name(value: Any) -> str | None:
+    if not value.is_valid:
+        return None
+    plain = value if pa.types.is_integer(value.type) or _is_text(value.type) else value.cast(pa.large_string())
+    name = str(plain.as_py())
+    return name if 0 < len(name) <= _MAX_ID_CHARS else None
 
 
 def _is_same(given: DocumentBatch, copy: DocumentBatch) -> bool:
