@@ -65,7 +65,8 @@ def marked(n_times: int) -> Path:
                     if k:
                         words = row["text"].split(" ")
                         fours = [" ".join(words[i : i + 4]) for i in range(0, len(words), 4)]
-                        row["text"], row["id"] = f" {MARKS[k]} ".join(fours), f"{row['id']}-{k}"
+                        mark = " ".join(filter(None, (MARKS[k % len(MARKS)], MARKS[k // len(MARKS)])))
+                        row["text"], row["id"] = f" {mark} ".join(fours), f"{row['id']}-{k}"
                     target.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
     temporary.rename(folder)
     return folder
@@ -145,6 +146,30 @@ def whole(quick: bool) -> None:
     single(source, part, once["cpu_s"])
 
 
+def large(quick: bool) -> None:
+    """Ten times as much: is the peak the same, and the speed? With LARGE=1 only: it takes 11 GB of disk and the better part of an hour."""
+    if not os.environ.get("LARGE"):
+        return
+    small, much = (marked(n) for n in ((1, 2) if quick else (10, 100)))
+    figures_of = {}
+    for source in (small, much):
+        target = OUT / "large"
+        shutil.rmtree(target, ignore_errors=True)
+        once = tamis("curate", source, target, "--preset", "web-english", "--no-card", "--fresh")
+        size = size_of(source)
+        part = f"web-english, {size / 1000:.1f} GB"
+        note(
+            part,
+            "one command",
+            f"{once['wall_s']:.1f} s wall, {once['cpu_s']:.1f} s CPU, {size / once['cpu_s']:.1f} MB per CPU second",
+        )
+        note(part, "peak, all processes (outside)", f"{once['peak_pss_mb']:.0f} MB", once["peak_pss_mb"] <= BUDGET_MB)
+        note(part, "scratch at most", f"{once['said']['scratch_bytes'] / 1e6:.1f} MB")
+        figures_of[source] = once
+    ratio = figures_of[much]["peak_pss_mb"] / figures_of[small]["peak_pss_mb"]
+    note("flat", "peak of the larger beside the smaller", f"{ratio:.2f} x", ratio <= 1.15)
+
+
 def single(source: Path, part: str, whole_cpu_s: float) -> None:
     """Each kind of step alone over all of the input, and one copy."""
     took: dict[str, float] = {}
@@ -171,4 +196,4 @@ def write() -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(figures.run_parts(__doc__, {"whole": whole}, OUT, write))
+    raise SystemExit(figures.run_parts(__doc__, {"whole": whole, "large": large}, OUT, write))
