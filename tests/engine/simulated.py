@@ -191,7 +191,7 @@ class Simulation:
             self.staged.discard(file.path)
         self.world.commit(action)
         return self.supervisor.committed(
-            action.root, action.covered, sum(f.n_bytes or 0 for f in action.files), self.now
+            action.partition, action.covered, sum(f.n_bytes or 0 for f in action.files), self.now
         )
 
     def measure(self) -> list[Action]:

@@ -192,7 +192,7 @@ def test_a_final_name_that_exists_is_never_replaced(tmp_path: Path) -> None:
     result = committer.results.get()
     assert "cannot commit to" in result.error
     assert "File exists" in result.error
-    assert (result.root, result.covered, results) == (2, [], ["woken"])
+    assert (result.partition, result.covered, results) == (2, [], ["woken"])
     assert foreign.read_text() == "mine"
     assert RunDir(folder.output).recover().n_commits == 0
     assert foreign.read_text() == "mine"
@@ -214,7 +214,7 @@ def test_the_committing_thread_groups_what_waits_and_reports_each(
         committer.submit(make_job(folder, root, f"{root}\n"))
     committer.close()
     done = [committer.results.get() for _ in range(150)]
-    assert [d.root for d in done] == list(range(1, 151))
+    assert [d.partition for d in done] == list(range(1, 151))
     assert [d.error for d in done] == [""] * 150
     assert done[11].covered == [(0, 1200, 1300, False)]
     assert done[11].n_bytes == 3

@@ -135,7 +135,7 @@ def test_stop_lets_busy_workers_end_and_commits_what_they_did() -> None:
     assert s.stopping == "disk is full: really"
     s.died(a.worker, "signal SIGKILL", 9, 4.0)
     assert not s.finished  # the commit is under way
-    s.committed(commit.root, commit.covered, 0, 5.0)
+    s.committed(commit.partition, commit.covered, 0, 5.0)
     assert s.finished
     assert s.remedy("pause:5", 6.0) == []
 
@@ -155,7 +155,7 @@ def test_stop_when_nothing_is_left_is_no_stop() -> None:
     s.remedy("stop:enough", 1.0)
     commit = only(s.done(a.worker, a.fence, report(), 2.0), Commit)
     s.tick(2.0)
-    s.committed(commit.root, commit.covered, 0, 3.0)
+    s.committed(commit.partition, commit.covered, 0, 3.0)
     assert (s.finished, s.stopping) == (True, "")
 
 

@@ -78,7 +78,7 @@ def test_done_is_committed_and_the_run_ends() -> None:
         7,
         False,
     )
-    s.committed(commit.root, commit.covered, 7, 2.0)
+    s.committed(commit.partition, commit.covered, 7, 2.0)
     assert (s.finished, s.unsynced_bytes, s.counters["committed"]) == (True, 0, 1)
 
 
@@ -194,9 +194,9 @@ def test_segments_share_one_seat_in_turn() -> None:
     start = only(s.died(a.worker, "exit status 0", 0, 2.0), Start)
     assert start.segment == 1
     second = only(s.ready(start.worker, 2.0), Assign)
-    assert (second.unit.handover, second.unit.handover_rows, second.unit.root) == ("h", (0, 3), a.unit.root)
+    assert (second.unit.handover, second.unit.handover_rows, second.unit.partition) == ("h", (0, 3), a.unit.partition)
     actions = s.done(second.worker, second.fence, report(), 3.0)
-    assert only(actions, Commit).root == a.unit.root
+    assert only(actions, Commit).partition == a.unit.partition
     assert only(actions, Discard).paths == ["h"]
 
 
@@ -205,7 +205,7 @@ def test_an_empty_handover_is_removed_and_committed() -> None:
     a = begin(s)
     actions = s.done(a.worker, a.fence, report(handover=Handover("h", 0, 10)), 1.0)
     assert Discard(["h"]) in actions
-    assert only(actions, Commit).root == a.unit.root
+    assert only(actions, Commit).partition == a.unit.partition
 
 
 def feeding(**more: Any) -> tuple[Supervisor, Assign]:

@@ -26,7 +26,7 @@ def test_a_unit_survives_the_trip_through_json() -> None:
         [Piece(2, Kind.BLOCK, "s/f.block", 10, 20, 5, "in.gz")],
         segment=1,
         mode=Mode.QUARANTINE,
-        root=3,
+        partition=3,
         step=2,
         alone=True,
     )
@@ -48,8 +48,8 @@ def test_a_unit_survives_the_trip_through_json() -> None:
 
 
 def test_a_unit_is_its_own_root_unless_told() -> None:
-    assert Unit(5, []).root == 5
-    assert Unit(5, [], root=2).root == 2
+    assert Unit(5, []).partition == 5
+    assert Unit(5, [], partition=2).partition == 2
 
 
 def test_known_bytes_counts_ranges_with_an_end() -> None:

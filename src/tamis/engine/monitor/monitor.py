@@ -93,7 +93,7 @@ class Monitor:
         self._costs = StageCosts(place.labels, past, db.last_stages())
         self._nodes = NodeRows()
         self._cells: Cells | None = None
-        self._bad_shares: dict[int, float] = {}  # by root, until it is committed
+        self._bad_shares: dict[int, float] = {}  # by partition, until it is committed
         self._sampled_s = self._detailed_s = float("-inf")
         self._progress_s = time.monotonic()
         self._scratch_bytes = 0
@@ -125,7 +125,7 @@ class Monitor:
     def committing(self, action: Commit) -> None:
         n, n_bad = action.ledger["records"][0] - action.ledger["not_sampled"][0], action.ledger["quarantined"][0]
         if n_bad or action.ledger["n_bad_ranges"]:
-            self._bad_shares[action.root] = min(1.0, n_bad / n) if n else 1.0
+            self._bad_shares[action.partition] = min(1.0, n_bad / n) if n else 1.0
 
     @_harmless
     def committed(self, result: Committed) -> None:
@@ -134,7 +134,7 @@ class Monitor:
             self._has_output = True
             self._db.about({"first_output_s": round(self._progress_s - self._place.began_s, 3)})
         if self._cells is not None:
-            self._cells.commit(result.covered, self._bad_shares.pop(result.root, 0.0))
+            self._cells.commit(result.covered, self._bad_shares.pop(result.partition, 0.0))
 
     @_harmless
     def split(self, unit: Unit) -> None:

@@ -85,11 +85,11 @@ class Committer:
                 told = exc.strerror + (f" ({exc.filename})" if exc.filename else "")
             why = f"cannot commit to {self._remote.url if self._remote is not None else self.output}: {told}"
             for job in group:
-                self.results.put(Committed(job.root, [], _bytes(job), why))
+                self.results.put(Committed(job.partition, [], _bytes(job), why))
             return
         for job in group:
             covered = job.covered if isinstance(job, Commit) else []
-            self.results.put(Committed(job.root, covered, _bytes(job)))
+            self.results.put(Committed(job.partition, covered, _bytes(job)))
 
 
 def commit_group(group: list[Commit | Replace], output: str, quarantine: str, log: CommitLog) -> None:

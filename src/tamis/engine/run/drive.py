@@ -122,10 +122,10 @@ class Driver:
             if result.error:
                 self.act(self.supervisor.commit_failed(result.error))
             else:
-                self.observe("commit", {"root": result.root, "bytes": result.n_bytes})
+                self.observe("commit", {"partition": result.partition, "bytes": result.n_bytes})
                 if self.observer is not None:
                     self.observer.committed(result)
-                self.act(self.supervisor.committed(result.root, result.covered, result.n_bytes, now))
+                self.act(self.supervisor.committed(result.partition, result.covered, result.n_bytes, now))
 
     def _handle(self, event: Event, now: float) -> list[Action]:
         """What the supervisor wants done about an event; the observer hears of units that are done or cut in two."""

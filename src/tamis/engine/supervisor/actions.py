@@ -55,7 +55,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Commit:
-    root: int
+    partition: int
     first: Piece
     step: int
     covered: list[tuple[int, int, int, bool]]
@@ -67,7 +67,7 @@ class Commit:
 class Replace:
     """Put a rewritten output file in the place of an older one."""
 
-    root: int
+    partition: int
     old: str
     file: StagedFile
 
@@ -76,7 +76,7 @@ class Replace:
 class Committed:
     """The answer to a Commit or Replace: what is in the log now, or why it is not."""
 
-    root: int
+    partition: int
     covered: list[tuple[int, int, int, bool]]
     n_bytes: int
     error: str = ""

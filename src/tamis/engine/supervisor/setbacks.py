@@ -35,7 +35,7 @@ class Setbacks(Dispatch):
         if kind == "disk":
             return self._stop_fatal("disk", report.error)
         if (
-            unit.mode in (Mode.RUN, Mode.QUARANTINE) and unit.root not in self.roots
+            unit.mode in (Mode.RUN, Mode.QUARANTINE) and unit.partition not in self.partitions
         ):  # given up because of another of its units
             return self._free_scratch(held_by(unit))
         if kind == "memory":
@@ -67,7 +67,7 @@ class Setbacks(Dispatch):
                 self.cursor.feed_rows(unit.pieces[0])
             else:
                 self.cursor.feed(unit.pieces[0].file)
-            return actions + self._leave_root(unit)
+            return actions + self._leave_partition(unit)
         self.counters["splits" if verdict.what == "split" else "retries"] += 1
         if verdict.what == "quarantine":
             self.n_stage_failures += 1
@@ -125,21 +125,21 @@ class Setbacks(Dispatch):
 
     def _give_up(self, unit: Unit) -> list[Action]:
         """A unit cannot be done in this run. Of the first segment that is its range of the input; of a later one, which cannot be
-        told from its neighbours any more, everything of its root: forget its other units too, and free what they hold.
+        told from its neighbours any more, everything of its partition: forget its other units too, and free what they hold.
         """
         if unit.segment == 0:
-            return self._free_scratch(held_by(unit)) + self._leave_root(unit)
-        root = self.roots.pop(unit.root, None)
-        self.under_way.subtract(root.counted() if root is not None else ())
+            return self._free_scratch(held_by(unit)) + self._leave_partition(unit)
+        partition = self.partitions.pop(unit.partition, None)
+        self.under_way.subtract(partition.counted() if partition is not None else ())
         gone = [unit]
         for queue in self.queues:
-            for other in [u for u in queue if u.root == unit.root and u is not unit]:
+            for other in [u for u in queue if u.partition == unit.partition and u is not unit]:
                 queue.remove(other)
                 gone.append(other)
         paths = [path for u in gone for path in held_by(u)]
-        made = [f.path for f in root.files if f.kind != "listed"] if root is not None else []
+        made = [f.path for f in partition.files if f.kind != "listed"] if partition is not None else []
         return [
-            *self._free_scratch(paths + (root.scratch if root is not None else [])),
+            *self._free_scratch(paths + (partition.scratch if partition is not None else [])),
             *([Discard(made)] if made else []),
         ]
 
@@ -150,18 +150,18 @@ class Setbacks(Dispatch):
                 if unit.pieces:  # one that waits for an empty queue does not hold up others
                     (self.feeds.append if unit.is_patient else self.feeds.appendleft)(unit)
                 else:  # every block was handed out already
-                    self.roots.pop(unit.root, None)
+                    self.partitions.pop(unit.partition, None)
             else:
                 self.queues[unit.segment].appendleft(unit)
             return []
         for path in [unit.handover] if unit.segment else {p.path for p in unit.pieces}:
             self.scratch.share(path)
         for half in halves(unit):
-            child = self._unit(half.pieces, segment=unit.segment, root=unit.root)
+            child = self._unit(half.pieces, segment=unit.segment, partition=unit.partition)
             child.step, child.n_failures, child.last_error = unit.step, verdict.n_failures, unit.last_error
             child.handover, child.handover_rows = unit.handover, half.rows
             child.handover_check = unit.handover_check
             child.block_bytes = unit.block_bytes
             self.queues[unit.segment].appendleft(child)
-        self.roots[unit.root].open_units += 1
+        self.partitions[unit.partition].open_units += 1
         return []

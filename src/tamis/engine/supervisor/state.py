@@ -1,4 +1,4 @@
-"""What the supervisor keeps in mind: its configuration, its workers, and the roots of work under way."""
+"""What the supervisor keeps in mind: its configuration, its workers, and the partitions of work under way."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Worker:
 
 
 @dataclass
-class Root:
+class Partition:
     """Everything that comes from one unit of the first segment; committed as one."""
 
     first: Piece
@@ -119,7 +119,7 @@ class Root:
     scratch: list[str] = field(default_factory=list)
 
     def add(self, unit: Unit, files: list[StagedFile]) -> None:
-        """What a unit made. Each file gets the place of its first document, by which those of one root are put in order."""
+        """What a unit made. Each file gets the place of its first document, by which those of one partition are put in order."""
         first = unit.pieces[0] if unit.pieces else self.first  # a feeder has handed out all of its own
         if unit.segment == 0 and (not self.n_done or (first.file, first.start) < (self.first.file, self.first.start)):
             self.first = first

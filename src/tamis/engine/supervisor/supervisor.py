@@ -105,8 +105,8 @@ class Supervisor(Setbacks):
         actions: list[Action] = self._recycle(worker, report) + self.remedies.after_unit(self, worker.id)
         if unit.mode is Mode.RECAST:
             return actions + self._recast_done(unit, report, now_s)
-        root = self.roots.get(unit.root)
-        if root is None:  # given up because of another of its units
+        partition = self.partitions.get(unit.partition)
+        if partition is None:  # given up because of another of its units
             return (
                 actions
                 + self._discard_report(report)
@@ -115,17 +115,17 @@ class Supervisor(Setbacks):
             )
         if unit.segment == 0:
             self.n_seen += report.ledger.records.n - report.ledger.not_sampled.n
-        root.add(unit, report.files)
-        root.covered += report.covered
-        root.parts.append((unit.segment, report.ledger))
+        partition.add(unit, report.files)
+        partition.covered += report.covered
+        partition.parts.append((unit.segment, report.ledger))
         self.under_way.update(counts_of(report.ledger))
         made = report.handover
         if made is not None and not made.rows:
             actions.append(Discard([made.path]))
         elif made is not None:
             self.scratch.add(made.path, made.n_bytes)
-            root.open_units += 1
-            nxt = self._unit(unit.pieces, segment=unit.segment + 1, root=unit.root)
+            partition.open_units += 1
+            nxt = self._unit(unit.pieces, segment=unit.segment + 1, partition=unit.partition)
             nxt.handover, nxt.handover_rows, nxt.n_records = made.path, (0, made.rows), made.rows
             nxt.handover_check = made.check
             self.queues[nxt.segment].append(nxt)
@@ -156,7 +156,7 @@ class Supervisor(Setbacks):
             self.cursor.expand_rows(file, report.groups, report.n_rows, block_bytes, first, report.measured)
             if report.whole:
                 actions.append(self._commit_size(file, report.n_rows))
-        return actions + self._leave_root(unit) + self._dispatch(now_s, self._at(worker))
+        return actions + self._leave_partition(unit) + self._dispatch(now_s, self._at(worker))
 
     def failed(self, worker_id: int, fence: int, report: Failure, now_s: float) -> list[Action]:
         worker = self.workers.get(worker_id)
@@ -192,7 +192,7 @@ class Supervisor(Setbacks):
             return self._died_setting_up(unit, worker, report, now_s) + self._dispatch(now_s, self._at(worker))
         return self._recover(unit, worker, report, now_s) + self._dispatch(now_s, self._at(worker))
 
-    def committed(self, root_id: int, covered: list[Covered], n_bytes: int, now_s: float) -> list[Action]:
+    def committed(self, partition_id: int, covered: list[Covered], n_bytes: int, now_s: float) -> list[Action]:
         self.n_committing -= 1
         self.unsynced_bytes -= n_bytes
         self.counters["committed"] += 1
@@ -242,7 +242,7 @@ class Supervisor(Setbacks):
         busy = [w.unit for w in self.workers.values() if w.unit is not None] + list(self.queues[0])
         n = len(self.queues)  # what waits for the last of two segments is half done
         left += sum((p.end - p.start) * (n - u.segment) // n for u in busy for p in u.pieces if p.kind is Kind.BYTES)
-        each = (self.cursor.files.total_bytes - self.cursor.bytes_left) // max(1, self._n_roots)
+        each = (self.cursor.files.total_bytes - self.cursor.bytes_left) // max(1, self._n_partitions)
         return left + sum(len(queue) * each * (n - i) // n for i, queue in enumerate(self.queues) if i)
 
     def recast(self, schema: str, names: list[str], folder: str) -> None:
@@ -255,7 +255,7 @@ class Supervisor(Setbacks):
 
     def _recast_unit(self, recast: Recast) -> Unit:
         unit = self._unit([Piece(0, Kind.START, "", 0, 1)])
-        self.roots.pop(unit.root)
+        self.partitions.pop(unit.partition)
         unit.mode, unit.recast = Mode.RECAST, recast
         return unit
 

@@ -65,7 +65,9 @@ class Unit:
     pieces: list[Piece]
     segment: int = 0
     mode: Mode = Mode.RUN
-    root: int = -1  # the unit of segment 0 that this one comes from; all units of a root are committed together
+    partition: int = (
+        -1
+    )  # the unit of segment 0 that this one comes from; all units of a partition are committed together
     step: int = 0  # which sampling step
     alone: bool = False
     n_failures: int = 0
@@ -95,8 +97,8 @@ class Unit:
     compressed_bytes: int = 0  # of its file that a feeder has read
 
     def __post_init__(self) -> None:
-        if self.root < 0:
-            self.root = self.id
+        if self.partition < 0:
+            self.partition = self.id
 
     @property
     def known_bytes(self) -> int:

@@ -1,6 +1,6 @@
-"""Work under way: units in queues, the roots they belong to, scratch files, what is to be committed. Pure.
+"""Work under way: units in queues, the partitions they belong to, scratch files, what is to be committed. Pure.
 
-A root is everything that comes from one unit of the first segment; it is committed as one, when its last unit is done.
+A partition is everything that comes from one unit of the first segment; it is committed as one, when its last unit is done.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tamis.engine.supervisor.nodes import Node
 from tamis.engine.supervisor.pool import Pool
 from tamis.engine.supervisor.remedies import Remedies
 from tamis.engine.supervisor.scratch import Scratch
-from tamis.engine.supervisor.state import Config, Root, Worker
+from tamis.engine.supervisor.state import Config, Partition, Worker
 from tamis.engine.supervisor.unfit import Unfit
 from tamis.engine.supervisor.units import Kind, Piece, Unit
 from tamis.memory.predictor import Predictor
@@ -41,10 +41,10 @@ class Work(Pool):
         self.cursor, self.step = cursor, step
         self.queues: list[deque[Unit]] = [deque() for _ in config.fixed_workers]
         self.feeds: deque[Unit] = deque()
-        self.roots: dict[int, Root] = {}
+        self.partitions: dict[int, Partition] = {}
         self.ledger = Ledger()
         self.under_way: Counter[str] = Counter()  # counted by units whose partition is not through all segments yet
-        self._n_roots = 0
+        self._n_partitions = 0
         self.schemas: dict[str, str] = {}  # output file -> schema, as committed
         self.stopping: str = ""
         self.fatal: str = ""
@@ -63,46 +63,48 @@ class Work(Pool):
         self._n_stillborn = 0  # workers in a row that died before they were ready
         self._n_setup_deaths = 0  # ... in a row that died while a stage was set up
 
-    def _unit(self, pieces: list[Piece], segment: int = 0, root: int = -1) -> Unit:
-        unit = Unit(self._next_unit, pieces, segment=segment, root=root, step=self.step)
+    def _unit(self, pieces: list[Piece], segment: int = 0, partition: int = -1) -> Unit:
+        unit = Unit(self._next_unit, pieces, segment=segment, partition=partition, step=self.step)
         self._next_unit += 1
-        if root < 0:
-            self.roots[unit.root] = Root(pieces[0], self.step)
-            self._n_roots += 1
+        if partition < 0:
+            self.partitions[unit.partition] = Partition(pieces[0], self.step)
+            self._n_partitions += 1
         return unit
 
     def _close_unit(self, unit: Unit) -> list[Action]:
-        """One unit of a root is over; commit the root when it was the last."""
-        root = self.roots[unit.root]
-        root.open_units -= 1
-        root.n_done += 1
-        root.scratch += held_by(unit)
-        return self._commit_root(unit.root) if not root.open_units else []
+        """One unit of a partition is over; commit the partition when it was the last."""
+        partition = self.partitions[unit.partition]
+        partition.open_units -= 1
+        partition.n_done += 1
+        partition.scratch += held_by(unit)
+        return self._commit_partition(unit.partition) if not partition.open_units else []
 
-    def _leave_root(self, unit: Unit) -> list[Action]:
-        """What a unit was to do is done under another root, or not in this run; its root goes on without it."""
-        root = self.roots.get(unit.root)
-        if root is None:
+    def _leave_partition(self, unit: Unit) -> list[Action]:
+        """What a unit was to do is done under another partition, or not in this run; its partition goes on without it."""
+        partition = self.partitions.get(unit.partition)
+        if partition is None:
             return []
-        root.open_units -= 1
-        if root.open_units:
+        partition.open_units -= 1
+        if partition.open_units:
             return []
-        if root.n_done:
-            return self._commit_root(unit.root)
-        del self.roots[unit.root]
+        if partition.n_done:
+            return self._commit_partition(unit.partition)
+        del self.partitions[unit.partition]
         return []
 
-    def _commit_root(self, root_id: int) -> list[Action]:
-        root = self.roots.pop(root_id)
-        self.under_way.subtract(root.counted())
+    def _commit_partition(self, partition_id: int) -> list[Action]:
+        partition = self.partitions.pop(partition_id)
+        self.under_way.subtract(partition.counted())
         ledger = Ledger()
-        for _, part in sorted(root.parts, key=lambda p: p[0]):
+        for _, part in sorted(partition.parts, key=lambda p: p[0]):
             ledger.merge(part)
         self.n_committing += 1
-        self.unsynced_bytes += sum(f.n_bytes or 0 for f in root.files)
+        self.unsynced_bytes += sum(f.n_bytes or 0 for f in partition.files)
         self.ledger.merge(ledger)
-        actions: list[Action] = [Commit(root_id, root.first, root.step, root.covered, root.files, ledger.to_dict())]
-        return actions + self._free_scratch(root.scratch)
+        actions: list[Action] = [
+            Commit(partition_id, partition.first, partition.step, partition.covered, partition.files, ledger.to_dict())
+        ]
+        return actions + self._free_scratch(partition.scratch)
 
     def _commit_size(self, file: int, n_rows: int) -> Commit:
         """Let the log know where the file ends, so that the end of the run can tell whether all of it was done."""
@@ -124,7 +126,12 @@ class Work(Pool):
         actions = [a for w in self.workers.values() if not w.dying for a in self._kill(w, "stopping")]
         # What is done of partitions that were cut is not done again. Where documents went on to a later segment, it is not whole.
         if len(self.queues) == 1 and self.fatal_kind != "disk":
-            actions += [a for root, about in list(self.roots.items()) if about.n_done for a in self._commit_root(root)]
+            actions += [
+                a
+                for partition, about in list(self.partitions.items())
+                if about.n_done
+                for a in self._commit_partition(partition)
+            ]
         return [Note("stop", why), *actions]
 
     def _stop_fatal(self, kind: str, why: str) -> list[Action]:
