@@ -93,6 +93,9 @@ def make_recipe(source: str, target: str, wanted: Wanted) -> str:
     """The recipe of the command. Values are written as JSON, which YAML reads as it is."""
     from tamis.formats.names import path_text
 
+    for path in (source, target):
+        if "://" in path:
+            raise UsageError(f"{path}: films are read from, and clips written to, local folders; copy them")
     source, target = (os.path.abspath(os.path.expanduser(path)) for path in (source, target))
     models = None if wanted.model_folder is None else os.path.abspath(os.path.expanduser(wanted.model_folder))
     for value in (source, target, wanted.transcode, models or "", wanted.caption_model, wanted.caption_prompt or ""):

@@ -161,6 +161,12 @@ def test_mistakes_are_told_when_the_stage_is_made(tmp_path: Path) -> None:
         ClipTranscodingStage(encoder="copy", use_hwaccel=True)
     with pytest.raises(UsageError, match="encoder_threads"):
         ClipTranscodingStage(encoder="copy", encoder_threads=0)
+    for make in (
+        lambda: VideoReader("s3://films/"),
+        lambda: ClipWriterStage("s3://out", "", True, False, False, False, False),
+    ):
+        with pytest.raises(UsageError, match="local folder"):
+            make()
     with pytest.raises(UsageError, match="embedding_algorithm"):
         ClipWriterStage(str(tmp_path), "", True, False, False, False, False, embedding_algorithm="other")
     with pytest.raises(UsageError, match="no encoder 'h265'"):

@@ -50,6 +50,10 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
             raise UsageError(
                 f"{self.name}: embedding_algorithm must be one of {', '.join(_EMBEDDINGS)}, got {self.embedding_algorithm!r}"
             )
+        if "://" in os.fspath(self.output_path):
+            raise UsageError(
+                f"{self.name}: {self.output_path}: clips are written to a local folder; copy it afterwards"
+            )
         self.output_path = os.path.abspath(os.path.expanduser(self.output_path))
         self.decompose()
 
