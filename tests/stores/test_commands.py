@@ -117,6 +117,25 @@ def test_options_of_the_command_line(bucket: str, s3: Any, server: Any, monkeypa
     assert (refused.exit_code, "folder of this machine" in refused.output) == (2, True)
 
 
+def test_looking_at_input_and_planning(bucket: str, s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_documents(s3, bucket, 1)
+    seen = json.loads(CliRunner().invoke(app, ["inspect", f"s3://{bucket}/in", "--json"]).stdout)
+    assert (seen["n_sampled"], seen["files"][0]["n_documents"]) == (40, 40)
+    to = [
+        "--set",
+        f"input=s3://{bucket}/in",
+        "--set",
+        f"output=s3://{bucket}/out",
+        "--memory",
+        "1GB",
+        "--no-probe",
+        "--json",
+    ]
+    told = CliRunner().invoke(app, ["plan", "copy", *to])
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["free_bytes"] is None
+
+
 def test_results_without_a_writer_are_kept_in_a_bucket_and_read_from_it(bucket: str, s3: Any) -> None:
     from tamis import InProcessExecutor, Pipeline
     from tamis.stages.text.io import JsonlReader

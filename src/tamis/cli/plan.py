@@ -18,6 +18,8 @@ from tamis.cli.plan_cluster import cluster_figures
 from tamis.cli.plan_machine import Machine, parse_machine, this_machine
 from tamis.cli.request import Request, output_of
 from tamis.errors import BudgetError, UsageError
+from tamis.stores.homes import local_of
+from tamis.stores.urls import is_bucket
 
 if TYPE_CHECKING:
     from tamis.cli.plan_probe import Probe
@@ -258,7 +260,7 @@ def make_plan(
         n_files=data.n_files, kinds=data.kinds, input_bytes=data.input_bytes, decoded_bytes=data.decoded_bytes, output=output,
         budget_bytes=budget, smallest_budget_bytes=smallest, fits=fits, n_workers=conditions.n_workers, block_bytes=found.block_bytes,
         n_partitions=found.n_partitions, peak_bytes=int(found.peak_bytes.expected), output_bytes=int(found.output_bytes.expected),
-        free_bytes=_free(output) if where.is_here else None, scratch_free_bytes=_free_scratch(settings, output, where), seconds=round(seconds, 1), kept_share=_kept(tried),
+        free_bytes=_free(output) if where.is_here and not is_bucket(output) else None, scratch_free_bytes=_free_scratch(settings, output, where), seconds=round(seconds, 1), kept_share=_kept(tried),
         probe_bytes=tried.measured.conditions.decoded_bytes if tried else 0,
         probe_documents=tried.measured.n_documents if tried else 0, basis=basis, machine=str(where), nodes=where.nodes,
         gpu_seconds=round(gpu, 1), forecast=told,
@@ -358,7 +360,7 @@ def _kept(tried: Probe | None) -> float | None:
 
 
 def _free_scratch(settings: dict[str, Any], output: str, where: Machine) -> int | None:
-    return _free(os.path.abspath(str(settings.get("scratch") or output))) if where.is_here else None
+    return _free(os.path.abspath(str(settings.get("scratch") or local_of(output)))) if where.is_here else None
 
 
 def _free(path: str) -> int:

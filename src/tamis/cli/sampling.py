@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from tamis.errors import FormatError
 from tamis.formats.compression import codec_of
 from tamis.formats.registry import codecs_of, suffixes, table_name
+from tamis.stores.opening import open_buffered
 
 SUFFIXES = tuple(suffix + codec for suffix in suffixes() for codec in codecs_of(suffix))
 MAX_FIELDS = 1000
@@ -165,7 +166,7 @@ def _look_into_lines(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
 
 def _look_into_plain(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
     before = sample.n_documents
-    with open(seen.path, "rb") as file:
+    with open_buffered(seen.path) as file:
         if seen.size_bytes <= share_bytes:
             data = file.read(share_bytes)
             seen.sampled_bytes = _use_lines(data, 0, True, True, seen, sample)
