@@ -22,3 +22,12 @@ def test_every_workflow_keeps_the_same_documents(tmp_path: Path) -> None:
         assert local["kept"], name
         assert ray["kept"] == local["kept"], name
     assert seen.left == []
+
+
+def test_clusters_that_others_began(tmp_path: Path) -> None:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("ray is not installed: pip install 'tamis[ray]'")
+    seen = run_apart(Path(__file__).parent / "on_begun_cluster.py", tmp_path, seconds=600)
+    assert seen.code == 0, seen.printed[-4000:]
+    assert seen.found["begun"] == seen.found["local"]
+    assert seen.found["slurm"] == {"codes": [0, 0], "content": seen.found["local"], "nodes": 2}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tamis.recipe.load import load_recipe
 from tamis.stages.base import ProcessingStage
 
 SEEDS = Path(os.environ.get("TAMIS_SHARED", Path(__file__).resolve().parents[3] / "shared")) / "seeds"
@@ -21,9 +22,7 @@ BLOCKS = [
 NOT_RUN = {
     "torch.OutOfMemoryError": "a note, not code",
     "memory_per_doc": "a formula, not code: tamis plan computes it",
-    "ray.init": "starts a Ray cluster by Ray's own means, which is no part of Tamis",
-    "XennaExecutor": "an executor for clusters, which is not there yet",
-    "RayClient": "a client for clusters, which is not there yet; a recipe that has one runs without it",
+    "ray.init": "starts a Ray cluster in this process: tests/cluster/on_begun_cluster.py does it in another",
 }
 
 
@@ -47,8 +46,13 @@ def test_a_block_runs(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     why = next((reason for key, reason in NOT_RUN.items() if key in code), None)
     if why is not None:
         pytest.skip(f"{where}: {why}")
-    assert language == "python"
     monkeypatch.chdir(tmp_path)
+    if language == "yaml":
+        stages = "stages:\n  - _target_: tamis.stages.text.io.reader.JsonlReader\n    file_paths: input\n"
+        (tmp_path / "recipe.yaml").write_text("name: x\n" + stages + code.replace("nemo_curator", "tamis"))
+        assert getattr(load_recipe(tmp_path / "recipe.yaml").ray_client, "num_gpus", None) == 4
+        return
+    assert language == "python"
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "a.jsonl").write_text('{"text": "a"}\n')
     if " # " in code and "\n" not in code.strip():  # a document whose line breaks are gone
@@ -57,7 +61,9 @@ def test_a_block_runs(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     scope["WordCountStage"] = WordCountStage
     exec(compile(code.replace("nemo_curator", "tamis"), f"<block {at} of {where}>", "exec"), scope)
     made = [
-        v for k, v in scope.items() if k in ("reader", "dedup", "classifier", "pipeline", "word_count_stage", "client")
+        v
+        for k, v in scope.items()
+        if k in ("reader", "dedup", "classifier", "pipeline", "word_count_stage", "client", "executor")
     ]
     assert made or "Resources(" in code
     if "word_count_stage" in scope:

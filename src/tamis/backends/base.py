@@ -39,6 +39,8 @@ class BaseExecutor:
     """
 
     own_keys: tuple[str, ...] = ()  # of `config`, beside those that every executor knows
+    show_progress = True  # a line while it runs, unless the caller has a display of its own
+    progress_interval = 0.0  # seconds between two of them at least
     is_cluster = False  # workers are on other machines, or as if they were: GPUs of this one say nothing
 
     def __init__(

@@ -77,12 +77,12 @@ def execute(
 
 def shown(executor: BaseExecutor, name: str, run: Callable[[], RunResult]) -> RunResult:
     """`run` with its progress shown, unless the executor has somebody who watches already."""
-    from tamis.pipeline.progress import Shown, in_one_line
+    from tamis.pipeline.progress import Shown, at_most_every, in_one_line
 
-    if executor.progress is not None:
+    if executor.progress is not None or not executor.show_progress:
         return run()
     with Shown() as line:
-        executor.progress = line.show
+        executor.progress = at_most_every(executor.progress_interval, line.show)
         try:
             result = run()
         finally:

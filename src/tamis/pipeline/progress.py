@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tamis.pipeline.terminal import LiveLine, is_terminal
@@ -147,3 +148,26 @@ def clock(seconds: float) -> str:
     whole = round(seconds)
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def at_most_every(
+    seconds: float, show: Callable[[dict[str, Any]], None], clock_s: Callable[[], float] = time.monotonic
+) -> Callable[[dict[str, Any]], None]:
+    """`show`, called so often at most while work goes on; another phase is shown at once.
+
+    >>> told, times = [], iter([0.0, 1.0, 5.0])
+    >>> slow = at_most_every(3, told.append, lambda: next(times))
+    >>> for n in range(3):
+    ...     slow({"phase": "working", "n": n})
+    >>> [state["n"] for state in told]
+    [0, 2]
+    """
+    last: list[Any] = ["", 0.0]
+
+    def seldom(state: dict[str, Any]) -> None:
+        now_s = clock_s()
+        if state.get("phase") != last[0] or now_s - last[1] >= seconds:
+            last[:] = [state.get("phase"), now_s]
+            show(state)
+
+    return seldom

@@ -1,7 +1,7 @@
 """One actor on every node of the cluster, each with an agent below it; replaced where it dies, added where a node joins.
 
 Options: `reserved_cpus`, `reserved_gpus` (left to others on every node), `resource_wait_timeout_s` (for CPUs that others hold: then the agent
-does without them), `resource_wait_interval_s` (how often nodes are looked at), `ignore_head_node`, `runtime_env`.
+does without them, as far as Ray's books go), `resource_wait_interval_s` (how often nodes are looked at), `ignore_head_node`, `runtime_env`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def place(wish: dict[str, Any], driver: Driver) -> None:
     actors: dict[str, Any] = {}
     asked: dict[str, tuple[float, Any]] = {}
     n_starts: dict[str, int] = {}
+    waiting: dict[str, float] = {}
     options = wish["options"]
     pause_s = max(float(options.get("resource_wait_interval_s", 0.2)), 0.05)
     while not driver.ended.is_set():
@@ -48,7 +49,7 @@ def place(wish: dict[str, Any], driver: Driver) -> None:
         for gone in [i for i in actors if i not in nodes]:
             del actors[gone]
         for node_id, node in usable.items():
-            if node_id not in actors:
+            if node_id not in actors and not _is_worth_waiting(node_id, node, wish, waiting):
                 n_starts[node_id] = n_starts.get(node_id, 0) + 1
                 actors[node_id] = _start(node_id, node, wish)
                 driver.tell(text=f"starting an agent on {node['NodeManagerAddress']}")
@@ -58,6 +59,21 @@ def place(wish: dict[str, Any], driver: Driver) -> None:
     for actor in actors.values():
         with contextlib.suppress(Exception):
             ray.kill(actor)
+
+
+def _is_worth_waiting(node_id: str, node: dict[str, Any], wish: dict[str, Any], waiting: dict[str, float]) -> bool:
+    """Others hold CPUs or memory of the node that we want, and may give them back: for so long, then we do without."""
+    import ray
+
+    n_cpus, _ = cpus_and_gpus(node["Resources"], wish)
+    free = ray._private.state.available_resources_per_node().get(node_id, {})
+    began_s = waiting.setdefault(node_id, time.monotonic())
+    if int(free.get("CPU", 0)) >= n_cpus or time.monotonic() - began_s > float(
+        wish["options"].get("resource_wait_timeout_s", 5.0)
+    ):
+        del waiting[node_id]
+        return False
+    return True
 
 
 def _start(node_id: str, node: dict[str, Any], wish: dict[str, Any]) -> Any:
