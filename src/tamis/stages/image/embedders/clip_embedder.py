@@ -7,6 +7,8 @@ looks at is kept, and only for `model_inference_batch_size` pictures at once (tw
 from __future__ import annotations
 
 import os
+import shutil
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,7 +21,7 @@ from tamis.pictures.faults import PictureFault
 from tamis.stages.base import ProcessingStage
 from tamis.stages.image.models import CLIP, check_batch_size, image_resources, model_place
 from tamis.stages.image.pixels import Where, each, places, square
-from tamis.stages.remembered import RememberedRows
+from tamis.stages.remembered import RememberedRows, is_worth_keeping
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice, choose_device
 from tamis.tasks import DocumentBatch
@@ -120,11 +122,14 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         rows: list[Any] = known.find(batch) if known is not None else [None] * batch.num_items
         missing = [i for i, row in enumerate(rows) if row is None]
         if missing:
-            found = self._embedded([places(self.name, batch)[i] for i in missing])
-            for i, vector in zip(missing, found, strict=True):
+            lie, began_s = places(self.name, batch), time.perf_counter()
+            for i, vector in zip(missing, self._embedded([lie[i] for i in missing]), strict=True):
                 rows[i] = vector
-            if known is not None:
-                known.keep(batch, {i: rows[i] for i in missing if not isinstance(rows[i], PictureFault)})
+            made = {i: rows[i] for i in missing if not isinstance(rows[i], PictureFault)}
+            if known is not None and made:
+                seconds, n_bytes = time.perf_counter() - began_s, sum(v.nbytes for v in made.values())
+                if is_worth_keeping(seconds, n_bytes, shutil.disk_usage(known.folder).free):
+                    known.keep(batch, made)
         good = np.array([not isinstance(row, PictureFault) for row in rows], bool)
         bad = [i for i in range(len(rows)) if not good[i]]
         self._note_bad(batch.serial[bad], [str(rows[i]) for i in bad])
