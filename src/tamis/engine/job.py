@@ -55,6 +55,11 @@ class Job:
         return ["", *dict.fromkeys(g for s in self.stages for g in s.kernel_groups)]
 
     @property
+    def has_own_tasks(self) -> bool:
+        """Whether the user has said how many files a task is: then a task is neither more nor less."""
+        return self.partitioning is not None and self.partitioning.files_per_partition is not None
+
+    @property
     def tasks_together(self) -> int:
         """How many partitions stages of the first segment want in one call of `process_batch`."""
         first = self.segments[0] if self.segments else Segment(0, 0, Resources())

@@ -90,14 +90,15 @@ def run_stage(
     uses: Uses | None = None,
     kept: Kept | None = None,
     aside: Aside | None = None,
+    keep_whole: bool = False,
 ) -> list[Task[Any]]:
     """One stage over all tasks of a unit, `batch_size` tasks at a time. Dropped documents are named in `rejections`; `kept` gets
-    the scores of the others; `aside` those that the stage cannot do."""
+    the scores of the others; `aside` those that the stage cannot do. `keep_whole`: the user has said what a task is."""
     began = time.perf_counter()
     results: list[Task[Any]] = []
     size = max(1, stage.batch_size)
     # Several are as the user cut the input; who wants all there are at once wants them whole.
-    if ALL_BATCHES > size > len(tasks) == 1 and stage.supports_batch_processing():
+    if not keep_whole and ALL_BATCHES > size > len(tasks) == 1 and stage.supports_batch_processing():
         tasks = _in_parts(tasks, size)
     if uses is not None:
         uses.begin(tasks)

@@ -190,7 +190,15 @@ class UnitRunner:
             index = part.first + i
             doing.note(book.name)
             tasks = run_stage(
-                self.job.stages[index], self.job.labels[index], tasks, book, rejections, uses, kept, aside
+                self.job.stages[index],
+                self.job.labels[index],
+                tasks,
+                book,
+                rejections,
+                uses,
+                kept,
+                aside,
+                self.job.has_own_tasks,
             )
             if probe is not None:
                 tasks = probe.after(self.job.labels[index], tasks, rejections, kept.n_bytes)
