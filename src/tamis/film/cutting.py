@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from tamis.film.opening import CLOSE_S, faults, library, opened, video_stream
+from tamis.film.opening import CLOSE_S, faults, library, opened, seek, video_stream
 
 _IN_MP4 = {"h264", "hevc", "mpeg4", "mpeg2video", "mpeg1video", "vp9", "av1", "mjpeg"}
 _AUDIO_IN_MP4 = {"aac", "mp3", "mp2", "ac3", "eac3", "opus", "flac", "alac"}
@@ -83,7 +83,7 @@ def span_packets(source: Any, stream: Any, audio: Any, start_s: float, end_s: fl
     """Packets of the video from the keyframe at or before the start to the end, and those of the audio that lie inside."""
     tick, base = float(stream.time_base), stream.start_time or 0
     zero_s, end = base * tick, base + (end_s - CLOSE_S) / tick
-    source.seek(base + math.floor((start_s + CLOSE_S) / tick), stream=stream, backward=True)
+    seek(source, stream, start_s + CLOSE_S)
     streams = [stream] if audio is None else [stream, audio]
     is_through = dict.fromkeys((s.index for s in streams), False)
     has_begun = False

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tamis.film import room
-from tamis.film.opening import CLOSE_S, FilmFault, faults, library, opened, said, video_stream
+from tamis.film.opening import CLOSE_S, FilmFault, faults, library, opened, said, seek, video_stream
 
 _BEFORE_S = 1.0  # a nearest picture may lie before its time, but hardly by more
 
@@ -42,7 +42,7 @@ class Frames:
             need = room.decoding_bytes(context.width, context.height, context.pix_fmt or "")
             room.reserve(need, f"decoding {context.width} x {context.height}")
             base, tick = stream.start_time or 0, float(stream.time_base)
-            _seek(av, container, stream, self.start_s)
+            seek(container, stream, self.start_s)
             before, behind = self.start_s - CLOSE_S, self.end_s - CLOSE_S
             for packet in self._packets(av, container, stream):
                 for frame in self._decoded(av, packet):
@@ -72,16 +72,6 @@ class Frames:
             self.n_bad += 1
             self.fault = self.fault or said(exc)
             return []
-
-
-def _seek(av: Any, container: Any, stream: Any, start_s: float) -> None:
-    """To the last keyframe before `start_s`; where a container cannot, its beginning is as good, only slower."""
-    if start_s <= 0:
-        return
-    try:
-        container.seek(int(start_s / float(stream.time_base)) + (stream.start_time or 0), stream=stream, backward=True)
-    except (av.error.FFmpegError, OSError):
-        container.seek(0)
 
 
 def frames_at(path: str, times_s: Sequence[float]) -> Iterator[tuple[int, Any]]:
@@ -128,7 +118,7 @@ def first_keyframe(path: str, at_s: float) -> Any:
             stream.codec_context.width, stream.codec_context.height, stream.codec_context.pix_fmt or ""
         )
         room.reserve(need, "a thumbnail")
-        _seek(av, container, stream, at_s)
+        seek(container, stream, at_s)
         with faults(av, "its packets cannot be decoded"):
             for packet in container.demux(stream):
                 for frame in packet.decode():

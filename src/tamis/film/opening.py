@@ -78,3 +78,12 @@ def video_stream(container: Any) -> Any:
 def codec_name(context: Any) -> str:
     """The codec, whoever decodes it: av1, not libdav1d."""
     return str(context.codec.canonical_name)
+
+
+def seek(container: Any, stream: Any, at_s: float) -> None:
+    """To the last keyframe at or before a time since the first picture; where a container cannot, its beginning is as good, only slower."""
+    av = library()
+    try:
+        container.seek(int(at_s / float(stream.time_base)) + (stream.start_time or 0), stream=stream, backward=True)
+    except (av.error.FFmpegError, OSError):
+        container.seek(0)
