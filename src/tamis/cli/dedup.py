@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tamis.cli import dedup_index, dedup_lines, dedup_semantic, options
 from tamis.cli.arguments import Argument, Commands, Exit, Option
@@ -43,6 +43,10 @@ def exact(
     index: IndexPath = None,
     against: Against = None,
     append: Append = False,
+    backend: Annotated[
+        Literal["cpu", "gpu", "auto"],
+        Option(help="Where texts are hashed, with the same result; auto: whichever is faster here, measured."),
+    ] = "cpu",
     plan: PlanOnly = False,
     *,
     work: options.RunOptions,
@@ -58,7 +62,7 @@ def exact(
 
     workflow = ExactDeduplicationWorkflow(
         target, source, input_blocksize=work.blocksize, text_field=text_field, normalize_text=normalize, keep=keep,
-        keep_by=keep_by, perform_removal=not find_only, max_source_loss=max_source_loss, index_path=index, against=against, append=append,
+        keep_by=keep_by, perform_removal=not find_only, max_source_loss=max_source_loss, index_path=index, against=against, append=append, backend=backend,
     )  # fmt: skip
     if plan:
         from tamis.cli.plan_dedup import show

@@ -35,6 +35,8 @@ def print_summary(about: dict[str, Any], result: Any) -> None:
             ("largest group", f"{about['largest_group']:,}"),
             ("without text", f"{about['n_without_text']:,}"),
         ]
+    if "hashed_on" in about:
+        rows.append(("hashed on", about["hashed_on"]))
     if "backend" in about:
         rows.append(("compared on", f"{about['backend']} ({about['backend_why']})"))
     if about.get("n_components"):

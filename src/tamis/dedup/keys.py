@@ -34,19 +34,23 @@ def check_keep(where: str, keep: str, keep_by: str | None) -> None:
         raise UsageError(f"{where}: keep='best' goes with keep_by, the column whose highest value is kept")
 
 
-def text_hashes(texts: pa.Array) -> tuple[Words, Words, Words]:
-    """(hi, lo, bytes) of XXH3-128 over each text's UTF-8; bytes is -1 and the hash 0 where the text is null."""
+def text_hashes(texts: pa.Array, hasher: Any = None) -> tuple[Words, Words, Words]:
+    """(hi, lo, bytes) of XXH3-128 over each text's UTF-8; bytes is -1 and the hash 0 where the text is null. `hasher`: does it elsewhere
+    (exact/gpu_hash.py)."""
     import numpy as np
     import xxhash
 
     from tamis.kernels.buffers import string_buffers
 
     parts = string_buffers(texts)
-    data, offsets = memoryview(parts.data), parts.offsets.tolist()  # type: ignore[arg-type]
-    digest = xxhash.xxh3_128_digest
-    raw = b"".join([digest(data[a:b]) for a, b in itertools.pairwise(offsets)])
-    halves = np.frombuffer(raw, ">u8").astype(np.uint64).reshape(-1, 2)
-    hi, lo = halves[:, 0].copy(), halves[:, 1].copy()
+    if hasher is not None:
+        hi, lo = hasher(parts.data, np.asarray(parts.offsets, np.int64))
+    else:
+        data, offsets = memoryview(parts.data), parts.offsets.tolist()  # type: ignore[arg-type]
+        digest = xxhash.xxh3_128_digest
+        raw = b"".join([digest(data[a:b]) for a, b in itertools.pairwise(offsets)])
+        halves = np.frombuffer(raw, ">u8").astype(np.uint64).reshape(-1, 2)
+        hi, lo = halves[:, 0].copy(), halves[:, 1].copy()
     length = np.diff(parts.offsets).astype(np.int64)
     if parts.validity is not None:
         hi[~parts.validity] = lo[~parts.validity] = 0

@@ -111,6 +111,7 @@ def _conclude(folder: str, task: dict[str, Any], records: Records, found: Decisi
     else:
         write_tables(found, records, removal, task["duplicates"], paths)
     new = records.new if isinstance(records, JoinedRecords) else records
+    facts |= task.get("told") or {}
     if task.get("keep_by"):
         facts["n_without_number"] = sum(int(np.count_nonzero(rank == NO_NUMBER)) for _, rank in new.iter_column("rank"))
     new.write_known(os.path.join(folder, "known"))

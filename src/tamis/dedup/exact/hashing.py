@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tamis.dedup.keys import (
     check_keep,
@@ -15,6 +15,7 @@ from tamis.dedup.keys import (
 )
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode, normalized
 from tamis.stages.base import ProcessingStage
+from tamis.stages.resources import Resources
 from tamis.tasks import DocumentBatch
 
 
@@ -33,6 +34,24 @@ class DocumentHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         self.normalize_text = check_mode(self.name, self.normalize_text)
         check_keep(self.name, self.keep, self.keep_by)
 
+    def on_gpu(self, n_workers: int) -> DocumentHashes:
+        """The same hashes, made on GPUs that so many workers share: where they are made changes nothing that the run is known by."""
+        self.resources = Resources(cpus=1.0, gpus=1.0 / max(1, n_workers))
+        self.__dict__["_hasher_kind"] = "gpu"
+        return self
+
+    _hasher_kind: ClassVar[str] = "cpu"
+    _hasher: ClassVar[Any] = None
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        if self._hasher_kind == "gpu" and self._hasher is None:
+            from tamis.dedup.exact.gpu_hash import GpuHasher
+
+            self.__dict__["_hasher"] = GpuHasher()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_hasher"}
+
     def inputs(self) -> Any:
         return ["data"], [self.text_field, *([self.keep_by] if self.keep_by else [])]
 
@@ -41,7 +60,7 @@ class DocumentHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
 
         written = batch.texts(self.text_field)
         texts = normalized(written, str(self.normalize_text))
-        hi, lo, length = text_hashes(texts)
+        hi, lo, length = text_hashes(texts, self._hasher)
         key, row = sorted_keys(hi, length >= 0)
         columns = place_columns(batch) | {"hi": hi, "lo": lo, "length": length} | known_columns(batch)
         columns |= {"rank": ranks(batch, self.keep, self.keep_by, written), "key_0": key, "row_0": row}

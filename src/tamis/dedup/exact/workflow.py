@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis.dedup.exact.gpu_hash import BACKENDS, choose
 from tamis.dedup.exact.hashing import DocumentHashes
 from tamis.dedup.index.against import index_options
 from tamis.dedup.normalization import NORMALIZATION_VERSION
@@ -28,7 +30,8 @@ class ExactDeduplicationWorkflow:
     `keep`: "first" in the input, the "longest", or the "best" by the highest number in the column `keep_by`. A document whose
     text is null or no text is never a duplicate. `max_source_loss`: stop before removal when a folder (or file, if there is one
     folder) would lose more than this share. `index_path`: keep an index of what stays in this folder. `against`: an index that an
-    earlier run kept; documents in it stay, and new ones that equal one of them go. `append`: add what stays to it.
+    earlier run kept; documents in it stay, and new ones that equal one of them go. `append`: add what stays to it. `backend`: where
+    texts are hashed: "cpu", "gpu" (the same hashes), or "auto", whichever is faster here, measured.
     """
 
     output_path: str
@@ -49,6 +52,7 @@ class ExactDeduplicationWorkflow:
     index_path: str | None = None
     against: str | None = None
     append: bool = False
+    backend: str = "cpu"
 
     def __post_init__(self) -> None:
         self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path or "") or None
@@ -58,6 +62,8 @@ class ExactDeduplicationWorkflow:
                 "id of your own, leave it in the documents: verdicts and tamis why show the field `id`"
             )
         self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
+        if self.backend not in BACKENDS:
+            raise UsageError(f"backend: expected one of {', '.join(BACKENDS)}, got {self.backend!r}")
         self._keys()
         self._index()
         self._input()
@@ -97,8 +103,14 @@ class ExactDeduplicationWorkflow:
         index = self._index()
         identity |= {k: v for k, v in index.items() if v is not None}
         how = {"normalize_text": identity["normalize_text"], "normalization_version": NORMALIZATION_VERSION}
+        keys, told = self._keys(), {}
+        if self.backend != "cpu":
+            n_cores = len(os.sched_getaffinity(0))
+            chosen = choose(self.backend, n_cores)
+            told = {"told": {"hashed_on": f"{chosen.backend} ({chosen.why})"}}
+            keys = keys.on_gpu(n_cores) if chosen.backend == "gpu" else keys
         return Passes(
-            "exact deduplication", source, [(self._keys(), [])], self.output_path, {"keep_by": self.keep_by}, writer,
+            "exact deduplication", source, [(keys, [])], self.output_path, {"keep_by": self.keep_by, **told}, writer,
             max_source_loss=float(self.max_source_loss), identity=identity, index_kind="exact", index_parameters=how, **index,
         )  # fmt: skip
 
