@@ -70,6 +70,14 @@ def test_a_run_goes_on_only_over_the_same_objects(bucket: str, s3: Any, tmp_path
         make().run(InProcessExecutor())
 
 
+def test_a_later_run_of_the_same_program_reads_what_is_there_then(bucket: str, s3: Any, tmp_path: Path) -> None:
+    for n in (10, 20):
+        s3.put_object(Bucket=bucket, Key="in/a.jsonl", Body=_lines(_documents(n)))
+        pipeline = Pipeline("copy", stages=[JsonlReader(f"s3://{bucket}/in"), JsonlWriter(str(tmp_path / str(n)))])
+        pipeline.run(InProcessExecutor(), progress=False)
+        assert (pipeline.last_result.ledger.written.n, pipeline.last_result.ledger.n_bad_ranges) == (n, 0)
+
+
 def test_a_store_that_goes_away_ends_the_run_and_blames_no_document(
     bucket: str, s3: Any, proxy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from bucket_runs import copy, documents, keys, n_uploads, write_input
 from tamis import Pipeline
 from tamis.engine.run import bucket_output
 from tamis.engine.run.bucket_output import BucketOutput
+from tamis.engine.run.commit_log import line_of
 from tamis.engine.run.directory import RunDir
 from tamis.errors import RunConflict, StoreError, TamisError, UsageError
 from tamis.stages.text.io import JsonlReader, JsonlWriter, ParquetWriter
@@ -174,3 +175,25 @@ def test_workers_of_their_own_read_and_write_a_bucket_and_secrets_stay_out_of_it
     kept += b"".join(p.read_bytes() for p in Path(home_of(url)).rglob("*") if p.is_file())
     assert b"not-so-secret" not in kept
     assert b"test-access-key-id" not in kept
+
+
+def test_a_step_that_was_taken_back_goes_wherever_that_was_interrupted(bucket: str, s3: Any, tmp_path: Path) -> None:
+    """As if the driver was killed between the log and the removal; and a log that others wrote is refused."""
+    source, url = write_input(tmp_path / "in", 1), f"s3://{bucket}/out"
+    copy(source, url)
+    folder = RunDir(url)
+    folder.open()
+    assert folder.remote is not None
+    folder.remote._log([{"t": "retract", "step": 0}])
+    folder.close()
+    assert keys(s3, bucket, "out/part-")
+    folder = RunDir(url)
+    folder.open()
+    folder.close()
+    assert keys(s3, bucket, "out/part-") == []
+    assert list(folder.log.read()) == []
+    s3.put_object(
+        Bucket=bucket, Key=f"out/_tamis/log/{2:020d}", Body=line_of({"t": "commit", "files": [{"upload": 3}]})
+    )
+    with pytest.raises(RunConflict, match="is damaged, or not Tamis's"):
+        RunDir(url).open()

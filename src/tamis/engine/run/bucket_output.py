@@ -88,7 +88,12 @@ class BucketOutput:
             elif name in _TRUTH:
                 files.remove(path)
         pending = list(self._uploads())  # before the log is read: what it names is in it then
-        records = self._read_log()
+        try:
+            records = self._read_log()
+        except (KeyError, TypeError, ValueError) as exc:
+            raise RunConflict(
+                f"{self.url}/{RUN}/log is damaged, or not Tamis's ({exc}); start over with fresh=True (--fresh)"
+            ) from None
         self._complete_logged(records, {upload for _, upload, _ in pending})
         log.rewrite(records)
         self._bring_all(records, folder)
@@ -104,6 +109,7 @@ class BucketOutput:
             )
         self._next = len(names)
         found: list[dict[str, Any]] = []
+        taken_back: set[str] = set()
         with ThreadPoolExecutor(_N_REQUESTS) as pool:
             for name, data in zip(
                 names, pool.map(lambda n: self.bucket.get(self._key(f"{RUN}/log/{n}"), 1 << 32), names), strict=True
@@ -113,10 +119,19 @@ class BucketOutput:
                     raise RunConflict(f"{self.url}/{RUN}/log/{name} is damaged; start over with fresh=True (--fresh)")
                 for record in read:
                     if record["t"] == "retract":
-                        found = [r for r in found if not (r["t"] == "commit" and int(r["step"]) == int(record["step"]))]
+                        gone = [r["t"] == "commit" and int(r["step"]) == int(record["step"]) for r in found]
+                        taken_back |= {
+                            str(f["name"])
+                            for r, is_gone in zip(found, gone, strict=True)
+                            if is_gone
+                            for f in _files_of(r)
+                            if f["kind"] == "output"
+                        }
+                        found = [r for r, is_gone in zip(found, gone, strict=True) if not is_gone]
                     elif record["t"] != "by":
                         found.append(record)
         self._logged = {Upload.from_list(f["upload"]).id for r in found for f in _files_of(r) if "upload" in f}
+        self.remove(taken_back - {str(f["name"]) for r in found for f in _files_of(r)})  # as far as that was not done
         return found
 
     def _complete_logged(self, records: Iterable[dict[str, Any]], pending: set[str]) -> None:
@@ -217,6 +232,11 @@ class BucketOutput:
                 if file.kind != "output":
                     local.append((file.path, os.path.join(folder_of(file.kind, quarantine), name)))
             records.append({"t": "commit", "step": job.step, "cover": job.covered, "files": made, "ledger": job.ledger})
+        for about in (f for r in records for f in _files_of(r)):  # before the log says that it is ours
+            if about["kind"] == "output" and about["name"] in self.sizes:
+                raise StoreError(
+                    f"{self.url}/{about['name']} is there already, and this run did not write it; move it away"
+                )
         self._log(records)
         sent = [f for r in records for f in _files_of(r) if "upload" in f]
         self._complete(sent)

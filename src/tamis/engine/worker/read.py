@@ -117,6 +117,10 @@ def _open_remote(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO |
     try:
         file = stores.open_input(piece.path)
         found = stores.state_of_open(file)
+        if planned not in (None, found):  # as this process saw it for an earlier run, perhaps: look again
+            stores.forget(piece.path)
+            file = stores.open_input(piece.path)
+            found = stores.state_of_open(file)
         if planned in (None, found):
             return file
         why = f"changed during the run: it had {planned[0] if planned else 0} bytes when the run began and has {found[0]} now"
