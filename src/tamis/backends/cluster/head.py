@@ -94,7 +94,7 @@ class Head:
         try:
             with theirs:
                 subprocess.run(
-                    [sys.executable, "-P", "-m", "tamis.backends.cluster.keeper", str(theirs.fileno()), log, *self._command(folder)],
+                    [sys.executable, "-P", "-m", "tamis.backends.cluster.keeper", str(theirs.fileno()), log, self._own_folder or "", *self._command(folder)],
                     pass_fds=[theirs.fileno()], env={**os.environ, **self.environment}, start_new_session=True, check=True,
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=START_S,
                 )  # fmt: skip

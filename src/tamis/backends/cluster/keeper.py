@@ -4,7 +4,7 @@ Ray's processes detach themselves from whoever starts them; some outlive a kille
 one process, which adopts orphans and is left out of what the driver's budget counts (it is detached from the driver, too). The driver holds
 the other end of a socket; when that closes, however the driver ended, the cluster is gone a moment later.
 
-python -m tamis.backends.cluster.keeper DESCRIPTOR LOG COMMAND...
+python -m tamis.backends.cluster.keeper DESCRIPTOR LOG FOLDER COMMAND...   (FOLDER: removed at the end; empty for none)
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,7 +28,7 @@ START_S = 120.0
 _LOOK_S = 1.0
 
 
-def main(fd: int, log: str, command: list[str]) -> NoReturn:
+def main(fd: int, log: str, folder: str, command: list[str]) -> NoReturn:
     """Detach, run the command (which leaves daemons behind), tell how that went as one line of JSON, and stay until the socket closes."""
     if os.fork():
         os._exit(0)  # whoever started this waits for that; the child belongs to nobody
@@ -43,6 +44,9 @@ def main(fd: int, log: str, command: list[str]) -> NoReturn:
             sock.sendall(json.dumps({**told, "pid": os.getpid()}).encode() + b"\n")
         while told["code"] == 0 and not _is_closed(sock, _LOOK_S):
             _reap()
+        _end_all()
+        if folder and told["code"] == 0:  # else somebody still wants to read the log in it
+            shutil.rmtree(folder, ignore_errors=True)
     finally:
         _end_all()
         os._exit(0)
@@ -86,4 +90,4 @@ def _reap() -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:])

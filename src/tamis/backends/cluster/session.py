@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import IO, Any
 
 from tamis.backends.cluster.head import Head, HeadOptions, check_installed
 from tamis.backends.cluster.hub import Hub, Link
@@ -49,7 +49,7 @@ class Session:
         self._links: list[Link] = []
         self._story: deque[str] = deque(maxlen=20)
         self._n_crews = 0
-        self._log: str | None = None
+        self._log: IO[bytes] | None = None  # what the placer and Ray print; it has no name, so nothing is left of it
 
     def new_crew(self) -> int:
         self._n_crews += 1
@@ -75,13 +75,12 @@ class Session:
 
     def _place(self, address: str, environment: Mapping[str, str]) -> None:
         assert self._hub is not None
-        handle, self._log = tempfile.mkstemp(prefix="tamis-placer-", suffix=".log")
+        self._log = tempfile.TemporaryFile(prefix="tamis-placer-")  # noqa: SIM115 - closed with the session
         before = {name: os.environ.get(name) for name in environment if os.environ.get(name) != environment[name]}
         os.environ.update(environment)  # for the moment of starting: `launch` passes its own on
         try:
-            self._placer, self._ours = launch(PLACER, handle)
+            self._placer, self._ours = launch(PLACER, self._log.fileno())
         finally:
-            os.close(handle)
             for name, value in before.items():
                 if value is None:
                     os.environ.pop(name, None)
@@ -151,8 +150,7 @@ class Session:
             self._head.stop()
             self._head = None
         if self._log is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(self._log)
+            self._log.close()
             self._log = None
 
     # -- agents -----------------------------------------------------------------------------------------------------------
@@ -178,9 +176,10 @@ class Session:
         """What the placer did last, and the end of what it and Ray printed."""
         tail = ""
         if self._log is not None:
-            with contextlib.suppress(OSError), open(self._log, "rb") as file:
-                file.seek(max(0, os.path.getsize(self._log) - 2000))
-                tail = file.read().decode(errors="replace").strip()
+            with contextlib.suppress(OSError, ValueError):
+                size = os.fstat(self._log.fileno()).st_size
+                # by position: the placer writes on at its own, which is the same file's
+                tail = os.pread(self._log.fileno(), 2000, max(0, size - 2000)).decode(errors="replace").strip()
         return "; ".join(self._story) + (f"\n{tail}" if tail else "")
 
 
