@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tamis import secrets
 from tamis.cli import options
 from tamis.cli.arguments import Argument, Exit, Option, echo
 from tamis.cli.request import Request
@@ -91,7 +90,7 @@ def _absolute(path: str) -> str:
 # -- running --------------------------------------------------------------------------------------------------------------
 def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int:
     """Run the curation of a request with progress shown, print what happened, and return the exit code."""
-    from tamis.cli.show import print_json
+    from tamis.cli.show import print_json, tell_failure
 
     found = request.workflow()
     assert found is not None
@@ -102,12 +101,7 @@ def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int
         echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
         raise Exit(130) from None
     except TamisError as exc:
-        if not as_json:
-            raise
-        message = secrets.hide(str(exc))
-        echo(f"error: {message}", err=True)
-        print_json({"status": "failed", "exit_code": exc.exit_code, "message": message})
-        return exc.exit_code
+        return tell_failure(exc, as_json)
     if as_json:
         print_json(about)
     else:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tamis import secrets
 from tamis.cli import options
 from tamis.cli.arguments import Exit, echo
 from tamis.errors import TamisError
@@ -31,7 +30,7 @@ def perform(
 ) -> int:
     """Run all passes with progress shown, print what happened, and return the exit code."""
     from tamis.cli import passes_summary as summary
-    from tamis.cli.show import print_json
+    from tamis.cli.show import print_json, tell_failure
     from tamis.dedup.alarms import alarms
     from tamis.forecast import ranges
 
@@ -41,12 +40,7 @@ def perform(
         echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
         raise Exit(130) from None
     except TamisError as exc:
-        if not as_json:
-            raise
-        message = secrets.hide(str(exc))
-        echo(f"error: {message}", err=True)
-        print_json({"status": "failed", "exit_code": exc.exit_code, "message": message})
-        return exc.exit_code
+        return tell_failure(exc, as_json)
     if result.status == "shard":
         told = {"status": "shard", "exit_code": 0, "output": result.output, **result.summary}
         if as_json:

@@ -50,7 +50,7 @@ def run(
 
 def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int:
     """Run it, print what happened, and return the exit code."""
-    from tamis.cli.show import print_json
+    from tamis.cli.show import print_json, tell_failure
 
     if (found := request.workflow()) is not None:
         if hasattr(found[0], "steps"):
@@ -63,12 +63,7 @@ def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int
     try:
         about = execute(request, quiet or as_json)
     except TamisError as exc:
-        if not as_json:
-            raise
-        message = secrets.hide(str(exc))
-        echo(f"error: {message}", err=True)
-        print_json({"status": "failed", "exit_code": exc.exit_code, "message": message})
-        return exc.exit_code
+        return tell_failure(exc, as_json)
     if as_json:
         print_json(about)
     else:

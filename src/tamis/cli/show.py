@@ -7,7 +7,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tamis import secrets
 from tamis.cli.table import table_lines
+from tamis.errors import TamisError
 from tamis.pipeline.terminal import is_terminal, width_of
 
 # Logs and pipes have room for paths.
@@ -26,6 +28,16 @@ def tamis_version() -> str:
 def print_json(value: Any) -> None:
     """One JSON document on stdout. Lone surrogates (possible in examples of odd data) are written as escapes."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=True) + "\n")
+
+
+def tell_failure(exc: TamisError, as_json: bool) -> int:
+    """For commands that print JSON: the failure as JSON, with its message on stderr, too; returns the exit code. Others raise it."""
+    if not as_json:
+        raise exc
+    message = secrets.hide(str(exc))
+    sys.stderr.write(f"error: {message}\n")
+    print_json({"status": "failed", "exit_code": exc.exit_code, "message": message})
+    return exc.exit_code
 
 
 def print_table(

@@ -28,7 +28,7 @@ from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.solver_process import decide
 from tamis.engine.run import disk
-from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError, UsageError
+from tamis.errors import BudgetError, ConservationError, RunConflict, UsageError
 from tamis.memory.lookout import watching
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
@@ -270,22 +270,10 @@ class CurationRun:
 
     def execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
         """The last pass."""
-        from tamis.backends.local import LocalExecutor
+        from tamis.backends.passes import execute_pass
 
-        def observe(state: dict[str, Any]) -> None:
-            self.progress({**state, "pass": label})
-
-        executor = self.executor
-        if executor is None:
-            executor = LocalExecutor()
-            executor.nursery = self.nursery
-        with executor.watched_by(observe, self.watch):
-            result = pipeline.execute(executor, **{**self.settings, **more})
-        if result.exit_code == Incomplete.exit_code:
-            raise Incomplete(f"{label}: {result.message}")
-        if result.exit_code:
-            raise TamisError(f"{label}: {result.message}")
-        return result
+        settings = {**self.settings, **more}
+        return execute_pass(pipeline, label, self.executor, self.nursery, self.progress, self.watch, settings)
 
     def _write(self, **more: Any) -> Any:
         source: Any = self.curation.source()

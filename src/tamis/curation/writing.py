@@ -11,7 +11,6 @@ from tamis.errors import UsageError
 from tamis.sizes import parse_size
 
 FORMATS = ("jsonl", "jsonl.zst", "jsonl.gz", "parquet")
-DEFAULT_SHARD_BYTES = 256_000_000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
 

@@ -31,7 +31,6 @@ from tamis.errors import (
     ConservationError,
     Incomplete,
     RunConflict,
-    TamisError,
     UsageError,
     WorkerError,
 )
@@ -452,22 +451,10 @@ class Workflow:
 
     # -- the passes -----------------------------------------------------------------------------------------------------
     def _execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
-        from tamis.backends.local import LocalExecutor
+        from tamis.backends.passes import execute_pass
 
-        def observe(state: dict[str, Any]) -> None:
-            self.progress({**state, "pass": label})
-
-        executor = self.executor
-        if executor is None:
-            executor = LocalExecutor()
-            executor.nursery = self._nursery
-        with executor.watched_by(observe, self.watch):
-            result = pipeline.execute(executor, **self.settings, **more)
-        if result.exit_code == Incomplete.exit_code:
-            raise Incomplete(f"{label}: {result.message}")
-        if result.exit_code:
-            raise TamisError(f"{label}: {result.message}")
-        return result
+        settings = {**self.settings, **more}
+        return execute_pass(pipeline, label, self.executor, self._nursery, self.progress, self.watch, settings)
 
     def _decided(self) -> dict[str, Any]:
         """All passes up to the decision; what an earlier call finished is not done again."""

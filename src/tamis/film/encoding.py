@@ -28,7 +28,6 @@ _CODEC = {
     "libx264": "h264", "libx265": "hevc", "libvpx-vp9": "vp9", "libsvtav1": "av1", "libaom-av1": "av1", "mpeg4": "mpeg4",
     "h264_nvenc": "h264",
 }  # fmt: skip
-ENCODERS = tuple(_OPTIONS)
 _QUALITY = ("crf", "cq", "b", "q:v")  # options that a bit rate takes the place of
 
 

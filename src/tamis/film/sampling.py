@@ -55,16 +55,6 @@ def times_of(policy: FrameExtractionPolicy, fps: float, start_s: float, end_s: f
     return [start_s + i / fps for i in range(n)]
 
 
-def evenly(start_s: float, end_s: float, n: int) -> list[float]:
-    """`n` times that divide a span evenly, both ends among them (the last just inside).
-
-    >>> evenly(0.0, 1.0, 3)
-    [0.0, 0.4995, 0.999]
-    """
-    end = max(start_s, end_s - 1e-3)
-    return [start_s + (end - start_s) * i / max(1, n - 1) for i in range(n)]
-
-
 def shown_size(frame: Any, pixel_aspect: float) -> tuple[int, int]:
     """Width and height in square pixels, before the picture is turned."""
     return (max(1, round(frame.width * pixel_aspect)), frame.height) if pixel_aspect >= 1 else (

@@ -24,7 +24,6 @@ from tamis.observe.record_at import line_at
 from tamis.observe.verdicts import Verdict, find, input_paths, run_folder
 from tamis.stores.homes import local_of
 
-STAGE = "remove_duplicates"
 MAX_DIFF_LINES = 60
 _MAX_PARTS = 4000  # words or lines that are compared; difflib takes their product in the worst case
 _CONTEXT = 8

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from markup_check import kinds, parsed, texts, titles
+from markup_check import parsed, texts, titles
 
-from tamis.observe.pictures.bars import bars_picture
 from tamis.observe.pictures.funnel import Step, funnel_picture
 
 
@@ -47,10 +46,3 @@ def test_many_rules_are_taken_together() -> None:
     assert len(bars(drawn)) == 24
     assert "79 more rules" in texts(drawn)
     assert texts(drawn)[-2] == "kept"
-
-
-def test_bars() -> None:
-    drawn = bars_picture("peaks", [("a", 50), ("<b>", 100), ("c", float("nan"))], lambda v: f"{v:g} MB")
-    assert texts(drawn) == ["a", "50 MB", "<b>", "100 MB", "c", "0 MB"]
-    assert kinds(drawn).count("fill k1") == 3
-    assert bars_picture("peaks", [], str) == ""

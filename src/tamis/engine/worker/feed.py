@@ -18,7 +18,7 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Block, Done, UnitNews
 from tamis.engine.supervisor.units import TO_END, Kind, Piece, Unit
 from tamis.engine.worker.blocks import BlockWriter
-from tamis.engine.worker.quarantine import Bad, account_bad, write_quarantine
+from tamis.engine.worker.quarantine import Bad, account_bad, damaged_rows, write_quarantine
 from tamis.engine.worker.read import Contents, Limits, open_input
 from tamis.engine.worker.stream_blocks import DecodedStream, Emit, StreamBlocks
 from tamis.formats.compression import StreamReader, codec_of
@@ -88,19 +88,8 @@ def _feed_rows(
             break
         except RowsFault as fault:
             blocks.close()
-            stop = min(fault.next_row, end)
-            bad.append(
-                Bad(
-                    piece.file,
-                    piece.path,
-                    fault.row,
-                    stop - fault.row,
-                    f"damaged: {fault.reason}",
-                    unit="rows",
-                    n=stop - fault.row,
-                )
-            )
-            at = stop
+            bad.append(damaged_rows(piece, fault, end))
+            at = min(fault.next_row, end)
     blocks.close()
 
 

@@ -12,6 +12,8 @@ from typing import Any
 from tamis import files as own_files
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
+from tamis.engine.supervisor.units import Piece
+from tamis.formats.table_format import RowsFault
 from tamis.stores.opening import open_input
 
 _COPY_BYTES = 1 << 20
@@ -50,6 +52,12 @@ def account_bad(bad: Iterable[Bad], ledger: Ledger) -> None:
             ledger.n_bad_ranges += 1
             ledger.lost_bytes += entry.lost_bytes
             ledger.n_lost_files += entry.whole_file
+
+
+def damaged_rows(piece: Piece, fault: RowsFault, end: int) -> Bad:
+    """The rows of a piece, which ends at `end`, that a damaged place of its file takes with it."""
+    n = min(fault.next_row, end) - fault.row
+    return Bad(piece.file, piece.path, fault.row, n, f"damaged: {fault.reason}", unit="rows", n=n)
 
 
 def write_quarantine(bad: Sequence[Bad], base: str) -> list[StagedFile]:

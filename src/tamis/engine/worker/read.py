@@ -19,7 +19,7 @@ import pyarrow as pa
 from tamis.engine.messages import RowsTooLarge, StreamTooLarge
 from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Kind, Piece
 from tamis.engine.worker.blocks import check_bytes, check_file
-from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad
+from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad, damaged_rows
 from tamis.errors import FormatError, StoreError
 from tamis.formats.compression import StreamFault, StreamReader, codec_of
 from tamis.formats.faults import is_memory_failure
@@ -420,19 +420,8 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
                 tables.append(_good_rows(table, piece, first, limits, contents))
             break
         except RowsFault as fault:
-            stop = min(fault.next_row, end)
-            contents.bad.append(
-                Bad(
-                    piece.file,
-                    piece.path,
-                    fault.row,
-                    stop - fault.row,
-                    f"damaged: {fault.reason}",
-                    unit="rows",
-                    n=stop - fault.row,
-                )
-            )
-            at = stop
+            contents.bad.append(damaged_rows(piece, fault, end))
+            at = min(fault.next_row, end)
     contents.covered.append((piece.file, piece.start, end, whole))
     return tables
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tamis.observe.pictures.bars import bars_picture
 from tamis.observe.pictures.funnel import Step, funnel_picture
 from tamis.observe.pictures.gpus import gpu_picture
 from tamis.observe.pictures.histogram import Bars, histogram_picture
@@ -50,12 +49,6 @@ def throughput_of(run: Snapshot) -> str:
     for p in run.stage_moments:
         found.setdefault(p.stage, []).append((p.at - run.began_at, float(p.n_in)))
     return throughput_picture(found, run.began_at)
-
-
-def stage_peaks_of(run: Snapshot) -> str:
-    return bars_picture(
-        "the most memory a partition took in each stage", [(p.stage, p.peak_bytes) for p in run.stages], format_size
-    )
 
 
 def gpus_of(run: Snapshot) -> str:

@@ -10,8 +10,6 @@ import subprocess
 import sys
 from typing import Any
 
-LOG_BYTES = 4000
-
 
 class StartedAgent:
     """Start it in the main thread of the process: it dies with the thread that started it, by a signal of the kernel's.

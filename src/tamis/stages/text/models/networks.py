@@ -6,7 +6,7 @@ and BERT run packed (packed_deberta.py, packed_bert.py), on CPU and GPU; any oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import MissingExtra, TamisError, UsageError
@@ -211,9 +211,6 @@ class explained:
             f"model folder {self._folder.path} cannot be loaded ({type(exc).__name__}: {str(exc).strip()[:300]}); expected a model "
             f"whose config.json and safetensors belong together (model_type: {self._folder.config.get('model_type', 'none')})"
         ) from None
-
-
-Forward = Callable[[Tokens, Batch], Any]
 
 
 # -- whole networks ---------------------------------------------------------------------------------------------------

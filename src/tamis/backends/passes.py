@@ -1,0 +1,39 @@
+"""One pass of a workflow (dedup/, curation/): a pipeline with files before and behind it, run by the workflow's executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tamis.backends.base import BaseExecutor
+from tamis.backends.local import LocalExecutor
+from tamis.backends.nursery import Nursery
+from tamis.engine.monitor.monitor import Watch
+from tamis.engine.run.run_result import RunResult
+from tamis.errors import Incomplete, TamisError
+
+if TYPE_CHECKING:
+    from tamis.pipeline import Pipeline
+
+
+def execute_pass(
+    pipeline: Pipeline,
+    label: str,
+    executor: BaseExecutor | None,
+    nursery: Nursery | None,
+    progress: Callable[[dict[str, Any]], None],
+    watch: Watch | None,
+    settings: Mapping[str, Any],
+) -> RunResult:
+    """One pass of a workflow: by the executor that the user gave, or by one whose processes are forked from the workflow's nursery.
+    `progress` is told which pass it is. What did not end well raises."""
+    if executor is None:
+        executor = local = LocalExecutor()
+        local.nursery = nursery
+    with executor.watched_by(lambda state: progress({**state, "pass": label}), watch):
+        result = pipeline.execute(executor, **settings)
+    if result.exit_code == Incomplete.exit_code:
+        raise Incomplete(f"{label}: {result.message}")
+    if result.exit_code:
+        raise TamisError(f"{label}: {result.message}")
+    return result
