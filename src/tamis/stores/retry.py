@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,5 +56,7 @@ def again(call: Callable[[], T], doing: str, policy: Policy = POLICY, sleep: Cal
                     f"{doing}: failed {n_failed} times, the last time with: {exc.what}. Nothing is lost: the same command goes on "
                     "once the store answers"
                 ) from exc
+            import random  # here: most processes never meet a failure
+
             slower = 3 if exc.slow_down else 0
             sleep(policy.wait_s(n_failed + slower, random.random()))

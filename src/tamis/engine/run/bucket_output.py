@@ -17,7 +17,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tamis import files
@@ -108,6 +107,8 @@ class BucketOutput:
                 f"{self.url}/{RUN}/log has gaps: it cannot be gone on from; start over with fresh=True (--fresh)"
             )
         self._next = len(names)
+        from concurrent.futures import ThreadPoolExecutor
+
         found: list[dict[str, Any]] = []
         taken_back: set[str] = set()
         with ThreadPoolExecutor(_N_REQUESTS) as pool:
@@ -281,6 +282,8 @@ class BucketOutput:
         if len(sent) == 1:
             one(sent[0])
         elif sent:
+            from concurrent.futures import ThreadPoolExecutor
+
             with ThreadPoolExecutor(_N_REQUESTS) as pool:
                 list(pool.map(one, sent))
         for file in sent:

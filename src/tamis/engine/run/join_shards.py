@@ -8,7 +8,6 @@ leaves shards to be joined again; a crash behind it leaves a run to go on with. 
 from __future__ import annotations
 
 import contextlib
-import filecmp
 import os
 import shutil
 from typing import Any
@@ -137,6 +136,8 @@ def _move(source: str, final: str, about: dict[str, Any]) -> None:
             raise RunConflict(f"{final} is not the file that a shard wrote; move it away and restore that")
         return
     if os.path.exists(final):
+        import filecmp
+
         if not os.path.samefile(source, final) and not filecmp.cmp(source, final, shallow=False):
             raise RunConflict(
                 f"{final} is there already, and no shard wrote it; move it away, then the same command goes on"
