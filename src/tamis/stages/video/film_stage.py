@@ -155,7 +155,7 @@ def _table(rows: list[dict[str, Any]], film: dict[str, Any]) -> pa.Table:
 
 def fill(video: Video, parts: list[DocumentBatch], notes: dict[int, tuple[str, str]]) -> None:
     """Put the rows that a stage returned into the film they belong to."""
-    rows = [(int(s), row) for part in parts for s, row in zip(part.serial, _plain_rows(part), strict=True)]
+    rows = [(int(s), row) for part in parts for s, row in zip(part.serial, plain_rows(part), strict=True)]
     is_split = bool(rows) and rows[0][1].get("start_s") is not None
     if not is_split and not video.clips:
         for _, row in rows:
@@ -164,7 +164,7 @@ def fill(video: Video, parts: list[DocumentBatch], notes: dict[int, tuple[str, s
         video.errors.update(notes.values())
         return
     before = video.clips
-    video.clips = [_clip(row, before[s] if s < len(before) else None) for s, row in rows]
+    video.clips = [clip_of(row, before[s] if s < len(before) else None) for s, row in rows]
     video.num_total_clips = video.num_total_clips or len(video.clips)
     video.num_clip_chunks = video.num_clip_chunks or 1
     kept = {s for s, _ in rows}
@@ -178,7 +178,7 @@ def fill(video: Video, parts: list[DocumentBatch], notes: dict[int, tuple[str, s
             video.filtered_clips.append(clip)
 
 
-def _clip(row: dict[str, Any], before: Clip | None) -> Clip:
+def clip_of(row: dict[str, Any], before: Clip | None) -> Clip:
     clip = before or Clip(UUID(row["id"]), row["path"], (row["start_s"], row["end_s"]))
     for column, name in CLIP_FIELDS.items():
         if row.get(column) is not None:
@@ -187,7 +187,7 @@ def _clip(row: dict[str, Any], before: Clip | None) -> Clip:
     return clip
 
 
-def _plain_rows(batch: DocumentBatch) -> list[dict[str, Any]]:
+def plain_rows(batch: DocumentBatch) -> list[dict[str, Any]]:
     names = batch.get_columns()
     columns = [batch.values(name) for name in names]
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]

@@ -1,0 +1,87 @@
+"""OnVideoTasks: a stage of one's own that takes and returns VideoTask, in a run, where films and clips are rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tamis.errors import UsageError
+from tamis.stages.base import ProcessingStage
+from tamis.stages.video.film_stage import CLIP_FIELDS, FILM_FIELDS, FilmStage, clip_of, plain_rows
+from tamis.tasks import DocumentBatch
+from tamis.tasks.video import Video, VideoMetadata, VideoTask
+
+
+@dataclass(repr=False)
+class OnVideoTasks(FilmStage):
+    """Calls `stage` with one VideoTask per film, which has the clips that are still there, and makes rows of what it returns.
+
+    Clips that it takes out of `clips` are dropped under its name. What it sets on a clip (aesthetic_score, motion scores, embedding, and whatever it
+    puts into `clip.row`) becomes columns. It may neither add clips nor return other films.
+    """
+
+    stage: ProcessingStage[Any, Any]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.stage.name
+        self.resources = self.stage.resources
+
+    def inputs(self) -> Any:
+        return ["data"], ["path"]
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        self.stage.setup_on_node(node_info, worker_metadata)
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        self.stage.setup(worker_metadata)
+
+    def teardown(self) -> None:
+        self.stage.teardown()
+
+    def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
+        import numpy as np
+
+        rows = plain_rows(batch)
+        by_film: dict[str, list[int]] = {}
+        for i, row in enumerate(rows):
+            by_film.setdefault(row["path"], []).append(i)
+        kept: dict[int, dict[str, Any]] = {}
+        for path, at in by_film.items():
+            task = self._task(batch.dataset_name, path, [rows[i] for i in at])
+            returned = self.stage.process(task)
+            if returned is not None:
+                kept |= self._rows(returned, at, rows)
+        indices = sorted(kept)
+        result = batch.take(np.array(indices, np.int64))
+        names = dict.fromkeys(n for row in kept.values() for n in row)
+        for name in names:
+            values = [kept[i].get(name) for i in indices]
+            if values != [rows[i].get(name) for i in indices]:
+                result = result.with_column(name, values)
+        return result
+
+    def _task(self, dataset_name: str, path: str, rows: list[dict[str, Any]]) -> VideoTask:
+        first = rows[0]
+        video = Video(
+            path, metadata=VideoMetadata(**{n: first.get(c) for c, n in FILM_FIELDS.items()}), row=dict(first)
+        )
+        if first.get("start_s") is not None:
+            video.clips = [clip_of(dict(row), None) for row in rows]
+            video.num_total_clips, video.num_clip_chunks = len(rows), 1
+        return VideoTask(dataset_name, video)
+
+    def _rows(self, task: Any, at: list[int], rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+        """What came back, by the number of its row."""
+        if not isinstance(task, VideoTask):
+            raise UsageError(f"{self.name}: expected a VideoTask back, got {type(task).__name__}")
+        if rows[at[0]].get("start_s") is None:
+            return {at[0]: dict(task.data.row)}
+        known = {rows[i]["id"]: i for i in at}
+        found = {}
+        for clip in task.data.clips:
+            if str(clip.uuid) not in known:
+                raise UsageError(f"{self.name}: the clip {clip.uuid} was not among those it was given")
+            told = {c: getattr(clip, n) for c, n in CLIP_FIELDS.items() if getattr(clip, n) is not None}
+            found[known[str(clip.uuid)]] = {**clip.row, **told}
+        return found
