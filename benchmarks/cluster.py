@@ -158,7 +158,7 @@ def kill_one(rng: random.Random) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--small", action="store_true", help="60 MB instead of 1 GB; writes no page")
+    parser.add_argument("--small", action="store_true", help="150 MB instead of 1 GB; writes no page")
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=list(EXECUTORS), choices=EXECUTORS)
     parser.add_argument("--memory", default="1GB")
@@ -166,7 +166,7 @@ def main() -> None:
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="tamis-cluster-") as name:
         folder = Path(name)
-        make_input(folder / "in", 60_000_000 if asked.small else 1_000_000_000, 12 if asked.small else 50)
+        make_input(folder / "in", 150_000_000 if asked.small else 1_000_000_000, 12 if asked.small else 50)
         found = {executor: run(executor, folder / "in", folder, asked.memory) for executor in asked.only}
         lines = table(found)
         if asked.kills:

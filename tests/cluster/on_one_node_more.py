@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from on_one_node import HERE, command, start, survivors, write_documents
 
 COMMANDS = {
+    "fuzzy": ["dedup", "fuzzy", "data"],
     "lines": ["dedup", "lines", "data"],
     "semantic": ["dedup", "semantic", "embedded", "--eps", "0.05"],
     "curate": ["curate", "data", "--preset", "minimal"],

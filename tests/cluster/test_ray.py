@@ -26,10 +26,9 @@ def test_filters_keep_the_same_documents_by_every_executor(seen: Apart) -> None:
     assert seen.found["status again"] == "already"
 
 
-@pytest.mark.parametrize("kind", ["exact", "fuzzy"])
-def test_deduplication_keeps_the_same_documents(seen: Apart, kind: str) -> None:
-    assert 0 < len(seen.found[f"local {kind}"]) < 1200
-    assert seen.found[f"ray {kind}"] == seen.found[f"local {kind}"]
+def test_deduplication_keeps_the_same_documents(seen: Apart) -> None:
+    assert 0 < len(seen.found["local exact"]) < 1200
+    assert seen.found["ray exact"] == seen.found["local exact"]
 
 
 def test_the_command_line_uses_a_running_cluster(seen: Apart) -> None:

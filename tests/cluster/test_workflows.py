@@ -16,7 +16,7 @@ def test_every_workflow_keeps_the_same_documents(tmp_path: Path) -> None:
         pytest.skip("ray is not installed: pip install 'tamis[ray]'")
     seen = run_apart(Path(__file__).parent / "on_one_node_more.py", tmp_path, seconds=600)
     assert seen.code == 0, seen.printed[-4000:]
-    for name in ("lines", "semantic", "curate", "classify", "remove"):
+    for name in ("fuzzy", "lines", "semantic", "curate", "classify", "remove"):
         local, ray = seen.found[f"{name}-local"], seen.found[f"{name}-ray"]
         assert (local["code"], ray["code"]) == (0, 0), seen.printed[-4000:]
         assert local["kept"], name
