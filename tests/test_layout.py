@@ -455,7 +455,7 @@ def test_what_to_read_first_is_there_and_no_longer_than_it_says() -> None:
     assert sum(len((ROOT / path).read_text().splitlines()) for path in paths) <= int(found[1]) <= 800
 
 
-LONG = {"tamis.dedup.workflow", "tamis.engine.worker.read"}
+LONG = {"tamis.engine.worker.read"}
 """Files over 480 lines that are still to be taken apart."""
 
 

@@ -16,7 +16,8 @@ from fault_harness import documents, execute, lines_of, write_lines
 
 from tamis import DocumentBatch, InProcessExecutor, Pipeline
 from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
-from tamis.dedup.workflow import Passes, Workflow
+from tamis.dedup.kinds import Passes
+from tamis.dedup.workflow import Workflow
 from tamis.engine.run.directory import RunDir
 from tamis.errors import RunConflict, TamisError
 from tamis.observe.report import write_report

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.curation.result import pass_facts
 from tamis.curation.steps import Deduplication
-from tamis.dedup.workflow import Passes, StepOf, Workflow
+from tamis.dedup.kinds import Passes, StepOf
+from tamis.dedup.workflow import Workflow
 from tamis.errors import TamisError
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage

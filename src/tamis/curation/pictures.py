@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.curation.steps import Deduplication
+from tamis.dedup.kinds import Passes
 from tamis.dedup.pictures.hashing import KEEP, PictureHashes
 from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
-from tamis.dedup.workflow import Passes
 from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
 

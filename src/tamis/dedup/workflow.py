@@ -8,162 +8,40 @@ people read. Passes over documents are runs of the engine with all its promises;
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
-import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from tamis import files
 from tamis.dedup.expected import DedupExpectation
+from tamis.dedup.kinds import DedupResult
 from tamis.dedup.planning import check_room, solver_room
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.removal import RemoveDuplicates
 from tamis.dedup.solver_process import decide
-from tamis.engine.run import disk
+from tamis.dedup.work_folder import WorkFolder
 from tamis.errors import (
-    BudgetError,
     ConservationError,
     Incomplete,
     RunConflict,
-    UsageError,
     WorkerError,
 )
 from tamis.formats.names import ends_in
-from tamis.memory.lookout import Mark, watching
+from tamis.memory.lookout import watching
 from tamis.pipeline import Pipeline
-from tamis.pipeline.passes import Progress, seen_by, tell, took
+from tamis.pipeline.passes import seen_by, tell
 from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
-from tamis.stages.io import Writer
-from tamis.stores.homes import local_of
 from tamis.stores.urls import is_bucket, is_remote
-
-if TYPE_CHECKING:
-    from tamis.backends.nursery import Nursery
-    from tamis.engine.run.directory import RunDir
-    from tamis.formats.listing import FileList
 
 _THREAD_BYTES = 64_000_000  # of the room, for each thread that compares texts
 
 
-@dataclass
-class Passes:
-    """What is to be done. `source` makes a fresh reader for each pass.
-
-    `keys`: stages of the first passes (several where not all bands fit on the disk at once), each with the numbers of its bands;
-    none for exact deduplication. `texts`: the stage that collects the texts to be compared, made from the folder with their
-    places; None where nothing is compared. `task`: what the deciding process must know.
-    """
-
-    name: str
-    source: Callable[[], ProcessingStage[Any, Any]]
-    keys: list[tuple[ProcessingStage[Any, Any], list[int]]]
-    output: str
-    task: dict[str, Any]
-    writer: Callable[[], Writer] | None  # None: nothing is removed
-    texts: Callable[[str], ProcessingStage[Any, Any]] | None = None
-    choose: Callable[[str], int] | None = (
-        None  # bands per pass, from the folder they go to; `keys_of` makes the stages then
-    )
-    keys_of: Callable[[int], list[tuple[ProcessingStage[Any, Any], list[int]]]] = field(default=lambda _: [])
-    threshold: float | None = None
-    max_source_loss: float = 1.0
-    identity: dict[str, Any] = field(default_factory=dict)
-    decide: str = "exact"  # the step that decides where there are no bands
-    counted: str = "documents"  # what max_source_loss is a share of
-    remove: Callable[[str], ProcessingStage[Any, Any]] | None = None  # makes the last pass's stage of the removal table
-    against: str | None = None  # an index whose documents stay (index.py)
-    index: str | None = None  # the index that gets what stays
-    index_kind: str = ""
-    index_parameters: dict[str, Any] = field(default_factory=dict)
-    step: StepOf | None = None  # where it is one step of a curation (tamis/curation)
-    before: list[ProcessingStage[Any, Any]] = field(
-        default_factory=list
-    )  # between the reader and the first stage of `keys`
-
-
-@dataclass
-class StepOf:
-    """What a deduplication must know that is one step of a curation: its tables are used by a later pass, which removes.
-
-    `output`: where that pass writes. `before`: stages between the reader and the one that makes keys, by the name of the pass
-    (keys-0 runs the steps before it; later passes remember what these did). `first_decisions`: steps of the deciding process after
-    the first pass. `is_as_read`: whether the texts compared are those of the input, so that they can be read from there.
-    """
-
-    output: str
-    before: Callable[[str], list[ProcessingStage[Any, Any]]]
-    first_decisions: list[str] = field(default_factory=list)
-    is_as_read: bool = True
-
-
-@dataclass
-class DedupResult:
-    """What a deduplication did. `duplicates`: the folder with one row per duplicate; `run`: the result of the removal;
-    `counted`: what its duplicates are (documents, or lines or paragraphs of them)."""
-
-    status: str
-    output: str
-    duplicates: str
-    summary: dict[str, Any]
-    seconds: float = 0.0
-    peak_bytes: int = 0
-    scratch_bytes: int = 0
-    run: Any = None
-    counted: str = "documents"
-    prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (expected.py)
-
-    def in_one_line(self, is_removed: bool) -> str:
-        """What it did, for whoever called it from Python."""
-        n = self.summary.get("n_duplicates")
-        what = self.counted.removesuffix("s") if n == 1 else self.counted
-        found = "" if n is None else f"{n:,} duplicate {what} {'removed' if is_removed else 'found'}; "
-        if self.status == "already":
-            return f"finished earlier, nothing to do ({found}{self.output})"
-        return f"{self.summary.get('n_documents', 0):,} documents read, {found}{took(self.seconds, self.peak_bytes)}"
-
-    @property
-    def n_documents(self) -> int:
-        return int(self.summary["n_documents"])
-
-    @property
-    def n_duplicates(self) -> int:
-        return int(self.summary["n_duplicates"])
-
-
-class Workflow:
+class Workflow(WorkFolder):
     """Call `run` once. `settings` are those of a run: memory, workers, scratch, timeout, fresh, ...; `watch` sees every sample."""
-
-    def __init__(
-        self,
-        passes: Passes,
-        settings: Mapping[str, Any],
-        progress: Progress | bool | None = None,
-        executor: Any = None,
-    ) -> None:
-        self.passes, self.executor = passes, executor
-        self.settings = dict(settings)
-        self.fresh = bool(self.settings.pop("fresh", False))
-        self.shard = self.settings.pop("shard", None)  # make the keys of this part of the input, and no more
-        self.merge = bool(self.settings.pop("merge", False))  # take the keys that shards made
-        self.watch = self.settings.pop("watch", None)
-        self.progress: Progress = lambda _: None
-        self._asked = progress
-        self.home = local_of(passes.output)
-        self.run_dir = os.path.join(self.home, "_tamis")
-        self.work = os.path.join(self.run_dir, "dedup")
-        self.duplicates = os.path.join(self.run_dir, "duplicates")
-        self.scratch_bytes = 0
-        self._mark = Mark()  # of the memory in use
-        self._nursery: Nursery | None = None
-        self._unchecked: dict[str, str] = {}  # files of passes, with their checksums
 
     def run(self) -> DedupResult:
         """All passes, and removal. Progress goes to the function that was given, or is shown (True), with a sentence at the end."""
@@ -253,10 +131,6 @@ class Workflow:
         before = self.passes.step.before(name) if self.passes.step is not None else self.passes.before
         return [self._source(), *before, stage, RecordWriter(folder)]
 
-    def _done(self) -> dict[str, Any] | None:
-        done: dict[str, Any] | None = read_json(os.path.join(self.run_dir, "dedup.json"))
-        return done
-
     def _counted(self, summary: dict[str, Any], removed: Any) -> dict[str, Any]:
         """What is known only after the removal: that exactly those documents went that were to go.
 
@@ -309,111 +183,6 @@ class Workflow:
         self._solve(["index"], records=files, index=about | {"input": p.identity.get("input")})
 
     # -- the folder -----------------------------------------------------------------------------------------------------
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the output. A call that ends in an error before anything was committed leaves nothing of its own behind."""
-        from tamis.engine.run.directory import RunDir, own_run_dir
-
-        place = RunDir(self.passes.output)
-        if self._done() is None:  # one that ended here may have ids of duplicates beside it (documented/common.py)
-            place.check_foreign("ignore")
-        if self.fresh:
-            self._files()  # refuses an input that lies in the output, before that is removed
-        absent = [p for p in (self.home, self.run_dir) if not os.path.lexists(p)]
-        own_run_dir(self.run_dir)
-        busy = f"another deduplication is writing to {self.passes.output}; wait for it"
-        with files.locked(os.path.join(self.run_dir, "dedup.lock"), busy):
-            if self.fresh:
-                self._remove_work()
-                place.open()
-                try:
-                    place.forget()
-                finally:
-                    place.close()
-            else:
-                place.bring_files("dedup.json")
-            self._open_work()
-            try:
-                yield
-            except OSError as exc:
-                raise disk.explained(exc, [self.home, self.work]) from exc
-            except (UsageError, BudgetError, RunConflict):  # others refer to logs
-                if not self._has_commits():
-                    self._abandon(absent)
-                raise
-
-    def _open_work(self) -> None:
-        """Make or find the folder of what lies between passes: in the run directory, or in the scratch folder.
-
-        There it has a name that cannot be guessed, which the run directory keeps. A run that goes on without --scratch goes on
-        where it was; with another one it starts over there.
-        """
-        scratch = self.settings.get("scratch")
-        told = self._told_work()
-        if told is not None and scratch is not None and os.path.dirname(told) != os.path.abspath(str(scratch)):
-            self._remove_work()
-            told = None
-        if told is not None:
-            self.work = told
-        elif scratch is not None:
-            files.check_scratch_parent(str(scratch))
-            self.work = files.unguessable(str(scratch), "tamis-dedup-")
-            write_json(self._pointer, {"path": self.work})  # first: a folder that nobody knows of would stay
-        files.own_folder(self.work, _OTHER_SCRATCH)
-
-    def _told_work(self) -> str | None:
-        """The folder in scratch that this output's run uses, if there is one; RunConflict if others can write to it."""
-        told = (read_json(self._pointer) or {}).get("path", "")
-        if isinstance(told, str) and _WORK_NAME.fullmatch(os.path.basename(told)):
-            return told if files.check_own_folder(told, _OTHER_SCRATCH) else None
-        scratch = self.settings.get("scratch")
-        if scratch is None:
-            return None
-        # Earlier versions gave it a name that could be guessed: what others have put there is not ours.
-        key = hashlib.blake2b(os.path.abspath(self.passes.output).encode("utf-8", "surrogateescape"), digest_size=8)
-        old = os.path.join(os.path.abspath(str(scratch)), f"tamis-dedup-{key.hexdigest()}")
-        with contextlib.suppress(RunConflict):
-            return old if files.check_own_folder(old, _OTHER_SCRATCH) else None
-        return None
-
-    def _remove_work(self) -> None:
-        """Remove what lies between passes, wherever it is; what other users put in its place stays."""
-        from tamis.engine.run.directory import remove_own_folder
-
-        with contextlib.suppress(RunConflict):
-            if (told := self._told_work()) is not None:
-                remove_own_folder(told)
-        remove_own_folder(os.path.join(self.run_dir, "dedup"))
-        files.remove(self._pointer)
-
-    @property
-    def _place(self) -> RunDir:
-        from tamis.engine.run.directory import RunDir
-
-        return RunDir(self.passes.output)
-
-    @property
-    def _pointer(self) -> str:
-        return os.path.join(self.run_dir, "work.json")
-
-    def _has_commits(self) -> bool:
-        """Whether anything was done that another call could go on from."""
-        from tamis.engine.run.directory import RunDir
-
-        if self._done() is not None or RunDir(self.passes.output).has_commits():
-            return True
-        with contextlib.suppress(OSError), os.scandir(self.work) as entries:
-            return any(RunDir(e.path).has_commits() for e in entries)
-        return False
-
-    def _abandon(self, absent: list[str]) -> None:
-        """Take back what this call made. `absent`: folders that were not there before it."""
-        self._remove_work()
-        if self.run_dir in absent:
-            shutil.rmtree(self.run_dir, ignore_errors=True)
-        if self.home in absent:
-            with contextlib.suppress(OSError):  # somebody else uses it by now
-                os.rmdir(self.home)
 
     @contextlib.contextmanager
     def _processes(self) -> Iterator[None]:
@@ -431,23 +200,6 @@ class Workflow:
             yield
         finally:
             self._nursery.close()
-
-    def _identity(self) -> dict[str, Any]:
-        return {"name": self.passes.name, **self.passes.identity}
-
-    def _same(self, earlier: dict[str, Any] | None) -> None:
-        now = json.loads(json.dumps(self._identity()))
-        changed = sorted(k for k in {*(earlier or {}), *now} if (earlier or {}).get(k) != now.get(k))
-        if earlier is None or not changed:
-            return
-        if not self._has_commits():  # a call that was killed before it did anything claims nothing
-            self._remove_work()
-            self._open_work()
-            return
-        raise RunConflict(
-            f"{self.passes.output} holds another deduplication: {changed[0]} was {earlier.get(changed[0])!r} and is "
-            f"{now.get(changed[0])!r} now; give another output, or start over with fresh (--fresh)"
-        )
 
     # -- the passes -----------------------------------------------------------------------------------------------------
     def _execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
@@ -537,23 +289,6 @@ class Workflow:
         found = {os.path.join(result.output, f["name"]): str(f.get("check", "")) for f in result.files}
         self._unchecked.update(found)
         return list(found)
-
-    def _source(self) -> ProcessingStage[Any, Any]:
-        """A fresh reader of the input, to which the output of this deduplication never belongs."""
-        source: Any = self.passes.source()
-        source.leave_out = (self.passes.step.output if self.passes.step is not None else self.passes.output,)
-        return cast("ProcessingStage[Any, Any]", source)
-
-    def _files(self) -> FileList:
-        """The input files as they are now."""
-        from tamis.engine.job import make_job
-        from tamis.engine.run.inputs import find_inputs
-
-        job = make_job(self.passes.name, Pipeline(self.passes.name, stages=[self._source()]).build())
-        return find_inputs(job, None, None, self.work).files
-
-    def _told(self, name: str) -> Any:
-        return read_json(os.path.join(self.work, name))
 
     def _budget_bytes(self) -> int:
         from tamis.memory import beside
@@ -648,8 +383,6 @@ _NOT_DECIDED = {
     "chosen.json",
     "older.json",
 }
-_OTHER_SCRATCH = "start over with fresh (--fresh), or give another --scratch"
-_WORK_NAME = re.compile(r"tamis-dedup-[0-9a-f]{16}")
 MIN_SOURCE_DOCUMENTS = 100  # a handful of documents says nothing about a source
 
 

@@ -17,7 +17,7 @@ from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, numbers_of
 from tamis.tasks import DocumentBatch, FileGroupTask, Task
 
 if TYPE_CHECKING:
-    from tamis.dedup.workflow import DedupResult
+    from tamis.dedup.kinds import DedupResult
 
 _GPU = "is about the memory of a GPU; memory=... bounds this run, whatever it runs on"
 _PARTS = "is about the parts of a shuffle; here parts are as large as the memory budget allows"

@@ -117,7 +117,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
 
     def _copied(self, made: own.TextDuplicatesRemovalWorkflow, executor: Any, settings: Mapping[str, Any]) -> Any:
         """A deduplication found nothing: everything stays."""
-        from tamis.dedup.workflow import DedupResult
+        from tamis.dedup.kinds import DedupResult
 
         pipeline = Pipeline("removal of no duplicates", stages=[made._input().reader(), made._writer()()])
         result = pipeline.execute(executor, **settings)

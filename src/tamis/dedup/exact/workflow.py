@@ -16,8 +16,8 @@ from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
 
 if TYPE_CHECKING:
+    from tamis.dedup.kinds import DedupResult, Passes
     from tamis.dedup.planning import DedupPlan
-    from tamis.dedup.workflow import DedupResult, Passes
 
 
 @dataclass
@@ -91,7 +91,7 @@ class ExactDeduplicationWorkflow:
         return Workflow(self.passes(), settings, progress, executor).run()
 
     def passes(self) -> Passes:
-        from tamis.dedup.workflow import Passes
+        from tamis.dedup.kinds import Passes
 
         source = self._input().reader
         writer = self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None

@@ -14,8 +14,8 @@ from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
 
 if TYPE_CHECKING:
+    from tamis.dedup.kinds import DedupResult, Passes
     from tamis.dedup.planning import DedupPlan
-    from tamis.dedup.workflow import DedupResult, Passes
 
 
 @dataclass
@@ -114,7 +114,7 @@ class FuzzyDeduplicationWorkflow:
         return Workflow(self.passes(), settings, progress, executor).run()
 
     def passes(self) -> Passes:
-        from tamis.dedup.workflow import Passes
+        from tamis.dedup.kinds import Passes
 
         s = self.sketch()
         mode = check_mode("fuzzy deduplication", self.normalize_text)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tamis.dedup.ids.stages import IdHashes, TextDuplicatesRemovalStage
+from tamis.dedup.kinds import DedupResult, Passes
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
-from tamis.dedup.workflow import DedupResult, Passes, Workflow
+from tamis.dedup.workflow import Workflow
 from tamis.errors import Incomplete, UsageError
 from tamis.hints import command
 from tamis.pipeline import Pipeline

@@ -13,7 +13,7 @@ from tamis.errors import UsageError
 from tamis.stages.io import check_fields, refuse_unknown
 
 if TYPE_CHECKING:
-    from tamis.dedup.workflow import DedupResult
+    from tamis.dedup.kinds import DedupResult
 
 __all__ = ["TextDuplicatesRemovalStage", "TextDuplicatesRemovalWorkflow"]
 _WHO = "TextDuplicatesRemovalWorkflow"
@@ -105,7 +105,7 @@ class TextDuplicatesRemovalWorkflow:
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. Goes on where it was stopped."""
         from tamis.dedup.ids.removal import RemovalByIds
-        from tamis.dedup.workflow import Passes
+        from tamis.dedup.kinds import Passes
         from tamis.stages.text.io.reader import DocumentReader
 
         identity = {

@@ -14,7 +14,7 @@ from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
 
 if TYPE_CHECKING:
-    from tamis.dedup.workflow import DedupResult, Passes
+    from tamis.dedup.kinds import DedupResult, Passes
 
 
 @dataclass
@@ -81,7 +81,7 @@ class LineDeduplicationWorkflow:
         return Workflow(self.passes(), settings, progress, executor).run()
 
     def passes(self) -> Passes:
-        from tamis.dedup.workflow import Passes
+        from tamis.dedup.kinds import Passes
 
         source = self._input().reader
         writer = self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None

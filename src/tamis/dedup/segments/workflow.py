@@ -10,7 +10,7 @@ from tamis.dedup.options import Input, absolute
 from tamis.stages.text.modules.joiner import DocumentJoiner
 
 if TYPE_CHECKING:
-    from tamis.dedup.workflow import DedupResult
+    from tamis.dedup.kinds import DedupResult
 
 
 @dataclass
@@ -47,8 +47,8 @@ class DocumentJoinWorkflow:
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
+        from tamis.dedup.kinds import Passes
         from tamis.dedup.segments.passes import Joining
-        from tamis.dedup.workflow import Passes
 
         source = Input("DocumentJoinWorkflow", self.input_path, None, self.input_blocksize, self.input_file_extensions)
         passes = Passes(

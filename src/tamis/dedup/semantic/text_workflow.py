@@ -17,7 +17,7 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.text.embedders.base import DEFAULT_MODEL, EmbeddingCreatorStage
 
 if TYPE_CHECKING:
-    from tamis.dedup.workflow import DedupResult, Passes
+    from tamis.dedup.kinds import DedupResult, Passes
 
 
 @dataclass

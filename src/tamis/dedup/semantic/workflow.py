@@ -14,7 +14,7 @@ from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
 
 if TYPE_CHECKING:
-    from tamis.dedup.workflow import DedupResult, Passes
+    from tamis.dedup.kinds import DedupResult, Passes
 
 BACKENDS = ("cpu", "gpu", "auto")
 KEEP = ("hard", "easy", "random")
@@ -116,7 +116,7 @@ class SemanticDeduplicationWorkflow:
         return Workflow(self.passes(), settings, shown, executor).run()
 
     def passes(self) -> Passes:
-        from tamis.dedup.workflow import Passes
+        from tamis.dedup.kinds import Passes
 
         assert self.eps is not None
         which = self.which_to_keep
