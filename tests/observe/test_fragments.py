@@ -33,7 +33,7 @@ def words(html: str) -> str:
 
 def test_a_live_run(tmp_path: Path) -> None:
     found = made(make_run(tmp_path, seconds=60, n_gpus=2))
-    assert [k for k, v in found.items() if not v] == ["lengths"]
+    assert [k for k, v in found.items() if not v] == ["nodes", "lengths"]
     assert words(found["head"]) == "web corpus, Englishrunning1 min"
     assert "throughput language: 41,000 documents/s" in words(found["notices"])
     assert re.fullmatch("62.0% of 48 GB, 3[678] s left", words(found["progress"]))
@@ -45,7 +45,7 @@ def test_a_live_run(tmp_path: Path) -> None:
 
 def test_a_finished_run(tmp_path: Path) -> None:
     found = made(make_run(tmp_path, seconds=60, finished=True, ended_at=1_700_000_000.0))
-    assert [k for k, v in found.items() if not v] == ["notices", "progress", "gpus"]
+    assert [k for k, v in found.items() if not v] == ["notices", "progress", "gpus", "nodes"]
     assert "words per document610,000 · 6.8%" in words(found["funnel"])
 
 
@@ -107,7 +107,7 @@ def test_only_what_changed_is_sent(tmp_path: Path) -> None:
     folder = make_run(tmp_path, seconds=20)
     watcher = Watcher(folder)
     first = watcher.news("all", "", 0.0)
-    assert len(first["fragments"]) == 19
+    assert len(first["fragments"]) == 20
     assert watcher.news("all", first["version"], 100.0)["fragments"] == {}
     (folder / "settings.json").write_text('{"settings": []}')
     assert watcher.news("all", first["version"], 100.1)["fragments"] == {}  # too soon to look again
