@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tamis.backends.client import default_settings
 from tamis.engine.job import make_job
 from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.results import load_results
@@ -42,7 +42,7 @@ def execute(
     settings: Mapping[str, Any],
 ) -> RunResult:
     """Run these stages, which were built (stages/building.py); returns the whole result and leaves judging it to the caller."""
-    chosen = RunSettings.from_mapping({**default_settings(), **settings})
+    chosen = RunSettings.from_mapping({**_client_settings(), **settings})
     documents = bool(initial_tasks) and all(isinstance(t, DocumentBatch) for t in initial_tasks or ())
     job = make_job(name, stages, chosen.mode, documents, executor.is_cluster)
     output = everything = _output(job.writer, chosen.run_dir)  # never input, whichever part of it this run writes
@@ -107,6 +107,12 @@ def judged(result: RunResult, name: str) -> list[Task[Any]]:
     if result.exit_code:
         raise TamisError(result.message)
     return load_results(result, name)
+
+
+def _client_settings() -> dict[str, Any]:
+    """Defaults of the client that is open (client.py). Who has not imported that module has opened none, and need not wait for it."""
+    client = sys.modules.get("tamis.backends.client")
+    return client.default_settings() if client is not None else {}
 
 
 def _output(writer: Writer | None, run_dir: str | None) -> str:
