@@ -151,7 +151,7 @@ def test_nonsense_is_refused_and_the_server_goes_on(shown: Dashboard, sent: byte
 
 def test_odd_queries(shown: Dashboard) -> None:
     for query in ("seen=%00", "range=" + "x" * 1000, "seen=a.b", "seen=" + "9" * 5000, "token=x"):
-        assert len(json.loads(shown.get(f"/fragments?{query}").body)["fragments"]) == 19
+        assert len(json.loads(shown.get(f"/fragments?{query}").body)["fragments"]) == 20
     assert shown.get("/fragments?" + "&".join(f"a{i}=1" for i in range(20))).status == 400
 
 

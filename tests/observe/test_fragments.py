@@ -113,7 +113,7 @@ def test_only_what_changed_is_sent(tmp_path: Path) -> None:
     assert watcher.news("all", first["version"], 100.1)["fragments"] == {}  # too soon to look again
     second = watcher.news("all", first["version"], 200.0)
     assert second["fragments"] == {"settings": ""}
-    assert len(watcher.news("all", "0.0", 201.0)["fragments"]) == 19
-    assert len(watcher.news("all", "nonsense." + "9" * 50, 201.0)["fragments"]) == 19
+    assert len(watcher.news("all", "0.0", 201.0)["fragments"]) == 20
+    assert len(watcher.news("all", "nonsense." + "9" * 50, 201.0)["fragments"]) == 20
     assert watcher.news("60", "", 300.0)["fragments"]["memory"] != ""
     assert watcher.news("../../etc", "", 300.0)["fragments"].keys() == first["fragments"].keys()
