@@ -45,3 +45,9 @@ def test_orphans_that_end_are_collected() -> None:
     done = bounded(0.5, "import os, time\n" + ORPHAN)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+def test_nothing_becomes_real_time() -> None:
+    done = bounded(0.5, "import os\nos.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99))")
+    assert done.returncode == 1
+    assert "PermissionError" in done.stdout + done.stderr
