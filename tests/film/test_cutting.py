@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -149,3 +150,20 @@ def test_the_nearest_pictures(tmp_path: Path) -> None:
     got = {i: f.to_ndarray(format="gray") for i, f in frames_at(film, [0.0, 0.14, 0.16, 1.0, 99.0])}
     assert [int(np.argmax([np.array_equal(got[i], p) for p in whole])) for i in range(5)] == [0, 1, 2, 10, 23]
     assert list(frames_at(film, [])) == []
+
+
+def test_no_encoder_makes_this_process_real_time(tmp_path: Path) -> None:
+    """SVT-AV1 does, where it may: what we start would inherit it and take the machine from everybody else."""
+
+    def policies() -> set[int]:
+        return {os.sched_getscheduler(int(task)) for task in os.listdir("/proc/self/task")}
+
+    before = policies()
+    there = available()
+    assert policies() == before
+    film = make_film(tmp_path / "a.mp4", 24)
+    frames = encode_span(
+        film, 0.0, 0.5, str(tmp_path / "c.mkv"), "mkv", Encoding("libsvtav1" if "libsvtav1" in there else "mpeg4")
+    )
+    assert frames == 12
+    assert policies() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,6 +13,7 @@ from tamis.film import room
 from tamis.film.cutting import COPY, container_of, move, muxer_name, muxer_options, span_packets, zero_of
 from tamis.film.decoding import Frames
 from tamis.film.opening import FilmFault, faults, library, opened, said, video_stream
+from tamis.film.scheduling import as_before
 
 # Options are fixed, and one thread is the default, so that the same film gives the same bytes whatever machine and budget there are.
 # x264's mbtree reads memory that it did not set (with small pictures the bytes differed from one run to the next); it is off.
@@ -63,7 +65,8 @@ def _missing(name: str, threads: int) -> str | None:
     av = library()
     try:
         context = _context(av.CodecContext.create(name, "w"), name, 256, 256, Fraction(1, 25), threads)
-        context.open()
+        with as_before():
+            context.open()
     except (MemoryError, ValueError, OSError, av.error.FFmpegError) as exc:
         return said(exc)
     return None
@@ -94,10 +97,13 @@ def encode_span(path: str, start_s: float, end_s: float, target: str, extension:
             sound = _Sound(source, stream, made, start_s, end_s)
             for at_s, frame in frames:
                 shown = _plain(frame)
-                if out is None:
+                is_first = out is None
+                if is_first:
                     out = _stream(made, how, shown, frame.rotation, stream)
                 shown.pts, shown.time_base, shown.pict_type = frame.pts - zero, stream.time_base, 0
-                made.mux(out.encode(shown))
+                with as_before() if is_first else contextlib.nullcontext():  # the first frame opens the encoder
+                    packets = out.encode(shown)
+                made.mux(packets)
                 sound.copy_until(at_s)
             if out is None:
                 raise FilmFault(frames.fault or f"no picture can be decoded from {start_s:.2f} s on")
