@@ -118,16 +118,22 @@ def test_an_agent_that_goes_is_replaced_and_one_that_comes_takes_part(tmp_path: 
     session.n_expected = 1
     executor = HereExecutor(session)
 
+    over = threading.Event()
+
     def kill() -> None:
         while not list((tmp_path / "out").glob("*.jsonl")):
-            time.sleep(0.01)
+            if over.wait(0.01):  # the run failed before it wrote anything: nobody waits for this thread then
+                return
         session.agents[0].end()
         session.add_agent("another")
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    pipeline(tmp_path / "in", tmp_path / "out", _Slow()).execute(executor)
-    killer.join()
+    try:
+        pipeline(tmp_path / "in", tmp_path / "out", _Slow()).execute(executor)
+    finally:
+        over.set()
+        killer.join(timeout=30)
     with open_series(tmp_path / "out" / "_tamis") as series:
         texts = " ".join(str(e) for e in series.events(100))
     assert "is gone" in texts
@@ -162,11 +168,11 @@ def test_a_node_that_does_not_see_the_files_says_so(tmp_path: Path, session: Her
 def test_only_who_knows_the_token_gets_in(token: str) -> None:
     ours, theirs = socket.socketpair()
     found: list[bool] = []
-    driver = threading.Thread(target=lambda: found.append(prove(ours, "right", "driver", "agent")))
+    driver = threading.Thread(target=lambda: found.append(prove(ours, "right", "driver", "agent")), daemon=True)
     driver.start()
     assert prove(theirs, token, "agent", "driver") is (token == "right")
     theirs.close()
-    driver.join()
+    driver.join(timeout=30)
     ours.close()
     assert found == [token == "right"]
 
