@@ -197,3 +197,16 @@ def test_a_step_that_was_taken_back_goes_wherever_that_was_interrupted(bucket: s
     )
     with pytest.raises(RunConflict, match="is damaged, or not Tamis's"):
         RunDir(url).open()
+
+
+def test_a_log_that_names_a_folder_elsewhere_writes_nothing_there(bucket: str, s3: Any, tmp_path: Path) -> None:
+    source, url = write_input(tmp_path / "in", 1), f"s3://{bucket}/out"
+    copy(source, url)
+    file = {"kind": "../../elsewhere", "name": "a", "bytes": 1}
+    s3.put_object(Bucket=bucket, Key="elsewhere/a", Body=b"x")
+    n = len(keys(s3, bucket, "out/_tamis/log/"))
+    hostile = {"t": "commit", "step": 0, "cover": [], "files": [file], "ledger": {}}
+    s3.put_object(Bucket=bucket, Key=f"out/_tamis/log/{n:020d}", Body=line_of(hostile))
+    with pytest.raises(RunConflict, match="it would lie elsewhere"):
+        RunDir(url).open()
+    assert not list(tmp_path.rglob("elsewhere"))

@@ -156,13 +156,13 @@ class BucketOutput:
         for record in records:
             for file in _files_of(record):
                 if file["kind"] not in ("output", "listed"):
-                    path = os.path.join(folder, file["kind"], check_name(file["name"]))
+                    path = os.path.join(folder, check_name(file["kind"]), check_name(file["name"]))
                     if not os.path.exists(path):
                         wanted.append((self._key_of(file), path))
         for key, path in wanted:
-            if (data := self.bucket.get(key, 1 << 40)) is not None:
+            if (found := self.bucket.head(key)) is not None:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-                files.write_bytes(path, data, files.OWN)
+                self.bucket.fetch(found, path)
 
     # -- keeping --------------------------------------------------------------------------------------------------------
     def keep(self, name: str, data: bytes) -> None:
@@ -345,7 +345,7 @@ class BucketOutput:
 
     def _key_of(self, file: dict[str, Any]) -> str:
         name = check_name(file["name"])
-        return self._key(name if file["kind"] == "output" else f"{RUN}/{file['kind']}/{name}")
+        return self._key(name if file["kind"] == "output" else f"{RUN}/{check_name(file['kind'])}/{name}")
 
 
 def _files_of(record: dict[str, Any]) -> list[dict[str, Any]]:
