@@ -89,6 +89,28 @@ def test_a_header_that_claims_too_much_is_refused(tmp_path: Path) -> None:
         found(tmp_path / "e.tar")
 
 
+@pytest.mark.parametrize("kind", [b"g", b"K", b"x", b"L"])
+def test_a_header_that_reaches_behind_the_end_loses_nothing_silently(tmp_path: Path, kind: bytes) -> None:
+    """What lies behind it would be passed over."""
+    info = tarfile.TarInfo("x")
+    info.type, info.size = kind, 1 << 20
+    plain = tar(tmp_path / "f.tar", {"b.jpg": b"x" * 400}).read_bytes()
+    (tmp_path / "f.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + plain)
+    with pytest.raises(TarFault, match="the tar ends inside a header"):
+        found(tmp_path / "f.tar")
+
+
+def test_a_size_of_thousands_of_digits_is_no_size(tmp_path: Path) -> None:
+    line = b"size=" + b"9" * 5000 + b"\n"
+    extra = b"%d " % (len(line) + 5) + line
+    info = tarfile.TarInfo("x")
+    info.type, info.size = tarfile.XHDTYPE, len(extra)
+    plain = tar(tmp_path / "g.tar", {"b.jpg": b"x" * 400}).read_bytes()
+    padded = extra.ljust(-(-len(extra) // 512) * 512, b"\0")
+    (tmp_path / "g.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + padded + plain)
+    assert [(m.name, m.length) for m in found(tmp_path / "g.tar")] == [("b.jpg", 400)]
+
+
 def test_any_range_of_rows_is_found_by_a_sparse_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "GROUP_ROWS", 3)
     content: dict[str, bytes] = {}

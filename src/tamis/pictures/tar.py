@@ -49,6 +49,8 @@ def members(fd: int, start: int = 0) -> Iterator[Member]:
             if n_bytes > _MAX_EXTRA_BYTES:
                 raise TarFault(at, f"a header of {n_bytes:,} bytes")
             extra = os.pread(fd, n_bytes, data)
+            if len(extra) < n_bytes:
+                raise TarFault(at, "the tar ends inside a header")
             if kind == b"L":
                 name = _text(extra)
             else:
@@ -57,6 +59,8 @@ def members(fd: int, start: int = 0) -> Iterator[Member]:
             at = data + _padded(n_bytes)
             continue
         if kind in (b"g", b"K"):
+            if data + n_bytes > size:  # what follows would be passed over without a word
+                raise TarFault(at, "the tar ends inside a header")
             at = data + _padded(n_bytes)
             continue
         if told_size >= 0:
@@ -117,7 +121,7 @@ def _pax(extra: bytes) -> tuple[str, int]:
         key, _, value = extra[at + len(digits) + 1 : at + int(digits) - 1].partition(b"=")
         if key == b"path":
             name = value.decode("utf-8", "replace")
-        elif key == b"size" and value.isdigit():
+        elif key == b"size" and value.isdigit() and len(value) < 20:
             size = int(value)
         at += int(digits)
     return name, size
