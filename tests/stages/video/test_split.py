@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from tamis.errors import UsageError
 from tamis.film.facts import read_facts
 from tamis.film.spans import clip_id, fixed_spans
 from tamis.stages.video.clipping.clip_extraction_stages import ClipTranscodingStage, FixedStrideExtractorStage
+from tamis.stages.video.io import clip_files
+from tamis.stages.video.io.clip_files import ClipFilesStage
 from tamis.stages.video.io.clip_writer import ClipWriterStage
 from tamis.stages.video.io.video_reader import VideoReader, VideoReaderStage
 from tamis.tasks import FileGroupTask, Video, VideoTask
@@ -95,6 +98,30 @@ def test_clips_are_where_the_table_says(films: Path, split: tuple[Path, Any]) ->
     assert [(r["start_s"], r["end_s"]) for r in rows if r["path"].endswith("a.mp4")] == fixed_spans(3.0, 1, 1, 0.5)
     assert (out / "processed_videos/a.mp4.json").exists()
     assert not list(out.rglob("*.part"))
+
+
+def test_only_what_a_dead_process_of_this_machine_left_is_removed(tmp_path: Path) -> None:
+    """Other nodes and shards write to the same folder at the same time, and come and go."""
+    stage = ClipFilesStage(str(tmp_path))
+    ours = Path(clip_files._Written(1).new(str(tmp_path / "clips" / "a.mp4")))
+    machine, _, pid = ours.name.split(".")[3].partition("-")
+    assert pid == str(os.getpid())
+    left = ours.with_name(ours.name.replace(f"-{pid}.", "-4194305."))  # no process has a number so high
+    elsewhere = left.with_name(left.name.replace(machine, "0" * 8))
+    for path in (ours, left, elsewhere):
+        path.touch()
+    stage.setup_on_node()
+    assert sorted((tmp_path / "clips").iterdir()) == sorted((ours, elsewhere))
+
+
+def test_a_film_with_the_longest_name_there_can_be_has_a_summary(tmp_path: Path) -> None:
+    stage = ClipFilesStage(str(tmp_path), str(tmp_path))
+    for name in ("a" * 251 + ".mp4", "\U0001f3a5" * 62 + ".mp4"):
+        made = clip_files._Written(1).new(
+            str(tmp_path / "processed_videos" / f"{stage._relative(str(tmp_path / name))}.json")
+        )
+        Path(made).touch()
+    assert stage._relative(str(tmp_path / "b" / "c.mp4")) == "b/c.mp4"
 
 
 def test_encoding_keeps_the_same_clips(films: Path, split: tuple[Path, Any], tmp_path: Path) -> None:

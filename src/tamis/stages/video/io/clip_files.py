@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,10 +23,12 @@ from tamis.film.decoding import check_shows
 from tamis.film.encoding import Encoding, encode_span
 from tamis.film.opening import FilmFault
 from tamis.formats.names import path_of
+from tamis.memory import meter
 from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows
 from tamis.tasks import DocumentBatch
 
 _PART = ".part"
+_MOST_NAME_BYTES = 220  # file systems take 255, and endings are put behind it
 _FOLDERS = ("clips", "metas", "previews", "ce1_embd_parquet", "processed_videos", "processed_clip_chunks")
 EMBEDDING, PREVIEW = "cosmos_embed1_embedding", "preview"
 _NEEDS = {
@@ -66,11 +69,11 @@ class ClipFilesStage(FilmStage):
         return ["data"], [] if self.dry_run else ["clip_path", "clip_bytes", "clip_sha256"]
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """Before any worker runs: what a killed one left half-written goes."""
+        """What a killed worker left half-written goes. Not what other nodes and shards write here at this moment."""
         for made in _FOLDERS:
             for folder, _, names in os.walk(self._folder(made)):
                 for name in names:
-                    if name.startswith(".") and name.endswith(_PART):
+                    if _is_left(name):
                         files.remove(os.path.join(folder, name))
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
@@ -204,15 +207,30 @@ class ClipFilesStage(FilmStage):
         """The name of a film below the input folder; of one elsewhere its file name and a mark of where it is."""
         if self.input_path:
             inside = os.path.relpath(path_of(path), os.path.abspath(self.input_path))
-            if not inside.startswith(".."):
+            if not inside.startswith("..") and len(os.fsencode(os.path.basename(inside))) <= _MOST_NAME_BYTES:
                 return inside if inside != "." else os.path.basename(path)
-        return f"{os.path.basename(path)}-{hashlib.blake2b(path.encode(), digest_size=4).hexdigest()}"
+        return f"{os.path.basename(path)[: _MOST_NAME_BYTES // 4]}-{hashlib.blake2b(path.encode(), digest_size=4).hexdigest()}"
 
     def _folder(self, *names: str) -> str:
         return os.path.join(self.output_path, *names)
 
 
 _NO_CLIP = {"clip_path": None, "clip_bytes": None, "clip_sha256": None}
+
+
+_ENDING = re.compile(r"\.([0-9a-f]{8})-([0-9]+)\.[^.]*" + re.escape(_PART))
+
+
+def _writer() -> str:
+    """This machine and this process, as part of the name of a file that is being written."""
+    machine = hashlib.blake2b(os.uname().nodename.encode(), digest_size=4).hexdigest()
+    return f"{machine}-{os.getpid()}"
+
+
+def _is_left(name: str) -> bool:
+    """Whether a file was begun on this machine by a process that is gone."""
+    made = _ENDING.search(name) if name.startswith(".") else None
+    return made is not None and made[1] == _writer().partition("-")[0] and not meter.is_alive(int(made[2]))
 
 
 class _Written:
@@ -226,7 +244,7 @@ class _Written:
         """A name to write to, in the folder of the final one."""
         folder = os.path.dirname(final)
         os.makedirs(folder, exist_ok=True)
-        part = files.unguessable(folder, f".{os.path.basename(final)[:80]}.") + _PART
+        part = files.unguessable(folder, f".{os.path.basename(final)[:40]}.{_writer()}.") + _PART
         self._parts[final] = part
         return part
 
