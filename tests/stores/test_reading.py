@@ -13,6 +13,7 @@ from s3_server import FaultyProxy
 from tamis.errors import StoreError, UsageError
 from tamis.formats.listing import list_files
 from tamis.stores import opening, options, retry
+from tamis.stores import s3 as requests
 from tamis.stores.reading import Changed
 
 DATA = random.Random(5).randbytes(5_300_000)
@@ -120,6 +121,18 @@ def test_storage_options_are_checked_and_never_hold_credentials() -> None:
         options.check({"colour": 1})
     with pytest.raises(UsageError, match="endpoint_url must be"):
         options.check({"endpoint_url": "http://me:secret@host"})
+    for seconds in (0, "soon", None, float("inf")):
+        with pytest.raises(UsageError, match="read_timeout must be a number of seconds"):
+            options.check({"config_kwargs": {"read_timeout": seconds}})
+
+
+@pytest.mark.parametrize(("given", "scheme"), [(None, "https"), (True, "https"), (False, "http")])
+def test_use_ssl_decides_where_no_endpoint_does(
+    given: bool | None, scheme: str, monkeypatch: pytest.MonkeyPatch, bucket: str
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    made = requests.client(options.check({"use_ssl": given}))
+    assert made.meta.endpoint_url.partition(":")[0] == scheme
 
 
 def test_options_reach_a_bucket(bucket: str, s3: Any, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:

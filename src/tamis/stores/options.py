@@ -44,6 +44,7 @@ class Options:
     addressing_style: str | None = None
     connect_timeout: float = 10.0
     read_timeout: float = 60.0
+    use_ssl: bool | None = None
 
 
 def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Options:
@@ -83,9 +84,21 @@ def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Opti
         requester_pays=bool(options.get("requester_pays", False)),
         verify=client.get("verify"),
         addressing_style=style,
-        connect_timeout=float(config.get("connect_timeout", Options.connect_timeout)),
-        read_timeout=float(config.get("read_timeout", Options.read_timeout)),
+        connect_timeout=_seconds(config, "connect_timeout", Options.connect_timeout, who),
+        read_timeout=_seconds(config, "read_timeout", Options.read_timeout, who),
+        use_ssl=options.get("use_ssl", client.get("use_ssl")),
     )
+
+
+def _seconds(config: Mapping[str, Any], name: str, usual: float, who: str) -> float:
+    """A limit on waiting. UsageError for what is none: without one, a store that falls silent would hold a run up for ever."""
+    try:
+        seconds = float(config.get(name, usual))
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds <= 86_400:
+        raise UsageError(f"{who}: {name} must be a number of seconds above 0, got {config.get(name)!r}")
+    return seconds
 
 
 def use(urls: Any, given: Mapping[str, Any] | None, who: str = "storage_options") -> None:

@@ -104,6 +104,7 @@ def client(options: Options) -> Any:
         "s3",
         endpoint_url=options.endpoint_url,
         region_name=options.region_name or session.region_name or "us-east-1",
+        use_ssl=options.use_ssl is not False,  # where no endpoint_url says http or https
         verify=options.verify,
         config=config,
     )
