@@ -106,14 +106,11 @@ class RayClient:
         self.stop()
 
     def _options(self) -> HeadOptions:
-        spill = os.path.join(self.ray_temp_dir or "/tmp", "tamis-ray-spill") if self.enable_object_spilling else None
-        if spill is not None:
-            os.makedirs(spill, exist_ok=True)
         return HeadOptions(
             num_cpus=self.num_cpus, num_gpus=self.num_gpus, object_store_bytes=self.object_store_memory, port=self.ray_port,
             dashboard=self.include_dashboard, dashboard_host=self.ray_dashboard_host, dashboard_port=self.ray_dashboard_port,
             client_port=self.ray_client_server_port, metrics_port=self.ray_metrics_port, temp_dir=self.ray_temp_dir,
-            log=self.ray_stdouterr_capture_file, spill_to=spill,
+            log=self.ray_stdouterr_capture_file, spills=self.enable_object_spilling,
         )  # fmt: skip
 
     def _point_to_metrics(self, head: Head) -> None:
@@ -222,7 +219,9 @@ class SlurmRayClient(RayClient):
                     process.wait(20)
                 except subprocess.TimeoutExpired:
                     process.kill()
-        sys.exit(0)
+                    process.wait()
+        # A node that could not join says so; one whose head is gone has done its part.
+        sys.exit(process.returncode if process.returncode and os.path.exists(where) else 0)
 
 
 def _slurm() -> tuple[str, int, int]:

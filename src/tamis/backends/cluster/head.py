@@ -45,7 +45,7 @@ class HeadOptions:
     temp_dir: str | None = None  # None: a folder of its own, removed at the end
     log: str | None = None
     ip: str | None = None  # the address others reach this machine at; None: this machine alone
-    spill_to: str | None = None
+    spills: bool = False  # objects that do not fit go to files in its folder
 
 
 class Head:
@@ -140,7 +140,7 @@ class Head:
             "--num-cpus": o.num_cpus, "--num-gpus": o.num_gpus, "--memory": o.memory_bytes, "--object-store-memory": o.object_store_bytes,
             "--include-dashboard": str(o.dashboard).lower(), "--dashboard-host": o.dashboard_host, "--dashboard-port": self.dashboard_port,
             "--ray-client-server-port": free_port(o.client_port), "--metrics-export-port": self.metrics_port,
-            "--object-spilling-directory": o.spill_to,
+            "--object-spilling-directory": os.path.join(folder, "spill") if o.spills else None,
         }  # fmt: skip
         given = [text for name, value in told.items() if value is not None for text in (name, str(value))]
         code = "import sys; from ray.scripts.scripts import main; sys.exit(main())"

@@ -97,7 +97,7 @@ class Session:
 
     def _listen(self, sock: socket.socket, placer: subprocess.Popen[bytes]) -> None:
         """What the placer tells: nodes that it counts on, what it does, why it gives up."""
-        with contextlib.suppress(OSError), sock.makefile("rb") as lines:
+        with contextlib.suppress(OSError, ValueError), sock.makefile("rb") as lines:  # a last line may be cut off
             for line in lines:
                 told = json.loads(line)
                 self.n_expected = max(1, int(told.get("n_nodes", self.n_expected)))
