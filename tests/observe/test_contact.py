@@ -11,7 +11,7 @@ import pytest
 from tests.support.made_pictures import jpeg, png, tar
 
 from tamis.observe.contact import __main__ as child
-from tamis.observe.contact.choose import MAX_PER_RULE, Chosen, Sheet, choose, is_about_pictures
+from tamis.observe.contact.choose import MAX_PER_RULE, Chosen, Sheet, choose, first_rows, is_about_pictures
 from tamis.observe.contact.sheet import contact_sheets, markup
 
 
@@ -43,6 +43,16 @@ def test_some_of_what_was_kept_and_of_what_each_rule_dropped(run_dir: Path) -> N
     assert (small.stage, small.rule, len(small.pictures)) == ("size", "min_side", MAX_PER_RULE)
     source = str(run_dir.parent.parent / "in.tar")
     assert twice == Sheet("dups", "duplicate", [Chosen(source, 20, "id20", "similarity 1.0", (source, 0))])
+
+
+def test_of_a_table_of_millions_only_the_first_rows_are_read(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = run_dir / "verdicts" / "v.parquet"
+    many = pq.read_table(path)
+    pq.write_table(pa.concat_tables([many] * 200), path)
+    monkeypatch.setattr("tamis.observe.contact.choose.MAX_ROWS", 2000)
+    assert len(list(first_rows(path, ["rule", "absent"]))) == 2048
+    path.write_bytes(b"no table")
+    assert list(first_rows(path, ["rule"])) == []
 
 
 def test_the_page_has_pictures_of_them(run_dir: Path) -> None:

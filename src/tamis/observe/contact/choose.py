@@ -15,6 +15,9 @@ MAX_PER_RULE = 8
 MAX_RULES = 16
 _MAX_TARS = 6
 _MAX_TABLES = 32
+MAX_ROWS = 16_384  # of one table that are looked at
+_ROWS_AT_ONCE = 1024
+_COLUMNS = ("file", "offset", "id", "stage", "rule", "value")
 _READER = "tamis.stages.image.io.image_reader."
 T = TypeVar("T")
 
@@ -76,17 +79,28 @@ def _kept(output: Path) -> Iterator[Chosen]:
             yield Chosen(str(path), row)
 
 
-def _dropped(folder: Path, paths: list[str]) -> list[Sheet]:
+def first_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The first rows of a Parquet file, a few at a time: a table of a run may hold millions. Nothing of one that cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    try:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            wanted = [name for name in file.schema_arrow.names if name in columns]
+            for number, batch in enumerate(file.iter_batches(_ROWS_AT_ONCE, columns=wanted)):
+                if number * _ROWS_AT_ONCE >= MAX_ROWS:
+                    return
+                yield from batch.to_pylist()
+    except (OSError, pa.ArrowException):
+        return
+
+
+def _dropped(folder: Path, paths: list[str]) -> list[Sheet]:
     sheets: dict[tuple[str, str], Sheet] = {}
     for path in spread(sorted((folder / "verdicts").glob("*.parquet")), _MAX_TABLES):
-        try:
-            rows = pq.read_table(path, columns=["file", "offset", "id", "stage", "rule", "value"])
-        except (OSError, pa.ArrowException):
-            continue
-        for row in rows.to_pylist():
+        for row in first_rows(path, _COLUMNS):
+            if len(row) < len(_COLUMNS):
+                break  # no table of verdicts
             key = (str(row["stage"]), str(row["rule"]))
             if key not in sheets and len(sheets) >= MAX_RULES:
                 continue

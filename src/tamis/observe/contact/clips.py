@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import TamisError
-from tamis.observe.contact.choose import MAX_KEPT, MAX_PER_RULE, MAX_RULES, spread
+from tamis.observe.contact.choose import MAX_KEPT, MAX_PER_RULE, MAX_RULES, first_rows, spread
 
 SIDE = 112
 _READER = "tamis.stages.video.io.video_reader."
@@ -55,16 +55,9 @@ def clip_sheets(folder: Path) -> list[dict[str, Any]]:
 
 
 def _kept(output: Path) -> list[dict[str, Any]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     rows: list[dict[str, Any]] = []
     for path in spread(sorted(output.glob("*.parquet")), _MAX_TABLES):
-        try:
-            names = [n for n in pq.read_schema(path).names if n in _FIELDS]
-            rows += spread(pq.read_table(path, columns=names).to_pylist(), MAX_KEPT)
-        except (OSError, pa.ArrowException):
-            continue
+        rows += spread(list(first_rows(path, _FIELDS)), MAX_KEPT)
     return spread([row for row in rows if _is_clip(row)], MAX_KEPT)
 
 
