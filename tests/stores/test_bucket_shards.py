@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ from bucket_runs import documents, keys, n_uploads
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.engine.run.bucket_output import BucketOutput
+from tamis.errors import RunConflict
 from tamis.stages.text.io import JsonlReader, JsonlWriter
+from tamis.stores import s3 as requests
+from tamis.stores.uploads import send
 
 
 def put_input(s3: Any, bucket: str) -> None:
@@ -55,3 +60,26 @@ def test_a_deduplication_in_shards(bucket: str, s3: Any, tmp_path: Path, monkeyp
     assert joined.n_duplicates == 25
     assert len(documents(s3, bucket, "out")) == 75
     assert [k for k in keys(s3, bucket, "out/") if "shard-" in k] == []
+
+
+def test_large_objects_are_copied_in_parts_and_nothing_of_somebody_else_is_taken_for_one(
+    bucket: str, s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "_COPY_BYTES", 5 << 20)
+    data = os.urandom(6 << 20)
+    (tmp_path / "a").write_bytes(data)
+    whole, shard = BucketOutput(f"s3://{bucket}/out"), BucketOutput(f"s3://{bucket}/out/shard-00000-of-00001")
+    sent = send(shard.bucket, f"{shard.prefix}/part-0", str(tmp_path / "a"))
+    shard.bucket.complete(f"{shard.prefix}/part-0", sent.id, sent.parts, sent.mark)
+    shard.look()
+    for _ in range(2):  # a join that was killed does it again
+        whole.take(shard, "part-0")
+        whole.look()
+    found = whole.bucket.head("out/part-0")
+    assert found is not None
+    assert found.mark == sent.mark
+    assert s3.get_object(Bucket=bucket, Key="out/part-0")["Body"].read() == data
+    s3.put_object(Bucket=bucket, Key="out/part-0", Body=bytes(6 << 20))  # as large, and not ours
+    with pytest.raises(RunConflict, match="no shard wrote it"):
+        whole.take(shard, "part-0")
+    assert n_uploads(s3, bucket) == 0

@@ -10,6 +10,7 @@ The client is made before a worker is forked and used only behind it; boto3's ow
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import os
 import re
@@ -228,7 +229,7 @@ class Bucket:
         return self._ask("put_object", key, ok=(412,), Key=key, Body=data, ContentMD5=_md5(data), **conditions)
 
     def copy(self, bucket: str, source: str, key: str, size: int) -> None:
-        """An object of this store under another name, over what is there; large ones in parts. It keeps its mark."""
+        """An object of this store under another name; large ones in parts, where there is none of that name. It keeps its mark."""
         where = {"Bucket": bucket, "Key": source}
         if size <= _COPY_BYTES:
             retry.again(
@@ -236,21 +237,34 @@ class Bucket:
                 f"copying {self.url(key)}",
             )
             return
-        upload = self.begin(key, os.urandom(12).hex())
-        parts = []
+        found = Bucket(bucket).head(source)
+        if found is None:
+            raise Changed(f"s3://{bucket}/{source}", "is gone")
+        mark = found.mark or os.urandom(12).hex()
+        upload = self.begin(key, mark)
+        try:
+            parts = self._copied_parts(key, upload, where, size, found.etag)
+        except BaseException:
+            with contextlib.suppress(OSError):  # else found and aborted when the run ends or begins anew
+                self.abort(key, upload)
+            raise
+        self.complete(key, upload, parts, mark)
+
+    def _copied_parts(self, key: str, upload: str, where: dict[str, str], size: int, etag: str) -> list[str]:
+        parts: list[str] = []
         for number, at in enumerate(range(0, size, _COPY_BYTES), 1):
-            asked = {"CopySource": where, "CopySourceRange": f"bytes={at}-{min(size, at + _COPY_BYTES) - 1}"}
+            asked = {
+                "CopySource": where,
+                "CopySourceIfMatch": etag,
+                "CopySourceRange": f"bytes={at}-{min(size, at + _COPY_BYTES) - 1}",
+            }
 
             def call(number: int = number, asked: dict[str, Any] = asked) -> str:
                 answer = self._ask("upload_part_copy", key, Key=key, UploadId=upload, PartNumber=number, **asked)
                 return str(answer["CopyPartResult"]["ETag"])
 
-            parts.append({"PartNumber": number, "ETag": retry.again(call, f"copying {self.url(key)}")})
-        made = {"Parts": parts}
-        retry.again(
-            lambda: self._ask("complete_multipart_upload", key, Key=key, UploadId=upload, MultipartUpload=made),
-            f"copying {self.url(key)}",
-        )
+            parts.append(retry.again(call, f"copying {self.url(key)}"))
+        return parts
 
     def delete(self, key: str) -> None:
         retry.again(lambda: self._ask("delete_object", key, ok=(404,), Key=key), f"removing {self.url(key)}")

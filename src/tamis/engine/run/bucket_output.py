@@ -294,13 +294,19 @@ class BucketOutput:
 
     def take(self, other: BucketOutput, name: str) -> None:
         """An output file of another run in the same store, by the store's own copying; done before: nothing."""
-        if self.sizes.get(name, other.sizes[name]) != other.sizes[name]:
+        source = f"{other.prefix}/{name}"
+        try:
+            if name not in self.sizes:
+                self.bucket.copy(other.bucket.name, source, self._key(name), other.sizes[name])
+                self.sizes[name] = other.sizes[name]
+                return
+            there, meant = self.bucket.head(self._key(name)), other.bucket.head(source)
+            if there is None or meant is None or (there.size, there.mark) != (meant.size, meant.mark):
+                raise Taken(name)
+        except Taken:
             raise RunConflict(
                 f"{self.url}/{name} is there already, and no shard wrote it; move it away, then the same command goes on"
-            )
-        if name not in self.sizes:
-            self.bucket.copy(other.bucket.name, f"{other.prefix}/{name}", self._key(name), other.sizes[name])
-            self.sizes[name] = other.sizes[name]
+            ) from None
 
     def adopt(self, records: list[dict[str, Any]]) -> None:
         """Make these the beginning of the log, in one write. Their files are there."""
