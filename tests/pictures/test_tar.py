@@ -149,3 +149,11 @@ def test_ids_differ_between_folders_and_have_no_dot(tmp_path: Path) -> None:
         ids += [row["id"] for _, table in pictures.iter_rows(str(path), 0, 1) for row in table.to_pylist()]
     assert len(set(ids)) == 2
     assert all(i.startswith("cat_v1-") and "." not in i for i in ids)
+
+
+def test_a_pipe_beside_a_picture_is_no_caption(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(jpeg(1))
+    os.mkfifo(tmp_path / "a.txt")
+    (tmp_path / "a.json").mkdir()
+    ((_, table),) = pictures.iter_rows(str(tmp_path / "a.jpg"), 0, 1)
+    assert (table["caption"].to_pylist(), table["json"].to_pylist()) == ([None], [None])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -182,10 +183,13 @@ def _beside_file(path: str) -> dict[str, Any]:
     """Caption and json in files of the same name beside a picture."""
     found = {}
     for kind, suffix in (("caption", ".txt"), ("json", ".json")):
+        beside = os.path.splitext(path)[0] + suffix
         try:
-            with open(os.path.splitext(path)[0] + suffix, "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.stat(beside).st_mode):
+                continue  # a pipe with such a name would be waited for without end
+            with open(beside, "rb", buffering=0) as file:
                 text = _text(file.fileno(), 0, os.fstat(file.fileno()).st_size)
-        except (FileNotFoundError, IsADirectoryError):
+        except FileNotFoundError:
             continue
         if text is None:
             raise PictureFault(f"its {suffix} file is no text in UTF-8, or larger than {_MAX_TEXT_BYTES:,} bytes")
