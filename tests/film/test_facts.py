@@ -87,6 +87,15 @@ def test_sound_alone_and_pictures_of_impossible_size(tmp_path: Path, monkeypatch
     assert MAX_PIXELS > 7680 * 4320
 
 
+def test_times_and_shapes_that_nobody_can_mean(tmp_path: Path) -> None:
+    year_ms = 365 * 86_400_000
+    film = make_film(tmp_path / "a.mkv", 3, times=lambda i: i * year_ms)
+    with pytest.raises(FilmFault, match=r"its times claim \d+ days, more than 31"):
+        read_facts(film)
+    assert read_facts(make_film(tmp_path / "b.mp4", 5, aspect=Fraction(200, 1))).pixel_aspect == 1.0
+    assert read_facts(make_film(tmp_path / "c.mp4", 5, aspect=Fraction(4, 3))).pixel_aspect == pytest.approx(4 / 3)
+
+
 def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_av(name: str) -> None:
         raise ImportError(name)

@@ -9,6 +9,12 @@ from typing import Any
 from tamis.film.opening import FilmFault, codec_name, faults, library, opened, video_stream
 
 MAX_PIXELS = 144_000_000  # of one picture: 16K. A header that claims more is a mistake, or wants the reader's memory
+MAX_DURATION_S = (
+    31 * 86_400.0
+)  # two frames can lie 10^18 s apart by their times: clips of that would never be all counted
+_MOST_ASPECT = (
+    20.0  # a pixel that is more oblong is a mistake; scaled to its true shape, a picture would take gigabytes
+)
 _RATE_OF_UNKNOWN_K = 2000  # kbit/s, for files that do not say
 _SHORT_S = 0.3  # a container whose last packet ends so much before the duration it states, and more than
 _SHORT_SHARE = 0.02  # ... this share of it, is cut short
@@ -109,13 +115,16 @@ def _facts(path: str | bytes, container: Any, stream: Any, times: _Times) -> Fil
         rate = times.n / duration_s
     if rate and duration_s < times.n / rate * 0.5:  # containers that tell no duration of a packet
         duration_s += 1 / rate
+    if not duration_s <= MAX_DURATION_S:
+        raise FilmFault(f"its times claim {duration_s / 86_400:.0f} days, more than {MAX_DURATION_S / 86_400:.0f}")
+    aspect = float(stream.sample_aspect_ratio or 0) or 1.0
     size = len(path) if isinstance(path, bytes) else os.path.getsize(path)
     audio = container.streams.audio
     bits = container.bit_rate or (int(size * 8 / duration_s) if duration_s > 0 else 0)
     return FilmFacts(
         size_bytes=size, duration_s=duration_s, n_frames=times.n, fps=rate, is_variable_rate=not times.is_even,
         width=int(context.width), height=int(context.height),
-        pixel_aspect=float(stream.sample_aspect_ratio or 0) or 1.0, codec=codec_name(context),
+        pixel_aspect=aspect if 1 / _MOST_ASPECT <= aspect <= _MOST_ASPECT else 1.0, codec=codec_name(context),
         pixel_format=str(context.pix_fmt or ""), bit_rate_k=bits // 1000 or _RATE_OF_UNKNOWN_K,
         audio_codec=codec_name(audio[0].codec_context) if audio and audio[0].codec_context is not None else None,
     )  # fmt: skip
