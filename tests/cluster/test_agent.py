@@ -186,3 +186,19 @@ def test_a_hub_closes_the_door_to_strangers() -> None:
             pass
     assert hub.arrivals.empty()
     hub.close()
+
+
+def test_a_crew_that_is_closed_is_not_woken_by_writing_to_whatever_has_its_number_now(tmp_path: Path) -> None:
+    """Threads of the hub may call late."""
+    place = {"workplace": {"staged": str(tmp_path), "scratch": str(tmp_path)}}
+    crew = RemoteCrew(HereSession(1), b"", place, str(tmp_path / "log"), False, [], 10**9)
+    crew.close()
+    read, write = os.pipe()  # the lowest numbers that are free: those of the crew
+    try:
+        os.set_blocking(read, False)
+        crew.wake()
+        with pytest.raises(BlockingIOError):
+            os.read(read, 1)
+    finally:
+        os.close(read)
+        os.close(write)

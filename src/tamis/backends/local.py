@@ -8,6 +8,7 @@ import selectors
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -57,6 +58,7 @@ class ForkCrew:
         self._by_exit: list[Event] = []
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
+        self._waking = threading.RLock()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
@@ -161,8 +163,9 @@ class ForkCrew:
 
     def wake(self) -> None:
         """End a `poll` early (called by the committing thread and the guard)."""
-        with contextlib.suppress(BlockingIOError, OSError):
-            os.write(self._wake_write, b"x")
+        with self._waking, contextlib.suppress(BlockingIOError, OSError):
+            if self._wake_write >= 0:
+                os.write(self._wake_write, b"x")
 
     def measure(self) -> dict[int, tuple[int, dict[int, int]]]:
         """Bytes in use at the last look of the lookout: everything that counts, and each worker with all below it."""
@@ -205,8 +208,10 @@ class ForkCrew:
         self._selector.close()
         for process in self._workers.values():
             process.channel.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        with self._waking:  # other threads may still call: the number could be that of another file by then
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            self._wake_write = -1
 
     # -- inside -----------------------------------------------------------------------------------------------------------
     def _from_worker(self, worker: int) -> list[Event]:

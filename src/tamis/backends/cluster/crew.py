@@ -11,6 +11,7 @@ import contextlib
 import os
 import selectors
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -69,6 +70,7 @@ class RemoteCrew:
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._waking = threading.RLock()
         self._machine = machine_id()
         self._lookout: lookout.Lookout | None = None
         self._alone_since_s = 0.0
@@ -119,8 +121,10 @@ class RemoteCrew:
             self._lookout = None
         self._session.idle()
         self._selector.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        with self._waking:  # threads of the hub may still call: the number could be that of another file by then
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            self._wake_write = -1
         for path in self._visible:
             with contextlib.suppress(OSError):
                 os.unlink(path)
@@ -165,8 +169,9 @@ class RemoteCrew:
         return events
 
     def wake(self) -> None:
-        with contextlib.suppress(BlockingIOError, OSError):
-            os.write(self._wake_write, b"x")
+        with self._waking, contextlib.suppress(BlockingIOError, OSError):
+            if self._wake_write >= 0:
+                os.write(self._wake_write, b"x")
 
     def measure(self) -> dict[int, tuple[int, dict[int, int]]]:
         """Of every node that has said something new: bytes in use there (at most, since the last time), and by worker."""
