@@ -39,7 +39,27 @@ def clip_id(path: str, frames: tuple[int, int]) -> str:
     >>> clip_id("/films/a.mp4", (0, 240))
     '974bdbaa-c98d-5ff5-9cee-2117d57563ad'
     """
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{path}_{frames[0]}_{frames[1]}"))
+    return _named(f"{path}_{frames[0]}_{frames[1]}")
+
+
+def clip_ids(path: str, spans: Sequence[Span], frames: Sequence[tuple[int, int]]) -> list[str]:
+    """The names of all clips of a film, each another: spans with the same frames (of a film of few frames a second) are told apart by
+    their times, as files are called by these names.
+
+    >>> a, b, c = clip_ids("/films/a.mp4", [(0.0, 1.0), (1.0, 2.0), (2.0, 60.0)], [(0, 0), (0, 0), (0, 2)])
+    >>> a == clip_id("/films/a.mp4", (0, 0)), b == a, c == clip_id("/films/a.mp4", (0, 2))
+    (True, False, True)
+    """
+    seen: set[tuple[int, int]] = set()
+    made = []
+    for span, own in zip(spans, frames, strict=True):
+        made.append(_named(f"{path}_{own[0]}_{own[1]}_{span[0]!r}_{span[1]!r}") if own in seen else clip_id(path, own))
+        seen.add(own)
+    return made
+
+
+def _named(text: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, text))
 
 
 def scene_spans(

@@ -216,3 +216,16 @@ def test_the_command_and_again(films: Path, tmp_path: Path, split: tuple[Path, A
     )
     assert wrong.exit_code != 0
     assert "there is no encoder 'h265'; there are copy" in wrong.output
+
+
+def test_clips_of_a_film_with_few_frames_are_all_there(tmp_path: Path) -> None:
+    """A frame every eight seconds, a clip every second: several clips have the same frames."""
+    (tmp_path / "films").mkdir()
+    make_film(tmp_path / "films" / "slides.mkv", 3, times=lambda i: i * 8000)
+    result = pipeline(tmp_path / "films", tmp_path / "out").execute(InProcessExecutor(), quarantine_limit=1.0)
+    rows = table(tmp_path / "out")
+    assert len(rows) == len({row["id"] for row in rows}) == result.ledger.written.n >= 16
+    assert len(list((tmp_path / "out" / "clips").iterdir())) == len(rows)
+    for row in rows:
+        clip = (tmp_path / "out" / row["clip_path"]).read_bytes()
+        assert ClipWriterStage.calculate_sha256(clip) == row["clip_sha256"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tamis.film.spans import Span, clip_id, frame_range
+from tamis.film.spans import Span, clip_ids, frame_range
 
 if TYPE_CHECKING:
     from tamis.tasks import DocumentBatch
@@ -20,12 +20,20 @@ def split_rows(batch: DocumentBatch, spans: Sequence[Sequence[Span]]) -> Documen
 
     at = np.repeat(np.arange(batch.num_items), [len(of) for of in spans])
     films = list(zip(batch.values("path"), batch.values("fps"), batch.values("n_frames"), strict=True))
-    flat = [(films[i], span) for i, of in enumerate(spans) for span in of]
-    frames = [frame_range(span, fps, n_frames) for (_, fps, n_frames), span in flat]
+    flat = [span for of in spans for span in of]
+    ranges = [
+        [frame_range(span, fps, n_frames) for span in of] for (_, fps, n_frames), of in zip(films, spans, strict=True)
+    ]
+    ids = [
+        name
+        for film, of, frames_of in zip(films, spans, ranges, strict=True)
+        for name in clip_ids(film[0], of, frames_of)
+    ]
+    frames = [f for of in ranges for f in of]
     columns: dict[str, Any] = {
-        "id": pa.array([clip_id(film[0], f) for (film, _), f in zip(flat, frames, strict=True)], pa.large_string()),
-        "start_s": pa.array([span[0] for _, span in flat], pa.float64()),
-        "end_s": pa.array([span[1] for _, span in flat], pa.float64()),
+        "id": pa.array(ids, pa.large_string()),
+        "start_s": pa.array([span[0] for span in flat], pa.float64()),
+        "end_s": pa.array([span[1] for span in flat], pa.float64()),
         "first_frame": pa.array([f[0] for f in frames], pa.int64()),
         "end_frame": pa.array([f[1] for f in frames], pa.int64()),
     }
