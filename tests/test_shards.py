@@ -128,7 +128,7 @@ def test_what_cannot_be_joined_is_told(source: Path, tmp_path: Path) -> None:
 
 def test_shards_from_the_command_line(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = CliRunner()
-    arguments = ["filter", "c4", str(source), str(tmp_path / "out"), "--memory", "1GB", "--quarantine-limit", "10%"]
+    arguments = ["filter", "c4", str(source), str(tmp_path / "out"), "--memory", "4GB", "--quarantine-limit", "10%"]
     for i in range(2):
         told = run.invoke(app, [*arguments, "--shard", f"{i}/2", "--quiet"])
         assert told.exit_code == 0, told.output

@@ -46,7 +46,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cleaned(pictures: Path) -> SimpleNamespace:
     out = pictures.parent / "out"
-    told = CliRunner().invoke(app, ["images", str(pictures), str(out), "--memory", "1GB", "--json", "--quiet"])
+    told = CliRunner().invoke(app, ["images", str(pictures), str(out), "--memory", "4GB", "--json", "--quiet"])
     assert told.exit_code == 0, told.output
     return SimpleNamespace(out=out, about=json.loads(told.stdout))
 
@@ -74,7 +74,7 @@ def test_why_and_quarantine_and_the_same_command_again(cleaned: SimpleNamespace,
     told = CliRunner().invoke(app, ["quarantine", str(cleaned.out), "--json"])
     assert "a damaged PNG" in told.stdout
     assert "no picture: it begins with" in told.stdout
-    told = CliRunner().invoke(app, ["images", str(pictures), str(cleaned.out), "--memory", "1GB"])
+    told = CliRunner().invoke(app, ["images", str(pictures), str(cleaned.out), "--memory", "4GB"])
     assert "finished earlier, nothing to do" in told.stdout
 
 
