@@ -74,13 +74,22 @@ def end_forks(known: Container[int]) -> int:
     their forking server, itself such a fork, is gone. For commands; a program of the user's may fork as it likes. Returns how many.
     """
     own = os.getpid()
-    program, n = meter.command_line(own), 0
-    for pid, parent in meter.descendants().items():
-        if parent == own and pid not in known and meter.is_alive(pid) and meter.command_line(pid) == program:
+    program, n, n_empty = meter.command_line(own), 0, 0
+    for _ in range(_ROUNDS):
+        found = [
+            pid
+            for pid, parent in meter.descendants().items()
+            if parent == own and pid not in known and meter.is_alive(pid) and meter.command_line(pid) == program
+        ]
+        for pid in found:
             end_tree(pid)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-            n += 1
+        n += len(found)
+        n_empty = 0 if found else n_empty + 1
+        if n_empty == 3:  # the kernel's list of children may lack some while others of them end
+            break
+        time.sleep(0.005)
     return n
 
 
