@@ -87,7 +87,7 @@ def end_forks(known: Container[int]) -> int:
                 os.waitpid(pid, 0)
         n += len(found)
         n_empty = 0 if found else n_empty + 1
-        if n_empty == 3:  # the kernel's list of children may lack some while others of them end
+        if n_empty == 3:  # a worker that is ending gives its own children to us only a moment later
             break
         time.sleep(0.005)
     return n
