@@ -86,7 +86,7 @@ class FaultyProxy:
                     code = "SlowDown" if what == "503" else "InternalError"
                     return self._answer(int(what), {}, f"<Error><Code>{code}</Code></Error>".encode())
                 if what == "slow":
-                    time.sleep(0.3)
+                    time.sleep(0.1)
                 server = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
                 try:
                     server.request(self.command, self.path, body, dict(self.headers))

@@ -17,6 +17,7 @@ import numpy as np
 from tamis.kernels import spare
 
 _STEP = 1 << 20
+_FIRST_STEP = 1 << 16  # most records end in it; further ones are looked for in larger steps
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -113,7 +114,7 @@ def _read_into(file: BinaryIO, out: np.ndarray[Any, Any]) -> int:
 
 def _read_tail(file: BinaryIO, room: int) -> tuple[bytes, bool]:
     """Bytes up to and including the next newline (or the end of the file), at most `room` of them."""
-    parts, total, step = [], 0, 1 << 16
+    parts, total, step = [], 0, _FIRST_STEP
     while True:
         piece = file.read(step)
         at = piece.find(b"\n")
@@ -132,15 +133,15 @@ def _read_tail(file: BinaryIO, room: int) -> tuple[bytes, bool]:
 def _after_newline(file: BinaryIO, start: int, stop: int) -> int:
     """Place after the first newline at or behind `start`; `stop` if there is none before it."""
     file.seek(start)
-    at = start
+    at, step = start, _FIRST_STEP
     while at < stop:
-        piece = file.read(min(_STEP, stop - at))
+        piece = file.read(min(step, stop - at))
         if not piece:
             break
         found = piece.find(b"\n")
         if found >= 0:
             return at + found + 1
-        at += len(piece)
+        at, step = at + len(piece), min(step * 2, _STEP)
     return stop
 
 

@@ -43,6 +43,9 @@ _PASSING_CODES = _SLOW_DOWN | {
 }
 _MD5 = re.compile(r'"[0-9a-f]{32}"')
 _FETCH_BYTES = 8 << 20
+_PIECE_BYTES = (
+    1 << 20
+)  # of a body at a time: the library copies through memory of its own, which stays in the cache and is used again
 _COPY_BYTES = 1 << 30  # stores copy at most 5 GiB in one request
 MARK = "tamis-mark"  # the name under which an object says who wrote it
 
@@ -169,7 +172,7 @@ class Bucket:
                 if int(answer.get("ContentLength", -1)) != len(view) - done:
                     raise retry.Passing(f"asked for {asked}, got {answer.get('ContentLength')} bytes")
                 while done < len(view):
-                    n = _streamed(body.readinto, view[done:])
+                    n = _streamed(body.readinto, view[done : done + _PIECE_BYTES])
                     if not n:
                         raise retry.Passing(f"the connection was cut after {done} of {len(view)} bytes")
                     done += n
