@@ -55,7 +55,7 @@ def decoding(folder: Path, small: bool) -> None:
     import simplejpeg
     import torch
 
-    from tamis.formats.pictures import describe, iter_rows
+    from tamis.formats.pictures.format import describe, iter_rows
     from tamis.stages.image.pixels import square
 
     torch.set_num_threads(1)
@@ -83,7 +83,7 @@ def decoding(folder: Path, small: bool) -> None:
 
 def walking(folder: Path, small: bool) -> None:
     """Rows per second from a tar, headers of pictures looked at."""
-    from tamis.formats.pictures import describe, iter_rows
+    from tamis.formats.pictures.format import describe, iter_rows
 
     n = 2_000 if small else 20_000
     path = folder / "walk.tar"

@@ -45,10 +45,11 @@ def place(tmp_path: Path) -> Path:
 def test_code_and_recipes_of_a_page_run(page: Path, place: Path) -> None:
     modules = []
     for i, code in enumerate(blocks(page, "python")):
-        name = re.match(r"# (\w+)\.py\n", code)
-        if name is not None:  # a module that the recipes of the page use
+        name = re.match(r"# ([\w/]+)\.py\n", code)
+        if name is not None:  # a module that what follows on the page uses
+            (place / name[1]).parent.mkdir(exist_ok=True)
             (place / f"{name[1]}.py").write_text(code)
-            modules.append(name[1])
+            modules += [] if "/" in name[1] else [name[1]]
             continue
         (place / f"block{i}.py").write_text(code)
         run(f"block{i}.py", cwd=place)

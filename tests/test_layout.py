@@ -136,7 +136,7 @@ def test_the_reader_of_imports_sees_both_kinds() -> None:
 
 
 def test_the_reader_of_imports_sees_names_of_modules_in_texts() -> None:
-    assert {"tamis.formats.parquet", "tamis.formats.jsonl_format"} <= imports_of("tamis.formats.registry").inside
+    assert {"tamis.formats.parquet.format", "tamis.formats.jsonl.format"} <= imports_of("tamis.formats.registry").inside
     assert "tamis.backends.forkserver" in imports_of("tamis.backends.local").inside
     assert "tamis.stages.text.filters.length" in imports_of("tamis.stages.text.filters.catalogue").inside
 
@@ -377,7 +377,7 @@ def test_formats_are_told_apart_in_their_own_room_only() -> None:
                 wrong.append(f"{module}, line {node.lineno}: {ast.unparse(node)}")
         if room(module) == "engine":
             found = imports_of(module)
-            wrong += [f"{module} imports {n}" for n in found.top | found.inside if n == "tamis.formats.jsonl"]
+            wrong += [f"{module} imports {n}" for n in found.top | found.inside if n == "tamis.formats.jsonl.block"]
     assert wrong == []
 
 

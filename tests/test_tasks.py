@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from tamis.errors import UsageError
-from tamis.formats.adopting import adopt
-from tamis.formats.tables import TableBlock
+from tamis.formats.frames.adopting import adopt
+from tamis.formats.table_block import TableBlock
 from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tamis.cli.main import app
 from tamis.cli.split import Limit, split_file
 from tamis.errors import RunConflict, UsageError
-from tamis.formats.compression import StreamReader, open_writer
+from tamis.formats.compression.streams import StreamReader, open_writer
 
 
 def decoded(path: Path) -> bytes:

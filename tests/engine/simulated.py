@@ -22,7 +22,7 @@ from tamis.engine.supervisor.state import Config, NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
 from tamis.engine.wire import decode, encode
-from tamis.formats.listing import FileList
+from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
 
 MB = 1_000_000

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from tamis.engine.ledger import StageBook
 from tamis.engine.worker.apply import StageFailure, Uses, identify, run_stage
-from tamis.formats.encode import encode_jsonl
-from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.jsonl.encode import encode_jsonl
 from tamis.kernels import hash128
 from tamis.memory.release import PeakWatch
 from tamis.stages.base import ProcessingStage

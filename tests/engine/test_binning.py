@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tamis.engine.histograms import NO_NUMBER, OVERFLOW, Histogram, edges
 from tamis.engine.worker.binning import as_numbers, count, lengths
-from tamis.formats.jsonl import JsonlBlock
-from tamis.formats.tables import TableBlock
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.table_block import TableBlock
 from tamis.tasks import DocumentBatch
 
 anything = st.one_of(

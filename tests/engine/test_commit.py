@@ -21,7 +21,7 @@ from tamis.engine.run.names import name_of
 from tamis.engine.supervisor.actions import Commit, Replace
 from tamis.engine.supervisor.units import Kind, Piece
 from tamis.errors import RunConflict
-from tamis.formats.compression import StreamReader, codec_of, open_writer
+from tamis.formats.compression.streams import StreamReader, codec_of, open_writer
 
 OPERATIONS = ("open", "fsync", "fdatasync", "link", "write", "unlink", "close")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor, Work
 from tamis.engine.supervisor.units import TO_END, Kind, Mode
-from tamis.formats.listing import FileList
+from tamis.formats.input_files.listing import FileList
 
 END = TO_END
 

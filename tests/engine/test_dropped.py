@@ -12,8 +12,8 @@ from tamis.engine.ledger import Dropped, Example, StageBook
 from tamis.engine.worker.apply import identify, run_stage
 from tamis.engine.worker.dropped import Seen
 from tamis.engine.worker.rejections import Rejections
-from tamis.formats.jsonl import JsonlBlock
-from tamis.formats.tables import TableBlock
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.table_block import TableBlock
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 

@@ -20,8 +20,8 @@ from tamis.engine.supervisor.intervals import Intervals
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.read import Limits, read_pieces
-from tamis.formats import compression
-from tamis.formats.compression import PieceSource, StreamWriter
+from tamis.formats.compression import streams as compression
+from tamis.formats.compression.streams import PieceSource, StreamWriter
 
 
 def run_feed(

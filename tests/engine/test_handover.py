@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tamis.engine.supervisor.units import TO_END
 from tamis.engine.worker.apply import identify
 from tamis.engine.worker.handover import load, save
-from tamis.formats.encode import encode_jsonl
-from tamis.formats.jsonl import JsonlBlock
-from tamis.formats.tables import TableBlock
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.jsonl.encode import encode_jsonl
+from tamis.formats.table_block import TableBlock
 from tamis.tasks import DocumentBatch
 
 RECORDS = [b' {"a": 1, "t":"x\\u00e9"} ', b"{}", b'{"t":null,"b":[1, 2]}', b"{ }", b'{"a":1.50,"c":{"d":"e"}}']

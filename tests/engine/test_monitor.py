@@ -21,7 +21,7 @@ from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Kind, Piece
-from tamis.formats.listing import FileList
+from tamis.formats.input_files.listing import FileList
 from tamis.memory.gpu import GpuLook
 from tamis.memory.lookout import Mark
 from tamis.memory.predictor import Predictor

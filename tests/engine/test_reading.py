@@ -18,8 +18,8 @@ from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Kind, Mode, Piece
 from tamis.engine.worker import read as reading
 from tamis.engine.worker.read import Contents, Limits, TooLarge, read_pieces
-from tamis.formats import parquet
-from tamis.formats.listing import FileList
+from tamis.formats.input_files.listing import FileList
+from tamis.formats.parquet import format as parquet
 from tamis.stages.text.io.reader import ParquetReader
 from tamis.stages.text.io.writer import JsonlWriter
 

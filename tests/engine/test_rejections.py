@@ -12,7 +12,7 @@ import numpy as np
 from tamis.engine.ledger import StageBook
 from tamis.engine.worker.apply import identify, run_stage
 from tamis.engine.worker.rejections import Rejections
-from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.jsonl.block import JsonlBlock
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters import DocumentFilter, ScoreFilter
 from tamis.tasks import DocumentBatch

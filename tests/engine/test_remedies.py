@@ -17,7 +17,7 @@ from tamis.engine.supervisor.remedies import MIN_SHRUNK_BYTES, STOP_GRACE_S, Rem
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Kind
-from tamis.formats.listing import FileList
+from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
 
 MB = 1_000_000

@@ -14,7 +14,7 @@ from tamis.engine.run.directory import RunDir, changed_inputs, describe_inputs
 from tamis.engine.supervisor.actions import Commit
 from tamis.engine.supervisor.units import Kind, Piece
 from tamis.errors import RunConflict
-from tamis.formats.listing import FileList
+from tamis.formats.input_files.listing import FileList
 
 
 @pytest.fixture

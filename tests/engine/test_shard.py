@@ -11,7 +11,7 @@ from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.units import TO_END, Kind
 from tamis.errors import UsageError
-from tamis.formats.listing import FileList
+from tamis.formats.input_files.listing import FileList
 
 FILES = st.lists(
     st.tuples(st.sampled_from([Kind.BYTES, Kind.STREAM, Kind.ROWS]), st.integers(0, 50)), min_size=1, max_size=8

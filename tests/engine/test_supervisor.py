@@ -12,7 +12,7 @@ from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import FEEDER, Config
 from tamis.engine.supervisor.supervisor import MAX_STILLBORN, Supervisor
 from tamis.engine.supervisor.units import Kind, Mode, Piece, Recast
-from tamis.formats.listing import FileList
+from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
 
 MB = 1_000_000

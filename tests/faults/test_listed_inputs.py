@@ -28,7 +28,7 @@ from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
 from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
 from tamis.errors import RunConflict
-from tamis.formats.parquet import open_file
+from tamis.formats.parquet.format import open_file
 
 STRANGE = os.fsdecode(b"b\xff\xfe.jsonl")
 STRANGE_TABLE = os.fsdecode(b"t\xfd.Parquet")

@@ -19,9 +19,9 @@ from tamis.cli.show import count
 from tamis.cli.summary import _lines, as_dict
 from tamis.engine.ledger import UNTRACED, StageBook
 from tamis.engine.worker.apply import StageFailure, identify, run_stage
-from tamis.formats.encode import encode_jsonl
-from tamis.formats.jsonl import JsonlBlock
-from tamis.formats.tables import TableBlock
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.jsonl.encode import encode_jsonl
+from tamis.formats.table_block import TableBlock
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter

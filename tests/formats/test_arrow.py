@@ -10,9 +10,10 @@ import pyarrow.feather
 import pytest
 
 from tamis.errors import FormatError
-from tamis.formats import arrow, registry
+from tamis.formats import registry
+from tamis.formats.arrow import format as arrow
 from tamis.formats.arrow.messages import read_layout
-from tamis.formats.table_format import RowsFault
+from tamis.formats.base import RowsFault
 
 N = 1000
 TABLE = pa.table(

@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tamis.errors import FormatError
-from tamis.formats.casting import cast_declared, cast_table, widen
-from tamis.formats.schema import join
+from tamis.formats.columns.casting import cast_declared, cast_table, widen
+from tamis.formats.schema.lattice import join
 
 TEXT = pa.large_string()
 

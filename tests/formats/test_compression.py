@@ -17,8 +17,9 @@ import pytest
 import zstandard
 
 from tamis.errors import UsageError
-from tamis.formats import compression, members
-from tamis.formats.compression import StreamFault, StreamReader, codec_of, open_writer, strip_codec
+from tamis.formats.compression import members
+from tamis.formats.compression import streams as compression
+from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of, open_writer, strip_codec
 
 CODECS = ["gz", "zst", "bz2", "xz"]
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.formats.encode import encode_jsonl, written_lines
-from tamis.formats.jsonl import JsonlBlock
-from tamis.formats.literals import literals_of
-from tamis.formats.tables import TableBlock
+from tamis.formats.columns.literals import literals_of
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.jsonl.encode import encode_jsonl, written_lines
+from tamis.formats.table_block import TableBlock
 from tamis.tasks import DocumentBatch
 
 RECORDS = [

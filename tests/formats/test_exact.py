@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.formats.exact import (
+from tamis.formats.columns.exact import (
     exact_array,
     fitted,
     is_same,
@@ -24,8 +24,8 @@ from tamis.formats.exact import (
     texts_of_column,
     values_of,
 )
-from tamis.formats.json_type import JSON, json_column
-from tamis.formats.literals import as_json, literals_of, literals_of_values
+from tamis.formats.columns.json_type import JSON, json_column
+from tamis.formats.columns.literals import as_json, literals_of, literals_of_values
 from tamis.tasks import NULL, OTHER, TEXT
 
 scalars = st.one_of(

@@ -15,10 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tamis.errors import FormatError
-from tamis.formats.canonical import EXACT_INT, canonical_text
-from tamis.formats.exact import stored, values_of
-from tamis.formats.json_type import Digits
-from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.columns.canonical import EXACT_INT, canonical_text
+from tamis.formats.columns.exact import stored, values_of
+from tamis.formats.columns.json_type import Digits
+from tamis.formats.jsonl.block import JsonlBlock
 
 MISSING = object()
 JSON = "extension<tamis.json<JsonType>>"

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from tamis.dedup.records import Records
-from tamis.formats import known
-from tamis.formats.jsonl import JsonlBlock
-from tamis.formats.known import KnownRecords, known_columns
+from tamis.formats.jsonl import known
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.jsonl.known import KnownRecords, known_columns
 from tamis.tasks import DocumentBatch
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tamis.errors import RunConflict, UsageError
-from tamis.formats import passed as passed_over
-from tamis.formats.listing import list_files
+from tamis.formats.input_files import passed_over as passed_over
+from tamis.formats.input_files.listing import list_files
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
 

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tamis.formats.exact import stored
-from tamis.formats.json_type import Digits, deep_recursion, load
-from tamis.formats.literals import literals_of_values
-from tamis.formats.nested import column_type, facts_of, n_facts, revived
-from tamis.formats.observed import observe
+from tamis.formats.columns.exact import stored
+from tamis.formats.columns.json_type import Digits, deep_recursion, load
+from tamis.formats.columns.literals import literals_of_values
+from tamis.formats.columns.nested import column_type, facts_of, n_facts, revived
+from tamis.formats.schema.observed import observe
 
 
 def array_of(values: list[Any]) -> pa.Array:

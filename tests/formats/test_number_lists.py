@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tamis.formats.literals import literals_of
-from tamis.formats.nested import typed_array
-from tamis.formats.number_lists import float_texts, parse, texts_of
+from tamis.formats.columns.literals import literals_of
+from tamis.formats.columns.nested import typed_array
+from tamis.formats.columns.number_lists import float_texts, parse, texts_of
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 LISTS = st.lists(st.one_of(st.none(), st.lists(FLOATS, max_size=6)), min_size=1, max_size=6)

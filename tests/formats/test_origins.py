@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tamis.formats.jsonl import JsonlBlock
-from tamis.formats.tables import TableBlock
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.table_block import TableBlock
 from tamis.tasks import MISSING, NULL, TEXT, DocumentBatch, Lineage, Origin
 
 LINES = b'{"t":"a","n":1}\n{"t":null}\n{"t":"ccc","n":3}\n'

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.errors import FormatError
-from tamis.formats import parquet, parquet_footer
-from tamis.formats.parquet import TableWriter, describe, iter_rows
-from tamis.formats.table_format import RowsFault, TableInfo
+from tamis.formats.base import RowsFault, TableInfo
+from tamis.formats.parquet import footer as parquet_footer
+from tamis.formats.parquet import format as parquet
+from tamis.formats.parquet.format import TableWriter, describe, iter_rows
 
 
 def rows(first: int, end: int) -> list[dict[str, object]]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tamis.formats.ranges import Oversize, read_range
+from tamis.formats.jsonl.ranges import Oversize, read_range
 
 BOM = b"\xef\xbb\xbf"
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tamis.formats.jsonl import JsonlBlock
-from tamis.formats.observed import STRING, Observed
-from tamis.formats.run_schema import (
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.schema.observed import STRING, Observed
+from tamis.formats.schema.run_schema import (
     NO_FIELDS,
     Facts,
     facts_from_json,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamis.formats.schema import canonical_order, join, join_schemas, normal, storable
+from tamis.formats.schema.lattice import canonical_order, join, join_schemas, normal, storable
 
 TEXT = pa.large_string()
 SCALARS = [

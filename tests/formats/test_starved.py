@@ -18,11 +18,11 @@ import resource, sys
 from tamis.errors import FormatError
 kind, path, n_free_bytes = sys.argv[1], sys.argv[2], int(sys.argv[3])
 if kind == "parquet":
-    from tamis.formats.parquet import iter_rows
+    from tamis.formats.parquet.format import iter_rows
     read = lambda: [t.num_rows for _, t in iter_rows(path, 0, 10**9, batch_bytes=200_000_000)]
 else:
     import zstandard
-    from tamis.formats.compression import StreamReader
+    from tamis.formats.compression.streams import StreamReader
     read = lambda: StreamReader(open(path, "rb"), kind).skip(10**12)
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 limit = int(status["VmData"].split()[0]) * 1024 + n_free_bytes

@@ -11,8 +11,8 @@ import pytest
 
 import tamis
 from tamis.errors import FormatError
-from tamis.formats.arrow_places import batches_of
-from tamis.formats.stored import NpyWriter, StoredArray, npy, read_into
+from tamis.formats.arrow.column_places import batches_of
+from tamis.formats.scratch.stored_arrays import NpyWriter, StoredArray, npy, read_into
 
 
 def written(path: Path, values: np.ndarray) -> StoredArray:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tamis.errors import FormatError
-from tamis.formats import stretches
-from tamis.formats.stretches import Stretch, Stretches
+from tamis.formats.jsonl import stretches
+from tamis.formats.jsonl.stretches import Stretch, Stretches
 
 
 def _files(folder: Path, lines: list[list[bytes]]) -> tuple[Stretches, bytes]:

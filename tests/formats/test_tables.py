@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tamis.formats.row_hashes import row_hashes
-from tamis.formats.tables import TableBlock
+from tamis.formats.columns.row_hashes import row_hashes
+from tamis.formats.table_block import TableBlock
 
 
 def test_columns_of_one_many_and_no_chunks() -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tamis.errors import FormatError, UsageError
-from tamis.formats.type_names import from_json, parse_schema, to_json
+from tamis.formats.schema.type_names import from_json, parse_schema, to_json
 
 
 @pytest.mark.parametrize(

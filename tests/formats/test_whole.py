@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.errors import FormatError
-from tamis.formats.whole import read_whole_file
+from tamis.formats.whole_file import read_whole_file
 
 
 def test_jsonl_plain_and_compressed(tmp_path: Path) -> None:

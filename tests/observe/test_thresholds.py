@@ -15,7 +15,7 @@ from cli_runner import CliRunner
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
 from tamis.errors import UsageError
-from tamis.formats.score_file import BYTES_PER_DOCUMENT, BYTES_PER_RULE
+from tamis.formats.scratch.score_file import BYTES_PER_DOCUMENT, BYTES_PER_RULE
 from tamis.observe.thresholds import rethreshold
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage

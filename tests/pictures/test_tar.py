@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.support.made_pictures import jpeg, tar
 
-from tamis.formats import pictures
-from tamis.formats.table_format import RowsFault
+from tamis.formats.base import RowsFault
+from tamis.formats.pictures import format as pictures
 from tamis.pictures import samples
 from tamis.pictures.faults import TarFault
 from tamis.pictures.tar import Member, members

@@ -15,7 +15,7 @@ import pytest
 
 from tamis import InProcessExecutor
 from tamis.errors import FormatError, UsageError
-from tamis.formats.megatron import read_index
+from tamis.formats.megatron.index import read_index
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer.megatron_tokenizer import MegatronTokenizerWriter

@@ -13,7 +13,7 @@ import pytest
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.errors import StoreError, UsageError
-from tamis.formats.listing import list_files
+from tamis.formats.input_files.listing import list_files
 from tamis.stages.text.io import JsonlReader, JsonlWriter
 from tamis.stores import opening
 from tamis.stores.reading import Changed

@@ -11,7 +11,7 @@ import pytest
 from s3_server import FaultyProxy
 
 from tamis.errors import StoreError, UsageError
-from tamis.formats.listing import list_files
+from tamis.formats.input_files.listing import list_files
 from tamis.stores import opening, options, retry
 from tamis.stores import s3 as requests
 from tamis.stores.reading import Changed

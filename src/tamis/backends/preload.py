@@ -26,8 +26,8 @@ from tamis.engine.worker.node import WorkerMetadata, this_node
 from tamis.engine.worker.process import UnitRunner
 from tamis.engine.worker.workplace import Workplace
 from tamis.errors import PipelineError
-from tamis.formats.encode import encode_jsonl
-from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.jsonl.encode import encode_jsonl
 from tamis.kernels.native import load_all
 from tamis.stores import opening as stores
 from tamis.stores import options

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tamis.errors import FormatError
-from tamis.formats.compression import StreamFault, StreamReader, codec_of
+from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of
 from tamis.formats.registry import is_read_whole, reads_rows
 from tamis.stores.opening import open_buffered, size_of
 
@@ -80,7 +80,7 @@ def _ratio(reader: StreamReader, n_read: int, size_bytes: int) -> float:
 def _rows(path: str, folder: str, i: int, n_bytes: int) -> dict[str, Any]:
     import pyarrow as pa
 
-    from tamis.formats import parquet
+    from tamis.formats.parquet import format as parquet
     from tamis.formats.registry import table_format
 
     rows = table_format(path)

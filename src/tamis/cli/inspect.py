@@ -31,8 +31,8 @@ def inspect(
     """
     from tamis.cli.sampling import SUFFIXES, take_sample
     from tamis.cli.show import print_json, print_lines
-    from tamis.formats.listing import list_files
-    from tamis.formats.passed import passed_lines
+    from tamis.formats.input_files.listing import list_files
+    from tamis.formats.input_files.passed_over import passed_lines
 
     files = list_files(paths, SUFFIXES)
     sample = take_sample(files.paths, list(files.sizes), int(sample_mb * 1e6), text_field, max_files)

@@ -63,7 +63,7 @@ def perform(
     else:
         from tamis.cli.alerting import alert_lines
         from tamis.cli.show import print_lines
-        from tamis.formats.passed import passed_lines
+        from tamis.formats.input_files.passed_over import passed_lines
 
         (summary.print_lines_summary if by_lines else summary.print_summary)(about, result)
         print_lines([*passed_lines(about.get("passed_over") or ()), *alert_lines(raised)])

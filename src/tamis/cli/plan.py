@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tamis.cli.plan_probe import Probe
     from tamis.engine.job import Job
     from tamis.forecast.prediction import Conditions, Measured
-    from tamis.formats.listing import FileList
+    from tamis.formats.input_files.listing import FileList
     from tamis.memory.predictor import Predictor
     from tamis.pipeline import Pipeline
 

@@ -54,7 +54,7 @@ def show(
     from tamis.engine.run.expectation import basis_of
     from tamis.forecast import profiles, ranges, starting
     from tamis.forecast.prediction import runs_of
-    from tamis.formats.passed import passed_lines
+    from tamis.formats.input_files.passed_over import passed_lines
 
     workflow = workflow.own() if hasattr(workflow, "own") else workflow
     if not hasattr(workflow, "plan"):

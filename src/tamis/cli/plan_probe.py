@@ -18,7 +18,7 @@ from tamis.errors import BudgetError, TamisError
 from tamis.forecast.prediction import Conditions, Measured
 
 if TYPE_CHECKING:
-    from tamis.formats.listing import FileList
+    from tamis.formats.input_files.listing import FileList
     from tamis.pipeline import Pipeline
 
 _PROBED_FILES = 6

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tamis.cli.plan_cluster import ClusterFigures, cluster_lines
-from tamis.formats.passed import passed_lines
+from tamis.formats.input_files.passed_over import passed_lines
 from tamis.sizes import format_size
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tamis.errors import FormatError
-from tamis.formats.compression import StreamFault, StreamReader, codec_of
+from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of
 from tamis.formats.registry import is_read_whole, reads_rows
 from tamis.stores.opening import open_buffered
 
@@ -107,7 +107,7 @@ def _rows(path: str, folder: str, i: int, n_bytes: int) -> tuple[str, int]:
     """Rows from the beginning, in groups of about the file's own size."""
     import pyarrow as pa
 
-    from tamis.formats import parquet
+    from tamis.formats.parquet import format as parquet
     from tamis.formats.registry import table_format
 
     copy = os.path.join(folder, f"sample-{i:04d}.parquet")

@@ -37,7 +37,7 @@ def around(name: str, source: str, target: str, stages: Sequence[str], values: S
 
     `values`: texts of the user's that stand in the stages.
     """
-    from tamis.formats.names import path_text
+    from tamis.formats.input_files.names import path_text
     from tamis.stages.text.io.formats import output_format
 
     source, target = (path if "://" in path else os.path.abspath(os.path.expanduser(path)) for path in (source, target))

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tamis.errors import FormatError
-from tamis.formats.compression import codec_of
+from tamis.formats.compression.streams import codec_of
 from tamis.formats.registry import codecs_of, suffixes, table_name
 from tamis.stores.opening import open_buffered
 
@@ -197,7 +197,7 @@ def places(size_bytes: int, share_bytes: int) -> list[tuple[int, int]]:
 
 
 def _look_into_stream(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
-    from tamis.formats.compression import StreamFault, StreamReader
+    from tamis.formats.compression.streams import StreamFault, StreamReader
 
     before, data, is_whole = sample.n_documents, bytearray(), False
     with StreamReader.open(seen.path) as reader:

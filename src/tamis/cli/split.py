@@ -66,7 +66,7 @@ def split(
 
 def split_file(source: Path, target: Path, limit: Limit, compress: str | None = None) -> Done:
     """Split `source` into the folder `target`; `compress` None keeps the input's compression."""
-    from tamis.formats.compression import codec_of, strip_codec
+    from tamis.formats.compression.streams import codec_of, strip_codec
 
     if compress is not None and compress not in (*CODECS, "none"):
         raise UsageError(f"--compress: expected one of {', '.join(CODECS)} or none, got {compress!r}")
@@ -90,7 +90,7 @@ def split_file(source: Path, target: Path, limit: Limit, compress: str | None = 
 
 
 def _split_lines(source: Path, chunks: Chunks, limit: Limit, codec: str | None) -> Done:
-    from tamis.formats.compression import StreamFault, StreamReader
+    from tamis.formats.compression.streams import StreamFault, StreamReader
 
     done = Done()
     with StreamReader.open(source) as reader, _LineWriter(chunks, limit, codec, done) as writer:
@@ -108,7 +108,7 @@ class _LineWriter:
     """Distributes lines over chunks. A line is `pending` until its end is read or it is known not to fit the open chunk."""
 
     def __init__(self, chunks: Chunks, limit: Limit, codec: str | None, done: Done) -> None:
-        from tamis.formats.compression import StreamWriter
+        from tamis.formats.compression.streams import StreamWriter
 
         self.chunks, self.limit, self.codec, self.done = chunks, limit, codec, done
         self._out: StreamWriter | None = None
@@ -197,7 +197,7 @@ class _LineWriter:
         self._line_is_open = False
 
     def _write(self, data: bytes, n_rows: int) -> None:
-        from tamis.formats.compression import open_writer
+        from tamis.formats.compression.streams import open_writer
 
         if self._out is None:
             self._out = open_writer(self.chunks.next_path(), self.codec)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from tamis.cli.split_chunks import Chunks, Done, Limit
-from tamis.formats.parquet import TableWriter, describe, iter_rows, open_file
-from tamis.formats.table_format import RowsFault
+from tamis.formats.base import RowsFault
+from tamis.formats.parquet.format import TableWriter, describe, iter_rows, open_file
 
 _CODEC_NAMES = {"gz": "gzip", "zst": "zstd", "none": "none"}
 

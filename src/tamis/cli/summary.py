@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tamis.engine.ledger import UNTRACED
-from tamis.formats.passed import passed_lines
+from tamis.formats.input_files.passed_over import passed_lines
 from tamis.hints import command
 from tamis.sizes import format_size
 

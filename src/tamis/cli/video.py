@@ -91,7 +91,7 @@ def video(
 
 def make_recipe(source: str, target: str, wanted: Wanted) -> str:
     """The recipe of the command. Values are written as JSON, which YAML reads as it is."""
-    from tamis.formats.names import path_text
+    from tamis.formats.input_files.names import path_text
 
     for path in (source, target):
         if "://" in path:

@@ -15,14 +15,14 @@ from tamis.curation.steps import Deduplication, Step
 from tamis.curation.writing import make_writing
 from tamis.dedup.options import Input, absolute
 from tamis.errors import PipelineError, UsageError
-from tamis.formats.names import ends_in
+from tamis.formats.input_files.names import ends_in
 from tamis.pipeline import Pipeline
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES, FilePartitioningStage
 from tamis.stages.io import Writer
 
 if TYPE_CHECKING:
-    from tamis.formats.listing import FileList
+    from tamis.formats.input_files.listing import FileList
 
 _WHO = "Curation"
 
@@ -163,13 +163,13 @@ class Curation:
 
     def files(self) -> FileList:
         """The input files as they are now."""
-        from tamis.formats.listing import list_files
+        from tamis.formats.input_files.listing import list_files
 
         return list_files(self.file_list_paths(), self._suffixes(), leave_out=[self.output_path])
 
     def mix(self) -> Mix | None:
         """The stage that gives each source its weight; None where there is nothing to do."""
-        from tamis.formats.listing import list_files
+        from tamis.formats.input_files.listing import list_files
 
         if is_plain(self.sources):
             return None

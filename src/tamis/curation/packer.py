@@ -25,8 +25,8 @@ from tamis import files
 from tamis.curation.writing import cuts_of
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.solver import run_apart, say
-from tamis.formats import parquet
-from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.parquet import format as parquet
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.hash128 import hash_arrow_strings
 from tamis.tasks import DocumentBatch

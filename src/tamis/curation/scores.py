@@ -1,6 +1,6 @@
 """Scores of the documents that were written, of the rules that only an earlier pass asked: for `tamis rethreshold`.
 
-The pass that ran the rules stored them (formats/score_file.py), with those of documents that later steps dropped. Here these are left out, by
+The pass that ran the rules stored them (formats/scratch/score_file.py), with those of documents that later steps dropped. Here these are left out, by
 the verdicts of the last pass, and the rest is kept in `<run dir>/remembered_scores`. A process of its own; what is done twice is the same.
 """
 
@@ -18,7 +18,7 @@ from tamis.dedup.progress_files import read_json
 from tamis.dedup.remembered.tables import in_input_order
 from tamis.dedup.removal import rows_of_table
 from tamis.dedup.solver import run_apart
-from tamis.formats.score_file import ScoreTable, encode_scores, read_scores
+from tamis.formats.scratch.score_file import ScoreTable, encode_scores, read_scores
 
 FOLDER = "remembered_scores"
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from tamis import files
 from tamis.dedup.records import Records
-from tamis.formats.names import path_text
-from tamis.formats.stored import NpyWriter
+from tamis.formats.input_files.names import path_text
+from tamis.formats.scratch.stored_arrays import NpyWriter
 
 _CHUNK = 1 << 18
 _ROW = np.dtype([("number", "<u4"), ("kept", "<u4"), ("similarity", "<f4"), ("size", "<u4")])

@@ -81,7 +81,7 @@ def numbers_of(values: pa.Array) -> Words:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from tamis.formats.exact import stored
+    from tamis.formats.columns.exact import stored
 
     values = stored(values)
     if pa.types.is_dictionary(values.type):

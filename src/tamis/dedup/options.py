@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
-from tamis.formats.names import path_of
+from tamis.formats.input_files.names import path_of
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer
 from tamis.stages.text.io.options import read_options
@@ -16,7 +16,7 @@ from tamis.stores import urls
 
 if TYPE_CHECKING:
     from tamis.dedup.planning import DedupPlan
-    from tamis.formats.listing import FileList
+    from tamis.formats.input_files.listing import FileList
 
 
 def absolute(path: str | os.PathLike[str] | Sequence[str]) -> Any:
@@ -76,7 +76,7 @@ class Input:
         return lambda: kind(output, file_extension=extension or found, **more)
 
     def files(self) -> FileList:
-        from tamis.formats.listing import list_files
+        from tamis.formats.input_files.listing import list_files
 
         return list_files(self.path, self.suffixes())
 

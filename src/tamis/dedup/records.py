@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from tamis.dedup.keys import NO_ROW
 from tamis.errors import FormatError, UsageError
-from tamis.formats import known
-from tamis.formats.arrow_places import batches_of, numpy_type
-from tamis.formats.stored import read_into
+from tamis.formats.arrow.column_places import batches_of, numpy_type
+from tamis.formats.jsonl import known
+from tamis.formats.scratch.stored_arrays import read_into
 
 Array = NDArray[Any]
 MAX_DOCUMENTS = NO_ROW  # numbers are uint32
@@ -73,7 +73,7 @@ class Records:
         return found
 
     def write_known(self, folder: str) -> None:
-        """Where the columns lie that tell a later pass of the records, so that it need not look for them (formats/known.py)."""
+        """Where the columns lie that tell a later pass of the records, so that it need not look for them (formats/jsonl/known.py)."""
         known.write_index(folder, [known.Run(run.path, run.first, run.n_rows, run.offsets) for run in self._runs])
 
     def __len__(self) -> int:

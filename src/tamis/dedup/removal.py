@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
-from tamis.formats.stored import StoredArray, npy
+from tamis.formats.scratch.stored_arrays import StoredArray, npy
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 

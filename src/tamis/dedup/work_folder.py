@@ -29,7 +29,7 @@ from tamis.stores.homes import local_of
 if TYPE_CHECKING:
     from tamis.backends.nursery import Nursery
     from tamis.engine.run.directory import RunDir
-    from tamis.formats.listing import FileList
+    from tamis.formats.input_files.listing import FileList
 
 _OTHER_SCRATCH = "start over with fresh (--fresh), or give another --scratch"
 _WORK_NAME = re.compile(r"tamis-dedup-[0-9a-f]{16}")

@@ -28,7 +28,7 @@ from tamis.errors import (
     RunConflict,
     WorkerError,
 )
-from tamis.formats.names import ends_in
+from tamis.formats.input_files.names import ends_in
 from tamis.memory.lookout import watching
 from tamis.pipeline import Pipeline
 from tamis.pipeline.passes import seen_by, tell

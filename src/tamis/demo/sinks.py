@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import TamisError
-from tamis.formats.compression import codec_of, open_writer
+from tamis.formats.compression.streams import codec_of, open_writer
 
 _BUFFER_BYTES = 1 << 20
 

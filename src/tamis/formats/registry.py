@@ -1,4 +1,4 @@
-"""Which formats there are. A new one is a module (table_format.py and line_format.py say what it has) and one line here.
+"""Which formats there are. A new one is a folder with a `format.py` (base.py says what that has) and one line here.
 
 Only names: who decides what is read (the supervisor) must not import Arrow. `table_format` imports the module.
 """
@@ -12,25 +12,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from tamis.stores.opening import open_buffered
 
 if TYPE_CHECKING:
-    from tamis.formats.line_format import LineFormat
-    from tamis.formats.table_format import TableFormat
+    from tamis.formats.base import LineFormat, TableFormat
 
 CODECS = ("", ".gz", ".zst", ".bz2", ".xz")
 
 
 class Lines(NamedTuple):
-    """A format of lines, plain or compressed (line_format.py says what its module has)."""
+    """A format of lines, plain or compressed. `module` has the names of `base.LineFormat`."""
 
     suffixes: tuple[str, ...]
     module: str
 
 
 class Rows(NamedTuple):
-    """A format of rows. `magic`: how its files begin. `only_asked`: files with these endings are read only where a reader names them.
+    """A format of rows. `module` has the names of `base.TableFormat`; `magic`: how its files begin.
 
-    `beside`: endings of files that belong to the file of the same name. `ratio`: bytes of its rows for a byte of a file, before any was
-    read. `takes_empty`: a file of no bytes is no file without rows, but a bad one. `files_together`: of
-    small files so many are one partition at most.
+    `only_asked`: files with these endings are read only where a reader names them. `beside`: endings of files that belong to the file of
+    the same name. `ratio`: bytes of its rows for a byte of a file, before any was read. `takes_empty`: a file of no bytes is no file without
+    rows, but a bad one. `files_together`: of small files so many are one partition at most.
     """
 
     suffixes: tuple[str, ...]
@@ -44,19 +43,19 @@ class Rows(NamedTuple):
     files_together: int = 1024
 
 
-LINES = {"jsonl": Lines((".jsonl", ".json", ".ndjson"), "tamis.formats.jsonl_format")}
+LINES = {"jsonl": Lines((".jsonl", ".json", ".ndjson"), "tamis.formats.jsonl.format")}
 TABLES = {
-    "parquet": Rows((".parquet",), "tamis.formats.parquet", b"PAR1"),
-    "arrow": Rows((".arrow", ".feather"), "tamis.formats.arrow", b"ARROW1"),
-    "text": Rows((".txt", ".text", ".md"), "tamis.formats.text_files", codecs=CODECS, only_asked=True),
-    "film": Rows((".mp4", ".mov", ".avi", ".mkv", ".webm"), "tamis.formats.film_files", only_asked=True),
+    "parquet": Rows((".parquet",), "tamis.formats.parquet.format", b"PAR1"),
+    "arrow": Rows((".arrow", ".feather"), "tamis.formats.arrow.format", b"ARROW1"),
+    "text": Rows((".txt", ".text", ".md"), "tamis.formats.text.format", codecs=CODECS, only_asked=True),
+    "film": Rows((".mp4", ".mov", ".avi", ".mkv", ".webm"), "tamis.formats.film.format", only_asked=True),
     "pictures": Rows(
-        (".tar", ".jpg", ".jpeg", ".png", ".webp"), "tamis.formats.pictures", only_asked=True, beside=(".txt", ".json"), ratio=0.01,
+        (".tar", ".jpg", ".jpeg", ".png", ".webp"), "tamis.formats.pictures.format", only_asked=True, beside=(".txt", ".json"), ratio=0.01,
         takes_empty=True, files_together=1000,
     ),
 }  # fmt: skip
-PACKERS = {"webdataset": "tamis.formats.webdataset"}
-"""Formats that are written as several files at once, of a module with `write` (formats/webdataset.py)."""
+PACKERS = {"webdataset": "tamis.formats.webdataset.format"}
+"""Formats that are written as several files at once, of a module with `write` (formats/webdataset/format.py)."""
 
 
 def suffixes(*formats: str) -> tuple[str, ...]:

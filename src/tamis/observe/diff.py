@@ -13,7 +13,7 @@ from typing import Any
 
 from tamis.engine.run.identity import differences
 from tamis.errors import UsageError
-from tamis.formats.names import path_text
+from tamis.formats.input_files.names import path_text
 from tamis.observe.gpu_figures import figures
 from tamis.observe.series import SeriesError, open_series
 from tamis.observe.snapshot import read_object

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import FormatError, UsageError
-from tamis.formats.names import path_of, path_text
+from tamis.formats.input_files.names import path_of, path_text
 from tamis.formats.registry import holds_rows, table_name
 from tamis.observe.record_at import line_at
 from tamis.observe.verdicts import Verdict, find, input_paths, run_folder
@@ -116,7 +116,7 @@ def found_only(output: str, document: str) -> Pair | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from tamis.formats import parquet
+    from tamis.formats.parquet import format as parquet
 
     folder = Path(local_of(str(output))) / "_tamis" / "duplicates"
     name, _, place = document.rpartition(":")

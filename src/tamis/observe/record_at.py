@@ -7,7 +7,7 @@ MAX_RECORD_BYTES = 256 << 20
 
 def line_at(path: str, offset: int) -> bytes | None:
     """The line that begins at an offset (of the decoded file); None where none does. ValueError for one too large to show."""
-    from tamis.formats.compression import StreamReader, codec_of
+    from tamis.formats.compression.streams import StreamReader, codec_of
 
     pieces, size, before = [], 0, max(offset - 1, 0)
     raw = open(path, "rb", buffering=0)  # noqa: SIM115 (closed with the stream)

@@ -139,7 +139,7 @@ class Written:
 
 def find_written(output: str, document: str, id_field: str = "id") -> Written | None:
     """The document with this id in the output; None when there is none. Reads ids, not texts."""
-    from tamis.formats.whole import read_whole_file
+    from tamis.formats.whole_file import read_whole_file
 
     data = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".jsonl.bz2", ".jsonl.xz", ".parquet")
     for path in sorted(p for p in run_folder(output).parent.iterdir() if p.is_file() and p.name.endswith(data)):
@@ -155,7 +155,7 @@ def find_written(output: str, document: str, id_field: str = "id") -> Written | 
 def verdict_tables(folder: Path, columns: list[str] | None) -> Iterator[Any]:
     import pyarrow as pa
 
-    from tamis.formats import parquet
+    from tamis.formats.parquet import format as parquet
 
     for path in sorted((folder / "verdicts").glob("*.parquet")):
         try:

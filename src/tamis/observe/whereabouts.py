@@ -113,7 +113,7 @@ def read_record(path: str, offset: int, formats: Sequence[str] = ()) -> tuple[di
 
 def _holds(path: str, record: dict[str, Any]) -> bool:
     """Whether an output file holds a document with this id, or (without one) this very record."""
-    from tamis.formats.whole import read_whole_file
+    from tamis.formats.whole_file import read_whole_file
 
     try:
         batch = read_whole_file(path)

@@ -72,6 +72,6 @@ def _joined(batches: list[DocumentBatch]) -> Any:
 
 
 def _as_kind(table: Any, kind: str) -> Any:
-    from tamis.formats.device_frames import moved
+    from tamis.formats.frames.cudf_frames import moved
 
     return moved(table, "cudf" if kind == "cudf" else "pandas")

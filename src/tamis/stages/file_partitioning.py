@@ -80,7 +80,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
 
     def process(self, task: EmptyTask) -> list[FileGroupTask]:
         """Groups of whole files, for use outside of a run; a run partitions by itself, and splits large files, too."""
-        from tamis.formats.listing import list_files
+        from tamis.formats.input_files.listing import list_files
 
         self.reach()
         files = list_files(self.file_paths, self.suffixes(), self.limit, self.leave_out)

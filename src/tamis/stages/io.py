@@ -18,11 +18,11 @@ class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
     fields: Sequence[str] | None = None
     batch: ClassVar[type[DocumentBatch]] = DocumentBatch  # what its documents flow as
     checked = False  # set by a workflow whose earlier pass found every record of the same files to be valid
-    known: str | None = None  # ... and the folder where that pass told where they lie (formats/known.py)
+    known: str | None = None  # ... and the folder where that pass told where they lie (formats/jsonl/known.py)
 
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:
         """Whole files at once, for use outside of a run; a run reads ranges that fit its budget."""
-        from tamis.formats.whole import read_whole_file
+        from tamis.formats.whole_file import read_whole_file
 
         batches = [read_whole_file(path, self.formats) for path in task.data]
         for batch in batches:

@@ -3,11 +3,11 @@
 A `DocumentBatch` looks like an Arrow table and is one only on demand: fields are decoded when somebody asks for them, and
 every row remembers the record it came from (`_rows` into `_origin`), so that what nobody touched can be written back byte
 for byte. Tables and frames handed to users carry that memory as a hidden row id (`_tamis_row`: a column in Arrow, the index
-in pandas); `formats/adopting.py` finds it again in what the user's stage returned. `data` is a frame that takes the place of
+in pandas); `formats/frames/adopting.py` finds it again in what the user's stage returned. `data` is a frame that takes the place of
 the documents until the stage is through.
 
 Every value is what its record says, whatever its neighbours are: `values` gives Python values, `texts` the texts, and only
-these, `exact_column` an Arrow column that bends none of them, `column` the one that users compute with (formats/exact.py).
+these, `exact_column` an Arrow column that bends none of them, `column` the one that users compute with (formats/columns/exact.py).
 
 Does not cover: how records are decoded (formats/) or counted (engine/ledger).
 """
@@ -71,7 +71,7 @@ class DocumentBatch(TracedBatch):
         # Columns that the stage asks for by name: there in every table and frame, though no document of this batch has them.
         self._expected: tuple[str, ...] = ()
         # The very objects that frames of this batch were given, by column, and with the row ids for all batches made from one:
-        # they trace rows whose index is gone (formats/frames.py).
+        # they trace rows whose index is gone (formats/frames/pandas_frames.py).
         self._handed: dict[str, np.ndarray[Any, Any]] = {}
         self._given: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
         self._numbering, self._first = 0, 0
@@ -113,7 +113,7 @@ class DocumentBatch(TracedBatch):
         child = self._settled() if self._behind is not None else self._child()
         child._frames = library
         if child._rows is None and child._table is not None:  # given in memory: moved now
-            from tamis.formats.device_frames import moved
+            from tamis.formats.frames.cudf_frames import moved
 
             child._table = moved(child._table, library)
         return child
@@ -121,7 +121,7 @@ class DocumentBatch(TracedBatch):
     def _framed(self) -> Any:
         if self._frames == "pyarrow":
             return self.to_pyarrow()
-        from tamis.formats.device_frames import on_device
+        from tamis.formats.frames.cudf_frames import on_device
 
         return on_device(self.to_pyarrow())
 
@@ -136,7 +136,7 @@ class DocumentBatch(TracedBatch):
 
     def _settled(self) -> DocumentBatch:
         """The documents of a frame that took the place of others, traced to these."""
-        from tamis.formats.adopting import adopt
+        from tamis.formats.frames.adopting import adopt
 
         assert self._behind is not None
         child = self._child()
@@ -170,7 +170,7 @@ class DocumentBatch(TracedBatch):
         import pyarrow as pa
 
         if self._rows is None or name in self._columns:
-            from tamis.formats.exact import shown
+            from tamis.formats.columns.exact import shown
 
             return shown(self._own(name))
         if name in self._hidden:
@@ -203,14 +203,14 @@ class DocumentBatch(TracedBatch):
         # Not get_columns(): naming every field of JSON records takes a scan of them all.
         if not self._is_read(field) or (self._rows is None and field not in self.get_columns()):
             return pa.nulls(self.num_items, pa.large_string())
-        from tamis.formats.exact import texts_of_column
+        from tamis.formats.columns.exact import texts_of_column
 
         is_own = self._rows is None or field in self._columns
         return texts_of_column(self._own(field) if is_own else self.column(field))
 
     def values(self, field: str, at: np.ndarray[Any, Any] | None = None) -> list[Any]:
         """A field as Python values, each as JSON said it, of all documents or of those at these positions."""
-        from tamis.formats.exact import values_of
+        from tamis.formats.columns.exact import values_of
 
         if at is None or len(at) == self.num_items:
             return values_of(self.exact_column(field))
@@ -259,7 +259,7 @@ class DocumentBatch(TracedBatch):
                 return np.where(self._rows >= 0, own[self._rows], MISSING).astype(np.uint8)
         if name not in self.get_columns():
             return np.full(self.num_items, MISSING, np.uint8)
-        from tamis.formats.exact import kinds_of
+        from tamis.formats.columns.exact import kinds_of
 
         return kinds_of(self.exact_column(name))
 
@@ -284,7 +284,7 @@ class DocumentBatch(TracedBatch):
         """
         if self._rows is None and is_frame(self._table):
             return self._table if columns is None else self._table[list(columns)]
-        from tamis.formats.frames import frame_of
+        from tamis.formats.frames.pandas_frames import frame_of
 
         return frame_of(self, self._named(columns))
 
@@ -320,7 +320,7 @@ class DocumentBatch(TracedBatch):
         """Other values in a field where `mask` is true (as many as there are such documents); the others stay as they are."""
         import pyarrow as pa
 
-        from tamis.formats.exact import fitted, replaced
+        from tamis.formats.columns.exact import fitted, replaced
 
         column, array = self.exact_column(field), values if isinstance(values, pa.Array) else combined(values)
         if self.is_declared(field):

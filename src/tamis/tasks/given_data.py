@@ -37,7 +37,7 @@ def names_of(data: Any) -> list[str]:
 
 def to_table(data: Any) -> pa.Table:
     if is_frame(data):
-        from tamis.formats.frames import table_of
+        from tamis.formats.frames.pandas_frames import table_of
 
         return table_of(data)
     return data.to_arrow(preserve_index=False) if is_on_device(data) else data
@@ -78,9 +78,9 @@ def combined(values: Any) -> pa.Array:
     if isinstance(values, np.ndarray) and values.dtype != object:
         return pa.array(values)
     if type(values).__module__.startswith("pandas") and hasattr(values, "dtype"):
-        from tamis.formats.frames import array_of
+        from tamis.formats.frames.pandas_frames import array_of
 
         return array_of(values, ())
-    from tamis.formats.exact import exact_array
+    from tamis.formats.columns.exact import exact_array
 
     return exact_array(list(values))

@@ -77,7 +77,7 @@ class ImageObject:
         offset, length = self.metadata.get("offset"), self.metadata.get("length")
         if offset is None or length is None or not self.image_path:
             return None
-        from tamis.formats.names import path_of
+        from tamis.formats.input_files.names import path_of
         from tamis.pictures.decode import read_span
 
         return read_span(path_of(self.image_path), int(offset), int(length))

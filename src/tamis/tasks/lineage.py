@@ -1,6 +1,6 @@
 """Where documents come from: the records behind the rows of a batch, and what stages did to them since.
 
-`Origin` is the one door to records, whatever format they are of: formats/jsonl.py has them as bytes of lines, formats/tables.py as
+`Origin` is the one door to records, whatever format they are of: formats/jsonl/block.py has them as bytes of lines, formats/table_block.py as
 rows of an Arrow table. `Lineage` is how a batch stands to its origin; engine and formats read it (`DocumentBatch.lineage`) and make
 batches of it (`DocumentBatch.of`). Nobody outside this room knows how a batch keeps it.
 """

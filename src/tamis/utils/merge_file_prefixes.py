@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis import files
 from tamis.errors import FormatError, UsageError
-from tamis.formats.megatron import read_index, write_index
+from tamis.formats.megatron.index import read_index, write_index
 
 if TYPE_CHECKING:
     import numpy as np

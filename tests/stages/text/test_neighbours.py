@@ -19,8 +19,8 @@ from tamis.engine.ledger import StageBook
 from tamis.engine.worker import handover
 from tamis.engine.worker.apply import identify, run_stage
 from tamis.engine.worker.write import _stored_table
-from tamis.formats.encode import encode_jsonl
-from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.jsonl.encode import encode_jsonl
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters import Filter, Score, ScoreFilter
 from tamis.stages.text.filters.heuristic.string import WordCountFilter

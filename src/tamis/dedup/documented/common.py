@@ -128,7 +128,7 @@ class OwnIds(ProcessingStage[DocumentBatch, DocumentBatch]):
     def setup(self, worker_metadata: Any = None) -> None:
         import numpy as np
 
-        from tamis.formats.whole import read_whole_file
+        from tamis.formats.whole_file import read_whole_file
 
         names = sorted(n for n in os.listdir(self.duplicates) if n.endswith(".parquet"))
         batches = [read_whole_file(os.path.join(self.duplicates, n)).select(["id"]) for n in names]

@@ -161,8 +161,8 @@ class TextDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def setup(self, worker_metadata: Any = None) -> None:
         import numpy as np
 
-        from tamis.formats.listing import list_files
-        from tamis.formats.whole import read_whole_file
+        from tamis.formats.input_files.listing import list_files
+        from tamis.formats.whole_file import read_whole_file
 
         files = list_files(self.ids_to_remove_path, (".parquet", ".jsonl", ".json"))
         found = [_keys(self.name, read_whole_file(os.fsdecode(p)), self.duplicate_id_field) for p in files.paths]

@@ -56,7 +56,7 @@ class DocumentHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [self.text_field, *([self.keep_by] if self.keep_by else [])]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        from tamis.formats.known import known_columns
+        from tamis.formats.jsonl.known import known_columns
 
         written = batch.texts(self.text_field)
         texts = normalized(written, str(self.normalize_text))

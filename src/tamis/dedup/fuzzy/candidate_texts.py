@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from tamis.dedup.normalization import normalized
 from tamis.errors import FormatError
-from tamis.formats.arrow_places import batches_of
-from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.arrow.column_places import batches_of
+from tamis.formats.jsonl.block import JsonlBlock
 from tamis.tasks import DocumentBatch
 
 _MAX_TEXT_BYTES = 1 << 32

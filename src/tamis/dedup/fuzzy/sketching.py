@@ -97,7 +97,7 @@ class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._keys(pa.array(["one two three"], pa.large_string()))
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        from tamis.formats.known import known_columns
+        from tamis.formats.jsonl.known import known_columns
 
         written = batch.texts(self.text_field)
         texts = normalized(written, str(self.normalize_text))

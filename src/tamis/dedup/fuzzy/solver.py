@@ -19,7 +19,7 @@ from tamis.dedup.fuzzy.bands import Linked, component_facts
 from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old, similar_to_indexed, with_new
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.records import Array, Records
-from tamis.formats.stored import StoredArray, npy
+from tamis.formats.scratch.stored_arrays import StoredArray, npy
 
 BYTES_PER_CANDIDATE = 200  # while a slice of the components is looked up and ordered
 Say = Any

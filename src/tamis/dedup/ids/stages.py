@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.keys import place_columns, record_batch, sorted_keys, text_hashes
 from tamis.errors import PipelineError, UsageError
-from tamis.formats.names import path_text
+from tamis.formats.input_files.names import path_text
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
@@ -25,7 +25,7 @@ def id_texts(ids: pa.Array) -> pa.Array | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from tamis.formats.exact import stored
+    from tamis.formats.columns.exact import stored
 
     ids = stored(ids)
     if pa.types.is_dictionary(ids.type):
@@ -114,7 +114,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow.compute as pc
 
         from tamis.dedup.decisions import place_ids
-        from tamis.formats.exact import stored
+        from tamis.formats.columns.exact import stored
         from tamis.stages.text.io.reader.ids import places_of
 
         column = stored(column)

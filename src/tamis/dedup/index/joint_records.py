@@ -21,7 +21,7 @@ from tamis.dedup.decisions import DecisionFiles, place_ids
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.records import MAX_DOCUMENTS, Array, Records
 from tamis.errors import FormatError, UsageError
-from tamis.formats import parquet
+from tamis.formats.parquet import format as parquet
 
 SIGNATURE_BYTES = 256
 SIGNATURE = tuple(f"sig_{i}" for i in range(SIGNATURE_BYTES // 8))

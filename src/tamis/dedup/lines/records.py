@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import FormatError
-from tamis.formats.arrow_places import batches_of
-from tamis.formats.stored import read_into
+from tamis.formats.arrow.column_places import batches_of
+from tamis.formats.scratch.stored_arrays import read_into
 
 if TYPE_CHECKING:
     import numpy as np

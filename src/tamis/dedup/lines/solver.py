@@ -27,7 +27,7 @@ from tamis.dedup.lines.records import UnitRecords
 from tamis.dedup.lines.table import CutTable
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.sorting import runs, sort_pairs
-from tamis.formats.names import path_text
+from tamis.formats.input_files.names import path_text
 
 Array = NDArray[Any]
 Chunk = tuple[Array, Array]  # keys, and numbers of their units

@@ -11,7 +11,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.removal import rows_of_table
-from tamis.formats.stored import NpyWriter, npy
+from tamis.formats.scratch.stored_arrays import NpyWriter, npy
 
 if TYPE_CHECKING:
     import numpy as np

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from tamis import files
 from tamis.dedup.decisions import PlaceTable
 from tamis.errors import FormatError
-from tamis.formats import parquet
-from tamis.formats.names import path_text
+from tamis.formats.input_files.names import path_text
+from tamis.formats.parquet import format as parquet
 
 ASIDE = "aside"  # the table of documents on which a stage failed
 _COLUMNS = {"file": "<i4", "offset": "<i8", "reason": "<u4", "value_at": "<i8", "value_bytes": "<i4"}

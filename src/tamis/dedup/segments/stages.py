@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.keys import place_columns, record_batch, text_hashes
 from tamis.errors import FormatError
-from tamis.formats.arrow_places import batches_of
-from tamis.formats.stored import read_into
+from tamis.formats.arrow.column_places import batches_of
+from tamis.formats.scratch.stored_arrays import read_into
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.tasks import DocumentBatch, FileGroupTask
@@ -38,7 +38,7 @@ class SegmentRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
         import numpy as np
         import pyarrow as pa
 
-        from tamis.formats.encode import encode_jsonl
+        from tamis.formats.jsonl.encode import encode_jsonl
 
         places = place_columns(batch)
         key = self._keys(batch, places)
@@ -57,7 +57,7 @@ class SegmentRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
 
         from tamis.dedup.decisions import place_ids
-        from tamis.formats.casting import widen
+        from tamis.formats.columns.casting import widen
 
         hi, _, length = text_hashes(widen(batch.column(self.document_id_field), pa.large_string()))
         alone = text_hashes(place_ids(places["file"], places["offset"]).cast(pa.large_string()))[0]
@@ -74,7 +74,7 @@ class GatherSegments(ProcessingStage[FileGroupTask, DocumentBatch]):
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:
         import numpy as np
 
-        from tamis.formats.jsonl import JsonlBlock
+        from tamis.formats.jsonl.block import JsonlBlock
 
         made = []
         for path in task.data:

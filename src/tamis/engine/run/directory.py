@@ -37,7 +37,7 @@ from tamis.engine.run.names import check_name
 from tamis.engine.run.retract import finish_retracting
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.errors import RunConflict
-from tamis.formats.listing import FileList
+from tamis.formats.input_files.listing import FileList
 from tamis.stores.homes import local_of
 from tamis.stores.urls import is_bucket, is_remote
 

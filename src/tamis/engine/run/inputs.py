@@ -15,8 +15,8 @@ from tamis.engine.run import disk
 from tamis.engine.run.directory import own_run_dir
 from tamis.engine.supervisor.units import Kind
 from tamis.errors import PipelineError, UsageError
-from tamis.formats.compression import codec_of
-from tamis.formats.listing import FileList, check_named, list_files
+from tamis.formats.compression.streams import codec_of
+from tamis.formats.input_files.listing import FileList, check_named, list_files
 from tamis.formats.registry import TABLES, is_table
 from tamis.sizes import parse_size
 from tamis.stages.file_partitioning import FilePartitioningStage
@@ -131,8 +131,8 @@ def _keep_batch(batch: DocumentBatch, keep: str) -> tuple[str, int, int]:
 
     Parquet, unless values would not stay what they are in it: documents from JSONL, and columns of several kinds, are JSONL.
     """
-    from tamis.formats import parquet
-    from tamis.formats.encode import json_lines_of
+    from tamis.formats.jsonl.encode import json_lines_of
+    from tamis.formats.parquet import format as parquet
     from tamis.tasks import ROW_ID
 
     own_run_dir(os.path.dirname(keep))

@@ -40,7 +40,7 @@ class StoredBatch(DocumentBatch):
         return object.__getattribute__(self, name)
 
     def _load(self) -> None:
-        from tamis.formats.whole import read_whole_file
+        from tamis.formats.whole_file import read_whole_file
 
         self._loaded = True
         loaded = read_whole_file(self.path)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tamis.engine.supervisor.coverage import Coverage, Done
 from tamis.engine.supervisor.intervals import Intervals
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece
-from tamis.formats.listing import FileList
+from tamis.formats.input_files.listing import FileList
 
 MAX_FILES_PER_UNIT = 1024
 

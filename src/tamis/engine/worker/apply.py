@@ -16,8 +16,8 @@ from tamis.engine.worker.dropped import Seen, record_bytes
 from tamis.engine.worker.kept_scores import Kept
 from tamis.engine.worker.rejections import Rejections
 from tamis.errors import PipelineError
-from tamis.formats.adopting import adopt, parents_of
-from tamis.formats.tables import TableBlock
+from tamis.formats.frames.adopting import adopt, parents_of
+from tamis.formats.table_block import TableBlock
 from tamis.kernels import hash128, spare
 from tamis.memory import meter
 from tamis.memory.release import PeakWatch

@@ -21,9 +21,9 @@ from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.quarantine import Bad, account_bad, damaged_rows, write_quarantine
 from tamis.engine.worker.read import Contents, Limits, open_input
 from tamis.engine.worker.stream_blocks import DecodedStream, Emit, StreamBlocks
-from tamis.formats.compression import StreamReader, codec_of
+from tamis.formats.base import MAX_BATCH_ROWS, RowsFault
+from tamis.formats.compression.streams import StreamReader, codec_of
 from tamis.formats.registry import table_format
-from tamis.formats.table_format import MAX_BATCH_ROWS, RowsFault
 from tamis.stores.opening import state_of_open
 
 _ROW_BATCH_BYTES = 8 << 20

@@ -1,4 +1,4 @@
-"""Batches between two segments: Arrow IPC streams in a scratch file, with everything that lineage needs (formats/packed_records.py)."""
+"""Batches between two segments: Arrow IPC streams in a scratch file, with everything that lineage needs (formats/scratch/packed_records.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from tamis.engine.messages import Handover
 from tamis.engine.worker.blocks import BlockWriter, check_file
 from tamis.engine.worker.read import Contents
-from tamis.formats.packed_records import pack, unpack
+from tamis.formats.scratch.packed_records import pack, unpack
 from tamis.tasks import DocumentBatch, Lineage, Task
 
 _META = b"tamis"

@@ -13,7 +13,7 @@ from tamis import files as own_files
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
 from tamis.engine.supervisor.units import Piece
-from tamis.formats.table_format import RowsFault
+from tamis.formats.base import RowsFault
 from tamis.stores.opening import open_input
 
 _COPY_BYTES = 1 << 20

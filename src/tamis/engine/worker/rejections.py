@@ -19,9 +19,9 @@ from tamis import files as own_files
 from tamis.engine.job import ID_FIELD
 from tamis.engine.messages import StagedFile
 from tamis.engine.worker.dropped import record_bytes
-from tamis.formats import parquet
-from tamis.formats.casting import widen
-from tamis.formats.encode import encode_jsonl
+from tamis.formats.columns.casting import widen
+from tamis.formats.jsonl.encode import encode_jsonl
+from tamis.formats.parquet import format as parquet
 from tamis.tasks import SCORES, DocumentBatch
 
 FIELD = "_tamis_rejected"

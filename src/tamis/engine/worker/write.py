@@ -20,13 +20,15 @@ from tamis.engine.messages import StagedFile
 from tamis.engine.worker import binning
 from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.workplace import OutputSpec
-from tamis.formats import registry, run_schema, schema
-from tamis.formats.compression import open_writer
-from tamis.formats.exact import stored
-from tamis.formats.presenting import present, presented
-from tamis.formats.row_bytes import row_bytes
-from tamis.formats.row_hashes import row_hashes
-from tamis.formats.run_schema import NO_FIELDS
+from tamis.formats import registry
+from tamis.formats.columns.exact import stored
+from tamis.formats.columns.row_bytes import row_bytes
+from tamis.formats.columns.row_hashes import row_hashes
+from tamis.formats.compression.streams import open_writer
+from tamis.formats.schema import lattice as schema
+from tamis.formats.schema import run_schema
+from tamis.formats.schema.presenting import present, presented
+from tamis.formats.schema.run_schema import NO_FIELDS
 from tamis.kernels import hash128
 from tamis.tasks import ROW_ID, DocumentBatch, Task
 

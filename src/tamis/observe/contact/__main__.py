@@ -56,7 +56,7 @@ def _made(chosen: Chosen) -> dict[str, Any] | None:
 
 def _row(path: str, number: int) -> dict[str, Any] | None:
     from tamis.errors import TamisError
-    from tamis.formats.pictures import iter_rows
+    from tamis.formats.pictures.format import iter_rows
 
     try:
         for first, table in iter_rows(path, number, number + 1):
@@ -74,7 +74,7 @@ def _thumbnail(row: dict[str, Any]) -> str:
     from PIL import Image
 
     from tamis.errors import TamisError
-    from tamis.formats.names import path_of
+    from tamis.formats.input_files.names import path_of
     from tamis.pictures.decode import decode, looks_of, read_span, scale_of
     from tamis.pictures.encode import encode
 

@@ -115,7 +115,7 @@ def _figure(row: Mapping[str, Any], value: str, films: set[str], until: float) -
 def _thumbnail(row: Mapping[str, Any], films: set[str]) -> str:
     """Base64 of a JPEG; "" where it cannot be made, takes too much, or is of a file that the run did not read."""
     from tamis.film.previews import thumbnail
-    from tamis.formats.names import path_of
+    from tamis.formats.input_files.names import path_of
 
     path = path_of(str(row["path"]))
     if path not in films:

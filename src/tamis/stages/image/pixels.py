@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tamis.errors import UsageError
-from tamis.formats.names import path_of
+from tamis.formats.input_files.names import path_of
 from tamis.pictures.decode import decode, fitted, looks_of, read_span
 from tamis.pictures.faults import PictureFault
 from tamis.tasks import DocumentBatch

@@ -115,7 +115,7 @@ def rows_of(task: VideoTask) -> DocumentBatch:
     """A film as the row a reader makes of it, or its clips as rows."""
     import numpy as np
 
-    from tamis.formats.tables import TableBlock
+    from tamis.formats.table_block import TableBlock
 
     video = task.data
     if not video.row and not video.has_metadata():

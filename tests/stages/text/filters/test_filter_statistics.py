@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.jsonl.block import JsonlBlock
 from tamis.stages.text.filters.statistics import TOGETHER, Measured, known_statistics, measure, pass_of
 from tamis.tasks import DocumentBatch
 

@@ -12,7 +12,7 @@ import pytest
 
 from tamis.engine.ledger import StageBook
 from tamis.engine.worker.apply import StageFailure, identify, run_stage
-from tamis.formats.tables import TableBlock
+from tamis.formats.table_block import TableBlock
 from tamis.stages.text.filters import DocumentFilter, Filter, Score, ScoreFilter
 from tamis.stages.text.filters.fasttext import FastTextLangId
 from tamis.stages.text.filters.heuristic.string import WordCountFilter

@@ -13,8 +13,8 @@ import pytest
 from tamis import InProcessExecutor, LocalExecutor, Pipeline
 from tamis.engine.worker.apply import identify
 from tamis.errors import UsageError
-from tamis.formats.encode import encode_jsonl
-from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.jsonl.encode import encode_jsonl
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
 from tamis.stages.text.modifiers import C4LineCleaner, DocumentModifier, Modify, NewlineNormalizer, Slicer, UrlRemover

@@ -16,8 +16,8 @@ from tamis import InProcessExecutor, Pipeline
 from tamis.engine.ledger import StageBook
 from tamis.engine.worker.apply import identify, run_stage
 from tamis.errors import UsageError
-from tamis.formats.encode import encode_jsonl
-from tamis.formats.jsonl import JsonlBlock
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.jsonl.encode import encode_jsonl
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter

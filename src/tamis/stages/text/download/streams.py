@@ -6,7 +6,7 @@ import os
 from typing import BinaryIO
 
 from tamis.errors import FormatError
-from tamis.formats.compression import StreamReader, codec_of
+from tamis.formats.compression.streams import StreamReader, codec_of
 
 _FREE_BYTES = 1 << 30
 _MOST_TIMES = 300  # text compresses 3 to 10 times; what claims more than this is made to fill a machine

@@ -76,8 +76,8 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
         import numpy as np
         import pandas as pd
 
-        from tamis.formats.frames import table_of
-        from tamis.formats.tables import TableBlock
+        from tamis.formats.frames.pandas_frames import table_of
+        from tamis.formats.table_block import TableBlock
 
         block = TableBlock(table_of(df))
         kept: Any = self.process(DocumentBatch.over(block, np.arange(block.n_rows)))

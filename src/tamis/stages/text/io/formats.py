@@ -17,8 +17,8 @@ def output_format(
 
     `accepted`: the endings of file names that are read, by default all that Tamis knows. `output`: a folder that is no input.
     """
-    from tamis.formats.listing import list_files
-    from tamis.formats.names import suffix_of
+    from tamis.formats.input_files.listing import list_files
+    from tamis.formats.input_files.names import suffix_of
     from tamis.formats.registry import table_name
     from tamis.stages.file_partitioning import FilePartitioningStage
 

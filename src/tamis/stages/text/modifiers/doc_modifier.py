@@ -36,7 +36,7 @@ class DocumentModifier(ABC):
         import numpy as np
         import pyarrow.compute as pc
 
-        from tamis.formats.exact import exact_array
+        from tamis.formats.columns.exact import exact_array
 
         maybe = self.candidates(texts)
         mask = texts.is_valid() if maybe is None else pc.fill_null(maybe, False)

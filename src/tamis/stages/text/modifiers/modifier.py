@@ -81,7 +81,7 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
 def _modify_texts(batch: DocumentBatch, modifier: DocumentModifier, field: str, output: str) -> DocumentBatch:
     import pyarrow as pa
 
-    from tamis.formats.exact import replaced
+    from tamis.formats.columns.exact import replaced
 
     texts = batch.texts(field)
     after = modifier.modify_batch(texts)

@@ -41,8 +41,8 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from tamis.formats.emptied import without_texts
-        from tamis.formats.exact import replaced
+        from tamis.formats.columns.exact import replaced
+        from tamis.formats.jsonl.emptied import without_texts
 
         texts = batch.texts(self.text_field)
         pieces = pc.split_pattern(texts.fill_null(""), pattern=self.separator)

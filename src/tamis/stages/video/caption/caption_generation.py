@@ -11,7 +11,7 @@ from tamis.film import room
 from tamis.film.decoding import frames_at
 from tamis.film.opening import FilmFault
 from tamis.film.sampling import rgb, shown_size
-from tamis.formats.names import path_of
+from tamis.formats.input_files.names import path_of
 from tamis.memory.gpu import count_gpus
 from tamis.stages.resources import Resources
 from tamis.stages.text.models import folder as folders

@@ -12,7 +12,7 @@ from tamis.errors import UsageError
 from tamis.film import room
 from tamis.film.decoding import frames_at
 from tamis.film.sampling import FrameExtractionPolicy, FramePurpose, rgb, shown_size, signature, times_of
-from tamis.formats.names import path_of
+from tamis.formats.input_files.names import path_of
 from tamis.stages.video.film_stage import SPAN, FilmStage, own_cpus
 from tamis.tasks import DocumentBatch
 from tamis.tasks.video import VideoTask

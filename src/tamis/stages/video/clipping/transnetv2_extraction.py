@@ -11,7 +11,7 @@ from tamis.errors import UsageError
 from tamis.film.decoding import Frames
 from tamis.film.opening import FilmFault
 from tamis.film.spans import Span, scene_spans
-from tamis.formats.names import path_of
+from tamis.formats.input_files.names import path_of
 from tamis.stages.base import Rule
 from tamis.stages.video.clipping.splitting import CLIP_COLUMNS, split_rows
 from tamis.stages.video.film_stage import FilmStage, good_rows

@@ -11,7 +11,7 @@ from tamis.film import room
 from tamis.film.decoding import Frames, check_shows
 from tamis.film.facts import read_facts
 from tamis.film.opening import FilmFault
-from tamis.formats.names import path_of
+from tamis.formats.input_files.names import path_of
 from tamis.stages.video.film_stage import FilmStage, good_rows, only_default
 from tamis.tasks import DocumentBatch
 from tamis.tasks.video import VideoTask

@@ -10,7 +10,7 @@ from typing import Any
 from tamis.errors import UsageError
 from tamis.film.opening import FilmFault
 from tamis.film.sampling import FrameExtractionPolicy, rgb, times_of
-from tamis.formats.names import path_of
+from tamis.formats.input_files.names import path_of
 from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows, own_cpus
 from tamis.stages.video.models.cosmos_embed1 import N_FRAMES, VARIANTS, CosmosEmbed1, checked_folder, repository
 from tamis.stages.video.models.device import gpu_memory, model_folder, torch_device

@@ -9,7 +9,7 @@ from typing import Any
 from tamis.errors import UsageError
 from tamis.film.opening import FilmFault
 from tamis.film.sampling import FrameExtractionPolicy, signature, squares_at, times_of
-from tamis.formats.names import path_of
+from tamis.formats.input_files.names import path_of
 from tamis.stages.base import Rule
 from tamis.stages.image.models import AESTHETIC, CLIP, image_resources
 from tamis.stages.text.models import folder as folders

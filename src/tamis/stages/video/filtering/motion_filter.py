@@ -9,7 +9,7 @@ from tamis.errors import UsageError
 from tamis.film.motion import Motion
 from tamis.film.opening import FilmFault
 from tamis.film.vectors import measure_motion
-from tamis.formats.names import path_of
+from tamis.formats.input_files.names import path_of
 from tamis.stages.base import Rule
 from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows, own_cpus
 from tamis.stages.video.filtering.thresholds import at_least, keep_by

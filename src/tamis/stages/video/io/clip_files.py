@@ -22,7 +22,7 @@ from tamis.film.cutting import COPY, copy_cut
 from tamis.film.decoding import check_shows
 from tamis.film.encoding import Encoding, encode_span
 from tamis.film.opening import FilmFault
-from tamis.formats.names import path_of
+from tamis.formats.input_files.names import path_of
 from tamis.memory import meter
 from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows
 from tamis.tasks import DocumentBatch
@@ -162,7 +162,7 @@ class ClipFilesStage(FilmStage):
         """Ids and vectors of the clips, for a search; in one file, named after them."""
         import pyarrow as pa
 
-        from tamis.formats import parquet
+        from tamis.formats.parquet import format as parquet
 
         if rows:
             table = pa.table(

@@ -44,7 +44,7 @@ class VideoReaderStage(Reader):
         import numpy as np
 
         from tamis.formats.registry import named
-        from tamis.formats.tables import TableBlock
+        from tamis.formats.table_block import TableBlock
 
         batches = []
         for path in task.data:

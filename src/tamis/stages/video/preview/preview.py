@@ -8,7 +8,7 @@ from typing import Any
 from tamis.errors import UsageError
 from tamis.film.opening import FilmFault
 from tamis.film.previews import preview
-from tamis.formats.names import path_of
+from tamis.formats.input_files.names import path_of
 from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows, own_cpus
 from tamis.tasks import DocumentBatch
 

@@ -129,7 +129,7 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
     def _batch(self, rows: list[dict[str, Any]], task: FileGroupTask) -> DocumentBatch:
         import pyarrow as pa
 
-        from tamis.formats.exact import exact_array
+        from tamis.formats.columns.exact import exact_array
 
         names = dict.fromkeys(self.outputs()[1]) | dict.fromkeys(name for row in rows for name in row)
         if not rows:

@@ -52,7 +52,7 @@ class CommonCrawlWarcIterator(DocumentIterator):
     def _open(self, path: str) -> Decoded:
         if "://" not in path:
             return Decoded.open(path)
-        from tamis.formats.compression import codec_of
+        from tamis.formats.compression.streams import codec_of
         from tamis.stages.text.download.remote import open_remote
 
         return Decoded(open_remote(path, self._storage_options), codec_of(path))

@@ -81,7 +81,7 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
 
     def _numbers(self, files: Any) -> list[int]:
         """Of the input files, as the id generator of this program knows them or gets to know them."""
-        from tamis.formats.listing import list_files
+        from tamis.formats.input_files.listing import list_files
 
         assign = bool(cast("Any", self)._assign_ids)
         if assign and not CURRENT:

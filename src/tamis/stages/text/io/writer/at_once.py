@@ -27,12 +27,12 @@ class WriteAtOnce(BaseWriter):
 def write_batch(batch: DocumentBatch, path: str, kind: str, codec: str | None, compression: str) -> None:
     """The documents of a batch in one new file."""
     if kind == "parquet":
-        from tamis.formats import parquet
+        from tamis.formats.parquet import format as parquet
 
         parquet.write_table(_table(batch), path, compression=compression)
         return
-    from tamis.formats.compression import open_writer
-    from tamis.formats.encode import encode_jsonl
+    from tamis.formats.compression.streams import open_writer
+    from tamis.formats.jsonl.encode import encode_jsonl
 
     with open_writer(path, codec) as out:
         out.write(encode_jsonl(_with_records(batch)).data)
@@ -48,6 +48,6 @@ def _with_records(batch: DocumentBatch) -> DocumentBatch:
         return batch
     import numpy as np
 
-    from tamis.formats.tables import TableBlock
+    from tamis.formats.table_block import TableBlock
 
     return DocumentBatch.over(TableBlock(_table(batch)), np.arange(batch.num_items), batch.dataset_name)

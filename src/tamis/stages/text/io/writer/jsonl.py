@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.formats.names import path_of
+from tamis.formats.input_files.names import path_of
 from tamis.stages.io import Writer, check_fields
 from tamis.stages.text.io.options import jsonl_options
 from tamis.stages.text.io.writer.at_once import WriteAtOnce

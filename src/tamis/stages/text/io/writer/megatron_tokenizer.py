@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from tamis import files
 from tamis.errors import MissingExtra, UsageError
-from tamis.formats.megatron import token_type, write_index
+from tamis.formats.megatron.index import token_type, write_index
 from tamis.secrets import Secret
 from tamis.stages.io import refuse_unknown
 from tamis.stages.text.io.writer.base import BaseWriter

@@ -1,0 +1,167 @@
+"""Arrow IPC: files (.arrow, .feather of version 2) and streams, such as Hugging Face datasets keep them.
+
+Memory: one record batch, which is read as a whole. See also: messages.py (where they lie).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tamis.errors import FormatError
+from tamis.formats.arrow.messages import Batch, Layout, read_layout
+from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
+from tamis.formats.faults import is_memory_failure
+from tamis.formats.table_files import BufferedWriter, counted, cut, plain_types
+from tamis.stores.opening import open_arrow, size_of
+
+GROUP_BYTES = 4 * 10**6
+_ERRORS = (pa.ArrowException, OSError, ValueError, EOFError)
+_EXPANSION = 4  # of a compressed body, about; who reads it measures
+
+
+def describe(path: str | os.PathLike[str]) -> TableInfo:
+    """Rows and record batches. FormatError when the file is empty, cut off, damaged or something else."""
+    path = os.fspath(path)
+    layout = read_layout(path)
+    groups, first = [], 0
+    for batch in layout.batches:
+        groups.append(RowGroup(first, batch.n_rows, batch.body_bytes * (_EXPANSION if batch.is_compressed else 1)))
+        first += batch.n_rows
+    with _Reader(path, layout, None) as reader:
+        columns = [(field.name, str(field.type)) for field in reader.schema]
+    names = [name for name, _ in columns]
+    if twice := sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
+        raise FormatError(f"{path}: column {twice[0]!r} appears more than once; rename one of them")
+    return TableInfo(first, groups, columns, size_of(path))
+
+
+def read_schema(path: str | os.PathLike[str]) -> pa.Schema:
+    path = os.fspath(path)
+    with _Reader(path, read_layout(path), None) as reader:
+        return reader.schema
+
+
+def iter_rows(
+    path: str | os.PathLike[str],
+    first_row: int,
+    end_row: int,
+    columns: Sequence[str] | None = None,
+    batch_bytes: int = BATCH_BYTES,
+    max_rows: int = MAX_BATCH_ROWS,
+) -> Iterator[tuple[int, pa.Table]]:
+    path = os.fspath(path)
+    layout = read_layout(path)
+    with _Reader(path, layout, columns) as reader:
+        first = 0
+        for i, batch in enumerate(layout.batches):
+            end = first + batch.n_rows
+            start, stop = max(first_row, first), min(end_row, end)
+            if start < stop:
+                if not reader.wanted:
+                    yield from counted(start, stop)
+                else:
+                    table = reader.table(i, batch, first).slice(start - first, stop - start)
+                    for at in range(0, len(table), max_rows):
+                        part = table.slice(at, max_rows)
+                        # A slice knows of all its batch: only what is copied can be let go of.
+                        yield from cut(start + at, plain_types(part), batch_bytes)
+            first = end
+
+
+class _Reader:
+    """Record batches by their numbers, only `columns` of them."""
+
+    def __init__(self, path: str, layout: Layout, columns: Sequence[str] | None) -> None:
+        self._path, self._layout = path, layout
+        self._file = open_arrow(path)
+        self._next = 0  # of a stream that can only be read in order
+        try:
+            self._open(columns)
+        except _ERRORS as exc:
+            self._file.close()
+            if is_memory_failure(exc):
+                raise MemoryError(str(exc)) from exc
+            raise FormatError(f"{path}: not a readable Arrow file: {exc}") from exc
+
+    def _open(self, columns: Sequence[str] | None) -> None:
+        if self._layout.is_stream:
+            self._source: Any = pa.ipc.open_stream(self._file)
+        else:
+            self._source = pa.ipc.open_file(self._file)
+        self.schema: pa.Schema = self._source.schema
+        names = self.schema.names
+        self.wanted = list(names) if columns is None else [name for name in columns if name in names]
+        if not self._layout.is_stream and self.wanted and columns is not None:
+            options = pa.ipc.IpcReadOptions(included_fields=[names.index(n) for n in self.wanted], use_threads=False)
+            self._source = pa.ipc.open_file(self._file, options=options)
+
+    def table(self, i: int, batch: Batch, first_row: int) -> pa.Table:
+        end = first_row + batch.n_rows
+        try:
+            found = self._batch(i, batch)
+            if found.num_rows != batch.n_rows:
+                raise pa.ArrowInvalid(f"{found.num_rows} rows where {batch.n_rows} were announced")
+            _check(found)
+            return pa.Table.from_batches([found]).select(self.wanted)
+        except _ERRORS as exc:
+            if is_memory_failure(exc):
+                raise MemoryError(str(exc)) from exc
+            if isinstance(exc, OSError) and exc.errno is not None:
+                raise  # the file vanished or the disk fails: no fault of the data
+            reason = (str(exc).strip() or type(exc).__name__).splitlines()[0]
+            raise RowsFault(first_row, reason, end) from exc
+
+    def _batch(self, i: int, batch: Batch) -> pa.RecordBatch:
+        if not self._layout.is_stream:
+            return self._source.get_batch(i)
+        if not self._layout.has_dictionaries:
+            self._file.seek(batch.offset)
+            return pa.ipc.read_record_batch(pa.ipc.read_message(self._file), self.schema)
+        while self._next < i:  # dictionaries come before the batches that use them: in order, or not at all
+            self._source.read_next_batch()
+            self._next += 1
+        self._next += 1
+        return self._source.read_next_batch()
+
+    def __enter__(self) -> _Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _check(batch: pa.RecordBatch) -> None:
+    """Offsets and lengths lie inside the buffers: damaged ones would be followed anywhere. Text that is not UTF-8 is for who reads texts."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:
+        for column in batch.columns:
+            kind = column.type
+            if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+                column = column.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary())
+            column.validate(full=True)
+
+
+class TableWriter(BufferedWriter):
+    """An Arrow file being written, in record batches of about `group_bytes`."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        schema: pa.Schema,
+        compression: str = "zstd",
+        group_bytes: int = GROUP_BYTES,
+    ) -> None:
+        super().__init__(path, schema, group_bytes)
+        options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression, use_threads=False)
+        self._writer = pa.ipc.new_file(self._sink, schema, options=options)
+
+    def _write_group(self, table: pa.Table) -> None:
+        self._writer.write_table(table.combine_chunks())
+
+    def _write_end(self) -> None:
+        self._writer.close()

@@ -1,0 +1,141 @@
+"""What a format is: the protocols that its module implements, and what goes through them. registry.py lists the formats.
+
+There are two kinds. A format of rows (`TableFormat`) has files that hold tables and are read by ranges of rows: Parquet, Arrow, one text per
+file. A format of lines (`LineFormat`) has files of records with a line feed behind each, which can be entered anywhere and cut anywhere:
+JSONL. A format is a folder with a module that has the names of one of them. What several formats of rows need is in
+table_files.py; finding lines and decompressing are the same for all formats of lines (jsonl/ranges.py, compression/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from tamis.errors import FormatError
+from tamis.tasks import DocumentBatch, Origin
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tamis.formats.jsonl.stretches import Stretches
+
+Array = np.ndarray[Any, Any]
+
+BATCH_BYTES = 8 * 2**20
+MAX_BATCH_ROWS = 2**17
+
+
+class TableFormat(Protocol):
+    """The module of a format of rows."""
+
+    TableWriter: Any
+    """Called with (path, schema, compression=...); has write(table), close() -> (rows, bytes), abort(); a context manager. A format that
+    is only read has None."""
+
+    def describe(self, path: str) -> TableInfo:
+        """Rows and groups of rows of a file, without decoding any. FormatError where it is no such file, or cannot be read at all."""
+        ...
+
+    def read_schema(self, path: str) -> pa.Schema:
+        """Columns as the file declares them, metadata too. Errors as those of `describe`, or of Arrow."""
+        ...
+
+    def iter_rows(
+        self,
+        path: str,
+        first_row: int,
+        end_row: int,
+        columns: Sequence[str] | None = None,
+        batch_bytes: int = BATCH_BYTES,
+        max_rows: int = MAX_BATCH_ROWS,
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """(number of the first row, table) for exactly these rows, in tables of about `batch_bytes` whose types are plain (`plain_types`).
+        RowsFault where rows cannot be decoded, MemoryError where there is no room."""
+        ...
+
+
+class RowsFault(FormatError):
+    """Decoding stopped at absolute row `row`; every row before it was delivered.
+
+    `next_row` is where reading may go on: the beginning of the next group of rows (or the end of the file).
+    """
+
+    def __init__(self, row: int, reason: str, next_row: int) -> None:
+        super().__init__(f"decoding stopped at row {row}: {reason}; rows {row} to {next_row - 1} cannot be read")
+        self.row, self.reason, self.next_row = row, reason, next_row
+
+    def __reduce__(self) -> tuple[type[RowsFault], tuple[int, str, int]]:
+        return type(self), (self.row, self.reason, self.next_row)
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    first_row: int
+    n_rows: int
+    decoded_bytes: int
+    """As the file says: a dictionary-encoded column can take many times this once decoded."""
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    n_rows: int
+    row_groups: list[RowGroup]
+    columns: list[tuple[str, str]]
+    """(name, Arrow type) as the file declares them."""
+    file_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain structure for JSON; `from_dict` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> TableInfo:
+        return cls(
+            n_rows=plain["n_rows"],
+            row_groups=[RowGroup(**group) for group in plain["row_groups"]],
+            columns=[(name, kind) for name, kind in plain["columns"]],
+            file_bytes=plain["file_bytes"],
+        )
+
+
+class LineBlock(Origin, Protocol):
+    """The valid records of some bytes. `bad`: the others, as (start, end, reason) in these bytes."""
+
+    start: Array
+    end: Array
+    n_blank: int
+    bad: list[tuple[int, int, str]]
+    is_open: bool
+    """Whether the bytes lie in the input as they are, not compressed."""
+
+
+@dataclass
+class Written:
+    """Lines as pieces to be written one after the other; of every line its hash and its bytes without the line feed."""
+
+    pieces: Iterable[Array | memoryview]
+    hashes: tuple[Array, Array]
+    lengths: Array
+
+
+class LineFormat(Protocol):
+    """The module of a format of lines."""
+
+    def parse(self, buf: Array, keys: Sequence[str] = (), max_record_bytes: int = 1 << 62) -> LineBlock:
+        """The records of some bytes; `keys`: fields that will be asked for."""
+        ...
+
+    def checked(self, buf: Array, max_record_bytes: int = 1 << 62) -> LineBlock:
+        """The same of bytes in which an earlier pass found valid records only: what lies inside is found when it is asked for."""
+        ...
+
+    def known(self, lying: Stretches, start: Array, end: Array, identity: tuple[Array, Array]) -> LineBlock:
+        """Records whose places and hashes an earlier pass told, each followed by a line feed. Read when somebody looks inside."""
+        ...
+
+    def written_lines(self, batch: DocumentBatch) -> Written:
+        """The documents of a batch as lines; what nobody touched byte for byte."""
+        ...

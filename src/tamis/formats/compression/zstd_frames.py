@@ -1,0 +1,152 @@
+"""Zstandard frames, block by block. Covers: reading one frame after another with exact offsets and bounded output.
+
+The zstandard package offers a decoder whose output per call has no upper limit (a 256 KiB piece of a bomb becomes
+gigabytes) and a stream reader that cannot tell a complete frame from a truncated one. A frame is a header, blocks
+that name their own length and decode to at most 128 KiB each, and perhaps a checksum (RFC 8878), so this module cuts
+it at block borders and feeds the decoder one block at a time: output is bounded, every fault has an offset, and all
+blocks before a fault are delivered.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from tamis.errors import FormatError
+from tamis.formats.compression.stream_fault import CUT, DAMAGED, UNSUPPORTED
+from tamis.formats.faults import is_memory_failure
+
+MAX_WINDOW_BYTES = 2**27
+MAX_BLOCK_BYTES = 128 * 1024
+_MAGIC = 0xFD2FB528
+_SKIPPABLE = 0x184D2A50
+_N_ID_BYTES = (0, 1, 2, 4)
+_N_SIZE_BYTES = (0, 2, 4, 8)
+
+
+class Source(Protocol):
+    """What the frames are read from: `take` gives exactly n bytes, fewer only at the end of the file."""
+
+    def take(self, n_bytes: int) -> bytes: ...
+
+    def offset(self) -> int: ...
+
+
+class BadFrame(FormatError):
+    """The frame at hand cannot be decoded further; `kind` as in StreamFault."""
+
+    def __init__(self, reason: str, kind: str = DAMAGED) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+class ZstdFrames:
+    """The decoded blocks of all frames of `source`, in order."""
+
+    def __init__(self, source: Source) -> None:
+        import zstandard
+
+        self._source = source
+        self._zstd_error: type[Exception] = zstandard.ZstdError
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
+        self._frame: Any = None
+        self._window_bytes = 0
+        self._has_checksum = False
+        self._checksum_due = False
+        self.frame_offset = 0
+        """Where the frame that is being read begins in the compressed file."""
+        self.fault_offset = 0
+        """Where the part (header, block, checksum) of it begins that is being read."""
+
+    @property
+    def suspect_offset(self) -> int:
+        """After a fault: where the frame begins whose checksum is wrong; -1 if it was no checksum."""
+        return self.frame_offset if self._checksum_due else -1
+
+    def next_block(self) -> bytes:
+        """The next decoded block that is not empty (at most 128 KiB), or b"" at the end of the last frame."""
+        while True:
+            self.fault_offset = self._source.offset()
+            if self._frame is None:
+                self.frame_offset = self.fault_offset
+                if not self._open_frame():
+                    return b""
+            elif self._checksum_due:
+                self._feed(_whole(self._source.take(4), 4, "the checksum of a frame"))
+                self._checksum_due, self._frame = False, None
+            elif decoded := self._read_block():
+                return decoded
+
+    def _open_frame(self) -> bool:
+        """False at the end of the file. Skippable frames are skipped here."""
+        head = self._source.take(4)
+        if not head:
+            return False
+        magic = int.from_bytes(_whole(head, 4, "the magic number of a frame"), "little")
+        if magic & 0xFFFFFFF0 == _SKIPPABLE:
+            left = int.from_bytes(_whole(self._source.take(4), 4, "a skippable frame"), "little")
+            while left:
+                left -= len(_whole(self._source.take(min(left, MAX_BLOCK_BYTES)), 1, "a skippable frame"))
+            return True
+        if magic != _MAGIC:
+            raise BadFrame(f"not a zstd frame: it begins with {head.hex()}, expected 28b52ffd")
+        descriptor = _whole(self._source.take(1), 1, "a frame header")
+        flags = descriptor[0]
+        single_segment = bool(flags & 0x20)
+        n_id_bytes = _N_ID_BYTES[flags & 3]
+        n_size_bytes = _N_SIZE_BYTES[flags >> 6] or (1 if single_segment else 0)
+        n_rest = (0 if single_segment else 1) + n_id_bytes + n_size_bytes
+        rest = _whole(self._source.take(n_rest), n_rest, "a frame header")
+        self._check_needs(rest, single_segment, n_id_bytes, n_size_bytes)
+        self._has_checksum = bool(flags & 4)
+        self._frame = self._decompressor.decompressobj()
+        self._feed(head + descriptor + rest)
+        return True
+
+    def _check_needs(self, rest: bytes, single_segment: bool, n_id_bytes: int, n_size_bytes: int) -> None:
+        """Refuses what the library would refuse with less to say: too large a window, a dictionary nobody has."""
+        id_at = 0 if single_segment else 1
+        dictionary = int.from_bytes(rest[id_at : id_at + n_id_bytes], "little")
+        if dictionary:
+            raise BadFrame(f"the frame needs dictionary {dictionary}; recompress the file without one", UNSUPPORTED)
+        if single_segment:
+            window_bytes = int.from_bytes(rest[-n_size_bytes:], "little") + (256 if n_size_bytes == 2 else 0)
+        else:
+            base = 1 << (10 + (rest[0] >> 3))
+            window_bytes = base + (base >> 3) * (rest[0] & 7)
+        self._window_bytes = window_bytes
+        if window_bytes > MAX_WINDOW_BYTES:
+            raise BadFrame(
+                f"the frame needs a window of {window_bytes} bytes, at most {MAX_WINDOW_BYTES} (2^27) are allowed; "
+                "recompress the file with zstd --long=27 or less",
+                UNSUPPORTED,
+            )
+
+    def _read_block(self) -> bytes:
+        header = _whole(self._source.take(3), 3, "a block header")
+        bits = int.from_bytes(header, "little")
+        is_last, kind, n_bytes = bool(bits & 1), (bits >> 1) & 3, bits >> 3
+        if kind == 3 or n_bytes > MAX_BLOCK_BYTES:
+            raise BadFrame(f"bad block header (type {kind}, {n_bytes} bytes)")
+        n_stored = 1 if kind == 1 else n_bytes
+        decoded = self._feed(header + _whole(self._source.take(n_stored), n_stored, "a block"))
+        # The block is handed out before the checksum of its frame is looked at: a fault never takes bytes with it.
+        self._checksum_due = is_last and self._has_checksum
+        if is_last and not self._has_checksum:
+            self._frame = None
+        return decoded
+
+    def _feed(self, data: bytes) -> bytes:
+        try:
+            return bytes(self._frame.decompress(data))
+        except self._zstd_error as exc:
+            if is_memory_failure(exc):
+                raise MemoryError(
+                    f"tried to allocate {self._window_bytes} bytes, the window of a zstd frame: {exc}"
+                ) from exc
+            raise BadFrame(str(exc).removeprefix("zstd decompress error: ")) from exc
+
+
+def _whole(data: bytes, n_bytes: int, what: str) -> bytes:
+    if len(data) < n_bytes:
+        raise BadFrame(f"the file ends inside {what}", CUT)
+    return data

@@ -1,0 +1,241 @@
+"""What a stage of a user's returned becomes a batch with lineage again.
+
+Rows are traced to the documents that the stage received: by the row id, where the table or frame still carries it, else by the
+objects in a frame's cells and by whole rows of equal values (tracing.py). Of a traced row every value that is still the same
+counts as untouched, so that it is written as it stands in the record. A row that cannot be traced is a new
+document: its values are written as the stage returned them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tamis.errors import UsageError
+from tamis.formats.columns.casting import is_text
+from tamis.formats.columns.exact import exact_array, fitted, replaced, same_values, values_of
+from tamis.formats.columns.json_type import deep_recursion, is_json
+from tamis.formats.frames.cudf_frames import as_host
+from tamis.formats.frames.pandas_frames import array_of, labels_of, row_ids, whole
+from tamis.formats.frames.tracing import Handed, by_objects, by_values
+from tamis.tasks.lineage import Lineage
+from tamis.tasks.names import ROW_ID
+
+if TYPE_CHECKING:
+    from tamis.tasks import DocumentBatch
+
+Array = np.ndarray[Any, Any]
+
+
+def adopt(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
+    """Give a batch that a user's stage built its lineage back. Columns equal to the parents' are forgotten again, so that only real
+    changes are ever encoded."""
+    returned = _Returned(child.given_data, parents)
+    origin, rows, identity = _merged_origin(parents)
+    serials = np.concatenate([p.serial for p in parents])
+    position = returned.positions(serials, identity)
+    traced = position >= 0
+    at = np.maximum(position, 0)
+    lineages = [_lineage(p) for p in parents]
+    seen = list(dict.fromkeys(name for p in parents for name in p.get_columns()))
+    hidden = frozenset().union(*(p.hidden for p in lineages)) | {n for n in seen if n not in returned.names}
+    only = next((p.only for p in lineages if p.only is not None), None)
+    if only is not None:
+        only += tuple(n for n in returned.names if n not in only and n not in seen)
+    expected = {name for p in parents for name in p.expected}
+    columns: dict[str, pa.Array] = {}
+    for name in returned.names:
+        column = returned.column(name, position) if name in seen else returned.fresh(name)
+        if column is None:
+            if any(name in p.columns for p in lineages):
+                columns[name] = _take(returned.exact(name), position)
+        elif name in seen or name not in expected or column.null_count < len(column):
+            columns[name] = column
+            hidden -= {name}
+    known = len(serials) > 0
+    child.take_up(
+        Lineage(origin, np.where(traced, rows[at], -1) if known else position, columns, hidden, only),
+        np.where(traced, serials[at], -1) if known else position,
+        (identity[0][at], identity[1][at]) if identity is not None and known else None,
+        parents[0],
+    )
+
+
+def _lineage(batch: DocumentBatch) -> Lineage:
+    assert batch.lineage is not None
+    return batch.lineage
+
+
+def parents_of(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> Sequence[DocumentBatch]:
+    """Those whose documents a batch has, where a stage got several from different blocks of input: a batch has one block behind it.
+
+    Rows of others, in a batch that was put together from several blocks, are new documents.
+    """
+    blocks: dict[int, list[DocumentBatch]] = {}
+    for parent in parents:
+        blocks.setdefault(id(_lineage(parent).origin), []).append(parent)
+    if len(blocks) < 2:
+        return parents
+    behind = child.as_read.lineage
+    if behind is not None and id(behind.origin) in blocks:
+        return blocks[id(behind.origin)]
+
+    def n_traced(group: list[DocumentBatch]) -> int:
+        serials = np.concatenate([p.serial for p in group])
+        return int((_Returned(child.given_data, group).positions(serials, _merged_origin(group)[2]) >= 0).sum())
+
+    return max(blocks.values(), key=n_traced)
+
+
+class _Returned:
+    """A table or frame beside the batches that it was made from."""
+
+    def __init__(self, data: Any, parents: Sequence[DocumentBatch]) -> None:
+        self.data = as_host(data) if data is not None else pa.table({})
+        self._was_on_device = self.data is not data and data is not None
+        self.parents = parents
+        self.is_frame = not isinstance(self.data, pa.Table)
+        self._labels = labels_of(self.data) if self.is_frame else {}
+        self.names = [n for n in (self._labels if self.is_frame else self.data.column_names) if n != ROW_ID]
+        self._is_typed = all(_lineage(p).origin.is_typed for p in parents)
+        self._shown: dict[str, pa.Array] = {}
+        self._exact: dict[str, pa.Array] = {}
+        self._handed: set[int] | None = None
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+    def positions(self, serials: Array, identity: Any) -> Array:
+        """Of each row, the position among the parents' documents that it came from; -1: unknown."""
+        position = _found(serials, row_ids(self.data, {p.numbering for p in self.parents}), len(self.data))
+        left = np.flatnonzero(position < 0)
+        if len(left) and self.is_frame and len(serials):
+            position[left] = self._by_objects(left, serials)
+            left = np.flatnonzero(position < 0)
+        if len(left) and len(serials):
+            position[left] = self._by_values(left, identity)
+        return position
+
+    def _by_objects(self, left: Array, serials: Array) -> Array:
+        given = {id(objects): (objects, ids) for p in self.parents for ids, objects in p.given}
+        handed = [(objects, _found(serials, ids, len(ids))) for objects, ids in given.values()]
+        columns = [
+            self._series(name).to_numpy()[left] for name in self.names if self._series(name).dtype.name == "object"
+        ]
+        return by_objects(Handed(handed), columns) if handed and columns else np.full(len(left), -1, np.int64)
+
+    def _by_values(self, left: Array, identity: Any) -> Array:
+        """Only whole rows, which nobody makes by chance: all fields that the documents have."""
+        names = list(dict.fromkeys(name for p in self.parents for name in p.get_columns()))
+        if not names or any(name not in self.names for name in names):
+            return np.full(len(left), -1, np.int64)
+        rows = pa.array(left)
+        n = sum(p.num_items for p in self.parents)
+        alike = range(n) if identity is None else list(zip(*(half.tolist() for half in identity), strict=True))
+        with deep_recursion():
+            before = [values_of(self.before(name)) for name in names]
+            now = [values_of(self.fresh(name).take(rows)) for name in names]
+            return by_values(before, now, alike)
+
+    # -- columns ------------------------------------------------------------------------------------------------------
+    def before(self, name: str) -> pa.Array:
+        """The column as the parents gave it out: in a frame exactly, in a table as it was shown."""
+        if self.is_frame:
+            return self.exact(name)
+        if name not in self._shown:
+            self._shown[name] = _concatenated([p.column(name) for p in self.parents])
+        return self._shown[name]
+
+    def exact(self, name: str) -> pa.Array:
+        """The column as the parents have it."""
+        if name not in self._exact:
+            self._exact[name] = _concatenated([p.exact_column(name) for p in self.parents])
+        return self._exact[name]
+
+    def fresh(self, name: str) -> pa.Array:
+        """The column as it came back."""
+        if self.is_frame:
+            return array_of(self._series(name), self._ids())
+        column = self.data.column(name)
+        array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        # What was computed from numbers of a JSON field is float or not as the neighbours were: see frames.array_of.
+        return array if self._is_typed or array.type != pa.float64() else whole(array)
+
+    def column(self, name: str, position: Array) -> pa.Array | None:
+        """A column that the parents have, too, with every value exactly; None where none was changed."""
+        if self._is_as_given(name, position):
+            return None
+        before, new = _take(self.before(name), position), self.fresh(name)
+        if all(p.is_declared(name) for p in self.parents):
+            new = fitted(new, before.type)
+        if (
+            self._was_on_device and is_json(before.type) and is_text(new.type)
+        ):  # there a value of several kinds is its text
+            before = before.storage.cast(new.type)
+        same = same_values(new, before, loose=self.is_frame) & (position >= 0)
+        if same.all():
+            return None
+        if (is_text(new.type) and not self._was_on_device) or not same.any():  # the same either way
+            return new
+        return replaced(new, same, _take(self.exact(name), position).filter(pa.array(same)))
+
+    def _is_as_given(self, name: str, position: Array) -> bool:
+        """Whether every cell is the very object that was given out for that row (and which cannot be changed in place)."""
+        if not self.is_frame or len(self.parents) != 1 or (position < 0).any():
+            return False
+        handed, series = self.parents[0]._handed.get(name), self._series(name)
+        if handed is None or series.dtype.name != "object":
+            return False
+        return all(a is b for a, b in zip(series.to_numpy(), handed[position], strict=True))
+
+    def _series(self, name: str) -> Any:
+        return self.data[self._labels[name]]
+
+    def _ids(self) -> set[int]:
+        """Of the objects that were given out: these are as they are."""
+        if self._handed is None:
+            self._handed = {id(v) for p in self.parents for _, objects in p.given for v in objects}
+        return self._handed
+
+
+def _found(serials: Array, ids: Array | None, n: int) -> Array:
+    """Where each id stands among the serials; -1 where it does not."""
+    position = np.full(n, -1, dtype=np.int64)
+    if ids is None or not len(serials):
+        return position
+    order = np.argsort(serials, kind="stable")
+    at = np.minimum(np.searchsorted(serials[order], ids), len(serials) - 1)
+    found = (serials[order[at]] == ids) & (ids >= 0)
+    position[found] = order[at[found]]
+    return position
+
+
+def _merged_origin(parents: Sequence[DocumentBatch]) -> tuple[Any, Any, Any]:
+    lineages = [_lineage(p) for p in parents]
+    if len({id(p.origin) for p in lineages}) != 1:
+        raise UsageError("batches of different blocks cannot be merged; process them one by one")
+    rows = np.concatenate([p.rows for p in lineages])
+    identities = [p.identity for p in parents if p.is_identified]
+    identity = None
+    if len(identities) == len(parents):
+        identity = (np.concatenate([i[0] for i in identities]), np.concatenate([i[1] for i in identities]))
+    return lineages[0].origin, rows, identity
+
+
+def _concatenated(arrays: list[pa.Array]) -> pa.Array:
+    """Columns of several batches as one, every value exactly, whatever their types."""
+    if len(arrays) == 1:
+        return arrays[0]
+    if len({str(a.type) for a in arrays}) == 1:
+        return pa.concat_arrays(arrays)
+    return exact_array([value for array in arrays for value in values_of(array)])
+
+
+def _take(array: pa.Array, position: Array) -> pa.Array:
+    """Null where a position is -1."""
+    if not len(array):
+        return pa.nulls(len(position), array.type)
+    if len(array) == len(position) and bool((position == np.arange(len(position))).all()):
+        return array
+    return array.take(pa.array(np.maximum(position, 0), mask=position < 0))

@@ -1,0 +1,197 @@
+"""Batches as pandas frames, and frames as tables. The only file that makes or reads frames.
+
+Frames look as if the user had made them: an index from 0 on without a name, and the columns of the documents.
+
+Fields of JSON records, and columns that stages made, are columns of Python objects: each value as JSON said it, null as None. A
+dtype of numpy would follow the batch (a null makes integers floats, a text makes numbers objects), and a user's code would give
+other results for other neighbours. Columns of a Parquet file have the dtype of their type; integers and bools are
+pandas' nullable ones, as numpy's have no null.
+
+The objects are remembered (`DocumentBatch._given`): pandas moves references, so that a value which is the very object that
+was given out tells the row it came from (tracing.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tamis.errors import UsageError
+from tamis.formats.columns.canonical import EXACT_INT
+from tamis.formats.columns.casting import is_text
+from tamis.formats.columns.exact import exact_array, values_of
+from tamis.formats.columns.json_type import is_json
+from tamis.tasks.names import ROW_ID
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tamis.tasks import DocumentBatch
+
+Array = np.ndarray[Any, Any]
+
+
+def _index_of(numbers: Array, of: int, first: int) -> Any:
+    """An index that looks like any other and whose class says which batch its numbers belong to: row ids less `first`.
+
+    pandas keeps the class of an index wherever it selects, sorts or repeats rows, and never where it makes new numbers
+    (`reset_index`, `concat`, `merge`); rows are traced by the objects in their cells then.
+    """
+    import pandas as pd
+
+    class RowIds(pd.Index):
+        _tamis_of, _tamis_first = of, first
+        _constructor = property(type)
+
+        def __reduce__(self) -> Any:  # frames travel to other processes of a stage and back
+            return _index_of, (np.asarray(self), of, first)
+
+    RowIds.__name__ = RowIds.__qualname__ = "Index"  # what users see of it
+    made: Any = RowIds
+    return made._simple_new(np.asarray(numbers, np.int64), name=None)
+
+
+def frame_of(batch: DocumentBatch, names: Sequence[str]) -> pd.DataFrame:
+    """These columns of a batch, with its row ids as the index."""
+    import pandas as pd
+
+    ids = batch.serial if batch.lineage is not None else _column_ids(batch.to_pyarrow())
+    index = (
+        pd.RangeIndex(batch.num_items)
+        if ids is None
+        else _index_of(ids - batch.first_id, batch.numbering, batch.first_id)
+    )
+    columns = {name: _series(batch, name, index) for name in names if name != ROW_ID}
+    return pd.DataFrame(columns, index=index, columns=list(columns))
+
+
+def _series(batch: DocumentBatch, name: str, index: Any) -> Any:
+    import pandas as pd
+
+    objects = batch.handed.get(name)
+    if objects is None:
+        is_typed = batch.is_declared(name)
+        array = batch.column(name) if is_typed else batch.exact_column(name)
+        if is_typed and not (is_text(array.type) or pa.types.is_nested(array.type) or is_json(array.type)):
+            series = array.to_pandas(types_mapper=_nullable)
+            series.index = index
+            return series
+        objects = _objects(array, is_typed)
+        batch.given.append((batch.serial, objects))
+        if not (pa.types.is_nested(array.type) or is_json(array.type)):  # lists and objects may be changed in place
+            batch.handed[name] = objects
+    return pd.Series(objects.copy(), index=index, dtype=object)
+
+
+def _objects(array: pa.Array, is_typed: bool) -> Array:
+    """The values of a column as Python objects, no two rows sharing one (but for those of which Python has only one)."""
+    if is_text(array.type) or (is_typed and pa.types.is_nested(array.type)):
+        return np.asarray(array.to_numpy(zero_copy_only=False), object)
+    return np.fromiter(values_of(array), object, len(array))
+
+
+def _nullable(kind: pa.DataType) -> Any:
+    """The dtype for types that numpy has no null for."""
+    import pandas as pd
+
+    if pa.types.is_integer(kind):
+        return pd.api.types.pandas_dtype(str(kind).replace("int", "Int").replace("uI", "UI"))
+    return pd.BooleanDtype() if pa.types.is_boolean(kind) else None
+
+
+def _column_ids(table: pa.Table) -> Array | None:
+    """The row ids that a table carries as a column; -1 where there is none. Floats: what pandas makes of ids with gaps."""
+    if ROW_ID not in table.column_names:
+        return None
+    column = table.column(ROW_ID)
+    if pa.types.is_integer(column.type):
+        return np.asarray(column.fill_null(-1).to_numpy(), np.int64)
+    if pa.types.is_floating(column.type):
+        return np.asarray(column.fill_null(-1).to_numpy(), np.float64).astype(np.int64)
+    return None
+
+
+def row_ids(data: Any, numberings: set[int]) -> Array | None:
+    """The row ids that a table or frame still carries: in its column, or in its index.
+
+    Ids of another batch (a stage that keeps frames from one call to the next) are nobody's.
+    """
+    if isinstance(data, pa.Table):
+        return _column_ids(data)
+    if ROW_ID in data.columns:
+        return _column_ids(pa.table({ROW_ID: pa.array(data[ROW_ID], from_pandas=True)}))
+    if getattr(type(data.index), "_tamis_of", None) in numberings:
+        ids: Array = np.asarray(data.index, np.int64) + data.index._tamis_first
+        return ids
+    return None
+
+
+# -- what comes back ------------------------------------------------------------------------------------------------------
+def labels_of(frame: pd.DataFrame) -> dict[str, Any]:
+    """The columns of a frame by the names that their fields will have."""
+    labels = {str(label): label for label in frame.columns}
+    if len(labels) < len(frame.columns):
+        names = [str(label) for label in frame.columns]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"a frame with two columns named {twice!r}: fields have different names; rename or drop one")
+    return labels
+
+
+def table_of(frame: pd.DataFrame) -> pa.Table:
+    """A frame as a table, its index left out. Texts, numbers, lists and objects in one column stay what they are."""
+    return pa.table({name: array_of(frame[label], ()) for name, label in labels_of(frame).items()})
+
+
+def array_of(series: Any, handed: set[int] | tuple[()]) -> pa.Array:
+    """The values of a column of a frame, each as it is, but for numbers that pandas may have made floats.
+
+    pandas turns whole numbers into floats wherever a value is missing nearby, so a whole float says nothing about what was
+    meant: it is taken for an integer, always, lest the output depend on the neighbours. `handed`: ids of objects that
+    the frame was given: these are as they are.
+    """
+    dtype = series.dtype
+    if dtype.kind == "f":
+        return whole(pa.array(series, from_pandas=True).cast(pa.float64()))
+    if dtype.kind == "O":  # texts and categories, too
+        return exact_array([_plain(v, handed) for v in series.tolist()])
+    array = pa.array(series, from_pandas=True)
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def whole(array: pa.Array) -> pa.Array:
+    """Floats as integers where they are whole; as they are where none is."""
+    numbers = array.to_numpy(zero_copy_only=False)
+    is_whole = (np.trunc(numbers) == numbers) & (np.abs(numbers) < EXACT_INT) & ~((numbers == 0) & np.signbit(numbers))
+    if not is_whole.any():
+        return array
+    if is_whole.sum() == len(array) - array.null_count:
+        return array.cast(pa.int64())
+    return exact_array([_plain_float(v) if v is not None else None for v in array.to_pylist()])
+
+
+def _plain_float(value: float) -> int | float:
+    is_whole = value.is_integer() and abs(value) < EXACT_INT and (value != 0 or math.copysign(1, value) > 0)
+    return int(value) if is_whole else value
+
+
+def _plain(value: Any, handed: Any) -> Any:
+    """pandas' words for nothing are None, numpy's values Python's, whole floats integers."""
+    if value is None or isinstance(value, str) or id(value) in handed:
+        return value
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return None if math.isnan(value) else _plain_float(value)
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return None if _is_missing(value) else value
+
+
+def _is_missing(value: Any) -> bool:
+    import pandas as pd
+
+    return value is pd.NA or value is pd.NaT

@@ -1,0 +1,140 @@
+"""Which files an input means: folders, globs, files, lists of these; in a stable order, in little memory.
+
+Nothing that lies there is left out without a word: files that are not read are counted with their reason (`FileList.passed`),
+and what cannot be read is named in the error that ends the run. See also: searching.py (how folders are searched).
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tamis.errors import RunConflict, UsageError
+from tamis.formats.input_files.names import ends_in, path_of
+from tamis.formats.input_files.passed_over import HIDDEN, OTHER_OUTPUT, OWN_OUTPUT, PassedOver, passed_lines
+from tamis.formats.input_files.searching import Search
+from tamis.formats.registry import beside
+from tamis.stores.listing import find
+from tamis.stores.urls import is_remote
+
+_MAX_NAMED = 5
+
+
+@dataclass
+class FileList:
+    """Paths with size and time, about 200 bytes per file (a supervisor may hold 100,000), and what was passed over."""
+
+    paths: list[str] = field(default_factory=list)
+    sizes: array[int] = field(default_factory=lambda: array("q"))
+    mtimes_ns: array[int] = field(default_factory=lambda: array("q"))
+    passed: PassedOver = field(default_factory=PassedOver)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def append(self, path: str, size: int, mtime_ns: int) -> None:
+        self.paths.append(path)
+        self.sizes.append(size)
+        self.mtimes_ns.append(mtime_ns)
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.sizes)
+
+
+def list_files(
+    paths: str | Sequence[str], suffixes: tuple[str, ...], limit: int | None = None, leave_out: Sequence[str] = ()
+) -> FileList:
+    """Regular files whose names end in one of the suffixes (in any case). Folders are searched recursively, links followed.
+
+    In folders, names that begin with . or _ and outputs of Tamis are passed over. `leave_out`: folders that this run writes to,
+    which are never input. Raises UsageError when something cannot be read, or when there is nothing to read; RunConflict when
+    what is to be read lies in one of those folders.
+    """
+    files, seen = FileList(), set[str]()
+    entries = [path_of(os.fspath(p)) for p in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
+    accepted = tuple(s.lower() for s in suffixes)
+    unreadable: list[tuple[str, str]] = []
+    for entry in entries:
+        if "://" in entry:
+            _add_remote(entry, accepted, limit, leave_out, files, seen)
+            continue
+        search = Search(accepted, leave_out, files.passed, beside(accepted))
+        _search(search, os.path.expanduser(entry), accepted)
+        search.settle_beside()
+        outputs = {folder for folder in {os.path.dirname(path) for path in search.found} if search.is_output(folder)}
+        for path in sorted(search.found):
+            if os.path.dirname(path) in outputs:
+                raise RunConflict(f"{path} lies in the output folder itself; give another folder for the output")
+            if path not in seen and (limit is None or len(files) < limit):
+                seen.add(path)
+                if (info := search.look_at(path)) is not None:
+                    files.append(path, info.st_size, info.st_mtime_ns)
+        unreadable += search.unreadable
+        if limit is not None and len(files) >= limit:
+            break
+    if unreadable:
+        named = "; ".join(f"{path}: {why}" for path, why in sorted(unreadable)[:_MAX_NAMED])
+        more = f"; and {len(unreadable) - _MAX_NAMED:,} more" if len(unreadable) > _MAX_NAMED else ""
+        raise UsageError(
+            f"part of the input cannot be read: {named}{more}. Make it readable, move it away, or name the rest as input"
+        )
+    if not files:
+        told = "".join(f"\n{line}" for line in passed_lines(files.passed.to_list()))
+        raise UsageError(
+            f"no input files: {', '.join(entries)} holds nothing that ends in {', '.join(sorted(set(suffixes)))}{told}"
+        )
+    return files
+
+
+def _add_remote(
+    entry: str, accepted: tuple[str, ...], limit: int | None, leave_out: Sequence[str], files: FileList, seen: set[str]
+) -> None:
+    """What a URL means, added to `files`."""
+    if not is_remote(entry):
+        scheme = entry.partition("://")[0]
+        raise UsageError(f"{entry}: {scheme}:// is not read; expected a local path, s3:// or https://")
+    found = find(entry, lambda name: ends_in(name, accepted), leave_out)
+    for reason, urls in ((HIDDEN, found.hidden), (OWN_OUTPUT, found.own), (OTHER_OUTPUT, found.outputs)):
+        for url in urls:
+            files.passed.add(reason, url)
+    for url in found.others:
+        files.passed.add_ending(url, accepted)
+    for url, size, version in found.files:
+        if url not in seen and (limit is None or len(files) < limit):
+            seen.add(url)
+            files.append(url, size, version)
+
+
+def check_named(path: str) -> os.stat_result:
+    """What the system says of a file that was named by itself; UsageError where it cannot be read as a file."""
+    try:
+        info = os.stat(path)
+    except FileNotFoundError:
+        what = "a link to nothing" if os.path.islink(path) else "no such file or folder"
+        raise UsageError(f"{what}: {path}") from None
+    except OSError as exc:
+        raise UsageError(f"{path} cannot be read: {exc.strerror or exc}") from None
+    if not stat.S_ISREG(info.st_mode):
+        raise UsageError(f"{path} is not a regular file (a pipe or device cannot be split or read twice)")
+    return info
+
+
+def _search(search: Search, entry: str, suffixes: tuple[str, ...]) -> None:
+    if os.path.isdir(entry):
+        if search.is_output(entry):
+            raise RunConflict(f"{entry} is the output folder too; give another folder for the output")
+        search.walk(os.path.abspath(entry))
+    elif glob.has_magic(entry) and not os.path.lexists(entry):
+        search.expand(entry)
+        if not search.n_matches and not search.unreadable:
+            raise UsageError(f"no input files: nothing matches {entry}")
+    else:
+        check_named(entry)
+        if not ends_in(entry, suffixes):
+            raise UsageError(f"{entry}: cannot tell its format; expected a name that ends in {', '.join(suffixes)}")
+        search.found.append(os.path.abspath(entry))

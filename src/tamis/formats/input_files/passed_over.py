@@ -1,0 +1,77 @@
+"""What was found where the input lies and is not read: by reason, how many, and a few of them by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.formats.input_files.names import suffix_of
+
+HIDDEN = "hidden, the name begins with . or _"
+NOT_REGULAR = "no regular file: a pipe, a socket or a device"
+OWN_OUTPUT = "the output of this run"
+OTHER_OUTPUT = "the output of a Tamis run: read only where it is named as input itself"
+SEEN_FOLDER = "a link to a folder that is read under another name"
+DEAD_LINK = "a link to nothing"
+_OTHER_ENDING = "other endings"
+_PACKED = (".lz4", ".zip", ".z", ".br", ".sz", ".snappy", ".lzma", ".lzo", ".7z", ".zstd", ".gzip", ".gz", ".zst", ".bz2", ".xz")  # fmt: skip
+_MAX_ENDINGS = 20
+_MAX_EXAMPLES = 3
+
+
+@dataclass
+class PassedOver:
+    """Counts by reason. Bounded: however many files there are, it holds a few names and a few reasons."""
+
+    _found: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
+
+    def add(self, reason: str, path: str) -> None:
+        n, examples = self._found.get(reason, (0, []))
+        self._found[reason] = (n + 1, examples if len(examples) >= _MAX_EXAMPLES else [*examples, path])
+
+    def add_ending(self, path: str, accepted: Sequence[str]) -> None:
+        """A file whose name does not end in one of `accepted`."""
+        reason = ending(path, accepted)
+        if reason not in self._found and len(self._found) >= _MAX_ENDINGS:
+            reason = _OTHER_ENDING
+        self.add(reason, path)
+
+    def __len__(self) -> int:
+        return sum(n for n, _ in self._found.values())
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Plain values for JSON, the most frequent reason first."""
+        ordered = sorted(self._found.items(), key=lambda item: (-item[1][0], item[0]))
+        return [{"reason": reason, "n": n, "examples": examples} for reason, (n, examples) in ordered]
+
+
+def ending(path: str, accepted: Sequence[str]) -> str:
+    """Why a file is not read, by the end of its name.
+
+    >>> ending("a/b.txt", (".jsonl",)), ending("README", (".jsonl",))
+    ('ends in .txt', 'no ending')
+    >>> ending("b.jsonl.lz4", (".jsonl",))
+    'ends in .lz4, a compression that is not read: recompress it, e.g. with zstd'
+    """
+    stem, suffix = os.path.splitext(os.path.basename(path).lower())
+    if not suffix:
+        return "no ending"
+    if suffix in _PACKED and suffix_of(stem, accepted):
+        return f"ends in {suffix}, a compression that is not read: recompress it, e.g. with zstd"
+    return f"ends in {suffix}" if len(suffix) <= 12 and suffix[1:].isalnum() and suffix.isascii() else _OTHER_ENDING
+
+
+def passed_lines(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """One line per reason, for people.
+
+    >>> passed_lines([{"reason": "ends in .txt", "n": 3, "examples": ["a.txt", "b.txt"]}])
+    ['passed over, not read: 3 (ends in .txt): a.txt, b.txt and 1 more']
+    """
+    lines = []
+    for entry in entries:
+        names, more = list(entry["examples"]), entry["n"] - len(entry["examples"])
+        shown = ", ".join(names) + (f" and {more:,} more" if more > 0 else "")
+        lines.append(f"passed over, not read: {entry['n']:,} ({entry['reason']}): {shown}")
+    return lines

@@ -1,0 +1,202 @@
+"""Searching folders for input files: every folder once, whatever links lead to it, and nothing lost without a word.
+
+What is found and not read is counted (passed_over.py). What cannot be read (a folder or file without permission, a link to nothing
+that would have been read) is gathered in `unreadable`, which ends the run. A folder with a `_tamis` in it is the output of a
+run: it is passed over unless it is named itself.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import stat
+from collections.abc import Iterator, Sequence
+
+from tamis.formats.input_files import passed_over as passed
+from tamis.formats.input_files.names import ends_in
+from tamis.formats.input_files.passed_over import PassedOver
+
+RUN_DIRECTORY = "_tamis"
+_EFFECTIVE_IDS = os.access in os.supports_effective_ids
+
+
+class Search:
+    """What one input entry means: `walk` a folder, or `expand` a pattern; `found` are the paths then, unordered."""
+
+    def __init__(
+        self, suffixes: tuple[str, ...], leave_out: Sequence[str], passed_over: PassedOver, beside: tuple[str, ...] = ()
+    ) -> None:
+        self.found: list[str] = []
+        self._beside, self._companions = beside, list[str]()  # read with the file of the same name, if there is one
+        self.unreadable: list[tuple[str, str]] = []
+        self._suffixes, self._passed = suffixes, passed_over
+        self._left_out = {os.path.abspath(p) for p in leave_out}
+        self._left_out_ids = {found for p in leave_out if (found := _identity(p)) is not None}
+        self._visited: set[tuple[int, int]] = set()
+        self.n_matches = 0  # of a pattern
+
+    def walk(self, root: str) -> None:
+        """All files below `root` that are read; names that begin with . or _ are not looked into."""
+        for folder, entries in self._folders(root, hidden=(".", "_")):
+            for entry in entries:
+                self._take(os.path.join(folder, entry.name), entry.is_symlink())
+
+    def expand(self, pattern: str) -> None:
+        """All files that `pattern` matches, and those in the folders that it matches. `**` means folders at any depth."""
+        for path in sorted(set(self._matches("/" if pattern.startswith("/") else "", pattern.strip("/").split("/")))):
+            full = os.path.abspath(path)
+            self.n_matches += 1
+            if not os.path.isdir(full):
+                self._take(full, os.path.islink(full))
+            elif not self._is_left_out(full):
+                self.walk(full)
+
+    def is_output(self, folder: str) -> bool:
+        """Whether files that lie in `folder` itself are output of this run (or would be)."""
+        return os.path.abspath(folder) in self._left_out or _identity(folder) in self._left_out_ids
+
+    # -- folders --------------------------------------------------------------------------------------------------------
+    def _folders(self, root: str, hidden: tuple[str, ...]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
+        """`root` and every folder below with its files, each folder once: those that lie there first, then linked ones."""
+        links = [root]
+        while links:
+            todo, links = sorted(links, reverse=True), []
+            while todo:
+                folder = todo.pop()
+                if (entries := self._scan(folder, is_root=folder == root)) is None:
+                    continue
+                files, below = [], []
+                for entry in entries:
+                    path = os.path.join(folder, entry.name)
+                    if entry.name == RUN_DIRECTORY:
+                        continue
+                    if entry.name.startswith(hidden):
+                        self._passed.add(passed.HIDDEN, path)
+                    elif entry.is_dir(follow_symlinks=False):
+                        below.append(path)
+                    elif entry.is_symlink() and os.path.isdir(path):
+                        links.append(path)
+                    else:
+                        files.append(entry)
+                todo += reversed(below)
+                yield folder, files
+
+    def _scan(self, folder: str, is_root: bool) -> list[os.DirEntry[str]] | None:
+        """The entries of a folder by name; None where it is not to be read (again), or cannot be."""
+        if not is_root and self._is_left_out(folder):
+            return None
+        try:
+            info = os.stat(folder)
+            with os.scandir(folder) as found:
+                entries = sorted(found, key=lambda e: e.name)
+        except OSError as exc:
+            self.unreadable.append((folder, exc.strerror or str(exc)))
+            return None
+        if (info.st_dev, info.st_ino) in self._visited:
+            if os.path.islink(folder):
+                self._passed.add(passed.SEEN_FOLDER, folder)
+            return None
+        if not is_root and any(e.name == RUN_DIRECTORY and e.is_dir() for e in entries):
+            self._passed.add(passed.OTHER_OUTPUT, folder)
+            return None
+        self._visited.add((info.st_dev, info.st_ino))
+        return entries
+
+    def _is_left_out(self, folder: str) -> bool:
+        if not self.is_output(folder):
+            return False
+        self._passed.add(passed.OWN_OUTPUT, folder)
+        return True
+
+    # -- files ----------------------------------------------------------------------------------------------------------
+    def _take(self, path: str, is_link: bool) -> None:
+        """A file that was found: it is read, passed over or unreadable."""
+        if ends_in(path, self._suffixes):
+            self.found.append(path)
+        elif is_link and (why := _why_not(path)):
+            if os.path.splitext(path)[1]:
+                self._passed.add(passed.DEAD_LINK, path)
+            else:  # what it leads to may well be a folder
+                self.unreadable.append((path, why))
+        elif self._beside and ends_in(path, self._beside):
+            self._companions.append(path)
+        else:
+            self._passed.add_ending(path, self._suffixes)
+
+    def settle_beside(self) -> None:
+        """Files that could belong to others of the same name (a caption to its picture) are passed over where there is none."""
+        stems = {os.path.splitext(path)[0] for path in self.found} if self._companions else set()
+        for path in self._companions:
+            if os.path.splitext(path)[0] not in stems:
+                self._passed.add_ending(path, self._suffixes)
+        self._companions.clear()
+
+    def look_at(self, path: str) -> os.stat_result | None:
+        """What the system says of a file that is to be read; None where it cannot be, which is noted."""
+        try:
+            info = os.stat(path)
+        except OSError:
+            self.unreadable.append((path, _why_not(path)))
+            return None
+        if not stat.S_ISREG(info.st_mode):
+            self._passed.add(passed.NOT_REGULAR, path)
+        elif not os.access(path, os.R_OK, effective_ids=_EFFECTIVE_IDS):
+            self.unreadable.append((path, "Permission denied"))
+        else:
+            return info
+        return None
+
+    # -- patterns -------------------------------------------------------------------------------------------------------
+    def _matches(self, base: str, parts: list[str]) -> Iterator[str]:
+        """Paths below `base` that the parts of a pattern match. As glob does it, but what cannot be read is not skipped."""
+        if not parts:
+            yield base
+            return
+        head, rest = parts[0], parts[1:]
+        if head == "**":
+            if not rest:
+                yield base or "."
+                return
+            below = Search(self._suffixes, tuple(self._left_out), self._passed)
+            for folder, _ in below._folders(base or ".", hidden=(".",)):
+                yield from self._matches(folder, rest)
+            self.unreadable += below.unreadable
+        elif not glob.has_magic(head):
+            path = os.path.join(base, head)
+            if os.path.lexists(path):
+                yield from self._matches(path, rest)
+        else:
+            for name in self._names(base or "."):
+                hidden = name.startswith(".") and not head.startswith(".")
+                path = os.path.join(base, name)
+                if not hidden and fnmatch.fnmatchcase(name, head) and (not rest or os.path.isdir(path)):
+                    yield from self._matches(path, rest)
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return sorted(os.listdir(folder))
+        except NotADirectoryError:
+            return []
+        except OSError as exc:
+            self.unreadable.append((os.path.abspath(folder), exc.strerror or str(exc)))
+            return []
+
+
+def _why_not(path: str) -> str:
+    """Why the system does not find what is at `path`; "" if it does."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return passed.DEAD_LINK if os.path.islink(path) else "it vanished while files were listed"
+    except OSError as exc:
+        return exc.strerror or str(exc)
+    return ""
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        info = os.stat(path)
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino

@@ -1,0 +1,301 @@
+"""Blocks of JSONL records: scanned once, decoded field by field on demand.
+
+`JsonlBlock` is an Origin (tasks.py): it owns the raw bytes and knows where each record and each wanted value lies. Reading a
+column decodes only that field. Arrow types follow the values of the block, by the rules of formats/schema/observed.py: text, bool, int64,
+uint64, float64, nested, or JSON values (formats/columns/json_type.py) when they do not agree. `exact` never bends a value to a type.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tamis.errors import FormatError
+from tamis.formats.columns import number_lists
+from tamis.formats.columns.canonical import EXACT_INT
+from tamis.formats.columns.json_type import deep_recursion, json_column, load
+from tamis.formats.columns.nested import typed_array
+from tamis.kernels import buffers, hash128, json_scan, json_text, record_lines, splice
+from tamis.tasks import MISSING, NULL, OTHER, TEXT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tamis.formats.jsonl.stretches import Stretches
+
+Array = np.ndarray[Any, Any]
+
+BAD_RECORD = {
+    json_scan.NOT_OBJECT: "valid JSON, but not an object",
+    json_scan.INVALID_JSON: "not valid JSON",
+    json_scan.INVALID_UTF8: "not valid UTF-8",
+    json_scan.TOO_DEEP: "nested deeper than 1000 levels",
+    json_scan.TOO_LARGE: "larger than max_record",
+}
+_MISSING, _NULL, _FALSE, _TRUE, _INT, _FLOAT, _STRING, _ESCAPED, _OBJECT, _ARRAY = range(10)
+_FEW = 4  # of a block that was not read, less than this share (one in four) is read by itself
+_KINDS = np.array([MISSING, NULL, OTHER, OTHER, OTHER, OTHER, TEXT, TEXT, OTHER, OTHER], np.uint8)
+
+
+class JsonlBlock:
+    """The valid records of some bytes of JSONL. `bad` names the others as (start, end, reason) in `buf`."""
+
+    is_typed = False
+    keeps_bytes = True
+
+    def __init__(self, buf: Array, scan: json_scan.Scan) -> None:
+        self._buf: Array | None = buf
+        self.lying: Stretches | None = None  # where the bytes lie, of a block that was not read
+        self.is_open = False  # whether they lie in the input as they are, not compressed
+        ok = scan.status == json_scan.OK
+        self.bad = [
+            (int(scan.start[i]), int(scan.end[i]), BAD_RECORD[int(scan.status[i])]) for i in np.flatnonzero(~ok)
+        ]
+        self.n_blank = scan.n_blank
+        self._found: json_scan.Scan | None = scan if not self.bad else _only(scan, np.flatnonzero(ok))
+        self.start, self.end = self._found.start, self._found.end
+        self.n_rows = self._found.n_records
+        self._names: list[str] | None = None
+        self._identity: tuple[Array, Array] | None = None
+        self.places: tuple[Array, Array] | None = None  # number of the input file and offset in it, by row
+
+    @classmethod
+    def parse(cls, buf: Array, keys: Sequence[str] = (), max_record_bytes: int = 1 << 62) -> JsonlBlock:
+        return cls(buf, json_scan.scan_records(buf, list(keys), max_record_bytes))
+
+    @classmethod
+    def checked(cls, buf: Array, max_record_bytes: int = 1 << 62) -> JsonlBlock:
+        """Records that an earlier pass over the same bytes found to be valid: only their lines are looked for.
+
+        What lies inside is found when it is asked for. Anything unexpected, and they are parsed as always.
+        """
+        lines = record_lines.record_lines(buf)
+        if lines is None or (len(lines[0]) and int((lines[1] - lines[0]).max()) > max_record_bytes):
+            return cls.parse(buf, (), max_record_bytes)
+        block = cls(buf, json_scan.scan_records(buf[:0], [], max_record_bytes))
+        block._found = None
+        block.start, block.end, block.n_blank = lines
+        block.n_rows = len(block.start)
+        return block
+
+    @classmethod
+    def known(cls, lying: Stretches, start: Array, end: Array, identity: tuple[Array, Array]) -> JsonlBlock:
+        """Records whose places and hashes an earlier pass told, each followed by a line feed. Read when somebody looks inside."""
+        block = cls(np.empty(0, np.uint8), json_scan.scan_records(np.empty(0, np.uint8), [], 1 << 62))
+        block._buf = block._found = None
+        block.lying, block.start, block.end, block._identity = lying, start, end, identity
+        block.n_rows = len(start)
+        return block
+
+    @property
+    def buf(self) -> Array:
+        if self._buf is None:
+            assert self.lying is not None
+            self._buf = self.lying.gather([(0, self.lying.n_bytes)])
+        return self._buf
+
+    @property
+    def is_read(self) -> bool:
+        return self._buf is not None
+
+    @property
+    def _scan(self) -> json_scan.Scan:
+        if self._found is None:
+            found = json_scan.scan_records(self.buf, [], 1 << 62)
+            if found.n_records != self.n_rows or bool((found.status != json_scan.OK).any()):
+                raise FormatError("records that were valid before are not any more: the input changed during the run")
+            self._found = found
+        return self._found
+
+    @property
+    def close(self) -> Array:
+        return self._scan.close
+
+    @property
+    def n_fields(self) -> Array:
+        return self._scan.n_fields
+
+    @property
+    def is_parsed(self) -> bool:
+        return self._found is not None
+
+    def column_of(self, name: str, rows: Array) -> pa.Array:
+        """One field of some records, of which alone the inside is looked at."""
+        start, end = self.start[rows], self.end[rows] + 1
+        if self._buf is None and self.lying is not None and int((end - start).sum()) * _FEW < self.lying.n_bytes:
+            order = np.argsort(start, kind="stable")
+            runs = list(zip(start[order].tolist(), end[order].tolist(), strict=True))
+            column = JsonlBlock.parse(self.lying.gather(runs), [name]).column(name)
+            return column.take(pa.array(np.argsort(order)))
+        data, _ = splice.assemble_plain(self.buf, self.start, self.end, rows)
+        return JsonlBlock.parse(data, [name]).column(name)
+
+    def field_names(self) -> list[str]:
+        if self._names is None:
+            self._names = json_scan.discover_keys(self.buf, self._scan)
+        return self._names
+
+    def spans(self, names: Sequence[str]) -> tuple[Array, Array, Array]:
+        """(types, start, length) of these fields, each (n_rows, len(names)); strings without their quotes."""
+        names = list(names)
+        known = list(self._scan.keys)
+        if all(n in known for n in names):
+            at = [known.index(n) for n in names]
+            return self._scan.types[:, at], self._scan.val_start[:, at], self._scan.val_len[:, at]
+        return json_scan.rescan(self.buf, self._scan, names)
+
+    def kinds(self, name: str) -> Array:
+        """What stands in this field of every record: tasks.MISSING, NULL, TEXT or OTHER."""
+        return _KINDS[self.spans([name])[0][:, 0]]
+
+    def column(self, name: str) -> pa.Array:
+        types, start, length = (np.ascontiguousarray(x[:, 0]) for x in self.spans([name]))
+        return decode_values(self.buf, types, start, length)
+
+    def exact(self, name: str, rows: Array) -> pa.Array:
+        """One field of some records (null where a row is -1), typed only where that holds every value as it is."""
+        return decode_values(self.buf, *self._spans_of(name, rows), exact=True)
+
+    def _spans_of(self, name: str, rows: Array) -> tuple[Array, Array, Array]:
+        """(types, start, length) of one field in these rows."""
+        types, start, length = (x[:, 0][np.maximum(rows, 0)] for x in self.spans([name]))
+        types = np.where(rows >= 0, types, _MISSING).astype(np.uint8)
+        return types, np.ascontiguousarray(start), np.ascontiguousarray(length)
+
+    def identity(self) -> tuple[Array, Array]:
+        """128-bit content hash of every record's bytes. Remembered: records that are written as they are need no other."""
+        if self._identity is None:
+            self._identity = hash128.hash_spans(self.buf, self.start, self.end - self.start)
+        return self._identity
+
+    @property
+    def known_identity(self) -> tuple[Array, Array] | None:
+        """`identity`, where it was found already."""
+        return self._identity
+
+    def sizes(self, rows: Array) -> Array:
+        at = np.maximum(rows, 0)
+        return np.where(rows >= 0, self.end[at] - self.start[at], 0) if self.n_rows else np.zeros(len(rows), np.int64)
+
+    def lengths(self, rows: Array) -> Array:
+        return self.sizes(rows)
+
+    def raw(self, row: int) -> bytes:
+        return self.buf[self.start[row] : self.end[row]].tobytes()
+
+    def literals(self, names: Sequence[str]) -> tuple[Array, Array, Array]:
+        """(types, start, length) of the values as they stand in the record, quotes included; length -1 where missing."""
+        types, start, length = (np.array(x) for x in self.spans(names))
+        quoted = (types == _STRING) | (types == _ESCAPED)
+        start[quoted] -= 1
+        length[quoted] += 2
+        length[types == _MISSING] = -1
+        return types, start, length
+
+
+def decode_values(buf: Array, types: Array, start: Array, length: Array, exact: bool = False) -> pa.Array:
+    """One field of every record as an Arrow array; missing and null are null. `exact`: no integer as a float, no nested type."""
+    counts = np.bincount(types, minlength=10)
+    kinds = {k for k in range(_FALSE, 10) if counts[k]}
+    if not kinds:
+        return pa.nulls(len(types))
+    if kinds <= {_STRING, _ESCAPED}:
+        offsets, data, validity = json_text.unescape(buf, types, start, length)
+        return buffers.string_array(offsets, data, validity)
+    if kinds <= {_FALSE, _TRUE}:
+        return pa.array(types == _TRUE, mask=types <= _NULL)
+    if kinds <= {_INT, _FLOAT}:
+        text = _texts(buf, types, start, length)
+        array = _integers(text) if kinds == {_INT} else None
+        if (
+            array is None
+            and _FLOAT in kinds
+            and not (exact and _INT in kinds)
+            and not _any_inexact(text, types, length)
+        ):
+            array = _floats(text, types)
+        return json_column(text) if array is None else array
+    if not exact and kinds == {_ARRAY}:
+        array = number_lists.parse(_texts(buf, types, start, length))
+        if array is not None:
+            return array
+    if not exact and (kinds == {_OBJECT} or kinds == {_ARRAY}):
+        with deep_recursion():
+            array = typed_array(_python_values(buf, types, start, length))
+        if array is not None:
+            return array
+    quoted = (types == _STRING) | (types == _ESCAPED)
+    return json_column(_texts(buf, types, np.where(quoted, start - 1, start), np.where(quoted, length + 2, length)))
+
+
+def _texts(buf: Array, types: Array, start: Array, length: Array) -> pa.Array:
+    """The raw JSON text of the values; null where missing or null."""
+    valid = types > _NULL
+    lens = np.where(valid, length, 0)
+    offsets = np.zeros(len(types) + 1, np.int64)
+    np.cumsum(lens, out=offsets[1:])
+    data = np.empty(int(offsets[-1]), np.uint8)
+    json_text.copy_spans(buf, np.ascontiguousarray(start), np.ascontiguousarray(lens), data, offsets[:-1])
+    return buffers.string_array(offsets, data, valid)
+
+
+def _integers(text: pa.Array) -> pa.Array | None:
+    """int64 or uint64; None for integers that fit neither."""
+    try:
+        return text.cast(pa.int64())
+    except pa.ArrowInvalid:
+        pass
+    text = pc.if_else(pc.equal(text, "-0"), "0", text)  # the one integer with two spellings
+    try:
+        return text.cast(pa.uint64())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _any_inexact(text: pa.Array, types: Array, length: Array) -> bool:
+    """Whether an integer among floats would change as one. Few have the 16 digits that it takes."""
+    long = np.flatnonzero((types == _INT) & (length >= 16))
+    digits = text.take(pa.array(long)).to_pylist() if len(long) else []
+    return any(len(d) > 17 or abs(int(d)) > EXACT_INT for d in digits)
+
+
+def _floats(text: pa.Array, types: Array) -> pa.Array:
+    # Arrow's parser rounds correctly, as float() does, and knows NaN and Infinity; a test compares the two.
+    values = text.cast(pa.float64())
+    integers = types == _INT
+    if not integers.any():
+        return values
+    made = values.to_numpy(zero_copy_only=False)
+    return pa.array(np.where(integers & (made == 0), 0.0, made), mask=types <= _NULL)  # -0 is the integer 0
+
+
+def _python_values(buf: Array, types: Array, start: Array, length: Array) -> list[Any]:
+    raw: memoryview = memoryview(buf)  # type: ignore[arg-type]
+    values: list[Any] = []
+    for kind, at, n in zip(types.tolist(), start.tolist(), length.tolist(), strict=True):
+        if kind <= _NULL:
+            values.append(None)
+            continue
+        if kind in (_STRING, _ESCAPED):
+            at, n = at - 1, n + 2
+        values.append(load(bytes(raw[at : at + n])))
+    return values
+
+
+def _only(scan: json_scan.Scan, rows: Array) -> json_scan.Scan:
+    return json_scan.Scan(
+        n_records=len(rows),
+        n_blank=scan.n_blank,
+        start=scan.start[rows],
+        end=scan.end[rows],
+        close=scan.close[rows],
+        n_fields=scan.n_fields[rows],
+        status=scan.status[rows],
+        types=scan.types[rows],
+        val_start=scan.val_start[rows],
+        val_len=scan.val_len[rows],
+        keys=scan.keys,
+    )

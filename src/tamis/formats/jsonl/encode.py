@@ -1,0 +1,297 @@
+"""Documents back to JSONL, touching only what changed.
+
+A row that came from a JSONL record is written as that record's bytes, with changed values replaced in place and new fields
+spliced in before the closing brace. Rows that lost fields, rows from tables and new rows are built from literals.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tamis.formats.base import Written
+from tamis.formats.columns.canonical import canonical_text
+from tamis.formats.columns.casting import is_text
+from tamis.formats.columns.exact import same_values, texts_of_column, values_of
+from tamis.formats.columns.json_type import deep_recursion, is_json
+from tamis.formats.columns.literals import as_json, literals_of
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.table_block import TableBlock
+from tamis.kernels import hash128, join, json_text, splice
+from tamis.tasks import NULL, ROW_ID, DocumentBatch
+
+Array = np.ndarray[Any, Any]
+_RUN_BYTES = 16_384  # on average; a shorter piece costs more to write than to copy
+
+
+@dataclass
+class Encoded:
+    """Lines of JSONL: row i is data[offsets[i]:offsets[i + 1]], newline included."""
+
+    data: Array
+    offsets: Array
+    hashes: tuple[Array, Array] | None = None  # of every line, where they are known
+
+    def content_hash(self) -> tuple[Array, Array]:
+        if self.hashes is not None:
+            return self.hashes
+        starts = self.offsets[:-1]
+        return hash128.hash_spans(self.data, starts, self.offsets[1:] - starts - 1)
+
+
+def written_lines(batch: DocumentBatch) -> Written:
+    """What `encode_jsonl` gives, but that long runs of records that nobody changed are pieces of the input block: not copied."""
+    lineage = batch.lineage
+    if lineage is not None and isinstance(lineage.origin, JsonlBlock) and lineage.is_untouched:
+        origin, rows = lineage.origin, lineage.rows
+        hashes, lengths = _known(origin, rows), origin.end[rows] - origin.start[rows]
+        if hashes is not None and origin.lying is not None and not origin.is_read and _ascending(rows):
+            return Written(origin.lying.windows(_stretches(origin, rows)), hashes, lengths)
+        runs = _runs(origin, rows)
+        if hashes is not None and runs is not None:
+            return Written([origin.buf[a:b] for a, b in runs], hashes, lengths)
+    encoded = encode_jsonl(batch)
+    return Written([encoded.data], encoded.content_hash(), np.diff(encoded.offsets) - 1)
+
+
+def _runs(origin: JsonlBlock, rows: Array) -> list[tuple[int, int]] | None:
+    """Stretches of the block that hold these records with their line feeds, and nothing else.
+
+    None when a record is not followed by a line feed, or the stretches are so short that copying them together costs less.
+    """
+    start, end = origin.start[rows], origin.end[rows]
+    if not len(rows) or int(end.max()) >= len(origin.buf) or not bool((origin.buf[end] == 10).all()):
+        return None
+    runs = _stretches(origin, rows)
+    return None if len(runs) > 1 + int((end - start).sum()) // _RUN_BYTES else runs
+
+
+def _stretches(origin: JsonlBlock, rows: Array) -> list[tuple[int, int]]:
+    """Records that follow each other, together, each with the one byte behind it."""
+    start, end = origin.start[rows], origin.end[rows]
+    first = np.flatnonzero(np.concatenate([[True], start[1:] != end[:-1] + 1]))
+    last = np.concatenate([first[1:], [len(rows)]]) - 1
+    return list(zip(start[first].tolist(), (end[last] + 1).tolist(), strict=True))
+
+
+def _ascending(rows: Array) -> bool:
+    return len(rows) > 0 and bool((np.diff(rows) > 0).all())
+
+
+def encode_jsonl(batch: DocumentBatch) -> Encoded:
+    lineage = batch.lineage
+    assert lineage is not None
+    origin, rows = lineage.origin, lineage.rows
+    if not isinstance(origin, JsonlBlock):
+        return _from_columns(
+            np.arange(len(rows)), {n: batch.exact_column(n) for n in batch.get_columns()}, with_nulls=True
+        )
+    new = rows < 0
+    if new.any():
+        return _interleave(batch, new)
+    if lineage.only is not None or lineage.hidden:
+        return _rebuilt(batch, origin, rows, lineage.columns)
+    if lineage.columns:
+        return _spliced(origin, rows, lineage.columns)
+    return _untouched(origin, rows)
+
+
+def json_lines_of(batch: DocumentBatch) -> memoryview | None:
+    """The documents of a batch as JSONL; None where its columns have types of their own, which JSON would lose."""
+    if batch.lineage is None:
+        table = batch.to_pyarrow()
+        if not any(is_json(field.type) for field in table.schema):
+            return None
+        table = table.drop_columns([ROW_ID]) if ROW_ID in table.column_names else table
+        batch = DocumentBatch.over(TableBlock(table), np.arange(len(table)))
+    elif not batch.lineage.origin.keeps_bytes:
+        return None
+    return memoryview(encode_jsonl(batch).data)  # type: ignore[arg-type]
+
+
+def _untouched(origin: JsonlBlock, rows: Array) -> Encoded:
+    return Encoded(*splice.assemble_plain(origin.buf, origin.start, origin.end, rows), _known(origin, rows))
+
+
+def _known(origin: JsonlBlock, rows: Array) -> tuple[Array, Array] | None:
+    """A record as it is has the hash that it was read with."""
+    known = origin.known_identity
+    return None if known is None else (known[0][rows], known[1][rows])
+
+
+def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array]) -> Encoded:
+    """Replace values that changed, insert fields that are new."""
+    names = list(columns)
+    _, start, length = origin.literals(names)
+    edits = []  # (row, from, to, order, literal bytes start, literal length) per edit, as arrays
+    extra: list[Array] = []
+    base = 0
+    close, n_fields = origin.close[rows], origin.n_fields[rows].copy()
+    for k, name in enumerate(names):
+        column = columns[name]
+        data, offsets = literals_of(column)
+        present = length[rows, k] >= 0
+        changed = present & ~_unchanged(column, origin, name, rows) if present.any() else present
+        at = np.flatnonzero(changed)
+        edits.append(
+            (
+                at,
+                start[rows[at], k],
+                start[rows[at], k] + length[rows[at], k],
+                k,
+                base + offsets[at],
+                np.diff(offsets)[at],
+            )
+        )
+        base += len(data)
+        extra.append(data)
+        absent = np.flatnonzero(~present & _not_null(column))  # an absent field and null mean the same
+        if len(absent):
+            prefix = json.dumps(name, ensure_ascii=False).encode() + b":"
+            with_key, key_offsets = _with_prefix(data, offsets, absent, prefix, n_fields[absent] > 0)
+            edits.append((absent, close[absent], close[absent], k, base + key_offsets[:-1], np.diff(key_offsets)))
+            base += len(with_key)
+            extra.append(with_key)
+            n_fields[absent] += 1
+    row, start_at, stop_at, order, lit, lit_len = (
+        np.concatenate([np.broadcast_to(e[i], len(e[0])) for e in edits]) for i in range(6)
+    )
+    by = np.lexsort((order, start_at, row))
+    ptr = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(np.bincount(row, minlength=len(rows)), out=ptr[1:])
+    # assemble() wants one contiguous run of edit bytes in edit order
+    edit_off = np.zeros(len(by) + 1, np.int64)
+    np.cumsum(lit_len[by], out=edit_off[1:])
+    edit_data = np.empty(int(edit_off[-1]), np.uint8)
+    source = np.concatenate(extra) if extra else np.empty(0, np.uint8)
+    json_text.copy_spans(
+        source, np.ascontiguousarray(lit[by]), np.ascontiguousarray(lit_len[by]), edit_data, edit_off[:-1]
+    )
+    return Encoded(
+        *splice.assemble(
+            origin.buf, origin.start, origin.end, rows, ptr,
+            np.ascontiguousarray(start_at[by]), np.ascontiguousarray(stop_at[by]), edit_off, edit_data,
+        )
+    )  # fmt: skip
+
+
+def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array]) -> Encoded:
+    """Rows that lose fields: those that stay keep their order, and their raw values unless they changed; new ones follow."""
+    names = batch.get_columns()
+    raw = [n for n in names if n not in columns]
+    _, start, length = origin.literals(names)
+    start, length = start[rows], length[rows]
+    n_buf, base = len(origin.buf), 0
+    rank = np.where(length >= 0, start, n_buf)  # a changed value stays where the old one was
+    extra: list[Array] = []
+    for k, name in enumerate(names):
+        if name in raw:
+            continue
+        column = columns[name]
+        data, offsets = literals_of(column)
+        present = length[:, k] >= 0
+        same = present & _unchanged(column, origin, name, rows) if present.any() else present
+        drop = ~present & ~_not_null(column)
+        start[:, k] = np.where(same, start[:, k], n_buf + base + offsets[:-1])
+        length[:, k] = np.where(same, length[:, k], np.where(drop, -1, np.diff(offsets)))
+        base += len(data)
+        extra.append(data)
+    keys = [json.dumps(n, ensure_ascii=False).encode() + b":" for n in names]
+    data = np.concatenate(extra) if extra else np.empty(0, np.uint8)
+    return Encoded(*join.join_rows(origin.buf, data, start, length, keys, rank))
+
+
+def _from_columns(at: Array, columns: dict[str, pa.Array], with_nulls: bool) -> Encoded:
+    """The rows `at` of columns, all members encoded anew."""
+    n, k = len(at), len(columns)
+    start, length = np.empty((n, k), np.int64), np.empty((n, k), np.int64)
+    parts, base = [], 0
+    for j, column in enumerate(columns.values()):
+        column = _take(column, at)
+        data, offsets = literals_of(column)
+        start[:, j], length[:, j] = offsets[:-1] + base, np.diff(offsets)
+        if not with_nulls:
+            length[~_not_null(column), j] = -1
+        parts.append(data)
+        base += len(data)
+    keys = [json.dumps(n, ensure_ascii=False).encode() + b":" for n in columns]
+    extra = np.concatenate(parts) if parts else np.empty(0, np.uint8)
+    return Encoded(*join.join_rows(np.empty(0, np.uint8), extra, start, length, keys))
+
+
+def _interleave(batch: DocumentBatch, new: Array) -> Encoded:
+    """Some rows have a record and some do not: encode the two kinds apart, then put them back in order."""
+    old_at, new_at = np.flatnonzero(~new), np.flatnonzero(new)
+    old = encode_jsonl(batch.take(old_at))
+    # Without nulls: which fields a block has depends on its other records, and the output must not.
+    made = _from_columns(new_at, {n: batch.exact_column(n) for n in batch.get_columns()}, with_nulls=False)
+    data = np.concatenate([old.data, made.data])
+    start, length = np.empty(len(new), np.int64), np.empty(len(new), np.int64)
+    start[old_at], length[old_at] = old.offsets[:-1], np.diff(old.offsets)
+    start[new_at], length[new_at] = made.offsets[:-1] + len(old.data), np.diff(made.offsets)
+    offsets = np.zeros(len(new) + 1, np.int64)
+    np.cumsum(length, out=offsets[1:])
+    out = np.empty(int(offsets[-1]), np.uint8)
+    json_text.copy_spans(data, start, length, out, offsets[:-1])
+    return Encoded(out, offsets)
+
+
+def _with_prefix(data: Array, offsets: Array, at: Array, prefix: bytes, comma: Array) -> tuple[Array, Array]:
+    """`,"name":literal` for the rows `at` (the comma only where `comma`)."""
+    lens = (offsets[1:] - offsets[:-1])[at]
+    n_prefix = np.where(comma, len(prefix) + 1, len(prefix))
+    out_offsets = np.zeros(len(at) + 1, np.int64)
+    np.cumsum(lens + n_prefix, out=out_offsets[1:])
+    out = np.empty(int(out_offsets[-1]), np.uint8)
+    lead = np.frombuffer(b"," + prefix, np.uint8)
+    json_text.copy_spans(lead, np.where(comma, 0, 1), n_prefix, out, out_offsets[:-1])
+    json_text.copy_spans(data, np.ascontiguousarray(offsets[:-1][at]), lens, out, out_offsets[:-1] + n_prefix)
+    return out, out_offsets
+
+
+def _unchanged(new: pa.Array, origin: JsonlBlock, name: str, rows: Array) -> Array:
+    """True where a row still has the value of the record it came from. "1" for 1 and 1 for true are changes, 1.0 for 1 is none.
+
+    Texts are compared only where their lengths agree: a stage that cuts a large document into many pieces makes many rows of
+    one record, and taking its whole text once for each of them would need their number times its size.
+    """
+    if pa.types.is_nested(new.type):
+        return _same_nested(new, _take(origin.column(name), rows))
+    if not is_text(new.type):
+        return same_values(new, origin.exact(name, rows))
+    texts = texts_of_column(origin.column(name))
+    same: Array = ~_not_null(new) & (origin.kinds(name)[rows] == NULL)
+    old_bytes, new_bytes = (pc.fill_null(pc.binary_length(t), -1).to_numpy(zero_copy_only=False) for t in (texts, new))
+    alike = np.flatnonzero((new_bytes >= 0) & (old_bytes[rows] == new_bytes))
+    same[alike] = same_values(_take(new, alike), _take(texts, rows[alike]))
+    return same
+
+
+def _same_nested(new: pa.Array, old: pa.Array) -> Array:
+    """Of a column of Arrow's own nested types, in which a member that is missing is null: the two are alike."""
+    if not pa.types.is_nested(old.type):
+        old = as_json(old)
+    pairs = zip(values_of(new), values_of(old), strict=True)
+    with deep_recursion():
+        same = [
+            (a is None and b is None)
+            or (isinstance(a, (dict, list)) and isinstance(b, (dict, list)) and canonical_text(a) == canonical_text(b))
+            for a, b in pairs
+        ]
+    return np.array(same, bool)
+
+
+def _not_null(array: pa.Array) -> Array:
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), bool)
+
+
+def _take(array: pa.Array, rows: Array) -> pa.Array:
+    if len(rows) == len(array) and bool((rows == np.arange(len(rows))).all()):
+        return array
+    return array.take(pa.array(rows))

@@ -1,0 +1,134 @@
+"""Records of plain JSONL files that an earlier pass found: where each lies, how long it is, and its hash.
+
+The pass writes three columns beside what else it tells of documents, by their `file` and `offset` (Arrow files, one record batch
+per unit). A later pass over the same files takes the records of a range from there, without reading the file. It trusts them
+only where they cover the range without a gap, line feeds included: then there is neither a blank line nor a record
+that the first pass set aside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tamis.errors import FormatError
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.scratch.stored_arrays import npy, read_into
+from tamis.tasks import DocumentBatch
+
+COLUMNS = ("record_bytes", "record_hi", "record_lo")
+_LEAST_BYTES = 512  # on average: finding and hashing shorter records again costs no more than keeping this of them
+_MOST_BYTES = 1 << 30  # of a record: a longer one is not read at once
+_READ = ("file", "offset", *COLUMNS)
+_TYPES = {"file": "<i4", "offset": "<i8", "record_bytes": "<u4", "record_hi": "<u8", "record_lo": "<u8"}
+_RUN = np.dtype(
+    [("file", "<i4"), ("offset", "<i8"), ("path", "<i4"), ("n_rows", "<i8"), *((f"at_{name}", "<i8") for name in _READ)]
+)
+Array = np.ndarray[Any, Any]
+
+
+def known_columns(batch: DocumentBatch) -> dict[str, Array]:
+    """What a later pass needs to know of these documents' records; nothing where they do not lie open in a file."""
+    lineage = batch.lineage
+    if lineage is None or not batch.is_identified or not batch.num_items:
+        return {}
+    origin, rows, identity = lineage.origin, lineage.rows, batch.identity
+    if not isinstance(origin, JsonlBlock) or not origin.is_open:
+        return {}
+    sizes = origin.end[rows] - origin.start[rows]
+    if bool((rows < 0).any()) or int(sizes.max()) > _MOST_BYTES or int(sizes.sum()) < _LEAST_BYTES * len(sizes):
+        return {}
+    return {"record_bytes": sizes.astype(np.uint32), "record_hi": identity[0], "record_lo": identity[1]}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One record batch of the earlier pass. `places`: where in the file at `path` each column begins."""
+
+    path: str
+    first: tuple[int, int]  # file and offset of its first record
+    n_rows: int
+    places: dict[str, int]
+
+
+def write_index(folder: str, runs: Sequence[Run]) -> None:
+    """Where the columns of each record batch lie (64 bytes each). `runs` in the order of the input."""
+    runs = [run for run in runs if all(name in run.places for name in _READ)]
+    paths = list(dict.fromkeys(run.path for run in runs))
+    number = {path: i for i, path in enumerate(paths)}
+    table = np.empty(len(runs), _RUN)
+    for i, run in enumerate(runs):
+        table[i] = (*run.first, number[run.path], run.n_rows, *(run.places[name] for name in _READ))
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "paths.json"), "w", encoding="utf-8") as file:
+        json.dump(paths, file)
+    np.save(os.path.join(folder, "runs.npy"), table)
+
+
+@dataclass
+class Found:
+    """Records that lie one behind the other in a file, each followed by a line feed."""
+
+    start: Array
+    end: Array  # without the line feed
+    identity: tuple[Array, Array]
+
+
+class KnownRecords:
+    """What `write_index` told of."""
+
+    def __init__(self, folder: str) -> None:
+        self._runs = npy(os.path.join(folder, "runs.npy"))
+        with open(os.path.join(folder, "paths.json"), encoding="utf-8") as file:
+            self._paths: list[str] = json.load(file)
+        self._read: dict[int, dict[str, Array]] = {}  # the record batch that was read last
+
+    def find(self, file: int, start: int, end: int, size: int) -> Found | None:
+        """The records that begin in [start, end) of a file of `size` bytes; None where they must be looked for in the file."""
+        end = min(end, size)
+        columns = self._near(file, start, end)
+        if columns is None:
+            return None
+        first, last = np.searchsorted(columns["offset"], [start, end]).tolist()
+        at, sizes = columns["offset"][:last], columns["record_bytes"][:last].astype(np.int64)
+        stop = at + sizes  # of each record; its line feed lies here
+        before = int(stop[first - 1]) + 1 if first else 0
+        covers = first < last and int(at[first]) == before and bool((stop[first:-1] + 1 == at[first + 1 :]).all())
+        if not covers or not end <= int(stop[-1]) + 1 <= size:
+            return None
+        return Found(
+            at[first:], stop[first:], (columns["record_hi"][first:last].copy(), columns["record_lo"][first:last].copy())
+        )
+
+    def _near(self, file: int, start: int, end: int) -> dict[str, Array] | None:
+        """Columns of the record batches with the records of a range, and the one before them."""
+        try:
+            first = max(0, self._runs.search((file, start), right=True, key=_first_place) - 2)
+            last = self._runs.search((file, end), key=_first_place)
+            batches = {i: self._read[i] if i in self._read else self._columns(i) for i in range(first, last)}
+        except (OSError, FormatError):
+            return None
+        if not batches:
+            return None
+        self._read = dict(list(batches.items())[-1:])  # small files that follow each other lie in one
+        parts = []
+        for columns in batches.values():
+            a, b = np.searchsorted(columns["file"], [file, file + 1]).tolist()
+            parts.append({name: values[a:b] for name, values in columns.items()})
+        return {name: np.concatenate([part[name] for part in parts]) for name in _READ}
+
+    def _columns(self, i: int) -> dict[str, Array]:
+        run = self._runs[i]
+        columns = {name: np.empty(int(run["n_rows"]), _TYPES[name]) for name in _READ}
+        for name, values in columns.items():
+            read_into(self._paths[int(run["path"])], int(run[f"at_{name}"]), values)
+        return columns
+
+
+def _first_place(run: Any) -> tuple[int, int]:
+    return int(run["file"]), int(run["offset"])

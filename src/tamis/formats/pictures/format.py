@@ -1,0 +1,215 @@
+"""Pictures as a format of rows: a tar (WebDataset) has a row for each picture, a single picture file is one row.
+
+A row says where a picture lies (file, offset, length), what its header says, and what belongs to it (caption, json, other members of its
+sample). Pixels are no part of it: whoever needs them decodes them by `tamis.pictures`. A picture that its header condemns (no picture, cut
+off, a bomb) is a fault of its row; so is the place where a tar cannot be followed any further.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tamis.errors import FormatError
+from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
+from tamis.formats.input_files.names import path_text
+from tamis.formats.table_files import counted
+from tamis.pictures.faults import PictureFault, TarFault
+from tamis.pictures.headers import Looks, look
+from tamis.pictures.samples import Row, index_of, is_picture, key_of, rows
+from tamis.pictures.tar import Member
+from tamis.stores.urls import is_remote
+
+TableWriter = None
+ROW_BYTES = (
+    1048  # of a row with its caption, about: 1,000 of them are the smallest partition (MIN_ROWS_BYTES), and fill a tar
+)
+_MAX_TEXT_BYTES = 1 << 20
+_ROWS_AT_ONCE = 1024
+SCHEMA = pa.schema(
+    [
+        ("id", pa.large_string()),
+        ("image_path", pa.large_string()),
+        ("member", pa.large_string()),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+        ("format", pa.large_string()),
+        ("width", pa.int32()),
+        ("height", pa.int32()),
+        ("caption", pa.large_string()),
+        ("json", pa.large_string()),
+        ("others", pa.large_string()),  # JSON: [[what follows the key, offset, length], ...]
+    ]
+)
+
+
+LOCAL_ONLY = "pictures are read from folders of this machine; copy them there"
+
+
+def describe(path: str | os.PathLike[str]) -> TableInfo:
+    path = os.fspath(path)
+    columns = [(f.name, str(f.type)) for f in SCHEMA]
+    if is_remote(path):
+        raise FormatError(LOCAL_ONLY)
+    size = os.path.getsize(path)
+    if _is_tar(path) and not size:
+        raise FormatError("a tar of zero bytes")
+    if not _is_tar(path):
+        return TableInfo(1, [RowGroup(0, 1, ROW_BYTES)], columns, size)
+    try:
+        index = index_of(path)
+    except TarFault as exc:
+        raise FormatError(f"no tar, or damaged at its beginning: {exc}") from None
+    firsts = [first for _, first in index.begins]
+    groups = [
+        RowGroup(first, end - first, (end - first) * ROW_BYTES)
+        for first, end in zip(firsts, [*firsts[1:], index.n_rows], strict=True)
+    ]
+    return TableInfo(index.n_rows, groups, columns, size)
+
+
+def read_schema(path: str | os.PathLike[str]) -> pa.Schema:
+    return SCHEMA
+
+
+def iter_rows(
+    path: str | os.PathLike[str],
+    first_row: int,
+    end_row: int,
+    columns: Sequence[str] | None = None,
+    batch_bytes: int = BATCH_BYTES,
+    max_rows: int = MAX_BATCH_ROWS,
+) -> Iterator[tuple[int, pa.Table]]:
+    path = os.fspath(path)
+    names = [n for n in SCHEMA.names if columns is None or n in columns]
+    if not names:
+        yield from counted(first_row, end_row)
+        return
+    schema = pa.schema([SCHEMA.field(n) for n in names])
+    most = max(1, min(max_rows, _ROWS_AT_ONCE, batch_bytes // ROW_BYTES))
+    made: list[dict[str, Any]] = []
+    at = first_row
+    with open(path, "rb", buffering=0) as file:
+        found = _tar_rows(path, file.fileno(), first_row, end_row) if _is_tar(path) else _file_rows(path)
+        for number, row in found:
+            if not first_row <= number < end_row:
+                continue
+            try:
+                made.append(_record(path, file.fileno(), number, row))
+            except PictureFault as exc:
+                if made:
+                    yield at, pa.Table.from_pylist(made, schema)
+                raise RowsFault(number, str(exc), number + 1) from None
+            if len(made) >= most:
+                yield at, pa.Table.from_pylist(made, schema)
+                made, at = [], number + 1
+    if made:
+        yield at, pa.Table.from_pylist(made, schema)
+
+
+def stored_bytes(table: pa.Table) -> Any:
+    """Of each picture: what reports count as the size of a document."""
+    import numpy as np
+
+    if "length" not in table.column_names:
+        return np.zeros(len(table), np.int64)
+    return table["length"].to_numpy().astype(np.int64)
+
+
+def _is_tar(path: str) -> bool:
+    return not is_picture(path)
+
+
+def _file_rows(path: str) -> Iterator[tuple[int, Row]]:
+    yield 0, Row("", Member("", 0, os.path.getsize(path), 0))
+
+
+def _tar_rows(path: str, fd: int, first_row: int, end_row: int) -> Iterator[tuple[int, Row]]:
+    begins = index_of(path).begins
+    if not begins:
+        return
+    byte, number = begins[max(0, bisect_right(begins, first_row, key=lambda b: b[1]) - 1)]
+    for _, row in rows(fd, byte):
+        if number >= end_row:
+            return
+        yield number, row
+        number += 1
+
+
+def _record(path: str, fd: int, number: int, row: Row) -> dict[str, Any]:
+    """The row as values. PictureFault where there is no picture to read."""
+    picture = row.picture
+    if picture is None:
+        raise PictureFault(row.fault)
+    try:
+        looks = _look(fd, picture)
+    except PictureFault as exc:
+        raise PictureFault(f"{picture.name}: {exc}" if picture.name else str(exc)) from None
+    record = {
+        "id": _id(path, number if picture.name else None), "image_path": path_text(path), "member": picture.name or None,
+        "offset": picture.offset, "length": picture.length, "format": looks.format, "width": looks.width, "height": looks.height,
+    }  # fmt: skip
+    return record | (_beside_member(fd, row.others) if picture.name else _beside_file(path))
+
+
+def _look(fd: int, picture: Member) -> Looks:
+    return look(lambda at, n: os.pread(fd, min(n, picture.length - at), picture.offset + at), picture.length)
+
+
+def _beside_member(fd: int, others: Sequence[Member]) -> dict[str, Any]:
+    """Caption and json of a sample as text; what is no text, is too large or something else is named by its place."""
+    found: dict[str, Any] = {}
+    left = []
+    for member in others:
+        rest = key_of(member.name)[1]
+        kind = {"txt": "caption", "json": "json"}.get(rest.lower(), "")
+        text = _text(fd, member.offset, member.length) if kind and kind not in found else None
+        if text is None:
+            left.append([rest, member.offset, member.length])
+        else:
+            found[kind] = text
+    if left:
+        found["others"] = json.dumps(left)
+    return found
+
+
+def _beside_file(path: str) -> dict[str, Any]:
+    """Caption and json in files of the same name beside a picture."""
+    found = {}
+    for kind, suffix in (("caption", ".txt"), ("json", ".json")):
+        beside = os.path.splitext(path)[0] + suffix
+        try:
+            if not stat.S_ISREG(os.stat(beside).st_mode):
+                continue  # a pipe with such a name would be waited for without end
+            with open(beside, "rb", buffering=0) as file:
+                text = _text(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+        except FileNotFoundError:
+            continue
+        if text is None:
+            raise PictureFault(f"its {suffix} file is no text in UTF-8, or larger than {_MAX_TEXT_BYTES:,} bytes")
+        found[kind] = text
+    return found
+
+
+def _text(fd: int, offset: int, length: int) -> str | None:
+    if length > _MAX_TEXT_BYTES:
+        return None
+    try:
+        return os.pread(fd, length, offset).decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _id(path: str, number: int | None) -> str:
+    """What a picture is called: the name of its file, eight digits that stand for the folder, and its number in a tar. Without a dot, so
+    that it can be the key of a sample."""
+    stem = os.path.splitext(os.path.basename(path))[0].encode("utf-8", "replace").decode().replace(".", "_")
+    digest = hashlib.blake2b(os.fsencode(path), digest_size=4).hexdigest()
+    return f"{stem}-{digest}" if number is None else f"{stem}-{digest}_{number:06d}"

@@ -1,0 +1,67 @@
+"""Records as columns of an Arrow table and back: how documents travel between two segments with everything that lineage needs.
+
+Lines travel with their raw bytes, so that the last segment can still write untouched fields byte for byte.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.table_block import Array, TableBlock
+from tamis.kernels import buffers, json_scan, json_text
+from tamis.tasks import DocumentBatch, Lineage, Origin
+
+_FIELD = "o."
+
+
+def pack(batch: DocumentBatch, lineage: Lineage) -> tuple[str, dict[str, pa.Array]]:
+    """The records behind the documents of a batch: what `unpack` must be told, and columns for it."""
+    if isinstance(lineage.origin, JsonlBlock):
+        return "jsonl", _raw_columns(lineage.origin, lineage.rows)
+    columns = {"_row": pa.array(lineage.rows)}
+    for name in lineage.origin.field_names():
+        if name not in lineage.hidden:  # a changed column leaves its place, as nulls
+            is_changed = name in lineage.columns
+            columns[_FIELD + name] = pa.nulls(len(lineage.rows)) if is_changed else batch.exact_column(name)
+    return "table", columns
+
+
+def unpack(kind: str, table: pa.Table) -> Origin:
+    if kind == "jsonl":
+        return _jsonl_origin(table)
+    kept = [c for c in table.column_names if c.startswith(_FIELD)]
+    return TableBlock(table.select(kept).rename_columns([c.removeprefix(_FIELD) for c in kept]))
+
+
+def _raw_columns(origin: JsonlBlock, rows: Array) -> dict[str, pa.Array]:
+    """Each row's record, where it closes and how many members it has; `{}` for rows that no record stands behind."""
+    known = rows >= 0
+    at = rows[known]
+    start, lens = np.full(len(rows), len(origin.buf), np.int64), np.full(len(rows), 2, np.int64)
+    close, n_fields = np.ones(len(rows), np.int64), np.zeros(len(rows), np.int32)
+    start[known], lens[known] = origin.start[at], origin.end[at] - origin.start[at]
+    close[known], n_fields[known] = origin.close[at] - origin.start[at], origin.n_fields[at]
+    source = origin.buf if known.all() else np.concatenate([origin.buf, np.frombuffer(b"{}", np.uint8)])
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(lens, out=offsets[1:])
+    data = np.empty(int(offsets[-1]), np.uint8)
+    json_text.copy_spans(source, start, lens, data, offsets[:-1])
+    raw = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+    return {"_raw": raw, "_row": pa.array(rows), "_close": pa.array(close), "_fields": pa.array(n_fields)}
+
+
+def _jsonl_origin(table: pa.Table) -> JsonlBlock:
+    parts = buffers.string_buffers(table["_raw"].chunk(0))
+    offsets = np.asarray(parts.offsets, np.int64)
+    n = len(table)
+    none = np.zeros((n, 0), np.int64)
+    scan = json_scan.Scan(
+        n_records=n, n_blank=0, start=offsets[:-1].copy(), end=offsets[1:].copy(),
+        close=offsets[:-1] + table["_close"].to_numpy(), n_fields=table["_fields"].to_numpy(),
+        status=np.zeros(n, np.uint8), types=np.zeros((n, 0), np.uint8), val_start=none, val_len=none, keys=(),
+    )  # fmt: skip
+    return JsonlBlock(parts.data, scan)

@@ -1,0 +1,129 @@
+"""Arrays that lie in files, read by range: never mapped, since mapped pages count as memory, and a mapping as all it might become.
+
+`StoredArray` is a range of a file that holds numbers (or rows of a structured type); `npy` finds it in an .npy file, and
+formats/arrow/column_places.py in an Arrow file. `NpyWriter` writes an .npy file in pieces, its length at the end.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+
+from tamis.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+_HEADER_BYTES = 128
+_BLOCK_BYTES = 1 << 14  # read at once where single values are looked at
+_MAX_BLOCKS = 32  # kept: those in the middle of a search are asked for again and again
+
+
+def read_into(path: str, at: int, out: Array) -> None:
+    """Fill an array with the bytes from place `at` of a file."""
+    import numpy as np
+
+    if not out.nbytes:
+        return
+    view: memoryview = memoryview(out.view(np.uint8))  # type: ignore[arg-type]
+    done = 0
+    with open(path, "rb", buffering=0) as file:
+        while done < len(view):
+            n_read = os.preadv(file.fileno(), [view[done:]], at + done)
+            if n_read <= 0:
+                raise FormatError(f"{path}: ends early; start over with fresh (--fresh)")
+            done += n_read
+
+
+class StoredArray:
+    """`n` values of a type (`kind`), from place `at` of a file. Single values by index, ranges with `read`."""
+
+    def __init__(self, path: str, at: int, kind: np.dtype[Any], n: int) -> None:
+        self.path, self.at, self.kind, self._n = path, at, kind, n
+        self._per_block = max(1, _BLOCK_BYTES // kind.itemsize)
+        self._blocks: dict[int, Array] = {}
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, i: SupportsIndex) -> Any:
+        i = int(i)
+        if not 0 <= i < self._n:
+            raise IndexError(f"{self.path}: value {i} of {self._n}")
+        block, row = divmod(i, self._per_block)
+        if block not in self._blocks:
+            if len(self._blocks) >= _MAX_BLOCKS:
+                self._blocks.pop(next(iter(self._blocks)))
+            self._blocks[block] = self.read(block * self._per_block, (block + 1) * self._per_block)
+        return self._blocks[block][row]
+
+    def read(self, first: int, end: int) -> Array:
+        """Values first to end, as an array of its own; beyond the end there are none."""
+        import numpy as np
+
+        first = min(first, self._n)
+        out = np.empty(max(0, min(end, self._n) - first), self.kind)
+        read_into(self.path, self.at + first * self.kind.itemsize, out)
+        return out
+
+    def search(
+        self,
+        value: Any,
+        first: int = 0,
+        end: int | None = None,
+        right: bool = False,
+        key: Callable[[Any], Any] | None = None,
+    ) -> int:
+        """Where a value belongs in [first, end), which ascends: before those that equal it, or (`right`) behind them."""
+        find = bisect_right if right else bisect_left
+        return find(self, value, first, self._n if end is None else end, key=key)
+
+
+def npy(path: str) -> StoredArray:
+    """The array of an .npy file of one dimension."""
+    from numpy.lib import format as npy_format
+
+    try:
+        with open(path, "rb") as file:
+            npy_format.read_magic(file)
+            shape, _, kind = npy_format.read_array_header_1_0(file)
+            at = file.tell()
+    except ValueError as exc:
+        raise FormatError(f"{path}: not a column of a table ({exc}); start over with fresh (--fresh)") from None
+    if len(shape) != 1 or kind.hasobject:
+        raise FormatError(f"{path}: not a column of a table; start over with fresh (--fresh)")
+    return StoredArray(path, at, kind, shape[0])
+
+
+class NpyWriter:
+    """Writes an .npy file in pieces. `kind`: as numpy names it in such files ("<i8")."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        self._file = open(path, "wb")  # noqa: SIM115 - closed in close()
+        self._file.write(bytes(_HEADER_BYTES))
+        self._kind, self.n = kind, 0
+
+    def append(self, values: Array) -> None:
+        import numpy as np
+
+        self._file.write(np.ascontiguousarray(values, self._kind).tobytes())
+        self.n += len(values)
+
+    def close(self) -> None:
+        about = f"{{'descr': '{self._kind}', 'fortran_order': False, 'shape': ({self.n},), }}".encode()
+        head = b"\x93NUMPY\x01\x00" + (_HEADER_BYTES - 10).to_bytes(2, "little")
+        self._file.seek(0)
+        self._file.write((head + about).ljust(_HEADER_BYTES - 1) + b"\n")
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

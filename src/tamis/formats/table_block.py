@@ -1,0 +1,81 @@
+"""An Arrow table as the origin of rows (Parquet input, results of readers that users wrote)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tamis.formats.columns.exact import shown
+from tamis.formats.columns.row_bytes import row_bytes
+from tamis.formats.columns.row_hashes import row_hashes
+
+Array = np.ndarray[Any, Any]
+
+
+class TableBlock:
+    """Rows of a table; the counterpart of JsonlBlock for input that is decoded already."""
+
+    is_typed = True  # types are those of the input, not of the values that happen to be here
+    is_parsed = True
+    keeps_bytes = False
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.n_rows = len(table)
+        self.record_bytes: Array | None = None  # of what each row stands for, where that is not the row itself
+        self._at = {name: i for i, name in enumerate(table.column_names)}  # asking the table goes through all names
+        self.places: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = (
+            None  # input file and row number, by row
+        )
+
+    def field_names(self) -> list[str]:
+        return list(self._at)
+
+    def column(self, name: str) -> pa.Array:
+        if name not in self._at:
+            return pa.nulls(self.n_rows)
+        return shown(self._chunk(name))
+
+    def exact(self, name: str, rows: Array) -> pa.Array:
+        """One column of some rows (null where a row is -1), every value as it is."""
+        if name not in self._at:
+            return pa.nulls(len(rows))
+        at = pa.array(np.maximum(rows, 0), mask=rows < 0)
+        return (
+            self._chunk(name).take(at)
+            if self.n_rows
+            else pa.nulls(len(rows), self.table.schema.field(self._at[name]).type)
+        )
+
+    def _chunk(self, name: str) -> pa.Array:
+        chunks = self.table.column(self._at[name])
+        return (
+            chunks.chunk(0)
+            if chunks.num_chunks == 1
+            else pa.concat_arrays(chunks.chunks)
+            if chunks.num_chunks
+            else pa.array([], chunks.type)
+        )
+
+    def column_of(self, name: str, rows: Array) -> pa.Array:
+        return self.column(name).take(pa.array(rows))
+
+    def kinds(self, name: str) -> None:
+        """Columns say it."""
+
+    def sizes(self, rows: Array) -> Array:
+        if self.record_bytes is not None:
+            return np.where(rows >= 0, self.record_bytes[np.maximum(rows, 0)], 0)
+        return np.where(rows >= 0, self.table.nbytes // max(1, self.n_rows), 0)
+
+    def lengths(self, rows: Array) -> Array:
+        each = row_bytes(self.table) if self.record_bytes is None else self.record_bytes
+        return np.where(rows >= 0, each[np.maximum(rows, 0)], 0) if len(each) else np.zeros(len(rows), np.int64)
+
+    def raw(self, row: int) -> None:
+        """Rows are no bytes."""
+
+    def identity(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        return row_hashes(self.table)

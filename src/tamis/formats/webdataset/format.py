@@ -1,0 +1,197 @@
+"""Writing pictures as WebDataset: tars of samples (picture, caption, json, other members), and a Parquet file beside each tar.
+
+Tars are filled with the pictures of all batches of a partition, evenly: as few as can be with at most `per_tar` pictures and `max_bytes` in each. Pictures that nobody touched
+are copied byte for byte from where they lie, a piece at a time. The Parquet file has a row for each picture in the order of the tar:
+everything that is known of it, scores and embeddings too. The same documents in the same order give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from tamis import files
+from tamis.errors import FormatError
+from tamis.formats.input_files.names import path_of
+from tamis.formats.parquet import format as parquet
+from tamis.formats.pictures.format import SCHEMA
+from tamis.tasks import ROW_ID, DocumentBatch
+
+CHANGED = "image_bytes"
+"""A column with the bytes of pictures that a stage changed; null for the others."""
+_COPY_BYTES = 1 << 20
+_BLOCK = 512
+_SUFFIX = {"jpeg": "jpg", "png": "png", "webp": "webp"}
+_RENAMED = {"id": "image_id", "member": "member_name", "image_path": "original_path"}
+_LEFT_OUT = ("offset", "length", "others", CHANGED)  # what only leads to the bytes
+
+Array = np.ndarray[Any, Any]
+Written = tuple[dict[str, Any], Array, tuple[Array, Array]]
+
+
+def write(batches: Sequence[DocumentBatch], base: str, options: Mapping[str, Any]) -> Iterator[Written]:
+    """Staged files `base`.N.tar and `base`.N.parquet, each with the bytes and content hashes of the documents in it (a Parquet file has
+    none of its own: it belongs to the tar before it)."""
+    per_tar, max_bytes = int(options["per_tar"]), int(options["max_bytes"])
+    n_pictures = sum(batch.num_items for batch in batches)
+    per_tar = -(
+        -n_pictures // max(1, -(-n_pictures // per_tar))
+    )  # 1,024 are two tars of 512, not one of 1,000 and a rest
+    tar: _Tar | None = None
+    n_tars = 0
+    with _Sources() as sources:
+        try:
+            for batch in batches:
+                table = _table(batch)
+                first = 0
+                for i, row in enumerate(table.select([n for n in _NEEDED if n in table.column_names]).to_pylist()):
+                    sample = _sample(row)
+                    if tar is not None and (
+                        len(tar.lengths) >= per_tar or tar.n_bytes + _tar_bytes(sample) > max_bytes
+                    ):
+                        tar.tables.append(table.slice(first, i - first))
+                        yield from tar.finish()
+                        tar, first = None, i
+                    if tar is None:
+                        tar = _Tar(base, n_tars)
+                        n_tars += 1
+                    tar.add(sample, sources)
+                if tar is not None:
+                    tar.tables.append(table.slice(first))
+            if tar is not None:
+                yield from tar.finish()
+        except BaseException:
+            if tar is not None:
+                tar.abort()
+            raise
+
+
+_NEEDED = ("id", "image_path", "member", "offset", "length", "format", "caption", "json", "others", CHANGED)
+_Part = tuple[str, int, Any]
+"""A member of a sample: its name, its bytes in number, and these bytes, or (path, offset) of where they lie."""
+
+
+def _sample(row: Mapping[str, Any]) -> list[_Part]:
+    """The members of a picture's sample, the picture first."""
+    missing = [n for n in ("id", "image_path", "offset", "length", "format") if row.get(n) is None]
+    if missing:
+        raise FormatError(
+            f"cannot be written as a picture: it has no {', '.join(missing)}; read pictures with ImageReader"
+        )
+    key, path = str(row["id"]), path_of(row["image_path"])
+    changed = row.get(CHANGED)
+    suffix = _SUFFIX.get(row["format"], str(row["format"]))
+    if changed is not None:
+        parts: list[_Part] = [(f"{key}.{suffix}", len(changed), changed)]
+    else:
+        stored = os.path.basename(row.get("member") or path).partition(".")[2] if row.get("member") else ""
+        name = f"{key}.{stored or os.path.splitext(path)[1].lstrip('.') or suffix}"
+        parts = [(name, int(row["length"]), (path, int(row["offset"])))]
+    for name, kind in (("txt", "caption"), ("json", "json")):
+        if (text := row.get(kind)) is not None:
+            data = str(text).encode("utf-8")
+            parts.append((f"{key}.{name}", len(data), data))
+    for rest, offset, length in json.loads(row.get("others") or "[]"):
+        parts.append((f"{key}.{rest}" if rest else key, int(length), (path, int(offset))))
+    return parts
+
+
+def _tar_bytes(sample: Sequence[_Part]) -> int:
+    return sum(_BLOCK + length + -length % _BLOCK for _, length, _ in sample)
+
+
+class _Sources:
+    """The file that pictures are copied from; the last one stays open, as neighbours lie in one tar."""
+
+    def __init__(self) -> None:
+        self._path = ""
+        self._file: IO[bytes] | None = None
+
+    def read(self, path: str, offset: int, length: int) -> Iterator[bytes]:
+        if path != self._path or self._file is None:
+            self.close()
+            self._file, self._path = open(path, "rb", buffering=0), path  # noqa: SIM115
+        fd = self._file.fileno()
+        while length > 0:
+            data = os.pread(fd, min(length, _COPY_BYTES), offset)
+            if not data:
+                raise FormatError(f"{path}: {length:,} bytes are missing at {offset:,}: it is shorter than it was")
+            yield data
+            offset, length = offset + len(data), length - len(data)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> _Sources:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Tar:
+    """A tar being written, and what is known of the pictures in it."""
+
+    def __init__(self, base: str, number: int) -> None:
+        self.path, self.table_path = f"{base}.{number}.tar", f"{base}.{number}.parquet"
+        self.file: IO[bytes] = files.create(self.path)
+        self.n_bytes = 0
+        self.lengths: list[int] = []
+        self.hashes: list[int] = []
+        self.tables: list[pa.Table] = []
+
+    def add(self, sample: Sequence[_Part], sources: _Sources) -> None:
+        total = 0
+        for i, (name, length, where) in enumerate(sample):
+            header = tarfile.TarInfo(name)
+            header.size, header.mode = length, 0o644
+            self._write(header.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape"))
+            digest = xxhash.xxh3_128()
+            for piece in [where] if isinstance(where, bytes) else sources.read(where[0], where[1], length):
+                digest.update(piece)
+                self._write(piece)
+            self._write(bytes(-length % _BLOCK))
+            total += length
+            if i == 0:
+                self.hashes.append(digest.intdigest())
+        self.lengths.append(total)
+
+    def _write(self, data: bytes) -> None:
+        self.file.write(data)
+        self.n_bytes += len(data)
+
+    def finish(self) -> Iterator[Written]:
+        self._write(bytes(2 * _BLOCK))
+        self.file.close()
+        table = pa.concat_tables(self.tables, promote_options="permissive")
+        table = table.drop_columns([n for n in _LEFT_OUT if n in table.column_names])
+        table = table.rename_columns([_RENAMED.get(n, n) for n in table.column_names])
+        parquet.write_table(table, files.fresh(self.table_path), compression="zstd")
+        hi = np.array([h >> 64 for h in self.hashes], np.uint64)
+        lo = np.array([h & (2**64 - 1) for h in self.hashes], np.uint64)
+        none = np.empty(0, np.uint64)
+        yield {"path": self.path, "extension": "tar"}, np.array(self.lengths, np.int64), (hi, lo)
+        yield {"path": self.table_path, "extension": "parquet", "belongs": True}, np.empty(0, np.int64), (none, none)
+
+    def abort(self) -> None:
+        self.file.close()
+        files.remove(self.path)
+
+
+def _table(batch: DocumentBatch) -> pa.Table:
+    """All columns; those that lead to the bytes have the types that they were read with."""
+    table = batch.to_pyarrow()
+    table = table.drop_columns([ROW_ID]) if ROW_ID in table.column_names else table
+    for i, name in enumerate(table.column_names):
+        if name in SCHEMA.names and table.schema.field(i).type != SCHEMA.field(name).type:
+            table = table.set_column(i, name, table.column(i).cast(SCHEMA.field(name).type))
+    return table

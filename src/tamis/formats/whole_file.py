@@ -1,0 +1,35 @@
+"""A whole file as one batch, for small results and for use outside of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tamis.errors import FormatError
+from tamis.formats.compression.streams import StreamReader
+from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.registry import TABLES, holds_rows, table_format
+from tamis.formats.table_block import TableBlock
+from tamis.tasks import DocumentBatch
+
+
+def read_whole_file(path: str, formats: Sequence[str] = ()) -> DocumentBatch:
+    """All documents of a file. Raises FormatError on the first bad record. `formats`: what a reader says is in it."""
+    if holds_rows(path) or (formats and all(name in TABLES for name in formats)):
+        rows = table_format(path)
+        tables = [t for _, t in rows.iter_rows(path, 0, rows.describe(path).n_rows)]
+        table = pa.concat_tables(tables).combine_chunks() if tables else pa.table({})
+        origin: JsonlBlock | TableBlock = TableBlock(table.replace_schema_metadata(None))
+    else:
+        with StreamReader.open(path) as stream:
+            data = b"".join(iter(lambda: stream.read(1 << 20), b""))
+        block = JsonlBlock.parse(np.frombuffer(data.removeprefix(b"\xef\xbb\xbf"), np.uint8))
+        if block.bad:
+            start, _, reason = block.bad[0]
+            raise FormatError(
+                f"{path}: record at byte {start}: {reason}; run a pipeline over it to set bad records aside"
+            )
+        origin = block
+    return DocumentBatch.over(origin, np.arange(origin.n_rows))
