@@ -149,3 +149,26 @@ def test_a_server_that_is_killed_leaves_no_daemon_of_a_stage(tmp_path: Path) -> 
     assert (tmp_path / "killed").exists()
     assert done.returncode == 0, done.stderr
     assert marked(tmp_path) == []
+
+
+@pytest.mark.parametrize(("out", "code"), [("/dev/null", 0), ("/dev/full", 1)])
+def test_what_cannot_be_printed_is_told_by_the_exit_code(out: str, code: int) -> None:
+    with open(out, "w") as sink:
+        done = subprocess.run(
+            [sys.executable, "-m", "tamis.cli.start", "--version"], stdout=sink, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": str(SRC)}, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == code
+    assert ("No space left" in done.stderr) == bool(code)
+
+
+def test_exit_functions_are_called_before_the_end() -> None:
+    code = (
+        "import atexit, sys; from tamis.cli import start; sys.argv = ['tamis', 'filter', '--no-such-option'];"
+        "atexit.register(print, 'called'); start.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "called\n")

@@ -10,13 +10,14 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from tamis import files, secrets
 from tamis.backends import early
 from tamis.backends.base import BaseExecutor
+from tamis.backends.execution import load_report
 from tamis.backends.fork_messages import FROM_FORKER, Exited, Forked, ForkWorker, LoadJob, NotLoaded, Up
 from tamis.backends.forking import Branch, launch, send_request, surroundings
 from tamis.backends.guard import Guard, Notice
@@ -45,15 +46,24 @@ class _Process:
 
 
 class ForkCrew:
-    """Processes of one run. `payload` is the pickled job, `place` what workers must know of the run."""
+    """Processes of one run. `payload` is the pickled job, `place` what workers must know of the run.
+
+    `meanwhile` is called while the forking server loads the job: time that would only be waited.
+    """
 
     is_remote = False
 
     def __init__(
-        self, payload: bytes, place: dict[str, Any], log: str, count_caller: bool, nursery: Nursery | None = None
+        self,
+        payload: bytes,
+        place: dict[str, Any],
+        log: str,
+        count_caller: bool,
+        nursery: Nursery | None = None,
+        meanwhile: Callable[[], object] = int,
     ) -> None:
         self._payload, self._place, self._log, self._count_caller = payload, place, log, count_caller
-        self._nursery = nursery
+        self._nursery, self._meanwhile = nursery, meanwhile
         self._workers: dict[int, _Process] = {}
         self._by_exit: list[Event] = []
         self._selector = selectors.DefaultSelector()
@@ -85,6 +95,7 @@ class ForkCrew:
         self._channel.send(LoadJob(surroundings(self._log), len(self._payload), self._place))
         with contextlib.suppress(OSError):
             ours.sendall(self._payload)
+        self._meanwhile()  # the server is busy for 0.2 s
         answer = self._channel.receive()
         if not isinstance(answer, Up):
             self._refuse(answer)
@@ -347,7 +358,9 @@ class LocalExecutor(BaseExecutor):
 
         if self.nursery is not None:
             self.nursery.ready(job.kernel_groups())
-        return ForkCrew(cloudpickle.dumps(job), place, log, count_caller, self.nursery)
+            return ForkCrew(cloudpickle.dumps(job), place, log, count_caller, self.nursery)
+        meanwhile = load_report if self.report else int
+        return ForkCrew(cloudpickle.dumps(job), place, log, count_caller, meanwhile=meanwhile)
 
 
 class InProcessExecutor(BaseExecutor):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
+import os
 import sys
+import threading
 
 _NURSERY, _SERVER = "tamis.backends.nursery", "tamis.backends.forkserver"
 _DEDUP = ("exact", "fuzzy", "lines", "remove")  # commands of `tamis dedup` that fork workers from a nursery
@@ -18,7 +21,28 @@ def main() -> None:
         prepare(module, *modules_for(sys.argv[1:]))
     from tamis.cli.main import main as run
 
-    run()
+    try:
+        run()
+    except SystemExit as done:
+        if isinstance(done.code, int):
+            _end(done.code)
+        raise
+
+
+def _end(code: int) -> None:
+    """End this process with `code` at once: to take down what is loaded takes 10 ms, and changes nothing.
+
+    Returns where the interpreter has to do it: other threads are alive, or what was printed does not reach its reader.
+    """
+    if threading.active_count() > 1:
+        return
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        return
+    os._exit(code)
 
 
 def process_for(arguments: list[str]) -> str:
