@@ -95,7 +95,6 @@ def give_up() -> None:
 
 def main() -> None:
     from tamis import LocalExecutor
-    from tamis.backends.ray_actor_pool import RayActorPoolExecutor
     from tamis.backends.ray_data import RayDataExecutor
     from tamis.core.client import RayClient
 
@@ -108,34 +107,21 @@ def main() -> None:
     found["started_s"] = round(time.monotonic() - began_s, 1)
     found["address"], found["in environment"] = client.address, os.environ.get("RAY_ADDRESS")
     try:
-        with RayActorPoolExecutor() as executor:
-            found["ray"] = filtered(executor, "ray")
-            last = executor.last_result
-            found["peak_bytes"], found["budget_bytes"] = last.peak_bytes, last.budget_bytes
-            found["ray exact"] = deduplicated(executor, "ray-exact")
-            found["again"] = filtered(executor, "ray")
-            found["status again"] = executor.last_result.status
         page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
-        for code in re.findall(r"```py\n(.*?)```", page, re.DOTALL):
-            exec(compile(code, "docs/cluster.md", "exec"), {})
-        found["page"] = content("clean")
+        (code,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+        names: dict[str, Any] = {}
+        exec(compile(code, "docs/cluster.md", "exec"), names)  # a RayActorPoolExecutor, as the page shows it
+        last = names["executor"].last_result
+        found["page"], found["peak_bytes"], found["budget_bytes"] = content("clean"), last.peak_bytes, last.budget_bytes
+        exec(compile(code, "docs/cluster.md", "exec"), names)
+        found["status again"] = names["executor"].last_result.status
         with RayDataExecutor() as executor:
             found["ray_data"] = filtered(executor, "ray_data")
-        found["filter by command"] = command(
-            "filter",
-            "c4",
-            "data",
-            "by-command",
-            "--executor",
-            "ray",
-            "--address",
-            client.address,
-            "--memory",
-            "1GB",
-            "--quiet",
-        )
-        found["filter here"] = command("filter", "c4", "data", "here", "--memory", "1GB", "--quiet")
-        found["same by command"] = content("by-command") == content("here")
+            assert executor._session is not None
+            found["ray_data does"] = executor._session.story()
+        words = ["--executor", "ray", "--address", client.address, "--memory", "1GB", "--quiet"]
+        found["exact by command"] = command("dedup", "exact", "data", "by-command", *words)
+        found["ray exact"] = survivors("by-command")
     finally:
         client.stop()
     found["running"] = client.is_running

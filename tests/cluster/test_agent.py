@@ -15,12 +15,14 @@ import pytest
 
 from tamis import LocalExecutor, Pipeline
 from tamis.backends.base import BaseExecutor
+from tamis.backends.cluster import crew
 from tamis.backends.cluster.crew import RemoteCrew
 from tamis.backends.cluster.handshake import prove
 from tamis.backends.cluster.hub import Hub
+from tamis.backends.cluster.placing import leases
 from tamis.backends.cluster.placing.started import StartedAgent
 from tamis.backends.cluster.session import Session, Wish
-from tamis.errors import UsageError
+from tamis.errors import UsageError, WorkerError
 from tamis.observe.nodes_table import nodes_table
 from tamis.observe.series import open_series
 from tamis.stages.text.filters import ScoreFilter
@@ -202,3 +204,43 @@ def test_a_crew_that_is_closed_is_not_woken_by_writing_to_whatever_has_its_numbe
     finally:
         os.close(read)
         os.close(write)
+
+
+def test_who_waits_for_a_node_is_told_after_seconds_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr(crew, "TELL_S", (0.0, 0.2))
+    monkeypatch.setattr(crew, "ALONE_S", 0.4)
+    place = {"workplace": {"staged": str(tmp_path), "scratch": str(tmp_path)}}
+    made = RemoteCrew(HereSession(1), b"", place, str(tmp_path / "log"), False, [], 10**9)
+    told: list[Any] = []
+    with pytest.raises(WorkerError, match=r"no node for 0 s.*run the same command again"):
+        for _ in range(100):
+            told += made.poll(0.02)
+    made.close()
+    assert [type(event).__name__ for event in told] == ["Noticed", "Noticed"]
+    assert "the run ends after 0 s" in told[0].text
+    assert "ray status --address" in caplog.text
+
+
+def test_an_agent_that_is_killed_between_two_leases_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would ask for it otherwise: the node would be without workers for ever."""
+
+    class Killed:
+        pid, ended = 1, False
+        status: int | None = None
+
+        def __init__(self, about: dict[str, Any]) -> None: ...
+        def wait(self, seconds: float) -> int | None:
+            time.sleep(0.01)
+            return self.status
+
+        def end(self) -> None: ...
+
+    monkeypatch.setattr(leases, "StartedAgent", Killed)
+    for status, lost in ((-9, True), (0, False)):
+        noticed = threading.Event()
+        holder = leases.LeaseHolder({}, on_loss=noticed.set)
+        assert not noticed.wait(0.1)
+        holder._agent.status = status
+        assert noticed.wait(5.0 if lost else 0.2) is lost

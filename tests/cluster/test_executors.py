@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tamis import files
 from tamis.backends.cluster import head, session
 from tamis.backends.cluster.head import Head, HeadOptions, free_port
 from tamis.backends.ray_actor_pool import RayActorPoolExecutor
@@ -15,6 +18,7 @@ from tamis.backends.ray_data import RayDataExecutor
 from tamis.backends.xenna import XennaExecutor
 from tamis.cli.executors import chosen
 from tamis.cli.plan_cluster import cluster_figures, cluster_lines
+from tamis.core import client
 from tamis.core.client import RayClient, SlurmRayClient
 from tamis.errors import UsageError
 from tamis.recipe.load import load_recipe
@@ -102,6 +106,37 @@ def test_slurm_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with pytest.raises(UsageError, match="SLURM_JOB_ID is not set"):
         SlurmRayClient().start()
+
+
+class Joining(SlurmRayClient):
+    """A node that joins heads by name only: `joined` are the addresses, with what became of each."""
+
+    def _join(self, address: str, token: str) -> Any:
+        self.joined = [*getattr(self, "joined", []), address]
+        files.write_text(self.meeting, "new:1 t2\n")  # the head begins again, elsewhere
+        return subprocess.Popen(["sh", "-c", "exit 1" if address == "dead:1" else "sleep 60"], start_new_session=True)
+
+
+def test_a_node_of_a_requeued_job_joins_the_head_of_this_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job has the same number; the address of the head that was killed with its first start lies there still."""
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_NODEID": "1", "SLURM_NNODES": "2", "SLURM_SUBMIT_DIR": str(tmp_path)}
+    before, *_ = client._slurm(slurm)
+    files.write_text(before, "killed:1 t0\n")
+    slurm["SLURM_RESTART_COUNT"] = "1"
+    meeting, rank, n_nodes = client._slurm(slurm)
+    assert (meeting != before, rank, n_nodes) == (True, 1, 2)
+    for name, value in slurm.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(client, "_LOOK_S", 0.05)
+    node = Joining(worker_connect_timeout_s=20)
+    node.meeting = meeting
+    files.write_text(meeting, "dead:1 t1\n")  # a head that died before this node came, and was begun again
+    ended = threading.Timer(1.0, lambda: Path(meeting).unlink())
+    ended.start()
+    with pytest.raises(SystemExit) as left:
+        node.start()
+    ended.join(timeout=30)
+    assert (node.joined, left.value.code) == (["dead:1", "new:1"], 0)
 
 
 def test_a_command_takes_its_executor_out_of_the_settings() -> None:

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -27,6 +28,7 @@ from tamis.core.constants import (
 )
 from tamis.errors import UsageError, WorkerError
 
+_LOOK_S = 0.5
 _LENT = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 
 
@@ -128,7 +130,8 @@ class SlurmRayClient(RayClient):
     """One cluster over all nodes of a Slurm job: call it from a script that `srun` starts once on every node.
 
     On the first node it starts the head and waits for the others; `start()` returns there only. On the others it joins the head and ends the
-    program (status 0) when the head is gone. The head's address goes through a file in the folder from which the job was submitted.
+    program (status 0) when the head is gone. The head's address goes through a file in the folder from which the job was submitted; it has the number of
+    the job, of the step and of how often the job was requeued in its name, so that nobody joins a head of an earlier start that was killed.
     """
 
     worker_connect_timeout_s: float = 300.0
@@ -136,8 +139,7 @@ class SlurmRayClient(RayClient):
 
     def start(self) -> None:
         """On the first node: returns when all nodes have joined. On others: never returns."""
-        job, rank, n_nodes = _slurm()
-        where = os.path.join(os.environ.get("SLURM_SUBMIT_DIR", os.getcwd()), f".tamis-ray-{job}")
+        where, rank, n_nodes = _slurm(os.environ)
         if rank == 0:
             self._lead(where, n_nodes)
         else:
@@ -184,34 +186,43 @@ class SlurmRayClient(RayClient):
         return int(found[-1]) if found else 0
 
     def _follow(self, where: str) -> None:
+        """Join the head that the file names. One that cannot be joined and was replaced meanwhile (the head began again) is left for the new one."""
         check_installed()
         deadline_s = time.monotonic() + self.worker_connect_timeout_s
-        while not os.path.exists(where):
-            if time.monotonic() > deadline_s:
-                raise WorkerError(f"no head of a cluster was found in {where} in {self.worker_connect_timeout_s:.0f} s")
-            time.sleep(0.5)
-        with open(where, encoding="ascii") as file:
-            address, token = file.read().split()
+        while True:
+            told = _read_meeting(where)
+            if told is None:
+                if time.monotonic() > deadline_s:
+                    raise WorkerError(
+                        f"no head of a cluster was found in {where} in {self.worker_connect_timeout_s:.0f} s"
+                    )
+                time.sleep(_LOOK_S)
+                continue
+            code = self._stay(self._join(*told), where, told)
+            now = _read_meeting(where)
+            if now is None:  # the head is gone: this node has done its part
+                sys.exit(0)
+            if now == told and (not code or time.monotonic() > deadline_s):
+                sys.exit(code)  # one that could not join says so
+            time.sleep(_LOOK_S)
+
+    def _join(self, address: str, token: str) -> subprocess.Popen[bytes]:
+        """`ray start` of a node that is none's head, which stays until the head is gone."""
+        code = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
         command = [
-            sys.executable,
-            "-P",
-            "-c",
-            "import sys; from ray.scripts.scripts import main; sys.exit(main())",
-            "start",
-        ]
-        command += ["--address", address, "--block", "--disable-usage-stats"]
+            sys.executable, "-P", "-c", code, "start", "--address", address, "--block", "--disable-usage-stats",
+        ]  # fmt: skip
         for name, value in (("--num-cpus", self.num_cpus), ("--num-gpus", self.num_gpus)):
             command += [name, str(value)] if value is not None else []
-        environment = {
-            **os.environ,
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": token,
-            "RAY_memory_monitor_refresh_ms": "0",
-        }
-        process = subprocess.Popen(command, env=environment, start_new_session=True)
+        ours = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_memory_monitor_refresh_ms": "0"}
+        return subprocess.Popen(command, env={**os.environ, **ours}, start_new_session=True)
+
+    def _stay(self, process: subprocess.Popen[bytes], where: str, told: tuple[str, str]) -> int:
+        """Until the node has ended, or the file names this head no more; then the node is ended. Its exit status, 0 where we ended it."""
         try:
-            while process.poll() is None and os.path.exists(where):
-                time.sleep(0.5)
+            while process.poll() is None and _read_meeting(where) == told:
+                time.sleep(_LOOK_S)
+            return process.poll() or 0
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -220,15 +231,26 @@ class SlurmRayClient(RayClient):
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
-        # A node that could not join says so; one whose head is gone has done its part.
-        sys.exit(process.returncode if process.returncode and os.path.exists(where) else 0)
 
 
-def _slurm() -> tuple[str, int, int]:
-    """Number of the job, of this node in it, and how many there are."""
+def _read_meeting(where: str) -> tuple[str, str] | None:
+    """Address and token of the head; None where there is none (yet, or any more)."""
     try:
-        return os.environ["SLURM_JOB_ID"], int(os.environ["SLURM_NODEID"]), int(os.environ["SLURM_NNODES"])
+        with open(where, encoding="ascii") as file:
+            address, token = file.read().split()
+        return address, token
+    except (OSError, ValueError):
+        return None
+
+
+def _slurm(environ: Mapping[str, str]) -> tuple[str, int, int]:
+    """The file through which head and nodes meet, the number of this node in the job, and how many there are."""
+    try:
+        job, rank, n_nodes = environ["SLURM_JOB_ID"], int(environ["SLURM_NODEID"]), int(environ["SLURM_NNODES"])
     except KeyError as exc:
         raise UsageError(
             f"SlurmRayClient: {exc.args[0]} is not set: call it from a script that srun starts on every node of a job, or use RayClient"
         ) from None
+    # A requeued job keeps its number, and the file of a start that was killed lies there still.
+    start = f"{job}-{environ.get('SLURM_STEP_ID', '0')}-{environ.get('SLURM_RESTART_COUNT', '0')}"
+    return os.path.join(environ.get("SLURM_SUBMIT_DIR", os.getcwd()), f".tamis-ray-{start}"), rank, n_nodes

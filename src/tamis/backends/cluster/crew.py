@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import logging
 import os
 import selectors
 import sys
@@ -32,8 +33,10 @@ from tamis.memory import lookout
 SILENT_S = 30.0  # an agent that says nothing for so long is gone
 START_S = 300.0  # for the first node to be ready
 ALONE_S = 300.0  # without any node, later
+TELL_S = (8.0, 30.0, 90.0, 180.0)  # without any node: when that is said, and what to do
 CLOSE_S = 10.0
 _GATHER_S = 2.0  # others may be ready a moment after the first
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -74,6 +77,7 @@ class RemoteCrew:
         self._machine = machine_id()
         self._lookout: lookout.Lookout | None = None
         self._alone_since_s = 0.0
+        self._n_told = 0
         self._visible: list[str] = []
         self.server = Server(0, 0, 0)
 
@@ -103,8 +107,10 @@ class RemoteCrew:
                     self._session.error
                     or f"no node of the cluster was ready after {START_S:.0f} s: {self._session.story()}"
                 )
+            else:
+                self._tell_alone(now_s - began_s, START_S)
         self.server = self._server_of(up[0])
-        self._alone_since_s = 0.0
+        self._alone_since_s, self._n_told = 0.0, 0
 
     def close(self) -> None:
         for node in self._nodes.values():
@@ -303,12 +309,22 @@ class RemoteCrew:
     def _watch(self) -> None:
         """A run without nodes ends, if none comes in time."""
         if any(n.is_up for n in self._nodes.values()):
-            self._alone_since_s = 0.0
+            self._alone_since_s, self._n_told = 0.0, 0
             return
         self._alone_since_s = self._alone_since_s or time.monotonic()
-        if self._session.error or time.monotonic() - self._alone_since_s > ALONE_S:
+        alone_s = time.monotonic() - self._alone_since_s
+        if self._session.error or alone_s > ALONE_S:
             why = self._session.error or f"there has been no node for {ALONE_S:.0f} s: {self._session.story()}"
             raise WorkerError(f"{why}. Everything committed so far is kept: run the same command again to go on")
+        self._tell_alone(alone_s, ALONE_S)
+
+    def _tell_alone(self, alone_s: float, limit_s: float) -> None:
+        """Nobody waits for minutes without being told for what."""
+        if self._n_told < len(TELL_S) and alone_s >= TELL_S[self._n_told]:
+            self._n_told += 1
+            text = f"no node of the cluster for {alone_s:.0f} s; the run ends after {limit_s:.0f} s. {self._session.advice()}"
+            _log.warning("%s", text)
+            self._waiting.append(Noticed(0, "node", text))
 
 
 def _plain(name: str) -> str:

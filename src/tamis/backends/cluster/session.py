@@ -172,6 +172,15 @@ class Session:
         """An agent is gone; the placer sees to another."""
         self._links = [other for other in self._links if other is not link]
 
+    def advice(self) -> str:
+        """For whoever waits for a node: what the placer did last, and what to look at."""
+        last = self._story[-1] if self._story else "Ray is being started"
+        if self._head is not None:
+            look = "the cluster is this machine: is it busy with something else, or short of memory?"
+        else:
+            look = f"see what it is busy with: ray status --address {self.wish.address or os.environ.get('RAY_ADDRESS', 'auto')}"
+        return f"Last: {last}. Wait; or {look} Ctrl-C ends the run, and the same command goes on later"
+
     def story(self) -> str:
         """What the placer did last, and the end of what it and Ray printed."""
         tail = ""

@@ -8,21 +8,32 @@ over, agents end, and all leases that are left end at once.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tamis.backends.cluster.placing.started import StartedAgent, node_name
 
 LEASE_S = 10.0
+_LOOK_S = 0.5
 
 
 class LeaseHolder:
-    """Holds the agent of its process, and works off leases. Made in the main thread; `work` may be called in another."""
+    """Holds the agent of its process, and works off leases. Made in the main thread; `work` may be called in another.
 
-    def __init__(self, about: dict[str, Any], lease_s: float = LEASE_S) -> None:
+    `on_loss` is called when the agent was killed or failed, whether there is a lease at that moment or not; without it the leases that are left end at
+    once. An agent that the driver told to leave is no loss.
+    """
+
+    def __init__(
+        self, about: dict[str, Any], lease_s: float = LEASE_S, on_loss: Callable[[], object] | None = None
+    ) -> None:
         self._lease_s = lease_s
         self._agent = StartedAgent(about)
         self._over = False
+        if on_loss is not None:
+            threading.Thread(target=_watch, args=(self._agent, on_loss), name="tamis-watch", daemon=True).start()
 
     def work(self, lease: int) -> dict[str, Any]:
         """Returns when the lease has run out or the agent has ended; what it says of itself is for people."""
@@ -38,3 +49,11 @@ class LeaseHolder:
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             self._agent.end()
+
+
+def _watch(agent: StartedAgent, on_loss: Callable[[], object]) -> None:
+    """Does not hold the holder: that must be able to go, and its agent with it."""
+    while (status := agent.wait(_LOOK_S)) is None:
+        pass
+    if status != 0 and not agent.ended:
+        on_loss()

@@ -26,6 +26,7 @@ class StartedAgent:
             [sys.executable, "-P", "-m", "tamis.backends.cluster.agent"],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True,
         )  # fmt: skip
+        self.ended = False  # by us
         assert self._process.stdin is not None
         told = {"parent": os.getpid(), "name": about.get("name") or node_name(), **about}
         with self._process.stdin as pipe:
@@ -42,6 +43,7 @@ class StartedAgent:
         return None
 
     def end(self) -> None:
+        self.ended = True
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
