@@ -206,6 +206,11 @@ def test_a_crew_that_is_closed_is_not_woken_by_writing_to_whatever_has_its_numbe
         os.close(write)
 
 
+def poll_often(made: RemoteCrew, told: list[Any]) -> None:
+    for _ in range(100):
+        told += made.poll(0.02)
+
+
 def test_who_waits_for_a_node_is_told_after_seconds_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
@@ -215,8 +220,7 @@ def test_who_waits_for_a_node_is_told_after_seconds_what_to_do(
     made = RemoteCrew(HereSession(1), b"", place, str(tmp_path / "log"), False, [], 10**9)
     told: list[Any] = []
     with pytest.raises(WorkerError, match=r"no node for 0 s.*run the same command again"):
-        for _ in range(100):
-            told += made.poll(0.02)
+        poll_often(made, told)
     made.close()
     assert [type(event).__name__ for event in told] == ["Noticed", "Noticed"]
     assert "the run ends after 0 s" in told[0].text
