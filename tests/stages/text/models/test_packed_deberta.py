@@ -32,7 +32,14 @@ def config(**changed: Any) -> Any:
 @pytest.fixture(scope="module")
 def model() -> Any:
     torch.manual_seed(0)
-    return transformers.DebertaV2Model(config()).eval()
+    made = transformers.DebertaV2Model(config()).eval()
+    for (
+        name,
+        weight,
+    ) in made.named_parameters():  # a new model's are all 0, and a bias that is left out would not be seen
+        if name.endswith("bias"):
+            torch.nn.init.normal_(weight, std=0.3)
+    return made
 
 
 def texts() -> list[list[int]]:
@@ -64,13 +71,38 @@ def test_rows_of_distances_are_those_of_transformers() -> None:
     where = attention.distances(700, 256, 512)
     expected = (make_log_bucket_position(torch.arange(-700, 701), 256, 512) + 256).clamp(0, 511)
     assert where.rows.tolist() == expected.to(torch.int64).tolist()
-    # From these distances on, the windows of the kernel are wide enough.
-    for nearest, windows in zip((where.far, where.flat), attention._WINDOWS, strict=True):
-        rows = where.rows.tolist()
-        for n, most in windows:
-            for low in range(nearest, 700 - n):
-                assert rows[low + n - 1 + 700] - rows[low + 700] + 1 <= most
-                assert rows[-low + 700] - rows[-low - n + 1 + 700] + 1 <= most
+    assert (where.steep, where.n_rows) == (False, 512)
+    for distance in range(-where.linear, where.linear + 1):
+        assert where.rows[distance + 700] == 256 + distance
+    # Beyond its reach nothing changes: the kernel reads no further.
+    assert where.reach < 700
+    assert len(set(where.rows[700 + where.reach - attention.BEHIND :].tolist())) == 1
+    assert len(set(where.rows[: 700 - where.reach + attention.BEHIND].tolist())) == 1
+
+
+def test_a_table_that_is_too_steep_for_the_windows_of_the_kernel_is_known() -> None:
+    assert attention.distances(700, 512, 300).steep  # more rows than distances beyond the middle
+    assert not attention.distances(3000, 64, 4096).steep
+
+
+def test_rows_in_pairs_lie_as_threads_take_them() -> None:
+    table = torch.randn(3, 32, 64).to(torch.bfloat16)
+    words = table.view(torch.int32)  # [head, row, word]
+    quads = attention.paired(table).view(torch.int32).view(3, 16, 4, 4, 4)  # [head, pair, step x, thread c, word]
+    for x in range(4):
+        for c in range(4):
+            first = 16 * (x >> 1) + 4 * c + 2 * (x & 1)  # of the words that thread c multiplies in step x
+            for z in range(4):
+                assert torch.equal(quads[:, :, x, c, z], words[:, z & 1 :: 2, first + (z >> 1)])
+
+
+def test_what_the_kernel_gets_follows_from_the_shared_memory_of_the_device() -> None:
+    large, middle = attention.variant(512, 640, 12, 232_448, 132), attention.variant(512, 640, 12, 166_912, 108)
+    assert large is not None
+    assert (large.resident, large.n_blocks, large.shared_bytes <= 232_448) == (True, 11, True)
+    assert middle is not None
+    assert (middle.resident, middle.n_blocks) == (False, 0)
+    assert attention.variant(512, 640, 12, 49_152, 40) is None
 
 
 def test_sequences_start_where_the_kernel_wants_them_and_tiles_cover_them() -> None:
@@ -106,3 +138,13 @@ def test_models_of_another_kind_are_refused_with_the_reason(changed: dict[str, A
 
 def test_without_a_cuda_device_the_plain_way_is_taken_and_the_reason_told(model: Any) -> None:
     assert PackedDeberta(model, "cpu", torch.float32, 10).not_fused == "it needs a CUDA device"
+
+
+def test_the_norm_of_a_sum_is_torchs_where_the_kernel_cannot_be_used() -> None:
+    from tamis.stages.text.models.added_norm import added_norm, can_be_fused
+
+    assert not can_be_fused(768, "cpu", torch.bfloat16)
+    assert not can_be_fused(768, "cuda", torch.float32)
+    x, y, weight, bias = torch.randn(5, 24), torch.randn(5, 24), torch.randn(24), torch.randn(24)
+    found = added_norm(x, y, (weight, bias), 1e-5, fused=False)
+    assert torch.allclose(found, torch.nn.functional.layer_norm(x + y, (24,), weight, bias, 1e-5))

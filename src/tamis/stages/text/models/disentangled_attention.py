@@ -10,7 +10,7 @@ model is 3.4 to 3.7 times as fast as transformers' own (docs/benchmarks-gpu.md).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     import torch
 
 HEAD_SIZE = 64
-TILE = 32  # queries of one warp
+TILE = 256  # queries of a block
 ALIGN = 8  # sequences start at multiples of so many tokens
 BEHIND = 128  # tokens that must be readable behind the last sequence
-_WARPS = 4
 _WINDOWS = (
-    ((95, 32), (47, 16)),
-    ((95, 8), (47, 8)),
-)  # of "far" and "flat" tiles: so many distances, at most so many rows
+    (95, 96),
+    (47, 48),
+)  # so many distances next to each other have at most so many rows: what the kernel has room for
+_WARPS = 8
+_WARP_BYTES = 2 * (32 * 128 + 16 * 56)  # of shared memory: the ring and a window of 16 keys
+_KEYS_AND_VALUES_BYTES = 2 * 64 * HEAD_SIZE * 2
 _LOG2_E = 1.4426950408889634
 _LEAST_CAPABILITY = (8, 0)  # mma with bf16
 
@@ -37,11 +39,13 @@ class Distances:
 
     rows: torch.Tensor  # int16, at index distance + limit
     limit: int
-    far: int  # tiles at least so far from the diagonal need narrow windows
-    flat: int  # ... and those the narrowest
+    linear: int  # up to this distance to both sides the row is that of distance 0 and the distance
+    reach: int  # beyond this distance to both sides the row is always the same
+    steep: bool  # rows follow each other faster than distances: nothing for the kernel
+    n_rows: int  # of the table
 
     def to(self, device: str | torch.device) -> Distances:
-        return Distances(self.rows.to(device), self.limit, self.far, self.flat)
+        return replace(self, rows=self.rows.to(device))
 
 
 def distances(limit: int, buckets: int, max_distance: int) -> Distances:
@@ -54,26 +58,73 @@ def distances(limit: int, buckets: int, max_distance: int) -> Distances:
     stretched = torch.ceil(torch.log(size / middle) / math.log((max_distance - 1) / middle) * (middle - 1)) + middle
     bucket = torch.where(size <= middle, d, (stretched * d.sign()).to(d.dtype))
     rows = (bucket + buckets).clamp(0, 2 * buckets - 1).to(torch.int16)
-    far, flat = (nearest_narrow(rows.tolist(), limit, windows) for windows in _WINDOWS)
-    return Distances(rows, limit, far, flat)
+    return Distances(rows, limit, middle, reach_of(rows, limit), is_steep(rows, _WINDOWS), 2 * buckets)
 
 
-def nearest_narrow(rows: list[int], limit: int, windows: tuple[tuple[int, int], ...]) -> int:
-    """The distance from which on every window of n distances spans at most m rows, for all (n, m).
+def reach_of(rows: torch.Tensor, limit: int) -> int:
+    """The distance from which on rows are the same, and the width of a tile, so that no tile but such ones goes beyond.
 
-    >>> nearest_narrow([0, 0, 0, 1, 2, 3, 3, 3, 3], 4, ((2, 1),))
-    2
+    >>> import torch
+    >>> reach_of(torch.tensor([0, 0, 0, 1, 2, 3, 3, 3, 3]), 4), reach_of(torch.arange(2001).clamp(800, 1300), 1000)
+    (4, 428)
     """
-    nearest = 0
-    for n, most in windows:
-        for at in range(len(rows) - n + 1):
-            if rows[at + n - 1] - rows[at] + 1 > most:
-                low, high = at - limit, at - limit + n - 1
-                nearest = max(nearest, 1 + (0 if low <= 0 <= high else min(abs(low), abs(high))))
-    return nearest
+    differ = (rows[1:] != rows[:-1]).nonzero().flatten()
+    if not len(differ):
+        return 0
+    furthest = max(limit - int(differ[0]), int(differ[-1]) + 1 - limit)
+    return min(limit, furthest + BEHIND)
 
 
-def why_not_fused(head_size: int, device: torch.device | str) -> str:
+def is_steep(rows: torch.Tensor, windows: tuple[tuple[int, int], ...]) -> bool:
+    """Whether somewhere n distances next to each other have more than m rows, for any (n, m); or rows fall.
+
+    >>> import torch
+    >>> is_steep(torch.tensor([0, 1, 1, 2, 4]), ((3, 3),)), is_steep(torch.tensor([0, 1, 1, 2, 3]), ((3, 3),))
+    (True, False)
+    """
+    if bool((rows[1:] < rows[:-1]).any()):
+        return True
+    return any(bool((rows[n - 1 :] - rows[: len(rows) - n + 1] + 1 > most).any()) for n, most in windows)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How the kernel is compiled and launched."""
+
+    resident: bool  # both tables of a head in shared memory
+    shared_bytes: int
+    n_blocks: int  # of each head at most; 0: as many as there are tiles
+
+
+def variant(n_rows: int, reach: int, n_heads: int, shared_bytes: int, n_multiprocessors: int) -> Variant | None:
+    """With the tables in shared memory where a multiprocessor has so much of it (`shared_bytes`), else without; none if that is too much.
+
+    >>> variant(512, 639, 12, 232_448, 132)
+    Variant(resident=True, shared_bytes=229886, n_blocks=11)
+    >>> variant(512, 639, 12, 101_376, 108)
+    Variant(resident=False, shared_bytes=98814, n_blocks=0)
+    >>> variant(512, 639, 12, 65_536, 48)
+    """
+    least = _WARPS * _WARP_BYTES + _KEYS_AND_VALUES_BYTES + 2 * (2 * reach + 1)
+    tables = 2 * n_rows * HEAD_SIZE * 2
+    if least + tables <= shared_bytes:
+        return Variant(True, least + tables, max(1, n_multiprocessors // n_heads))
+    return Variant(False, least, 0) if least <= shared_bytes else None
+
+
+def paired(table: torch.Tensor) -> torch.Tensor:
+    """A table of positions ([heads, rows, 64], bf16) with its rows in pairs, in the order in which threads of the kernel hold them.
+
+    Of two rows, thread c takes 16 bytes at a time: a word of the one, the same of the other, and the next of both.
+    """
+    import torch
+
+    n_heads, n_rows, _ = table.shape
+    words = table.contiguous().view(torch.int32).view(n_heads, n_rows // 2, 2, 2, 4, 2, 2)
+    return words.permute(0, 1, 3, 5, 4, 6, 2).contiguous().view(torch.bfloat16).view(table.shape)
+
+
+def why_not_fused(head_size: int, n_heads: int, where: Distances, device: torch.device | str) -> str:
     """Why the kernel cannot be used here, as a part of a sentence; nothing if it can."""
     import torch
 
@@ -83,8 +134,13 @@ def why_not_fused(head_size: int, device: torch.device | str) -> str:
         return f"it needs heads of size {HEAD_SIZE}, and the model's are of size {head_size}"
     if torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
         return f"it needs compute capability {_LEAST_CAPABILITY[0]}.{_LEAST_CAPABILITY[1]} or more"
+    if where.steep or where.n_rows % 16:
+        return "the model's table of positions is of another shape"
+    how = _variant_on(torch.device(device).index or 0, where.n_rows, where.reach, n_heads)
+    if how is None:
+        return "a multiprocessor of this device has too little shared memory"
     try:
-        _kernel()
+        _kernel(how)
     except ImportError:
         return "it needs cupy: pip install 'tamis[gpu]'"
     except Exception as exc:  # no compiler, no headers: whatever the library raises, the plain way works
@@ -92,12 +148,23 @@ def why_not_fused(head_size: int, device: torch.device | str) -> str:
     return ""
 
 
-@lru_cache(maxsize=1)
-def _kernel() -> Any:
+@lru_cache(maxsize=4)
+def _kernel(how: Variant) -> Any:
     import cupy
 
     source = Path(__file__).with_suffix(".cu").read_text(encoding="utf-8")
-    return cupy.RawModule(code=source, options=("--std=c++17",), backend="nvrtc").get_function("attention")
+    options = ("--std=c++17", f"-DRESIDENT={how.resident:d}")
+    kernel = cupy.RawModule(code=source, options=options, backend="nvrtc").get_function("attention")
+    kernel.max_dynamic_shared_size_bytes = how.shared_bytes
+    return kernel
+
+
+@lru_cache(maxsize=16)
+def _variant_on(device: int, n_rows: int, reach: int, n_heads: int) -> Variant | None:
+    import torch
+
+    card = torch.cuda.get_device_properties(device)
+    return variant(n_rows, reach, n_heads, card.shared_memory_per_block_optin, card.multi_processor_count)
 
 
 def fused(
@@ -108,30 +175,31 @@ def fused(
     position_queries: torch.Tensor,
     where: Distances,
     layout: dict[str, torch.Tensor],
-) -> torch.Tensor:
-    """The attention of all sequences; [tokens, heads * 64], bf16; zeros between sequences.
+    out: torch.Tensor,
+) -> None:
+    """The attention of all sequences into `out` ([tokens, heads * 64], bf16); rows between sequences stay as they are.
 
-    `queries`, `keys`: [tokens, heads, 64] with one row stride; `values`: [heads * 64, tokens]; `position_*`: [heads, rows, 64];
+    `queries`, `keys`: [tokens, heads, 64] with one row stride; `values`: [heads * 64, tokens]; `position_*`: [heads, rows, 64],
+    those of queries `paired`;
     `layout`: int32 tensors starts, lengths, tile_of, tile_at (packed_deberta.Packed).
     """
     import cupy
     import numpy as np
     import torch
 
-    n_tokens, n_heads, _ = queries.shape
-    # Zeros, not anything: rows between sequences go through the layers too, and are multiplied by weights of 0 in the next.
-    out = torch.zeros((n_tokens, n_heads * HEAD_SIZE), dtype=torch.bfloat16, device=queries.device)
-    n_tiles = len(layout["tile_of"])
+    n_heads = queries.shape[1]
+    n_tiles, n_rows = len(layout["tile_of"]), position_keys.shape[1]
+    how = _variant_on(queries.device.index or 0, n_rows, where.reach, n_heads)
+    assert how is not None, "why_not_fused() was not asked"
     arguments = (
         queries.data_ptr(), keys.data_ptr(), values.data_ptr(), position_keys.data_ptr(), position_queries.data_ptr(),
         where.rows.data_ptr() + 2 * where.limit, out.data_ptr(), layout["starts"].data_ptr(), layout["lengths"].data_ptr(),
         layout["tile_of"].data_ptr(), layout["tile_at"].data_ptr(), np.int32(n_tiles), np.int64(queries.stride(0)), np.int64(values.stride(0)),
-        np.int64(out.stride(0)), np.int32(position_keys.shape[1]), np.float32(_LOG2_E / math.sqrt(3 * HEAD_SIZE)),
-        np.int32(where.far), np.int32(where.flat),
+        np.int64(out.stride(0)), np.int32(n_rows), np.float32(_LOG2_E / math.sqrt(3 * HEAD_SIZE)), np.int32(where.linear), np.int32(where.reach),
     )  # fmt: skip
+    n_blocks = min(n_tiles, how.n_blocks or n_tiles)
     with cupy.cuda.Device(queries.device.index or 0), cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
-        _kernel()((-(-n_tiles // _WARPS), n_heads), (32 * _WARPS,), arguments)
-    return out
+        _kernel(how)((n_blocks, n_heads), (32 * _WARPS,), arguments, shared_mem=how.shared_bytes)
 
 
 def plain(
@@ -142,12 +210,12 @@ def plain(
     position_queries: torch.Tensor,
     where: Distances,
     spans: list[tuple[int, int]],
-) -> torch.Tensor:
+    out: torch.Tensor,
+) -> None:
     """The same with torch alone, sequence by sequence (`spans`: first token, number of tokens), in the inputs' own precision."""
     import torch
 
-    n_tokens, n_heads, size = queries.shape
-    out = torch.zeros((n_tokens, n_heads * size), dtype=queries.dtype, device=queries.device)
+    _, n_heads, size = queries.shape
     scale = 1 / math.sqrt(3 * size)
     for start, n in spans:
         here = slice(start, start + n)
@@ -160,4 +228,3 @@ def plain(
         scores += torch.gather(position_queries @ k.transpose(1, 2), 1, row)
         weights = torch.softmax(scores * scale, -1)
         out[here] = (weights @ v).transpose(0, 1).reshape(n, n_heads * size)
-    return out

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.stages.text.models.added_norm import added_norm, can_be_fused
 from tamis.stages.text.models.packed_deberta import Packed
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class PackedBert:
         check_positions(config, max_tokens)
         self.device, self.dtype = torch.device(device), dtype
         self.n_heads, self.eps = config.num_attention_heads, config.layer_norm_eps
+        self.fused_norm = can_be_fused(config.hidden_size, device, dtype)
         self.not_fused = why_not_fused(config.hidden_size // self.n_heads, device, dtype)
         weights = {name: w.to(self.device, dtype) for name, w in model.state_dict().items() if w.is_floating_point()}
         self._words = weights["embeddings.word_embeddings.weight"]
@@ -160,8 +162,8 @@ class _Layer:
         looked = of.attend(q[:n_own], k[:n_own], v[:n_own], packed, longest).reshape(n_own, width)
         if n_own < n:  # rows behind the texts go through the layers, too: the same shapes for every batch
             looked = F.pad(looked, (0, 0, 0, n - n_own))
-        x = F.layer_norm(F.linear(looked, *self.out) + x, (width,), *self.out_norm, of.eps)
-        return F.layer_norm(F.linear(F.gelu(F.linear(x, *self.wide)), *self.narrow) + x, (width,), *self.norm, of.eps)
+        x = added_norm(F.linear(looked, *self.out), x, self.out_norm, of.eps, of.fused_norm)
+        return added_norm(F.linear(F.gelu(F.linear(x, *self.wide)), *self.narrow), x, self.norm, of.eps, of.fused_norm)
 
 
 def check_positions(config: Any, max_tokens: int) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
 from tamis.stages.text.models import disentangled_attention as attention
+from tamis.stages.text.models.added_norm import added_norm, can_be_fused
 
 if TYPE_CHECKING:
     import torch
@@ -94,14 +95,15 @@ class PackedDeberta:
         self.device, self.dtype = torch.device(device), dtype
         self.n_heads, self.eps = config.num_attention_heads, config.layer_norm_eps
         head_size = config.hidden_size // self.n_heads
-        self.not_fused = attention.why_not_fused(head_size, device)
-        if not self.not_fused and dtype is not torch.bfloat16:
-            self.not_fused = "it works in bf16"
         furthest = (
             config.max_relative_positions if config.max_relative_positions > 0 else config.max_position_embeddings
         )
         limit = max_tokens + attention.BEHIND
         self._where = attention.distances(limit, config.position_buckets, furthest).to(self.device)
+        self.not_fused = attention.why_not_fused(head_size, self.n_heads, self._where, device)
+        if not self.not_fused and dtype is not torch.bfloat16:
+            self.not_fused = "it works in bf16"
+        self.fused_norm = can_be_fused(config.hidden_size, device, dtype)
         weights = {name: w.to(self.device, dtype) for name, w in model.state_dict().items()}
         self._words = weights["embeddings.word_embeddings.weight"]
         self._first_norm = _pair(weights, "embeddings.LayerNorm")
@@ -109,6 +111,9 @@ class PackedDeberta:
         self._layers = [
             _Layer(weights, f"encoder.layer.{i}.", positions, self.n_heads) for i in range(config.num_hidden_layers)
         ]
+        if not self.not_fused:
+            for layer in self._layers:
+                layer.position_queries = attention.paired(layer.position_queries)
 
     def encode(self, packed: Packed) -> torch.Tensor:
         """Hidden states of the last layer, one row per packed token. Rows between texts mean nothing."""
@@ -118,8 +123,10 @@ class PackedDeberta:
         with torch.inference_mode():
             packed = packed.to(self.device)
             x = _norm(F.embedding(packed.tokens, self._words), self._first_norm, self.eps)
+            # Zeros, not anything: rows between sequences go through the layers too, and are multiplied by weights of 0 in the next.
+            looked = torch.zeros_like(x)
             for layer in self._layers:
-                x = layer(x, packed, self)
+                x = layer(x, looked, packed, self)
             return x
 
     def first_tokens(self, packed: Packed) -> torch.Tensor:
@@ -135,30 +142,33 @@ class _Layer:
         own = f"{prefix}attention.self."
         query, key = _pair(weights, own + "query_proj"), _pair(weights, own + "key_proj")
         self.query_key = tuple(torch.cat(both) for both in zip(query, key, strict=True))
-        self.value = _pair(weights, own + "value_proj")
+        self.value, value_bias = _pair(weights, own + "value_proj")
         # The table of positions goes through the same projections; that does not depend on the texts, so once is enough.
         self.position_keys, self.position_queries = (
             F.linear(positions, *of).view(len(positions), n_heads, -1).transpose(0, 1).contiguous()
             for of in (key, query)
         )
-        self.out, self.out_norm = (
-            _pair(weights, prefix + "attention.output.dense"),
-            _pair(weights, prefix + "attention.output.LayerNorm"),
-        )
+        out, out_bias = _pair(weights, prefix + "attention.output.dense")
+        # Weights of attention add up to 1, so the bias of the values goes through it as it is: it is one with that of what follows.
+        self.out = out, (out_bias.float() + out.float() @ value_bias.float()).to(out.dtype)
+        self.out_norm = _pair(weights, prefix + "attention.output.LayerNorm")
         self.wide, self.narrow = _pair(weights, prefix + "intermediate.dense"), _pair(weights, prefix + "output.dense")
         self.norm = _pair(weights, prefix + "output.LayerNorm")
 
-    def __call__(self, x: torch.Tensor, packed: Packed, of: PackedDeberta) -> torch.Tensor:
-        import torch
+    def __call__(self, x: torch.Tensor, looked: torch.Tensor, packed: Packed, of: PackedDeberta) -> torch.Tensor:
+        """`looked`: where attention goes; zeros between sequences."""
         import torch.nn.functional as F
 
         n, width = x.shape
         both = F.linear(x, *self.query_key).view(n, 2, of.n_heads, width // of.n_heads)
-        values = torch.addmm(self.value[1][:, None], self.value[0], x.t())  # transposed, as the kernel reads them
+        values = self.value @ x.t()  # transposed, as the kernel reads them
         common = (both[:, 0], both[:, 1], values, self.position_keys, self.position_queries, of._where)
-        looked = attention.plain(*common, packed.spans) if of.not_fused else attention.fused(*common, packed.layout)
-        x = _norm(F.linear(looked, *self.out) + x, self.out_norm, of.eps)
-        return _norm(F.linear(F.gelu(F.linear(x, *self.wide)), *self.narrow) + x, self.norm, of.eps)
+        if of.not_fused:
+            attention.plain(*common, packed.spans, looked)
+        else:
+            attention.fused(*common, packed.layout, looked)
+        x = added_norm(F.linear(looked, *self.out), x, self.out_norm, of.eps, of.fused_norm)
+        return added_norm(F.linear(F.gelu(F.linear(x, *self.wide)), *self.narrow), x, self.norm, of.eps, of.fused_norm)
 
 
 def _pair(weights: dict[str, torch.Tensor], name: str) -> tuple[torch.Tensor, torch.Tensor]:
