@@ -10,7 +10,7 @@
 #   make bench-dedup   deduplication: quality, speed, memory, against its peers
 #   make bench-curate  a whole curation beside its steps as commands of their own
 #   make bench-observe what monitoring and the dashboard cost
-#   make bench-gpu     models on a GPU, beside plain transformers (needs a CUDA device)
+#   make bench-gpu     models and deduplication on a GPU, beside plain transformers (needs a CUDA device; CORPUS=folder of JSONL)
 #   make bench-film    cutting, cuts and motion in times real time; peak with 4K and with 30 minutes
 #   make bench-pictures  reading, decoding and scaling pictures beside simplejpeg; peak with large ones
 #   make bench-models  classifiers on the CPU, beside plain transformers
@@ -86,7 +86,8 @@ bench-observe: $(STAMP)
 
 bench-gpu: $(STAMP)
 	@$(BIN)/python -m pip install -qq -e '.[models,gpu]'
-	@$(BIN)/python benchmarks/gpu.py --write
+	@$(BIN)/python benchmarks/gpu.py --out bench-data/gpu $(if $(CORPUS),--corpus $(CORPUS)) || echo "not all of it was reached"
+	@$(BIN)/python benchmarks/gpu.py --out bench-data/gpu --page
 
 bench-start: $(STAMP)
 	@$(BIN)/python benchmarks/start.py

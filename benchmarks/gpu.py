@@ -1,127 +1,172 @@
-"""Models on a GPU: DeBERTa over packed sequences beside plain transformers. Random weights are as fast as trained ones.
+"""Models and deduplication on a GPU: the figures of docs/benchmarks-gpu.md.
 
-    python benchmarks/gpu.py [--lengths FILE] [--write]
+    python benchmarks/gpu.py --corpus FOLDER --out DIR [--only PART[,PART...]]     measures; rows as they come, DIR/PART.json at the end of each
+    python benchmarks/gpu.py --page --out DIR                                      writes docs/benchmarks-gpu.md from DIR/*.json
+    python benchmarks/gpu.py --device cpu --tiny --out DIR                         tries the script: small models, 50 documents
 
-`--lengths`: a JSON list with the characters of each document (default: log-normal, 5,250 on average, as in documentation). Needs the extras
-`models` and `gpu`. `--write` puts the table into docs/benchmarks-gpu.md.
+FOLDER holds *.jsonl with a field `text`; documents are repeated, with marks, until there are enough. Models have random weights, which are as fast as
+trained ones, and the real sizes. Every part runs in a process of its own, under a time limit; one that fails says why, and the next goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
+import os
+import pickle
+import shutil
+import signal
+import subprocess
 import sys
+import tempfile
 import time
+import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import DebertaV2Config, DebertaV2Model
-
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
-from tamis.stages.text.models.packed_deberta import PackedDeberta, pack  # noqa: E402
+try:
+    import cloudpickle  # noqa: F401
+except ImportError:  # all stages here are importable: plain pickle is enough
+    sys.modules["cloudpickle"] = pickle
 
-BASE = DebertaV2Config(
-    vocab_size=128_100, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, relative_attention=True,
-    position_buckets=256, max_relative_positions=-1, max_position_embeddings=512, pos_att_type=["p2c", "c2p"], share_att_key=True,
-    norm_rel_ebd="layer_norm", position_biased_input=False, type_vocab_size=0, layer_norm_eps=1e-7, hidden_act="gelu",
-)  # fmt: skip
-JOBS = {"Quality (DeBERTa, 1,024 tokens)": (6000, 1024), "Domain (DeBERTa, 512 tokens)": (2000, 512)}
-BUDGET_TOKENS = 32_768
-CARD_TFLOPS = 790.0  # bf16, measured on an H200
+from gpu_parts import corpus, page  # noqa: E402
+from gpu_parts.jobs import JOBS  # noqa: E402
 
-
-def documents(chars: list[int], max_chars: int, max_tokens: int) -> list[Any]:
-    return [torch.randint(5, 128_000, (min(max_tokens, max(2, min(n, max_chars) // 4)),)) for n in chars]
+PARTS = [*JOBS]
 
 
-def batches(texts: list[Any]) -> list[list[Any]]:
-    """By length, up to so many tokens each."""
-    made: list[list[Any]] = [[]]
-    held = 0
-    for text in sorted(texts, key=len):
-        if held + len(text) > BUDGET_TOKENS:
-            made.append([])
-            held = 0
-        made[-1].append(text)
-        held += len(text)
-    return made
+def main() -> int:
+    given = _arguments()
+    out = Path(given.out)
+    if given.page:
+        page.write(ROOT / "docs" / "benchmarks-gpu.md", page.read(out))
+        return 0
+    out.mkdir(parents=True, exist_ok=True)
+    if given.step:
+        return _step(given)
+    chosen = [p for p in (given.only.split(",") if given.only else PARTS) if p]
+    if unknown := sorted(set(chosen) - set(PARTS)):
+        raise SystemExit(f"--only {unknown[0]}: expected some of {', '.join(PARTS)}")
+    work = Path(given.work or tempfile.mkdtemp(prefix="bench-gpu-"))
+    missed = 0
+    try:
+        for part in chosen:
+            missed += _measure(part, given, work, out)
+    finally:
+        if given.work is None:
+            shutil.rmtree(work, ignore_errors=True)
+    return 1 if missed else 0
 
 
-def seconds(work: Any) -> float:
-    work()
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    work()
-    torch.cuda.synchronize()
-    return time.perf_counter() - began
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", help="A folder with *.jsonl. Without it texts are made up.")
+    parser.add_argument("--out", default="bench-data/gpu", help="Where figures go, one JSON file for each part.")
+    parser.add_argument("--only", help=f"Parts, with commas between them: {', '.join(PARTS)}.")
+    parser.add_argument("--work", help="Where models and documents are built (kept); default: a temporary folder.")
+    parser.add_argument("--documents", type=int, help="Documents of each job, instead of its own number.")
+    parser.add_argument("--workers-per-gpu", type=int, default=1)
+    parser.add_argument("--limit-s", type=float, default=240.0, help="Seconds after which a step is ended.")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="Small models and 50 documents.")
+    parser.add_argument("--page", action="store_true", help="Write docs/benchmarks-gpu.md from what is in --out.")
+    parser.add_argument("--step", help=argparse.SUPPRESS)  # PART:STEP, in a process of its own
+    return parser.parse_args()
 
 
-def plain(model: Any, texts: list[Any], size: int = 64) -> None:
-    texts = sorted(texts, key=len)
-    for i in range(0, len(texts), size):
-        some = texts[i : i + size]
-        tokens = torch.nn.utils.rnn.pad_sequence(some, batch_first=True)
-        mask = torch.nn.utils.rnn.pad_sequence([torch.ones(len(t)) for t in some], batch_first=True)
-        with torch.inference_mode():
-            model(tokens.cuda(), attention_mask=mask.cuda())
+def _measure(part: str, given: argparse.Namespace, work: Path, out: Path) -> int:
+    """One part, its steps in processes of their own; 1 where a figure was not reached, or none came."""
+    began, figures = time.perf_counter(), {"part": part, "device": given.device, "tiny": given.tiny}
+    steps = ["build", "end_to_end", "model_only"] if part in JOBS else ["run"]
+    for step in steps:
+        print(f"-- {part}: {step} ({time.perf_counter() - began:.0f} s)", flush=True)
+        found = _child(part, step, given, work)
+        figures[step] = found
+        (out / f"{part}.json").write_text(json.dumps(figures, indent=1))
+    rows = page.rows(figures)
+    for what, measured, reached in rows:
+        print(f"{part:12s} {what:58s} {measured:60s} {page.verdict(reached)}", flush=True)
+    return int(any(reached is False for *_, reached in rows) or any("error" in figures[s] for s in steps))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lengths")
-    parser.add_argument("--write", action="store_true")
-    given = parser.parse_args()
-    random.seed(0)
-    torch.manual_seed(0)
-    chars = (
-        json.loads(Path(given.lengths).read_text())
-        if given.lengths
-        else [int(random.lognormvariate(8.0, 1.05)) for _ in range(6000)]
-    )
-    model = DebertaV2Model(BASE).eval()
-    ours = PackedDeberta(model, "cuda", torch.bfloat16, 1024)
-    model = model.to("cuda", torch.bfloat16)
-    if ours.not_fused:
-        sys.exit(f"the fused attention cannot be used here: {ours.not_fused}")
-    rows = [
-        f"Card: {torch.cuda.get_device_name()}, torch {torch.__version__}.",
-        "",
-        "| model | plain transformers, documents/s | packed, documents/s | times | TFLOP/s | share of the card |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, (max_chars, max_tokens) in JOBS.items():
-        texts = documents(chars, max_chars, max_tokens)
-        some = texts[:8]
-        packed = pack([t.tolist() for t in some])
-        found = ours.first_tokens(packed).float()
-        with torch.inference_mode():
-            wanted = torch.stack(
-                [
-                    model(t[None].cuda(), attention_mask=torch.ones(1, len(t), device="cuda")).last_hidden_state[0, 0]
-                    for t in some
-                ]
-            )
-        worst = (found - wanted.float()).abs().max().item()
-        assert worst < 0.15, f"hidden states differ by {worst}"
-        ready = [pack([t.tolist() for t in b]) for b in batches(texts)]
-        fast = len(texts) / seconds(lambda: [ours.first_tokens(b) for b in ready])  # noqa: B023
-        slow = 1500 / seconds(lambda: plain(model, texts[:1500]))  # noqa: B023
-        work = sum(12 * (2 * len(t) * 7_077_888 + 4 * len(t) ** 2 * 768) for t in texts) / len(texts) * fast / 1e12
-        rows.append(
-            f"| {name} | {slow:,.0f} | {fast:,.0f} | {fast / slow:.1f} | {work:.0f} | {work / CARD_TFLOPS:.0%} |"
-        )
-        print(rows[-1], f"(hidden states differ by {worst:.3f} at most)", flush=True)
-    table = "\n".join(rows)
-    print(table)
-    if given.write:
-        page = f"# Models on a GPU\n\nWritten by `make bench-gpu`. Model only, tokens given, bf16, random weights, {sum(chars) / len(chars):,.0f} characters per document on average, length-sorted batches on both sides. TFLOP/s without the position terms.\n\n{table}\n"
-        at = ROOT / "docs" / "benchmarks-gpu.md"
-        _, mark, rest = at.read_text().partition("\n## From JSONL to JSONL\n")  # measured by gpu_classify.py
-        at.write_text(page + mark + rest)
+def _child(part: str, step: str, given: argparse.Namespace, work: Path) -> dict[str, Any]:
+    """What a step in a process group of its own wrote; its error where it failed or took too long. Nothing that it started is left."""
+    result = work / f"{part}.{step}.json"
+    result.unlink(missing_ok=True)
+    command = [sys.executable, __file__, *sys.argv[1:], "--work", str(work), "--step", f"{part}:{step}"]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        code = process.wait(given.limit_s)
+        error = f"ended with {code}" if code else ""
+    except subprocess.TimeoutExpired:
+        error = f"took longer than {given.limit_s:.0f} s"
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+    if result.exists():
+        found: dict[str, Any] = json.loads(result.read_text())
+        return found
+    return {"error": error or "wrote nothing"}
+
+
+def _step(given: argparse.Namespace) -> int:
+    """A step of a part, in this process."""
+    part, _, step = given.step.partition(":")
+    work = Path(given.work)
+    try:
+        found = _job_step(part, step, given, work)
+    except Exception as exc:
+        traceback.print_exc()
+        found = {"error": f"{type(exc).__name__}: {str(exc)[:500]}"}
+    print(f"   {json.dumps(found)}", flush=True)
+    (work / f"{part}.{step}.json").write_text(json.dumps(found))
+    return 1 if "error" in found else 0
+
+
+def _job_step(part: str, step: str, given: argparse.Namespace, work: Path) -> dict[str, Any]:
+    job, models = JOBS[part], work / "models"
+    if given.tiny:
+        job = job.tiny()
+    if given.documents:
+        job = replace(job, n_documents=given.documents)
+    texts = corpus.texts_of(Path(given.corpus)) if given.corpus else corpus.made_up(60 if given.tiny else 5000)
+    if step == "build":
+        from gpu_parts import model_folders
+
+        began = time.perf_counter()
+        model_folders.build(models, job.kind, texts, given.tiny, given.device)
+        built = time.perf_counter() - began
+        shutil.rmtree(work / "in", ignore_errors=True)
+        n_chars = corpus.write(work / "in", texts, job.n_documents)
+        return {
+            "model_s": round(built, 1), "documents_s": round(time.perf_counter() - began - built, 1),
+            "documents": job.n_documents, "characters": round(n_chars / job.n_documents),
+        }  # fmt: skip
+    if step == "end_to_end":
+        from gpu_parts import end_to_end
+
+        return end_to_end.run(job, models, work / "in", work / "out", given.workers_per_gpu)
+    from gpu_parts import model_only
+
+    card = _card() if given.device == "cuda" else {}
+    return {**model_only.run(job, models, texts, given.device), **card}
+
+
+def _card() -> dict[str, str]:
+    import torch
+
+    return {
+        "card": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cores": str(len(os.sched_getaffinity(0))),
+    }
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

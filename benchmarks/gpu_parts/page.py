@@ -1,0 +1,104 @@
+"""From figures to rows with verdicts, and to docs/benchmarks-gpu.md. Pure but for `read` and `write`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gpu_parts.jobs import BUSY, CARD_TFLOPS, JOBS
+
+Row = tuple[str, str, bool | None]  # what, measured, whether it reached what it has to (None: nothing is asked of it)
+
+
+def verdict(reached: bool | None) -> str:
+    return "" if reached is None else "reached" if reached else "MISSED"
+
+
+def read(folder: Path) -> dict[str, dict[str, Any]]:
+    return {p.stem: json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))}
+
+
+def rows(figures: dict[str, Any]) -> list[Row]:
+    """The rows of one part. A step that failed is a row of its own."""
+    failed: list[Row] = [
+        (f"{name}: failed", str(step["error"]), False)
+        for name, step in figures.items()
+        if isinstance(step, dict) and "error" in step
+    ]
+    return failed + _of_job(figures) if figures["part"] in JOBS else failed
+
+
+def _of_job(figures: dict[str, Any]) -> list[Row]:
+    job, whole, alone = JOBS[figures["part"]], figures.get("end_to_end", {}), figures.get("model_only", {})
+    asked = not figures.get("tiny") and figures.get("device") == "cuda"
+    found: list[Row] = []
+    if (rate := whole.get("documents_per_s")) is not None:
+        found.append(
+            (
+                f"end to end, documents/s (at least {job.reach:,.0f})",
+                f"{rate:,.0f}",
+                rate >= job.reach if asked else None,
+            )
+        )
+        if flop := alone.get("flop_per_document"):
+            tflops = rate * flop / 1e12
+            found.append(("end to end, TFLOP/s", f"{tflops:,.0f} ({tflops / CARD_TFLOPS:.0%} of the card's {CARD_TFLOPS:.0f})", None))  # fmt: skip
+    if (busy := whole.get("gpu_busy")) is not None:
+        found.append((f"GPU busy after warm-up (at least {BUSY:.0%})", f"{busy:.1%}", busy >= BUSY if asked else None))
+    if (plain := alone.get("plain_documents_per_s")) is not None:
+        ours = alone["stage_documents_per_s"]
+        found.append((f"plain transformers, model only (known: {job.plain_known:,.0f})", f"{plain:,.0f} documents/s", None))  # fmt: skip
+        found.append(("the product's model stage alone", f"{ours:,.0f} documents/s, {ours / plain:.2f} times plain", None))  # fmt: skip
+        found.append(("answers differ from transformers by at most", str(alone.get("differs")), None))
+    return found
+
+
+def write(at: Path, measured: dict[str, dict[str, Any]]) -> None:
+    """The page, from the figures of all parts that there are."""
+    lines = ["# Models and deduplication on a GPU", "", "Written by `make bench-gpu` (`benchmarks/gpu.py --page`)."]
+    some = next((f["model_only"] for f in measured.values() if "card" in f.get("model_only", {})), {})
+    if some:
+        lines[-1] += f" Card: {some['card']}, torch {some['torch']}, {some['cores']} cores."
+    jobs = [measured[name] for name in JOBS if name in measured]
+    if jobs:
+        lines += ["", "## Models, from JSONL to JSONL", "", *_about_jobs(jobs)]
+    at.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+
+
+def _about_jobs(jobs: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "Reading, tokenising, the model, writing and committing through the product; documents/s from the end of the first unit of the GPU's worker to the",
+        "end of its last one. Plain: `transformers` in bf16, batches sorted by length, tokens given, model only. Random weights; TFLOP/s without position terms.",
+        "",
+        "| job | characters, tokens each | plain, model only | model stage alone | end to end, documents/s | to reach | | GPU busy | TFLOP/s | of the card |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for figures in jobs:
+        job, whole, alone = JOBS[figures["part"]], figures.get("end_to_end", {}), figures.get("model_only", {})
+        rate, flop = whole.get("documents_per_s"), alone.get("flop_per_document")
+        tflops = rate * flop / 1e12 if rate and flop else None
+        cells = [
+            job.title, f"{_n(alone.get('characters'))}, {_n(alone.get('tokens'))}", _n(alone.get("plain_documents_per_s")),
+            _n(alone.get("stage_documents_per_s")), _n(rate), _n(job.reach), verdict(None if rate is None else rate >= job.reach),
+            "-" if whole.get("gpu_busy") is None else f"{whole['gpu_busy']:.1%}", _n(tflops),
+            "-" if tflops is None else f"{tflops / CARD_TFLOPS:.0%}",
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    notes = []
+    for figures in jobs:
+        whole, alone, built = (figures.get(k, {}) for k in ("end_to_end", "model_only", "build"))
+        for name, step in figures.items():
+            if isinstance(step, dict) and "error" in step:
+                notes.append(f"- {figures['part']}: {name} failed: {step['error']}")
+        if "seconds" in whole:
+            notes.append(
+                f"- {figures['part']}: {_n(built.get('documents'))} documents in {whole['seconds']:.0f} s from the start to the last commit, first output after "
+                f"{_n(whole.get('first_output_s'))} s, host peak {whole['host_peak_gb']} GB of {whole['budget']}, answers differ from transformers by {alone.get('differs')} at most, "
+                f"a core tokenises {_n(alone.get('tokenizer_documents_per_s_per_core'))} documents/s."
+            )
+    return [*lines, "", *notes]
+
+
+def _n(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
