@@ -48,6 +48,7 @@ ROOMS = {
     "secrets": set(),
     "sizes": {"errors"},
     "hints": set(),
+    "terminal": set(),
     "stores": {"errors", "files", "secrets"},
     "kernels": {"errors", "files", "sizes"},
     "pictures": {"errors"},
@@ -57,7 +58,7 @@ ROOMS = {
     "memory": {"errors", "files", "sizes"},
     "forecast": {"errors", "files", "sizes", "memory"},
     "stages": {"errors", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "film", "pictures", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
-    "pipeline": {"errors", "stores", "files", "sizes", "hints", "tasks", "stages"},
+    "pipeline": {"errors", "stores", "files", "sizes", "hints", "terminal", "tasks", "stages"},
     "engine": {"errors", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages"},
     "backends": {"errors", "hints", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
     "dedup": {"errors", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "pictures", "memory", "forecast", "stages", "pipeline", "engine", "backends"},

@@ -13,7 +13,7 @@ import pytest
 from command import tamis as command
 
 from tamis import InProcessExecutor, Pipeline, ProcessingStage, Secret, secrets
-from tamis.cli.resume import find_request
+from tamis.cli.jobs.resume import find_request
 from tamis.engine.job import make_job
 from tamis.engine.run.identity import describe_job, differences
 from tamis.errors import RecipeError, RunConflict, TamisError, UsageError

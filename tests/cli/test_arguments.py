@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from tamis.cli.arguments import Argument, Command, Commands, Misuse, Option
-from tamis.cli.help import command_help, group_help
+from tamis.cli.parsing.arguments import Argument, Command, Commands, Misuse, Option
+from tamis.cli.parsing.help import command_help, group_help
 
 
 def sieve(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tamis.cli.classify import known, make_recipe
+from tamis.cli.models.classify import known, make_recipe
 from tamis.errors import UsageError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "stages/text/models"))

@@ -59,7 +59,7 @@ def test_deliberate_errors_are_one_line_and_their_exit_code(
     def fail(*_: object) -> None:
         raise error("it is so")
 
-    monkeypatch.setattr("tamis.cli.doctor.examine", fail)
+    monkeypatch.setattr("tamis.cli.doctor.command.examine", fail)
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == code
     assert result.stderr == "error: it is so\n"
@@ -69,7 +69,7 @@ def test_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tamis.cli.doctor.examine", interrupt)
+    monkeypatch.setattr("tamis.cli.doctor.command.examine", interrupt)
     result = CliRunner().invoke(app, ["doctor"])
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 

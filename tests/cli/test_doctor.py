@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cli_runner import CliRunner
 
-from tamis.cli import doctor
+from tamis.cli.doctor import command as doctor
 from tamis.cli.main import app
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tamis.cli.filter import make_recipe
+from tamis.cli.jobs.filter import make_recipe
 from tamis.errors import UsageError
 
 SRC = Path(__file__).parents[2] / "src"

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from cli_runner import CliRunner
 
+from tamis.cli.data.sampling import places, take_sample
 from tamis.cli.main import app
-from tamis.cli.sampling import places, take_sample
 
 
 def inspect(*arguments: str) -> dict[str, Any]:

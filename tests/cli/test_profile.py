@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tamis.cli.profile_sample import take
-from tamis.cli.profile_try import configurations
+from tamis.cli.profile.sample import take
+from tamis.cli.profile.trying import configurations
 from tamis.errors import UsageError
 
 SRC = Path(__file__).parents[2] / "src"

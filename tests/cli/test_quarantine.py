@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tamis.cli.quarantine import collect
+from tamis.cli.runs.quarantine import collect
 from tamis.observe.quarantine import Entry, read_entries
 
 SRC = Path(__file__).parents[2] / "src"

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tamis.cli import heads, profile_sample
-from tamis.cli.request import reader_formats, redirect
+from tamis.cli.jobs.request import reader_formats, redirect
+from tamis.cli.plan import heads
+from tamis.cli.profile import sample as profile_sample
 from tamis.formats.registry import reads_rows
 from tamis.observe.whereabouts import read_record
 from tamis.pipeline import Pipeline

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tamis.cli.request import Request, load_saved
+from tamis.cli.jobs.request import Request, load_saved
 from tamis.errors import UsageError
 
 RECIPE = """

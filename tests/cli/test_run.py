@@ -260,7 +260,7 @@ def test_resume_of_something_else(place: Path) -> None:
 
 def test_the_supervisor_imports_nothing_heavy(place: Path) -> None:
     code = (
-        "import sys; from tamis.cli.request import Request; from tamis.cli.run import execute; "
+        "import sys; from tamis.cli.jobs.request import Request; from tamis.cli.jobs.run import execute; "
         "execute(Request('copy', {'input': 'in', 'output': 'out'}, settings={'memory': '512MB'}), quiet=True); "
         "print([m for m in ('numpy', 'pyarrow', 'numba', 'pandas', 'zstandard', 'fsspec', 'rich') if m in sys.modules])"
     )

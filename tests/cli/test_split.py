@@ -13,8 +13,8 @@ from cli_runner import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tamis.cli.data.split import Limit, split_file
 from tamis.cli.main import app
-from tamis.cli.split import Limit, split_file
 from tamis.errors import RunConflict, UsageError
 from tamis.formats.compression.streams import StreamReader, open_writer
 
@@ -66,8 +66,8 @@ def test_any_cut_preserves_every_byte(
     data = b"\n".join(lines) + (b"\n" if ends else b"")
     (folder / "a.jsonl").write_bytes(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tamis.cli.split._READ_BYTES", read_bytes)
-        patch.setattr("tamis.cli.split._PENDING_BYTES", pending_bytes)
+        patch.setattr("tamis.cli.data.split._READ_BYTES", read_bytes)
+        patch.setattr("tamis.cli.data.split._PENDING_BYTES", pending_bytes)
         done = split_file(folder / "a.jsonl", folder / "out", Limit(limit, n_rows))
     chunks = [p.read_bytes() for p in done.paths]
     assert b"".join(chunks) == data

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tamis.cli.split import Limit, split_file
+from tamis.cli.data.split import Limit, split_file
 from tamis.errors import UsageError
 
 

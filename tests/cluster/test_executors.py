@@ -16,8 +16,8 @@ from tamis.backends.cluster.head import Head, HeadOptions, free_port
 from tamis.backends.ray_actor_pool import RayActorPoolExecutor
 from tamis.backends.ray_data import RayDataExecutor
 from tamis.backends.xenna import XennaExecutor
-from tamis.cli.executors import chosen
-from tamis.cli.plan_cluster import cluster_figures, cluster_lines
+from tamis.cli.jobs.executors import chosen
+from tamis.cli.plan.cluster import cluster_figures, cluster_lines
 from tamis.core import client
 from tamis.core.client import RayClient, SlurmRayClient
 from tamis.errors import UsageError

@@ -11,7 +11,7 @@ import pytest
 from command import tamis
 from made_documents import edited, text
 
-from tamis.cli.request import find_recipe
+from tamis.cli.jobs.request import find_recipe
 from tamis.curation.steps import Deduplication
 from tamis.recipe.load import load_recipe
 

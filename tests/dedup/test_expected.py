@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tamis.cli.plan_dedup import _identity
+from tamis.cli.plan.dedup import _identity
 from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
 from tamis.dedup.expected import conditions, forecast, profile_key
 from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tamis.cli.demo import compare
+from tamis.cli.jobs.demo import compare
 from tamis.demo.corpus import load
 
 SRC = Path(__file__).parents[2] / "src"

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.cli.show import count
-from tamis.cli.summary import _lines, as_dict
+from tamis.cli.jobs.summary import _lines, as_dict
+from tamis.cli.terminal.show import count
 from tamis.engine.ledger import UNTRACED, StageBook
 from tamis.engine.worker.apply import StageFailure, identify, run_stage
 from tamis.formats.jsonl.block import JsonlBlock

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.backends.local import InProcessExecutor
-from tamis.cli.summary import as_dict
+from tamis.cli.jobs.summary import as_dict
 from tamis.dedup.alarms import alarms
 from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
 from tamis.dedup.lines.workflow import LineDeduplicationWorkflow

@@ -12,7 +12,7 @@ from cli_runner import CliRunner
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
-from tamis.cli.top import lines_of
+from tamis.cli.runs.top import lines_of
 from tamis.engine.monitor.database import _SCHEMA, RunDatabase
 from tamis.observe.live import read_live
 from tamis.pipeline import Pipeline

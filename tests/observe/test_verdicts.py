@@ -14,7 +14,7 @@ import pytest
 from cli_runner import CliRunner
 
 from tamis.backends.local import InProcessExecutor
-from tamis.cli.drops import print_drops
+from tamis.cli.jobs.drops import print_drops
 from tamis.cli.main import app
 from tamis.errors import TamisError, UsageError
 from tamis.observe.thresholds import rethreshold

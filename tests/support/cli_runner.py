@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from tamis.cli.arguments import Commands, run
+from tamis.cli.parsing.arguments import Commands, run
 
 
 @dataclass

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import compare
 from test_surface import DIFFERS, GROUPS, IMPORTS, LISTED, NAMES, covers
 
-from tamis.cli.script_check import advice, instead_of
+from tamis.cli.doctor.script_check import advice, instead_of
 
 
 def test_there_is_advice_for_all_that_is_missing() -> None:

@@ -14,8 +14,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tamis.cli.arguments import HELP, Commands, Exit, Misuse, echo
-from tamis.cli.arguments import run as call
+from tamis.cli.parsing.arguments import HELP, Commands, Exit, Misuse, echo
+from tamis.cli.parsing.arguments import run as call
 from tamis.errors import TamisError
 
 
@@ -28,7 +28,7 @@ class _Tamis(Commands):
             gc.enable()
         try:
             if typed and typed[0] == "--version":
-                from tamis.cli.show import tamis_version
+                from tamis.cli.terminal.show import tamis_version
 
                 echo(f"tamis {tamis_version()}")
                 return
@@ -62,32 +62,32 @@ def _merging(typed: Sequence[str]) -> Sequence[str]:
 app = _Tamis("tamis", help="Curate text corpora of any size inside the memory you give it.")
 
 # One line per command, in the order of `tamis --help`.
-app.add("curate", "tamis.cli.curate:curate")
-app.add("run", "tamis.cli.run:run")
-app.add("filter", "tamis.cli.filter:filter_")
-app.add("classify", "tamis.cli.classify:classify")
-app.add("train-classifier", "tamis.cli.train_classifier:train_classifier")
-app.add("images", "tamis.cli.images:images")
-app.add("video", "tamis.cli.video:video")
-app.add("dedup", "tamis.cli.dedup:app")
-app.add("plan", "tamis.cli.plan:plan")
-app.add("recipe", "tamis.cli.recipe:app")
-app.add("profile", "tamis.cli.profile:app")
-app.add("merge", "tamis.cli.merge:merge")
-app.add("resume", "tamis.cli.resume:resume")
-app.add("quarantine", "tamis.cli.quarantine:quarantine")
-app.add("why", "tamis.cli.why:why")
-app.add("rethreshold", "tamis.cli.why:rethreshold")
-app.add("top", "tamis.cli.top:top")
-app.add("dashboard", "tamis.cli.dashboard:dashboard")
-app.add("metrics", "tamis.cli.metrics:metrics")
-app.add("report", "tamis.cli.diff:report")
-app.add("diff", "tamis.cli.diff:diff")
-app.add("inspect", "tamis.cli.inspect:inspect")
-app.add("split", "tamis.cli.split:split")
-app.add("join", "tamis.cli.join:join")
-app.add("doctor", "tamis.cli.doctor:doctor")
-app.add("demo", "tamis.cli.demo:demo")
+app.add("curate", "tamis.cli.jobs.curate:curate")
+app.add("run", "tamis.cli.jobs.run:run")
+app.add("filter", "tamis.cli.jobs.filter:filter_")
+app.add("classify", "tamis.cli.models.classify:classify")
+app.add("train-classifier", "tamis.cli.models.train_classifier:train_classifier")
+app.add("images", "tamis.cli.media.images:images")
+app.add("video", "tamis.cli.media.video:video")
+app.add("dedup", "tamis.cli.dedup.command:app")
+app.add("plan", "tamis.cli.plan.command:plan")
+app.add("recipe", "tamis.cli.jobs.recipe:app")
+app.add("profile", "tamis.cli.profile.command:app")
+app.add("merge", "tamis.cli.jobs.merge:merge")
+app.add("resume", "tamis.cli.jobs.resume:resume")
+app.add("quarantine", "tamis.cli.runs.quarantine:quarantine")
+app.add("why", "tamis.cli.runs.why:why")
+app.add("rethreshold", "tamis.cli.runs.why:rethreshold")
+app.add("top", "tamis.cli.runs.top:top")
+app.add("dashboard", "tamis.cli.runs.dashboard:dashboard")
+app.add("metrics", "tamis.cli.runs.metrics:metrics")
+app.add("report", "tamis.cli.runs.diff:report")
+app.add("diff", "tamis.cli.runs.diff:diff")
+app.add("inspect", "tamis.cli.data.inspect:inspect")
+app.add("split", "tamis.cli.data.split:split")
+app.add("join", "tamis.cli.jobs.join:join")
+app.add("doctor", "tamis.cli.doctor.command:doctor")
+app.add("demo", "tamis.cli.jobs.demo:demo")
 
 
 def main() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 
-from tamis.cli.arguments import Argument, Command, Commands, Option, Parameter
 from tamis.cli.main import app
+from tamis.cli.parsing.arguments import Argument, Command, Commands, Option, Parameter
 
 _HEAD = """# The command line
 

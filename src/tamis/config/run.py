@@ -46,7 +46,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
 
 def create_pipeline_from_yaml(cfg: Any) -> Any:
     """The pipeline of a recipe: its path, or what a YAML library made of it (a mapping)."""
-    from tamis.cli.request import Request
+    from tamis.cli.jobs.request import Request
 
     if isinstance(cfg, (str, os.PathLike)):
         return Request(os.fspath(cfg)).build()[0]

@@ -1,6 +1,6 @@
 """Progress of workflows: every pass with a line of its own, under its name, and one sentence at the end. Written to stderr.
 
-Used by the commands (cli/passes.py, cli/curate.py) and by workflows that are run from Python.
+Used by the commands (cli/jobs/passes.py, cli/jobs/curate.py) and by workflows that are run from Python.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tamis.pipeline.progress import Shown, clock
+from tamis.pipeline.progress import Shown
 from tamis.sizes import format_size
+from tamis.terminal import clock
 
 Progress = Callable[[dict[str, Any]], None]
 

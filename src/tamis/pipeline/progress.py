@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tamis.pipeline.terminal import LiveLine, is_terminal
 from tamis.sizes import format_size
+from tamis.terminal import LiveLine, clock, is_terminal
 
 if TYPE_CHECKING:
     from tamis.engine.run.run_result import RunResult
@@ -138,16 +138,6 @@ def in_one_line(name: str, result: RunResult) -> str:
         f"{name}: {ledger.records.n:,} documents read, {ledger.written.n:,} written, {ledger.n_dropped:,} dropped{aside}; "
         f"{clock(result.seconds)}{peak}"
     )
-
-
-def clock(seconds: float) -> str:
-    """
-    >>> clock(5), clock(75), clock(3700)
-    ('0:05', '1:15', '1:01:40')
-    """
-    whole = round(seconds)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def at_most_every(

@@ -34,8 +34,8 @@ def split_jsonl_file_by_size(
 
 
 def _split(source: str, target: str, size_mb: float, storage_options: Mapping[str, Any] | None) -> list[str]:
-    from tamis.cli.split import split_file
-    from tamis.cli.split_chunks import Limit
+    from tamis.cli.data.split import split_file
+    from tamis.cli.data.split_chunks import Limit
 
     if storage_options or "://" in source or "://" in target:
         raise UsageError(f"{source}: remote files are not split by this version; copy them to a local folder first")

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.cli.video import Wanted, make_recipe
+from tamis.cli.media.video import Wanted, make_recipe
 from tamis.errors import UsageError
 from tamis.film.previews import thumbnail
 from tamis.film.windows import compute_windows, smart_nframes

@@ -1,0 +1,172 @@
+"""Whether what a script uses is here: names and parameters are looked up in the package itself, advice in script_advice.toml."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import os
+import tomllib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from tamis.cli.doctor.script_uses import Use, read_script, uses_of
+
+WORKS, DIFFERS, MISSING = "works", "differs", "missing"
+# Rooms that users import from. Others are not looked at: importing is running.
+ROOMS = ("backends", "config", "core", "models", "pipeline", "stages", "tasks", "utils")
+_NOTHING = object()
+
+
+@dataclass(frozen=True)
+class Finding:
+    line: int
+    what: str
+    verdict: str
+    note: str = ""
+
+
+def check_script(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """All findings about a script, as plain JSON values, and how many there are of each kind."""
+    findings = judge(uses_of(read_script(path), os.fspath(path)))
+    counts = {v: sum(f.verdict == v for f in findings) for v in (WORKS, DIFFERS, MISSING)}
+    return {"script": os.fspath(path), "counts": counts, "findings": [asdict(f) for f in findings]}
+
+
+def judge(uses: Iterable[Use]) -> list[Finding]:
+    """A finding for each import, and for each call that has something to say beyond its import."""
+    findings: list[Finding] = []
+    for use in uses:
+        if use.kind == "import":
+            findings.append(_judge_import(use))
+        elif (thing := find(use.path)) is not _NOTHING:
+            findings += _judge_call(use, thing)
+    return list(dict.fromkeys(findings))
+
+
+def _judge_import(use: Use) -> Finding:
+    what = (
+        f"from {use.path.rpartition('.')[0]} import {use.path.rpartition('.')[2]}"
+        if "." in use.path
+        else f"import {use.path}"
+    )
+    if not use.complete:
+        return Finding(
+            use.line, f"from {use.path} import *", DIFFERS, "what is imported cannot be told; import names one by one"
+        )
+    if find(use.path) is _NOTHING:
+        return Finding(use.line, what, MISSING, instead_of(use.path) or _nearest(use.path))
+    note = advice()["differs"].get(use.path.rpartition(".")[2], "")
+    return Finding(use.line, what, DIFFERS if note else WORKS, note)
+
+
+def _judge_call(use: Use, thing: Any) -> list[Finding]:
+    what = use.path.rpartition(".")[2]
+    if use.method:
+        what = f"{what}.{use.method}"
+        thing = getattr(thing, use.method, _NOTHING)
+        if thing is _NOTHING:
+            note = advice()["methods"].get(use.method, "there is no such method")
+            return [Finding(use.line, f"{what}()", MISSING, note)]
+    try:
+        parameters = list(inspect.signature(thing).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    if use.method and parameters and parameters[0].name == "self":
+        parameters = parameters[1:]
+    return _judge_arguments(use, what, parameters)
+
+
+def _judge_arguments(use: Use, what: str, parameters: list[inspect.Parameter]) -> list[Finding]:
+    names = [p.name for p in parameters]
+    found = []
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        for keyword in use.keywords:
+            if keyword not in names:
+                found.append(
+                    Finding(use.line, f"{what}({keyword}=...)", MISSING, _about_parameter(what, keyword, names))
+                )
+    takes = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if use.n_positional > len(takes) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        note = f"{use.n_positional} arguments by position, and it takes {len(takes)}: {', '.join(p.name for p in takes) or 'none'}"
+        found.append(Finding(use.line, f"{what}(...)", MISSING, note))
+    order = advice()["order"].get(what)
+    if order and use.n_positional > 1:
+        found.append(
+            Finding(use.line, f"{what}(...)", DIFFERS, f"the order of parameters differs: {order}; give them by name")
+        )
+    if not use.complete and not found:
+        found.append(
+            Finding(use.line, f"{what}(...)", DIFFERS, "arguments are unpacked (* or **), so they cannot be checked")
+        )
+    return found
+
+
+def _about_parameter(what: str, keyword: str, names: list[str]) -> str:
+    known = advice()["parameters"]
+    note = known.get(f"{what}.{keyword}") or known.get(keyword)
+    if note:
+        return str(note)
+    near = difflib.get_close_matches(keyword, names, 1)
+    return f"did you mean {near[0]}?" if near else f"there is no such parameter; there are {', '.join(names) or 'none'}"
+
+
+def find(path: str) -> Any:
+    """The module, class or function at a dotted path under tamis; `_NOTHING` where there is none."""
+    parts = path.split(".")
+    if parts[0] != "tamis" or any(p.startswith("__") for p in parts) or (len(parts) > 1 and parts[1] not in ROOMS):
+        import tamis
+
+        return getattr(tamis, parts[1], _NOTHING) if len(parts) == 2 and parts[1] in tamis.__all__ else _NOTHING
+    found: Any = importlib.import_module("tamis")
+    for i, part in enumerate(parts[1:], 2):
+        if inspect.ismodule(found):
+            module = _module(".".join(parts[:i]))
+            found = getattr(found, part, _NOTHING) if module is None else module
+        else:
+            found = getattr(found, part, _NOTHING)
+        if found is _NOTHING:
+            return _NOTHING
+    return found
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as exc:
+        if exc.name is not None and (name == exc.name or name.startswith(exc.name + ".")):
+            return None
+        raise
+
+
+def instead_of(path: str) -> str:
+    """What to use instead of something that is not here: what is said of it, or of the nearest room around it."""
+    known: dict[str, str] = advice()["missing"]
+    parts = path.split(".")
+    by_name = known.get(parts[-1])
+    around = next((known[p] for i in range(len(parts), 0, -1) if (p := ".".join(parts[:i])) in known), "")
+    return by_name or around
+
+
+def _nearest(path: str) -> str:
+    """The names most like it in the nearest module that exists."""
+    module, _, name = path.rpartition(".")
+    while module and (thing := find(module)) is _NOTHING:
+        module = module.rpartition(".")[0]
+    names = [n for n in dir(thing) if not n.startswith("_")] if module else []
+    near = difflib.get_close_matches(name, names, 1)
+    return (
+        f"there is no such name; did you mean {module}.{near[0]}?"
+        if near
+        else "there is no such name in either package"
+    )
+
+
+@cache
+def advice() -> dict[str, dict[str, str]]:
+    """script_advice.toml."""
+    text = resources.files("tamis.cli.doctor").joinpath("script_advice.toml").read_text(encoding="utf-8")
+    return {section: {str(k): str(v) for k, v in entries.items()} for section, entries in tomllib.loads(text).items()}

@@ -1,0 +1,259 @@
+"""`tamis curate IN OUT`: a whole curation in one command: filters, duplicates, changes, by a preset or a recipe with steps."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tamis.cli.jobs.request import Request
+from tamis.cli.parsing import options
+from tamis.cli.parsing.arguments import Argument, Exit, Option, echo
+from tamis.errors import TamisError, UsageError
+from tamis.stores.homes import local_of
+
+if TYPE_CHECKING:
+    from tamis.curation import Curation, CurationResult
+    from tamis.curation.planner import CurationPlan
+
+
+def curate(
+    source: options.Source,
+    target: Annotated[str, Argument(metavar="OUT", help="The folder for the documents that stay.")],
+    preset: Annotated[
+        str,
+        Option(
+            metavar="NAME", help="web-english, web-multilingual, books, code, minimal, or a recipe file with steps."
+        ),
+    ] = "web-english",
+    text_field: Annotated[str | None, Option(help="The field that holds the text; default: text.")] = None,
+    format_: Annotated[
+        str | None, Option("--format", metavar="NAME", help="jsonl, jsonl.zst, jsonl.gz or parquet; default: as IN.")
+    ] = None,
+    shard_size: Annotated[
+        str | None, Option(metavar="SIZE", help="Files of about this size before compression, e.g. 256MB.")
+    ] = None,
+    split: Annotated[
+        str | None, Option(metavar="SHARES", help="Split by the hash of each text, e.g. train=99.9,validation=0.1.")
+    ] = None,
+    shuffle: Annotated[
+        int | None, Option(min=0, metavar="SEED", help="Write documents in another order, which the seed decides.")
+    ] = None,
+    no_card: Annotated[bool, Option("--no-card", help="Write no README.md that describes the data.")] = False,
+    plan: Annotated[
+        bool, Option("--plan", help="Show the passes, what each reads, writes and holds, and stop.")
+    ] = False,
+    set_: options.Sets = None,
+    allow_module: options.AllowModules = None,
+    allow_alert_sinks: options.AllowAlertSinks = False,
+    *,
+    work: options.DocumentOptions,
+) -> None:
+    """Curate a corpus: filters, duplicates and changes in one command, with one report and as few passes as can be.
+
+    The steps are those of a preset (tamis recipe show web-english) or of a recipe with `steps:`. The same command again goes on
+    where it stopped. tamis why OUT DOCUMENT tells which step dropped a document.
+
+    Example: tamis curate data/ clean/ --preset web-english --memory 4GB
+    """
+    ends = {"input": _absolute(source), "output": _absolute(target)}
+    changes = {**options.parse_sets(set_), **ends, **({"text_field": text_field} if text_field else {})}
+    writing = options.given(format=format_, shard_size=shard_size, split=split)
+    writing |= {"shuffle": shuffle} if shuffle is not None else {}
+    writing |= {"card": False} if no_card else {}
+    if writing:
+        changes["write"] = json.dumps(writing)  # which YAML reads as it is
+    request = Request(preset, changes, tuple(allow_module or ()), work.settings(), work.alerts, allow_alert_sinks)
+    found = request.workflow()
+    if found is None or not hasattr(found[0], "steps"):
+        raise UsageError(f"{preset} has no 'steps:'; tamis run runs it. For a curation: {', '.join(_presets())}")
+    if plan:
+        show_plan(found[0], work.as_json, work.memory)
+        return
+    raise Exit(perform(request, work.as_json, work.quiet))
+
+
+def _presets() -> list[str]:
+    from tamis.recipe.step_names import with_steps
+
+    return with_steps()
+
+
+def _absolute(path: str) -> str:
+    if "${" in path:
+        raise UsageError(f"{path}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
+
+
+# -- running --------------------------------------------------------------------------------------------------------------
+def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int:
+    """Run the curation of a request with progress shown, print what happened, and return the exit code."""
+    from tamis.cli.terminal.show import print_json, tell_failure
+
+    found = request.workflow()
+    assert found is not None
+    curation, settings = found
+    try:
+        about = execute(curation, dict(settings), request.save, quiet or as_json, request)
+    except KeyboardInterrupt:
+        echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
+        raise Exit(130) from None
+    except TamisError as exc:
+        return tell_failure(exc, as_json)
+    if as_json:
+        print_json(about)
+    else:
+        print_result(about)
+    return 0
+
+
+def execute(
+    curation: Curation,
+    settings: dict[str, Any],
+    on_start: Callable[[str], None],
+    quiet: bool,
+    request: Request | None = None,
+) -> dict[str, Any]:
+    """Run it and return what happened as plain values. `on_start` gets the run directory once it is this curation's."""
+    from tamis.cli.jobs import executors
+    from tamis.cli.jobs.alerting import Wanted, make_watch
+    from tamis.cli.runs import dashboard, metrics
+    from tamis.cli.terminal.interrupts import sigterm_interrupts
+    from tamis.curation.curation import PASSES
+    from tamis.pipeline.passes import shown_passes
+
+    run_dir = os.path.join(local_of(curation.output_path), "_tamis")
+    wanted = request.wanted_alerts() if request is not None else Wanted()
+    with (
+        metrics.beside(run_dir, settings),
+        dashboard.beside(run_dir, settings),
+        executors.chosen(settings) as executor,
+        shown_passes(quiet, PASSES) as show,
+        sigterm_interrupts(),
+    ):
+        watch = make_watch(wanted, settings, run_dir, curation.name, lambda text: echo(text, err=True))
+        try:
+            begun = show if settings.get("shard") is not None else _Once(show, on_start, run_dir)
+            result = curation.run(executor, progress=begun, watch=watch, count_caller=True, **settings)
+        finally:
+            if watch is not None:
+                watch.close()
+    return {**described(result), "alerts": watch.summary() if watch is not None else {}}
+
+
+@dataclass
+class _Once:
+    """Shows states; the first one says that the output is ours, and that --fresh has removed what it removes."""
+
+    show: Callable[[dict[str, Any]], None]
+    on_start: Callable[[str], None] | None
+    run_dir: str
+
+    def __call__(self, state: dict[str, Any]) -> None:
+        if self.on_start is not None:
+            self.on_start(self.run_dir)
+            self.on_start = None
+        if state.get("phase") != "opened":
+            self.show(state)
+
+
+def described(result: CurationResult) -> dict[str, Any]:
+    """A result as plain values: those of the last pass, which tells of all steps, and those of the whole."""
+    from tamis.cli.jobs.drops import drops_of_run
+    from tamis.cli.jobs.summary import as_dict
+
+    whole = {
+        "status": result.status, "output": result.output, "deduplications": result.deduplications, "passes": result.passes,
+        "scratch_bytes": result.scratch_bytes,
+    }  # fmt: skip
+    if result.run is None:
+        return {"exit_code": 0, "message": "", **result.about, **whole}
+    about = as_dict(result.run)
+    about |= {**whole, "peak_bytes": max(result.peak_bytes, result.run.peak_bytes), "seconds": round(result.seconds, 3)}
+    about["mb_per_s"] = round(about["read_bytes"] / 1e6 / result.seconds, 1) if result.seconds else 0.0
+    about["prediction"] = {}  # of the last pass alone
+    return {**about, "drops": drops_of_run(result.run.ledger, os.path.join(local_of(result.output), "_tamis"))}
+
+
+def print_result(about: dict[str, Any]) -> None:
+    from tamis.cli.jobs.alerting import alert_lines
+    from tamis.cli.jobs.drops import print_drops
+    from tamis.cli.jobs.summary import print_summary
+    from tamis.cli.terminal.show import print_lines
+    from tamis.sizes import format_size
+
+    if about["status"] == "shard":
+        print_lines(
+            [f"shard finished: {about['output']}; when all are, `tamis merge` with the same command joins them"]
+        )
+        return
+    if about["status"] == "already":
+        n = f"{about['n_written']:,} documents" if "n_written" in about else "everything"
+        print_lines([f"finished earlier, nothing to do: {about['output']} holds {n} (--fresh starts over)"])
+        return
+    print_summary(about)
+    print_drops(about["drops"], about["output"])
+    for made in about["passes"]:
+        read, written = format_size(made["read_bytes"]), format_size(made["written_bytes"])
+        print_lines([f"pass {made['name']}: {made['seconds']:.1f} s, read {read}, wrote {written}"])
+    print_lines([f"scratch: {format_size(about['scratch_bytes'])}", *alert_lines(about.get("alerts"))])
+
+
+def show_passes(curation: Curation, as_json: bool) -> None:
+    """The passes of a curation alone: what it comes to in documents and bytes is a question of texts."""
+    from tamis.cli.terminal.show import print_json, print_lines, print_table
+
+    made = curation.plan()
+    if as_json:
+        print_json({**made.to_dict(), "output": curation.output_path})
+        return
+    print_table(f"{curation.name}: {made.n_reads} passes over the input", ["pass", "", ""], plan_rows(made))
+    print_lines([*(f"look: {remark}" for remark in made.remarks), f"output: {curation.output_path}"])
+
+
+# -- planning -------------------------------------------------------------------------------------------------------------
+def show_plan(curation: Curation, as_json: bool, memory: str | None = None) -> None:
+    """The passes of a curation. Reads the names of the input files, and a little of some of them to guess how many documents there are."""
+    from tamis.cli.plan.curation_costs import cost_rows, costs_of
+    from tamis.cli.terminal.show import print_json, print_lines, print_table
+    from tamis.memory.budget import find_budget
+    from tamis.sizes import format_size
+
+    made, sizes = curation.plan(), curation.sizes()
+    n_cores = len(os.sched_getaffinity(0))
+    costs = costs_of(curation, made, sizes, find_budget(memory, os.environ).bytes, n_cores)
+    if as_json:
+        told = {"costs": [c.to_dict() for c in costs], "output": curation.output_path}
+        print_json({**made.to_dict(), **sizes, **told})
+        return
+    rows = plan_rows(made, cost_rows(costs, n_cores))
+    print_table(f"{curation.name}: {made.n_reads} passes over the input", ["pass", "", ""], rows)
+    files = (
+        f"{format_size(sizes['input_bytes'])} in {sizes['n_files']:,} files, about {sizes['n_documents']:,} documents"
+    )
+    keys = [f"keys of {name}: at most {format_size(n)} on the disk" for name, n in sizes["key_bytes"].items()]
+    more = (
+        "then files are put together anew: one more read and write of what stays" if curation.writing.is_packed else ""
+    )
+    remarks = [f"look: {remark}" for remark in made.remarks]
+    print_lines([f"input: {files}", *keys, *([more] if more else []), *remarks, f"output: {curation.output_path}"])
+
+
+def plan_rows(made: CurationPlan, costs: Sequence[str] = ()) -> list[tuple[str, str, str]]:
+    rows: list[tuple[str, str, str]] = []
+    for i, one in enumerate(made.passes, 1):
+        facts = [
+            ("runs", ", ".join(one.runs)),
+            ("goes by what it remembers of", ", ".join(one.remembers)),
+            ("does again", ", ".join(one.redoes)),
+            ("reads", one.reads),
+            ("writes", one.writes),
+            ("holds", one.holds),
+            ("why", one.why),
+            ("costs", costs[i - 1] if costs else ""),
+        ]
+        told = [(what, text) for what, text in facts if text]
+        rows += [(f"{i}. {one.name}" if not k else "", what, text) for k, (what, text) in enumerate(told)]
+    return rows

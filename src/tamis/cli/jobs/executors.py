@@ -1,0 +1,59 @@
+"""Which executor a command uses: --executor and --address, or what its recipe says."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tamis.cli.parsing.arguments import echo
+from tamis.errors import UsageError
+
+if TYPE_CHECKING:
+    from tamis.backends.base import BaseExecutor
+
+NAMES = ("local", "ray", "ray_data", "xenna")
+_ALSO = {"ray_actor_pool": "ray"}
+
+
+@contextlib.contextmanager
+def chosen(settings: dict[str, Any]) -> Iterator[BaseExecutor | None]:
+    """The executor that the settings ask for, while the command runs; None for the local one. They are taken out of `settings`.
+
+    A cluster that the recipe describes (`ray_client:`) is started before and stopped afterwards, whatever happens.
+    """
+    name, address = settings.pop("executor", None) or "local", settings.pop("address", None)
+    client = settings.pop("ray_client", None)
+    name = _ALSO.get(name, name)
+    if name == "local":
+        if address is not None:
+            raise UsageError("--address is of a Ray cluster: it goes with --executor ray, ray_data or xenna")
+        if client is not None:
+            echo(
+                "the recipe's 'ray_client:' is not used: this is the local executor (--executor ray uses it)", err=True
+            )
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+        if client is not None:
+            if address is not None:
+                raise UsageError("the recipe starts a cluster by itself ('ray_client:'); leave --address out")
+            client.start()
+            stack.callback(client.stop)
+        yield stack.enter_context(contextlib.closing(_make(name, address)))
+
+
+def _make(name: str, address: str | None) -> Any:
+    if name == "ray":
+        from tamis.backends.ray_actor_pool import RayActorPoolExecutor
+
+        return RayActorPoolExecutor(address=address)
+    if name == "ray_data":
+        from tamis.backends.ray_data import RayDataExecutor
+
+        return RayDataExecutor(address=address)
+    if name == "xenna":
+        from tamis.backends.xenna import XennaExecutor
+
+        return XennaExecutor(address=address)
+    raise UsageError(f"executor: expected one of {', '.join(NAMES)}, got {name!r}")

@@ -1,0 +1,77 @@
+"""`tamis filter`: published rule sets over files, without writing a recipe. `--list` shows every set, filter and default.
+
+The command writes a recipe for itself and runs that, so that resuming, reports and settings are those of `tamis run`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from tamis.cli.parsing import options
+from tamis.cli.parsing.arguments import Argument, Exit, Option
+from tamis.errors import UsageError
+
+_RECIPE = "filter.yaml"
+
+
+def filter_(
+    sets: Annotated[
+        str | None, Argument(metavar="SET", help="A set of rules, or several joined by +, e.g. gopher+c4.")
+    ] = None,
+    source: Annotated[
+        str | None, Argument(metavar="IN", help="A file, a folder or a glob of JSONL, Parquet or Arrow files.")
+    ] = None,
+    target: Annotated[str | None, Argument(metavar="OUT", help="The folder for what is kept.")] = None,
+    text_field: Annotated[str, Option(help="The field that holds the text.")] = "text",
+    list_: Annotated[bool, Option("--list", help="Show every set, filter and default, and stop.")] = False,
+    *,
+    work: options.StagesOptions,
+) -> None:
+    """Keep the documents that pass a published set of rules.
+
+    The output has the format of the input. The same command again goes on where it stopped.
+
+    Example: tamis filter gopher data/ clean/ --memory 1GB
+    """
+    if list_:
+        _print_list()
+        return
+    if sets is None or source is None or target is None:
+        raise UsageError(
+            "expected SET IN OUT, e.g. tamis filter gopher data/ clean/; tamis filter --list shows the sets"
+        )
+    from tamis.cli.jobs.written_recipes import perform_text
+
+    recipe = make_recipe(sets, source, target, text_field)
+    raise Exit(perform_text(recipe, _RECIPE, work))
+
+
+def make_recipe(sets: str, source: str, target: str, text_field: str) -> str:
+    """The recipe of the command. Strings are written as JSON, which YAML reads as it is."""
+    from tamis.cli.jobs.written_recipes import around
+    from tamis.stages.text.filters.sets import find_sets
+
+    lines: list[str] = []
+    for made in find_sets(sets):
+        lines += [f"  - _target_: {made.__module__}.{made.__name__}", f"    text_field: {json.dumps(text_field)}"]
+    return around(sets, source, target, lines, [text_field])
+
+
+def _print_list() -> None:
+    from tamis.cli.terminal.show import print_table
+    from tamis.stages.text.filters import catalogue
+    from tamis.stages.text.filters.reference import limits
+    from tamis.stages.text.filters.sets import SETS
+
+    for name, made in SETS.items():
+        rows = [(one.name, limits(one), _about(one)) for part in made for one in part().filters()]
+        print_table(f"{name} ({len(rows)} rules)", ["rule", "keeps", "of"], rows)
+    rows = [(c.name, c.parameters, c.about) for c in catalogue.filters()]
+    print_table("Filters", ["filter", "defaults", "score"], rows)
+
+
+def _about(one: Any) -> str:
+    if hasattr(one, "statistic") and hasattr(one, "per"):
+        return str(one.statistic) + (f" / {one.per}" if one.per else "")
+    return (type(one).__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,106 @@
+"""Running a workflow of several passes from the command line: progress of each, Ctrl-C, alerts, and what happened at the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tamis.cli.parsing import options
+from tamis.cli.parsing.arguments import Exit, echo
+from tamis.errors import TamisError
+from tamis.stores.homes import local_of
+
+if TYPE_CHECKING:
+    from tamis.cli.jobs.alerting import Wanted
+
+
+def perform_with(run: Callable[..., Any], work: options.RunOptions) -> int:
+    """As `perform`; the size of partitions is a matter of the workflow, not of its runs."""
+    settings = {name: value for name, value in work.settings().items() if name != "blocksize"}
+    return perform(run, settings, work.as_json, work.quiet)
+
+
+def perform(
+    run: Callable[..., Any],
+    settings: dict[str, Any],
+    as_json: bool,
+    quiet: bool,
+    alerts: Wanted | None = None,
+) -> int:
+    """Run all passes with progress shown, print what happened, and return the exit code."""
+    from tamis.cli.jobs import passes_summary as summary
+    from tamis.cli.terminal.show import print_json, tell_failure
+    from tamis.dedup.alarms import alarms
+    from tamis.forecast import ranges
+
+    try:
+        result, raised = _watched(run, settings, quiet or as_json, alerts)
+    except KeyboardInterrupt:
+        echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
+        raise Exit(130) from None
+    except TamisError as exc:
+        return tell_failure(exc, as_json)
+    if result.status == "shard":
+        told = {"status": "shard", "exit_code": 0, "output": result.output, **result.summary}
+        if as_json:
+            print_json(told)
+        else:
+            n = f"{told['n_documents']:,} documents"
+            echo(f"shard finished, {n}: {result.output}; when all are, `tamis merge` with the same command joins them")
+        return 0
+    about: dict[str, Any] = {
+        "status": result.status, "output": result.output, "duplicates": result.duplicates, **result.summary,
+        "seconds": round(result.seconds, 3), "peak_bytes": result.peak_bytes, "scratch_bytes": result.scratch_bytes,
+    }  # fmt: skip
+    if result.status != "already":
+        ranges.learn_command(result.seconds, result.prediction)
+    by_lines = result.counted != "documents"
+    about |= {"alarms": alarms(result.summary, result.counted), "alerts": raised}
+    about |= summary.described(result) if by_lines else {}
+    if as_json:
+        print_json(about)
+    else:
+        from tamis.cli.jobs.alerting import alert_lines
+        from tamis.cli.terminal.show import print_lines
+        from tamis.formats.input_files.passed_over import passed_lines
+
+        (summary.print_lines_summary if by_lines else summary.print_summary)(about, result)
+        print_lines([*passed_lines(about.get("passed_over") or ()), *alert_lines(raised)])
+        for sentence in about["alarms"]:
+            echo(f"look: {sentence}", err=True)
+    return 0
+
+
+def _watched(
+    run: Callable[..., Any], settings: dict[str, Any], quiet: bool, alerts: Wanted | None
+) -> tuple[Any, dict[str, Any]]:
+    """The result, and what alerts there were. Every pass is watched."""
+    from tamis.cli.jobs import executors
+    from tamis.cli.jobs.alerting import Wanted, make_watch
+    from tamis.cli.runs import dashboard, metrics
+    from tamis.cli.terminal.interrupts import sigterm_interrupts
+    from tamis.pipeline.passes import shown_passes
+
+    output = str(getattr(getattr(run, "__self__", None), "output_path", ""))
+    watch = make_watch(
+        alerts or Wanted(),
+        settings,
+        os.path.join(local_of(output), "_tamis"),
+        "deduplication",
+        lambda text: echo(text, err=True),
+    )
+    try:
+        with (
+            metrics.beside_workflow(run, settings),
+            dashboard.beside_workflow(run, settings),
+            executors.chosen(settings) as executor,
+            shown_passes(quiet) as show,
+            sigterm_interrupts(),
+        ):
+            more = {} if executor is None else {"executor": executor}
+            result = run(progress=show, watch=watch, count_caller=True, **more, **settings)
+    finally:
+        if watch is not None:
+            watch.close()
+    return result, watch.summary() if watch is not None else {}

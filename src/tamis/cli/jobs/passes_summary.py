@@ -1,0 +1,99 @@
+"""What a deduplication says at its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def print_summary(about: dict[str, Any], result: Any) -> None:
+    from tamis.cli.terminal.show import count, print_lines, print_table
+    from tamis.sizes import format_size
+
+    if "n_segments" in about:
+        joined = f"{about['n_segments']:,} segments are {about['n_documents']:,} documents"
+        print_lines([f"{joined}, {about['seconds']:.1f} s", f"output: {about['output']}"])
+        return
+    n, gone = about["n_documents"], about["n_duplicates"]
+    if about["status"] == "already":
+        print_lines(
+            [f"finished earlier, nothing to do: {gone:,} of {n:,} documents are duplicates (--fresh starts over)"]
+        )
+        return
+    rows = [("documents", f"{n:,}"), ("duplicates", f"{gone:,} ({gone / n:.1%})" if n else "0")]
+    if "n_similar" in about:
+        rows += [("  equal texts", f"{about['n_equal']:,}"), ("  similar texts", f"{about['n_similar']:,}")]
+    if about.get("n_without_number"):
+        rows.append(("without a number to be kept by", f"{about['n_without_number']:,}"))
+    if "n_indexed" in about:
+        rows.append(("  of documents in the index", f"{about['n_duplicates_of_indexed']:,}"))
+        rows.insert(1, ("documents in the index", f"{about['n_indexed']:,}"))
+    if "n_ids" in about:
+        rows.append(("ids listed", f"{about['n_ids']:,}"))
+    if "n_groups" in about:
+        rows += [
+            ("groups", f"{about['n_groups']:,}"),
+            ("largest group", f"{about['largest_group']:,}"),
+            ("without text", f"{about['n_without_text']:,}"),
+        ]
+    if "hashed_on" in about:
+        rows.append(("hashed on", about["hashed_on"]))
+    if "backend" in about:
+        rows.append(("compared on", f"{about['backend']} ({about['backend_why']})"))
+    if about.get("n_components"):
+        rows.append(
+            ("components before verification", f"{about['n_components']:,}, largest {about['largest_component']:,}")
+        )
+    if about.get("n_heavy_buckets"):
+        rows.append(
+            ("buckets above 100,000 documents", f"{about['n_heavy_buckets']:,}, largest {about['largest_bucket']:,}")
+        )
+    print_table("Duplicates", ["", ""], rows, right=(1,))
+    memory, scratch = format_size(about["peak_bytes"]), format_size(about["scratch_bytes"])
+    lines = [f"{about['seconds']:.1f} s, peak memory {memory}, scratch {scratch}"]
+    if result.run is not None:
+        lines.append(
+            f"output: {about['output']} ({count(result.run.ledger.written.n, 'document')} in {count(result.run.n_files, 'file')})"
+        )
+    lines.append(f"duplicates: {about['duplicates']}")
+    print_lines(lines)
+
+
+def described(result: Any) -> dict[str, Any]:
+    """What a summary tells beside the counts of the decision."""
+    about: dict[str, Any] = {"unit": result.counted.removesuffix("s")}
+    if result.run is not None:
+        book = next(b for b in result.run.ledger.stages if b.name == "cut_units")
+        about["cut_bytes"] = int(book.metrics.get("bytes_cut", 0))
+        about["n_dropped"] = sum(t.n for t in book.dropped.values())
+    return about
+
+
+def print_lines_summary(about: dict[str, Any], result: Any) -> None:
+    from tamis.cli.terminal.show import count, print_lines, print_table
+    from tamis.sizes import format_size
+
+    unit, n, cut = f"{about['unit']}s", about["n_long_enough"], about["n_duplicates"]
+    if about["status"] == "already":
+        print_lines([f"finished earlier, nothing to do: {cut:,} of {n:,} {unit} repeat others (--fresh starts over)"])
+        return
+    rows = [
+        (unit, f"{about['n_units']:,}"),
+        ("  long enough to count", f"{n:,}"),
+        ("  repeated, cut" if result.run is not None else "  repeated", f"{cut:,} ({cut / n:.1%})" if n else "0"),
+        (f"different {unit} among them", f"{about['n_groups']:,}"),
+        ("most frequent one", f"{about['largest_group']:,} times"),
+        ("documents", f"{about['n_documents']:,}"),
+        (f"  with repeated {unit}", f"{about['n_edited']:,}"),
+    ]
+    if result.run is not None:
+        rows += [
+            ("  dropped, too little left", f"{about['n_dropped']:,}"),
+            ("text cut", format_size(about["cut_bytes"])),
+        ]
+    print_table(f"Repeated {unit}", ["", ""], rows, right=(1,))
+    memory, scratch = format_size(about["peak_bytes"]), format_size(about["scratch_bytes"])
+    told = [f"{about['seconds']:.1f} s, peak memory {memory}, scratch {scratch}"]
+    if result.run is not None:
+        written = f"{count(result.run.ledger.written.n, 'document')} in {count(result.run.n_files, 'file')}"
+        told.append(f"output: {about['output']} ({written})")
+    print_lines([*told, f"most frequent {unit}: {about['duplicates']}"])

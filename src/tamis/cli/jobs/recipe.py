@@ -1,0 +1,37 @@
+"""`tamis recipe`: the recipes that ship with Tamis, to look at and to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from tamis.cli.parsing.arguments import Argument, Commands, echo
+
+app = Commands("recipe", help="Show the recipes that ship with Tamis.")
+
+
+@app.command("list")
+def list_() -> None:
+    """All of them, with what each does."""
+    from tamis.cli.terminal.show import print_table
+    from tamis.recipe.step_names import PRESETS
+    from tamis.recipe.yaml_text import parse, read_text
+
+    rows = []
+    for path in sorted(PRESETS.glob("*.yaml")):
+        root = parse(read_text(str(path)), str(path)).value
+        assert isinstance(root, dict)
+        about = root["description"].value if "description" in root else ""
+        rows.append((path.stem, "tamis curate" if "steps" in root else "tamis run", str(about)))
+    print_table("Recipes", ["name", "for", ""], rows)
+
+
+@app.command("show")
+def show(name: Annotated[str, Argument(metavar="NAME", help="The name of a shipped recipe, or a file.")]) -> None:
+    """Print a recipe as it is, with its comments: a beginning for one of your own.
+
+    Example: tamis recipe show web-english > mine.yaml
+    """
+    from tamis.cli.jobs.request import find_recipe
+
+    echo(Path(find_recipe(name)).read_text(encoding="utf-8").rstrip("\n"))

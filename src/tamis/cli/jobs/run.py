@@ -1,0 +1,179 @@
+"""`tamis run`: curate what a recipe describes, inside a memory budget. `perform` is the part that other commands share.
+
+This process is the supervisor and is counted in the budget: nothing imported here may import numpy, pyarrow, numba or
+pandas, unless a module of the user's does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tamis import files, secrets
+from tamis.cli.jobs.request import Request
+from tamis.cli.parsing import options
+from tamis.cli.parsing.arguments import Exit, Option, echo
+from tamis.cli.terminal.interrupts import sigterm_interrupts
+from tamis.errors import RunConflict, TamisError
+
+if TYPE_CHECKING:
+    from tamis.backends.base import BaseExecutor
+    from tamis.cli.jobs.alerting import Wanted
+    from tamis.pipeline import Pipeline
+
+
+def run(
+    recipe: options.RecipePath,
+    mode: Annotated[Literal["streaming", "batch"] | None, Option(help="Stages fused, or one after the other.")] = None,
+    set_: options.Sets = None,
+    allow_module: options.AllowModules = None,
+    run_dir: Annotated[str | None, Option(help="Where to keep results of a recipe without writer.")] = None,
+    allow_alert_sinks: options.AllowAlertSinks = False,
+    *,
+    work: options.StagesOptions,
+) -> None:
+    """Run a recipe. The same command again goes on where it stopped, or says that all is done.
+
+    Options win over the recipe's settings. Interrupting with Ctrl-C is safe: everything committed is kept.
+
+    Example: tamis run recipe.yaml --memory 2GB --set input=data/
+    """
+    settings = work.settings() | options.given(mode=mode, run_dir=run_dir)
+    request = Request(
+        recipe, options.parse_sets(set_), tuple(allow_module or ()), settings, work.alerts, allow_alert_sinks
+    )
+    raise Exit(perform(request, work.as_json, work.quiet))
+
+
+def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int:
+    """Run it, print what happened, and return the exit code."""
+    from tamis.cli.terminal.show import print_json, tell_failure
+
+    if (found := request.workflow()) is not None:
+        if hasattr(found[0], "steps"):
+            from tamis.cli.jobs import curate
+
+            return curate.perform(request, as_json, quiet)
+        from tamis.cli.jobs import passes
+
+        return passes.perform(found[0].run, found[1], as_json, quiet, alerts=request.wanted_alerts())
+    try:
+        about = execute(request, quiet or as_json)
+    except TamisError as exc:
+        return tell_failure(exc, as_json)
+    if as_json:
+        print_json(about)
+    else:
+        _print(about)
+    return int(about["exit_code"])
+
+
+def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
+    """Run it with progress shown, write the report, and return what happened (summary.as_dict)."""
+    from tamis.cli.jobs import executors
+    from tamis.cli.jobs.request import run_dir_of
+    from tamis.cli.runs import dashboard, metrics
+
+    pipeline, settings = request.build()
+    run_dir = run_dir_of(pipeline, settings)
+    with (
+        metrics.beside(run_dir, settings),
+        dashboard.beside(run_dir, settings),
+        executors.chosen(settings) as executor,
+    ):
+        return execute_pipeline(pipeline, settings, request.save, quiet, request.wanted_alerts(), executor)
+
+
+def execute_pipeline(
+    pipeline: Pipeline,
+    settings: dict[str, Any],
+    on_start: Callable[[str], None],
+    quiet: bool,
+    alerts: Wanted | None = None,
+    executor: BaseExecutor | None = None,
+) -> dict[str, Any]:
+    """As `execute`. `on_start` gets the run directory once it is this run's; without an `executor` the local one is used."""
+    from tamis.backends.local import LocalExecutor
+    from tamis.cli.jobs.alerting import Wanted, alert_lines, make_watch
+    from tamis.cli.jobs.drops import drops_of_run
+    from tamis.cli.jobs.request import run_dir_of
+    from tamis.cli.jobs.summary import as_dict
+    from tamis.forecast import ranges
+    from tamis.pipeline.progress import Shown
+
+    run_dir = run_dir_of(pipeline, settings)
+    shown, began_s = Shown(quiet), time.time()
+    watch = make_watch(alerts or Wanted(), settings, run_dir, pipeline.name, shown.note)
+
+    def observe(state: dict[str, Any]) -> None:
+        if state["phase"] == "starting":  # the lock is held, and --fresh has removed what it removes
+            on_start(run_dir)
+        shown.show(state)
+
+    try:
+        with shown, sigterm_interrupts():
+            try:
+                executor = executor or LocalExecutor()
+                with executor.watched_by(observe, watch):
+                    result = pipeline.execute(executor, count_caller=True, **settings)
+            finally:
+                if watch is not None:
+                    watch.close()
+    except KeyboardInterrupt:
+        echo("interrupted; everything committed so far is kept, the same command goes on from there", err=True)
+        raise Exit(130) from None
+    except RunConflict:
+        raise
+    except TamisError as exc:
+        told = alert_lines(watch.summary()) if watch is not None else []
+        raise explained(exc, run_dir, began_s, told) from None
+    counted = {"alerts": watch.summary()} if watch is not None else {}
+    if result.status != "already":
+        ranges.learn_command(result.seconds, result.prediction)
+    return {**as_dict(result), "drops": drops_of_run(result.ledger, run_dir), **counted}
+
+
+def explained(exc: TamisError, run_dir: str, began_s: float, more: Sequence[str] = ()) -> TamisError:
+    """The same error with the last failure of a stage named, then `more`; lines of Python go to the log."""
+    from pathlib import Path
+
+    from tamis.observe.samples import last_failure
+
+    message, found, _ = secrets.hide(str(exc)).partition("Traceback (most recent call last)")
+    message, trace = message.rstrip(), secrets.hide(str(exc)) if found else ""
+    failure = last_failure(Path(run_dir) / "run.sqlite", began_s)
+    if failure is not None and failure.error not in message:
+        where = f"stage {failure.stage!r}: " if failure.stage else ""
+        message += f"\nthe last failure: {where}{failure.error}"
+    path = os.path.join(run_dir, "worker.log")
+    if trace:  # the stages could not even be loaded
+        with contextlib.suppress(OSError), open(files.open_to_append(path), "ab") as log:
+            log.write(trace.encode("utf-8", "backslashreplace") + b"\n")
+    if (trace or failure is not None) and path not in message:
+        message += f"\nthe log: {path}"
+    message = "\n".join([message, *more])
+    return type(exc)(message)
+
+
+def _print(about: dict[str, Any]) -> None:
+    from tamis.cli.jobs.alerting import alert_lines
+    from tamis.cli.jobs.drops import print_drops
+    from tamis.cli.jobs.summary import print_summary
+    from tamis.cli.terminal.show import print_lines
+
+    if about["status"] == "already":
+        what = "all" if about["share"] == 1.0 else f"the sample of {about['share']:.0%},"
+        print_lines(
+            [
+                f"finished earlier, nothing to do: {about['output']} holds {what} {about['n_written']:,} documents (--fresh starts over)"
+            ]
+        )
+    else:
+        print_summary(about)
+        print_drops(about["drops"], about["output"])
+        print_lines(alert_lines(about.get("alerts")))
+    if about["message"]:
+        echo(f"incomplete: {about['message']}" if about["exit_code"] == 3 else f"error: {about['message']}", err=True)

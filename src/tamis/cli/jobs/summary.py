@@ -1,0 +1,151 @@
+"""What a run did, at its end: a table for people, one object for programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tamis.engine.ledger import UNTRACED
+from tamis.formats.input_files.passed_over import passed_lines
+from tamis.hints import command
+from tamis.sizes import format_size
+
+if TYPE_CHECKING:
+    from tamis.engine.run.run_result import RunResult
+
+
+def as_dict(result: RunResult) -> dict[str, Any]:
+    """Counts of a run as plain JSON values."""
+    ledger = result.ledger
+    return {
+        "status": result.status,
+        "exit_code": result.exit_code,
+        "message": result.message,
+        "output": result.output,
+        "run_dir": result.run_dir,
+        "report": result.report,
+        "share": result.share,
+        "n_files": result.n_files,
+        "n_records": ledger.records.n,
+        "n_written": ledger.written.n,
+        "n_dropped": ledger.n_dropped,
+        "n_quarantined": ledger.quarantined.n,
+        "n_unread": ledger.unread.n,
+        "n_unwritten": ledger.unwritten.n,
+        "n_bad_ranges": ledger.n_bad_ranges,
+        "lost_bytes": ledger.lost_bytes,
+        "n_not_sampled": ledger.not_sampled.n,
+        "n_blank_lines": ledger.n_blank_lines,
+        "read_bytes": ledger.read_bytes,
+        "written_bytes": ledger.written_bytes,
+        "content_hash": f"{ledger.content.identity:032x}",
+        "stages": [
+            {
+                "name": b.name,
+                "n_in": b.into.n,
+                "n_out": b.out.n + b.derived.n,
+                "dropped": {reason: t.n for reason, t in b.dropped.items()},
+                "n_quarantined": b.quarantined.n,
+                "n_consumed": b.consumed.n,
+                "n_derived": b.derived.n,
+                "seconds": round(b.seconds, 3),
+                "metrics": dict(b.metrics),
+            }
+            for b in ledger.stages
+        ],
+        "budget_bytes": result.budget_bytes,
+        "peak_bytes": result.peak_bytes,
+        "caller_bytes": result.caller_bytes,
+        "seconds": round(result.seconds, 3),
+        "mb_per_s": round(result.read_bytes / 1e6 / result.seconds, 1) if result.seconds else 0.0,
+        "read_bytes_now": result.read_bytes,
+        "counters": result.counters,
+        "prediction": result.prediction,
+        "passed_over": result.passed_over,
+    }
+
+
+def print_summary(about: dict[str, Any]) -> None:
+    """The table, then where everything is."""
+    from tamis.cli.terminal.show import count, print_lines, print_table
+
+    lost = [
+        (n, what)
+        for n, what in ((about["n_unread"], "quarantined"), (about["n_not_sampled"], "not in this sample"))
+        if n
+    ]
+    n_read = about["n_records"] - sum(n for n, _ in lost)
+    rows = _rows("read", about["n_records"], n_read, lost)
+    for stage in about["stages"]:
+        gone = [(n, "" if reason == stage["name"] else reason) for reason, n in stage["dropped"].items()]
+        gone += [(stage["n_quarantined"], "quarantined: it failed on them")] if stage["n_quarantined"] else []
+        gone += [(stage["n_consumed"], "replaced by new documents")] if stage["n_consumed"] else []
+        rows += _rows(stage["name"], stage["n_in"], stage["n_out"], gone)
+    if about["n_unwritten"]:
+        rows.append(("writing", "", "", f"{about['n_unwritten']:,}", "quarantined: it failed on them"))
+    rows.append(("written", f"{about['n_written']:,}", "", "", ""))
+    if about["status"] == "sampled":
+        print_lines([f"A SAMPLE of {about['share']:.0%}, not all documents: see the end for why"])
+    print_table("Documents", ["stage", "in", "out", "dropped", "why"], rows, right=(1, 2, 3))
+    print_lines(_lines(about, count))
+
+
+def _rows(name: str, n_in: int, n_out: int, gone: list[tuple[int, str]]) -> list[tuple[str, ...]]:
+    """A stage, and one more row for each further reason."""
+    n_gone, why = gone[0] if gone else (0, "")
+    rows: list[tuple[str, ...]] = [(name, f"{n_in:,}", f"{n_out:,}", f"{n_gone:,}", why)]
+    return rows + [("", "", "", f"{n:,}", why) for n, why in gone[1:]]
+
+
+def predicted_lines(prediction: dict[str, Any]) -> list[str]:
+    """What was expected, beside what was measured: only where earlier runs had something to say.
+
+    >>> span = {"low": 1e8, "expected": 2e8, "high": 3e8, "measured": 4e8, "inside": False}
+    >>> predicted_lines({"n_runs": 2, "peak_bytes": span})
+    ['predicted from 2 earlier runs: peak 100 MB to 300 MB (measured 400 MB, outside)']
+    """
+    n, parts = prediction.get("n_runs", 0), []
+    for name, label in (("peak_bytes", "peak"), ("scratch_bytes", "scratch"), ("seconds", "time")):
+        span = prediction.get(name)
+        if not isinstance(span, dict) or "measured" not in span or not (span["high"] or span["measured"]):
+            continue
+        low, high, got = (
+            f"{span[k]:.1f} s" if name == "seconds" else format_size(span[k]) for k in ("low", "high", "measured")
+        )
+        parts.append(f"{label} {low} to {high} (measured {got}{'' if span['inside'] else ', outside'})")
+    runs = f"{n} earlier run{'s' if n != 1 else ''}"
+    return [f"predicted from {runs}: {', '.join(parts)}"] if n and parts else []
+
+
+def _lines(about: dict[str, Any], count: Any) -> list[str]:
+    lines = passed_lines(about.get("passed_over") or ())
+    if about["n_blank_lines"]:
+        lines.append(f"{count(about['n_blank_lines'], 'blank line')} passed over")
+    for stage in about["stages"]:
+        if n := int(stage["metrics"].get(UNTRACED, 0)):
+            have, them = ("has", "it") if n == 1 else ("have", "them")
+            lines.append(
+                f"stage {stage['name']}: {count(n, 'document')} that it returned {have} no record of the input behind {them} "
+                f"(new, or not to be traced): written as the stage returned {them}"
+            )
+    if about["n_bad_ranges"]:
+        stretches = count(about["n_bad_ranges"], "stretch").replace("stretchs", "stretches")
+        lost = f", {format_size(about['lost_bytes'])} as stored" if about.get("lost_bytes") else ""
+        lines.append(f"{stretches} of input could not be read at all (damaged, cut off, changed or unreadable){lost}")
+    if about["n_quarantined"] or about["n_bad_ranges"]:
+        lines.append(f"quarantine: {command('quarantine', about['output'])}")
+    if about["budget_bytes"]:
+        percent = 100 * about["peak_bytes"] / about["budget_bytes"]
+        before = about["read_bytes"] - about["read_bytes_now"]
+        if before > 0:
+            lines.append(f"{format_size(before)} had been read before: this run went on from there")
+        lines.append(
+            f"{format_size(about['read_bytes_now'])} in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory "
+            f"{format_size(about['peak_bytes'])} of {format_size(about['budget_bytes'])} ({percent:.0f} %)"
+        )
+    lines += predicted_lines(about.get("prediction") or {})
+    lines.append(
+        f"output: {about['output']} ({count(about['n_files'], 'file')}, {format_size(about['written_bytes'])})"
+    )
+    if about["report"]:
+        lines.append(f"report: {about['report']}")
+    return lines

@@ -1,0 +1,58 @@
+"""Commands that write a recipe for themselves and run that: resuming, reports and settings are then those of `tamis run`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tamis import files
+from tamis.cli.jobs.request import Request
+from tamis.cli.parsing.options import DocumentOptions
+from tamis.errors import UsageError
+
+
+@dataclass(frozen=True)
+class TextRequest(Request):
+    """A request whose recipe is kept in the run directory, for `tamis resume`."""
+
+    def save(self, run_dir: str) -> None:
+        assert self.text is not None
+        path = os.path.join(run_dir, self.recipe)
+        files.write_bytes(path, self.text.encode("utf-8"), files.OWN)
+        Request(path, settings=self.settings).save(run_dir)
+
+
+def perform_text(recipe: str, name: str, work: DocumentOptions) -> int:
+    """Run a recipe that is a text; `name` is what it is called in the run directory. Returns the exit code."""
+    from tamis.cli.jobs.run import perform
+
+    request = TextRequest(name, settings=work.settings(), alerts=work.alerts, text=recipe)
+    return perform(request, work.as_json, work.quiet)
+
+
+def around(name: str, source: str, target: str, stages: Sequence[str], values: Sequence[str] = ()) -> str:
+    """The recipe that reads `source`, runs the stages (lines of YAML) and writes `target` in the format of the source.
+
+    `values`: texts of the user's that stand in the stages.
+    """
+    from tamis.formats.input_files.names import path_text
+    from tamis.stages.text.io.formats import output_format
+
+    source, target = (path if "://" in path else os.path.abspath(os.path.expanduser(path)) for path in (source, target))
+    for value in (source, target, *values):
+        if "${" in value:
+            raise UsageError(f"{value}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
+    writer, extension = output_format(source, output=target)
+    lines = [
+        f"name: {json.dumps(name)}",
+        "stages:",
+        "  - _target_: tamis.stages.text.io.reader.DocumentReader",
+        f"    file_paths: {json.dumps(path_text(source))}",
+        *stages,
+        f"  - _target_: tamis.stages.text.io.writer.{writer.__name__}",
+        f"    path: {json.dumps(path_text(target))}",
+        f"    file_extension: {extension}",
+    ]
+    return "\n".join(lines) + "\n"

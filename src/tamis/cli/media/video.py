@@ -1,0 +1,166 @@
+"""`tamis video IN OUT`: films into clips, filtered and captioned, without writing a recipe.
+
+As with `tamis filter`, the command writes a recipe for itself and runs that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+from tamis.cli.parsing import options
+from tamis.cli.parsing.arguments import Argument, Exit, Option, OptionGroup
+from tamis.errors import UsageError
+
+_RECIPE = "video.yaml"
+_STAGES = "tamis.stages.video"
+_CLIPPING = f"{_STAGES}.clipping"
+Stage = tuple[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Wanted(OptionGroup):
+    """What is done with films."""
+
+    preset: Annotated[
+        Literal["split", "split+caption"],
+        Option(help="Only split and filter, or also have a model describe each clip."),
+    ] = "split"
+    splitting: Annotated[
+        Literal["fixed", "transnetv2"],
+        Option(
+            help="Clips of one length, or clips that begin and end where the film is cut (a network finds the cuts)."
+        ),
+    ] = "fixed"
+    clip_seconds: Annotated[float, Option(help="The length of a clip; with transnetv2 the longest.")] = 10.0
+    min_clip_seconds: Annotated[float, Option(help="Shorter clips are left out.")] = 2.0
+    transcode: Annotated[
+        str, Option(metavar="ENCODER", help="copy (as it is in the film), libx264, libvpx-vp9, libsvtav1, ...")
+    ] = "copy"
+    min_motion: Annotated[
+        float | None,
+        Option(
+            help="Drop clips that move less on average, e.g. 0.00098, or in which a part never moves. Default: none."
+        ),
+    ] = None
+    min_aesthetic: Annotated[
+        float | None,
+        Option(
+            help="Drop clips of which a picture looks worse (CLIP and a head for ratings of 1 to 10). Default: none."
+        ),
+    ] = None
+    caption_model: Annotated[
+        str,
+        Option(metavar="MODEL", help="qwen2.5, qwen3, or any vision-language chat model by hub id or folder."),
+    ] = "qwen2.5"
+    caption_prompt: Annotated[
+        str | None, Option(metavar="TEXT", help="What the model is asked. Default: to describe what can be seen.")
+    ] = None
+    caption_tokens: Annotated[int, Option(min=1, help="The longest caption.")] = 512
+    previews: Annotated[bool, Option("--previews", help="Also make a small moving picture of each clip.")] = False
+    limit_films: Annotated[int | None, Option(min=1, help="Only the first so many films.")] = None
+    model_folder: Annotated[
+        str | None, Option(metavar="FOLDER", help="Where the files of models lie, if not in the hub's cache.")
+    ] = None
+
+
+def video(
+    source: Annotated[
+        str, Argument(metavar="IN", help="A film, a folder or a glob of films (.mp4 .mov .avi .mkv .webm).")
+    ],
+    target: Annotated[str, Argument(metavar="OUT", help="The folder for the clips and the table of them.")],
+    *,
+    wanted: Wanted,
+    work: options.DocumentOptions,
+) -> None:
+    """Split films into clips: each clip a file, and a Parquet table of all of them.
+
+    Films are decoded picture by picture, so a film of any length and size fits the budget. What is no film, or is cut short, goes to
+    quarantine. The same command again goes on where it stopped.
+
+    Example: tamis video films/ clips/ --clip-seconds 10 --memory 1GB
+    """
+    from tamis.cli.jobs.written_recipes import perform_text
+
+    # What is dropped is kept as rows (a few hundred bytes a clip), so that the report can show it.
+    raise Exit(perform_text(make_recipe(source, target, wanted), _RECIPE, replace(work, keep_rejected=True)))
+
+
+def make_recipe(source: str, target: str, wanted: Wanted) -> str:
+    """The recipe of the command. Values are written as JSON, which YAML reads as it is."""
+    from tamis.formats.input_files.names import path_text
+
+    for path in (source, target):
+        if "://" in path:
+            raise UsageError(f"{path}: films are read from, and clips written to, local folders; copy them")
+    source, target = (os.path.abspath(os.path.expanduser(path)) for path in (source, target))
+    models = None if wanted.model_folder is None else os.path.abspath(os.path.expanduser(wanted.model_folder))
+    for value in (source, target, wanted.transcode, models or "", wanted.caption_model, wanted.caption_prompt or ""):
+        if "${" in value:
+            raise UsageError(f"{value}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
+    folder = source if os.path.isdir(source) else os.path.dirname(source)
+    films = {"input_video_path": path_text(source), "video_limit": wanted.limit_films}
+    writer = {
+        "output_path": path_text(target), "input_path": path_text(folder), "upload_clips": True, "dry_run": False,
+        "generate_embeddings": False, "generate_previews": wanted.previews,
+        "generate_captions": wanted.preset == "split+caption",
+    }  # fmt: skip
+    stages: list[Stage] = [
+        (f"{_STAGES}.io.video_reader.VideoReader", films),
+        *_splitting(wanted, models),
+        (f"{_CLIPPING}.clip_extraction_stages.ClipTranscodingStage", {"encoder": wanted.transcode}),
+        *_filters(wanted, models),
+        *_captions(wanted, models),
+        (f"{_STAGES}.io.clip_writer.ClipWriterStage", writer),
+    ]
+    lines = ["name: video", "stages:"]
+    for stage, given in stages:
+        lines += [f"  - _target_: {stage}", *(f"    {k}: {json.dumps(v)}" for k, v in given.items() if v is not None)]
+    return "\n".join(lines) + "\n"
+
+
+def _splitting(wanted: Wanted, models: str | None) -> list[Stage]:
+    if wanted.splitting == "fixed":
+        lengths = {"clip_len_s": wanted.clip_seconds, "clip_stride_s": wanted.clip_seconds}
+        limits = {"min_clip_length_s": wanted.min_clip_seconds, "limit_clips": 0}
+        return [(f"{_CLIPPING}.clip_extraction_stages.FixedStrideExtractorStage", {**lengths, **limits})]
+    return [
+        (f"{_CLIPPING}.video_frame_extraction.VideoFrameExtractionStage", {"decoder_mode": "ffmpeg_cpu"}),
+        (
+            f"{_CLIPPING}.transnetv2_extraction.TransNetV2ClipExtractionStage",
+            {"model_dir": models, "min_length_s": wanted.min_clip_seconds, "max_length_s": wanted.clip_seconds},
+        ),
+    ]
+
+
+def _filters(wanted: Wanted, models: str | None) -> list[Stage]:
+    stages: list[Stage] = []
+    if wanted.min_motion is not None:
+        motion = f"{_STAGES}.filtering.motion_filter"
+        stages += [
+            (f"{motion}.MotionVectorDecodeStage", {}),
+            (f"{motion}.MotionFilterStage", {"global_mean_threshold": wanted.min_motion}),
+        ]
+    if wanted.min_aesthetic is not None:
+        looks = f"{_STAGES}.filtering.clip_aesthetic_filter.ClipAestheticFilterStage"
+        stages.append((looks, {"model_dir": models, "score_threshold": wanted.min_aesthetic}))
+    return stages
+
+
+def _captions(wanted: Wanted, models: str | None) -> list[Stage]:
+    stages: list[Stage] = []
+    if wanted.preset == "split+caption":
+        model = os.path.abspath(wanted.caption_model) if os.path.isdir(wanted.caption_model) else wanted.caption_model
+        caption = f"{_STAGES}.caption"
+        asked = {"prompt_text": wanted.caption_prompt, "generate_previews": False}
+        given = {"model_dir": models, "model_variant": model, "max_output_tokens": wanted.caption_tokens}
+        stages += [
+            (f"{caption}.caption_preparation.CaptionPreparationStage", asked),
+            (f"{caption}.caption_generation.CaptionGenerationStage", given),
+        ]
+    if wanted.previews:
+        stages.append((f"{_STAGES}.preview.preview.PreviewStage", {}))
+    return stages

@@ -1,0 +1,122 @@
+"""`tamis train-classifier LABELLED -o MODEL`: a small, fast classifier from labelled documents, without a GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Annotated, Any
+
+from tamis.cli.parsing.arguments import Argument, Option, echo
+from tamis.errors import UsageError
+from tamis.sizes import parse_fraction
+
+
+def train_classifier(
+    source: Annotated[
+        str, Argument(metavar="LABELLED", help="A file, a folder or a glob of JSONL, Parquet or Arrow files.")
+    ],
+    output: Annotated[str, Option("--output", "-o", metavar="MODEL", help="The model file to write (.bin).")],
+    label_field: Annotated[str, Option(help="The field that holds the label, a text.")] = "label",
+    text_field: Annotated[str, Option(help="The field that holds the text.")] = "text",
+    epochs: Annotated[int, Option(help="How often all documents are gone through.")] = 5,
+    rate: Annotated[float, Option(help="How far one document moves the model, at first.")] = 0.5,
+    dim: Annotated[int, Option(help="Numbers for each word.")] = 32,
+    word_ngrams: Annotated[int, Option(help="Words in a row that count together, at most.")] = 2,
+    buckets: Annotated[int, Option(help="Places for such rows of words.")] = 200_000,
+    min_count: Annotated[int, Option(help="Words that are rarer count only in rows of words.")] = 2,
+    held_out: Annotated[
+        str, Option(metavar="SHARE", help="Documents that are not learned from, but tried; 0 for none.")
+    ] = "10%",
+    seed: Annotated[int, Option(help="For the first state and the order of documents.")] = 1,
+    as_json: Annotated[bool, Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Train a classifier on labelled documents, and tell how well it does on some that it has not seen.
+
+    A linear model over words and rows of words (fastText's), trained on one core; documents are held in memory. The same documents and options
+    give the same file. Use it with tamis classify MODEL IN OUT, or with FastTextClassifier.
+
+    Example: tamis train-classifier labelled.jsonl -o quality.bin
+    """
+    import pyarrow as pa
+
+    from tamis import files
+    from tamis.stages.text.models.fasttext_training import TrainingOptions
+    from tamis.stages.text.models.fasttext_training import train_classifier as train
+
+    options = TrainingOptions(dim, epochs, rate, word_ngrams, buckets, min_count, seed)
+    share = 0.0 if held_out in ("0", "0%", "0.0") else parse_fraction(held_out, "--held-out")
+    texts, labels, n_left_out = _labelled(source, text_field, label_field)
+    aside = [_place(t) < share for t in texts]
+    seen = [i for i, out in enumerate(aside) if not out]
+    tried = [i for i, out in enumerate(aside) if out]
+    if not as_json:
+        more = f", {n_left_out} without a text or a label are left out" if n_left_out else ""
+        echo(f"{len(seen)} documents to learn from, {len(tried)} to try{more}")
+    say = None if as_json else lambda epoch, loss: echo(f"epoch {epoch} of {epochs}: loss {loss:.4f}")
+    made = train(pa.array([texts[i] for i in seen], pa.large_string()), [labels[i] for i in seen], options, say)
+    files.write_bytes(os.path.abspath(output), made)
+    figures = _try(output, [texts[i] for i in tried], [labels[i] for i in tried])
+    _tell({"model": output, "n_bytes": len(made), "n_trained": len(seen), "n_tried": len(tried), **figures}, as_json)
+
+
+def _labelled(source: str, text_field: str, label_field: str) -> tuple[list[str], list[str], int]:
+    """Texts and labels of all documents that have both, and how many have not."""
+    from tamis.backends.local import InProcessExecutor
+    from tamis.pipeline import Pipeline
+    from tamis.stages.text.io.reader import DocumentReader
+
+    batches: Any = Pipeline("labelled documents", stages=[DocumentReader(source)]).run(InProcessExecutor())
+    texts: list[str] = []
+    labels: list[str] = []
+    n_left_out = 0
+    for batch in batches or ():
+        for text, label in zip(batch.texts(text_field).to_pylist(), batch.values(label_field), strict=True):
+            if text is None or label is None:
+                n_left_out += 1
+                continue
+            texts.append(text)
+            labels.append(label if isinstance(label, str) else str(label))
+    if not texts:
+        raise UsageError(
+            f"{source}: no document has both a text ({text_field!r}) and a label ({label_field!r}); there are {n_left_out} documents"
+        )
+    return texts, labels, n_left_out
+
+
+def _place(text: str) -> float:
+    """Where a text lies between 0 and 1, by its content."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "big") / 2.0**64
+
+
+def _try(model: str, texts: list[str], labels: list[str]) -> dict[str, Any]:
+    """How many of these texts get their label, and for each label how many of those found are right, and of those right are found."""
+    from tamis.stages.text.models.fasttext_model import FastTextModel
+    from tamis.stages.text.models.fasttext_training import LABEL
+
+    if not texts:
+        return {"accuracy": None, "labels": {}}
+    found, _ = FastTextModel.load(model).predict(texts)
+    guesses = [row[0].removeprefix(LABEL) if row else "" for row in found]
+    by_label = {}
+    for label in sorted(set(labels)):
+        both = sum(g == label == own for g, own in zip(guesses, labels, strict=True))
+        by_label[label] = {"precision": round(both / max(1, guesses.count(label)), 4), "recall": round(both / labels.count(label), 4), "n": labels.count(label)}  # fmt: skip
+    right = sum(g == own for g, own in zip(guesses, labels, strict=True))
+    return {"accuracy": round(right / len(texts), 4), "labels": by_label}
+
+
+def _tell(figures: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        import json
+
+        echo(json.dumps(figures))
+        return
+    if figures["accuracy"] is not None:
+        echo(f"of {figures['n_tried']} documents that it had not seen, {figures['accuracy']:.1%} get their label")
+        for label, own in figures["labels"].items():
+            echo(f"  {label}: precision {own['precision']:.1%}, recall {own['recall']:.1%} of {own['n']}")
+    from tamis.sizes import format_size
+
+    echo(
+        f"{figures['model']}: {format_size(figures['n_bytes'])}; use it with: tamis classify {figures['model']} IN OUT"
+    )

@@ -1,0 +1,338 @@
+"""Commands that are declared by the signatures of functions, and the reading of what somebody typed.
+
+A parameter of a command is `name: Annotated[kind, Option(...)]` or `Annotated[kind, Argument(...)]`; kinds are bool (a flag), str, int, float, Path,
+Literal, each of these or None, and lists. Options that several commands share are the fields of an `OptionGroup`. Options and arguments may be mixed in any order; `--name value` and `--name=value` are the same.
+Written for the start of every command: the libraries for this take 0.1 to 0.3 s to import (one of them checks arguments with pydantic).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+
+from tamis.errors import UsageError
+
+HELP = ("-h", "--help")
+
+
+class Exit(Exception):
+    """Raised by a command to end with this exit code."""
+
+    def __init__(self, code: int = 0) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Misuse(UsageError):
+    """What was typed does not fit the command. `usage` is the line that would."""
+
+    def __init__(self, message: str, usage: str = "") -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+def echo(text: object = "", err: bool = False, nl: bool = True) -> None:
+    print(text, end="\n" if nl else "", file=sys.stderr if err else sys.stdout, flush=True)
+
+
+# -- declaring --------------------------------------------------------------------------------------------------------------
+class Option:
+    """`names`: as typed, e.g. "--quiet", "-q"; "--open/--no-open" for a flag that can be taken back. By default the parameter's."""
+
+    def __init__(
+        self, *names: str, help: str, metavar: str = "", min: float | None = None, max: float | None = None
+    ) -> None:
+        self.names, self.help, self.metavar, self.min, self.max = names, help, metavar, min, max
+
+
+class Argument:
+    def __init__(self, *, help: str, metavar: str = "") -> None:
+        self.help, self.metavar = help, metavar
+
+
+class OptionGroup:
+    """Base of dataclasses whose fields are options; a command takes one as a parameter after `*`."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a command, as its function declares it."""
+
+    name: str
+    kind: Any  # of one value: bool, str, int, float, Path or a Literal
+    many: bool
+    about: Option | Argument
+    default: Any
+    required: bool
+    group: str = ""  # the parameter of the command whose field this is
+
+    @property
+    def is_flag(self) -> bool:
+        return self.kind is bool
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """How it is typed; a flag's way back not among them."""
+        given = self.about.names if isinstance(self.about, Option) else ()
+        return tuple(name.partition("/")[0] for name in given) or ("--" + self.name.strip("_").replace("_", "-"),)
+
+    @property
+    def negation(self) -> str:
+        given = self.about.names if isinstance(self.about, Option) else ()
+        return given[0].partition("/")[2] if given else ""
+
+    @property
+    def shown(self) -> str:
+        """What stands for its value in help and messages."""
+        if self.about.metavar:
+            return self.about.metavar
+        if isinstance(self.about, Argument):
+            return self.name.strip("_").upper()
+        if get_origin(self.kind) is Literal:
+            return "|".join(get_args(self.kind))
+        return {int: "NUMBER", float: "NUMBER", Path: "PATH"}.get(self.kind, "TEXT")
+
+    def value(self, text: str) -> Any:
+        """What was typed, as the kind that the command wants."""
+        what = self.names[0] if isinstance(self.about, Option) else self.shown
+        if get_origin(self.kind) is Literal:
+            if text not in get_args(self.kind):
+                raise Misuse(f"{what}: expected {' or '.join(get_args(self.kind))}, got {text!r}")
+            return text
+        if self.kind is Path and text.startswith("s3://"):
+            if not isinstance(self.about, Argument):
+                raise Misuse(f"{what}: expected a folder of this machine, got {text}")
+            from tamis.stores.homes import present
+
+            return Path(present(text))
+        if self.kind not in (int, float):
+            return self.kind(text)
+        low, high = (self.about.min, self.about.max) if isinstance(self.about, Option) else (None, None)
+        try:
+            number = self.kind(text)
+        except ValueError:
+            number = None
+        if number is None or (low is not None and not number >= low) or (high is not None and not number <= high):
+            wanted = "a whole number" if self.kind is int else "a number"
+            between = f" from {low} to {high}" if high is not None else f" of {low} or more" if low is not None else ""
+            raise Misuse(f"{what}: expected {wanted}{between}, got {text!r}")
+        return number
+
+
+def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
+    hints = get_type_hints(function, include_extras=True)
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount]
+    defaults = function.__defaults__ or ()
+    found = []
+    for k, name in enumerate(names):
+        place = k - (len(names) - len(defaults))
+        found.append(_parameter(name, hints[name], defaults[place] if place >= 0 else None, place < 0))
+    for name in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]:
+        group = hints[name]
+        inside = get_type_hints(group, include_extras=True)
+        found += [_parameter(f.name, inside[f.name], f.default, False, name) for f in fields(group)]
+    return found
+
+
+def _parameter(name: str, hint: Any, default: Any, required: bool, group: str = "") -> Parameter:
+    kind, about = get_args(hint)[:2]
+    many = False
+    if get_origin(kind) in (UnionType, Union):
+        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+    if get_origin(kind) is list:
+        kind, many = get_args(kind)[0], True
+    return Parameter(name, kind, many, about, default, required, group)
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------------
+class Command:
+    """One command: a function, and the words that call it ("tamis dedup exact")."""
+
+    def __init__(self, words: str, function: Callable[..., Any]) -> None:
+        self.words, self.function = words, function
+
+    @cached_property
+    def parameters(self) -> list[Parameter]:
+        return parameters_of(self.function)
+
+    @property
+    def help(self) -> str:
+        """What it does, in a line."""
+        return " ".join((self.function.__doc__ or "").strip().partition("\n\n")[0].split())
+
+    @property
+    def arguments(self) -> list[Parameter]:
+        return [p for p in self.parameters if isinstance(p.about, Argument)]
+
+    @property
+    def options(self) -> list[Parameter]:
+        return [p for p in self.parameters if isinstance(p.about, Option)]
+
+    @property
+    def usage(self) -> str:
+        shown = []
+        for p in self.arguments:
+            name = f"{p.shown}..." if p.many else p.shown
+            shown.append(name if p.required else f"[{name}]")
+        return " ".join([self.words, *(["[OPTIONS]"] if self.options else []), *shown])
+
+    def __call__(self, typed: Sequence[str]) -> None:
+        before = typed[: typed.index("--")] if "--" in typed else typed
+        if any(word in HELP for word in before):
+            from tamis.cli.parsing.help import command_help
+
+            echo(command_help(self))
+            return
+        try:
+            values = self.read(typed)
+        except Misuse as exc:
+            raise Misuse(str(exc), self.usage) from None
+        grouped = {p.name for p in self.parameters if p.group}
+        hints = get_type_hints(self.function)
+        groups = {
+            name: hints[name](**{p.name: values[p.name] for p in self.parameters if p.group == name})
+            for name in dict.fromkeys(p.group for p in self.parameters if p.group)
+        }
+        self.function(**{name: v for name, v in values.items() if name not in grouped}, **groups)
+
+    def read(self, typed: Sequence[str]) -> dict[str, Any]:
+        """The values of all parameters."""
+        by_name = {name: (p, True) for p in self.options for name in p.names}
+        by_name |= {p.negation: (p, False) for p in self.options if p.negation}
+        values: dict[str, Any] = {}
+        loose: list[str] = []
+        words = iter(typed)
+        for word in words:
+            if word == "--":
+                loose += words
+            elif word.startswith("-") and word != "-" and not _is_number(word):
+                self._option(word, words, by_name, values)
+            else:
+                loose.append(word)
+        self._place(loose, values)
+        for p in self.parameters:
+            if p.name not in values:
+                if p.required:
+                    raise Misuse(f"{p.shown if isinstance(p.about, Argument) else p.names[0]} is missing")
+                values[p.name] = p.default
+        return values
+
+    def _option(
+        self, word: str, words: Iterator[str], by_name: dict[str, tuple[Parameter, bool]], values: dict[str, Any]
+    ) -> None:
+        name, has_value, text = word.partition("=")
+        if name not in by_name:
+            raise Misuse(f"no such option: {name}{_similar(name, by_name)}")
+        p, positive = by_name[name]
+        if p.is_flag:
+            if has_value:
+                raise Misuse(f"{name} takes no value, got {text!r}")
+            values[p.name] = positive
+            return
+        if not has_value:
+            following = next(words, None)
+            if following is None or following in by_name:
+                raise Misuse(f"{name}: expected {p.shown}, got {following or 'nothing'}")
+            text = following
+        if p.many:
+            values.setdefault(p.name, []).append(p.value(text))
+        else:
+            values[p.name] = p.value(text)
+
+    def _place(self, loose: list[str], values: dict[str, Any]) -> None:
+        """Arguments, by their order; one that takes many takes all that the others leave."""
+        rest = list(loose)
+        for k, p in enumerate(self.arguments):
+            if p.many:
+                n_after = len(self.arguments) - k - 1
+                taken, rest = rest[: len(rest) - n_after], rest[len(rest) - n_after :]
+                if taken:
+                    values[p.name] = [p.value(text) for text in taken]
+            elif rest:
+                values[p.name] = p.value(rest.pop(0))
+        if rest:
+            raise Misuse(f"one argument too many: {rest[0]!r}")
+
+
+class Commands:
+    """A group of commands: `tamis`, `tamis dedup`. `fallback` is meant where the first word names none of them."""
+
+    def __init__(self, name: str, help: str, fallback: str = "") -> None:
+        self.words, self.help, self.fallback = name, help, fallback
+        self._members: dict[str, str | Callable[..., Any] | Commands] = {}
+
+    def command(self, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorates a function that becomes a command."""
+
+        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+            self._members[name] = function
+            return function
+
+        return add
+
+    def add(self, name: str, where: str) -> None:
+        """A command or group by the place of its function, "package.module:name": imported only when it is called or listed."""
+        self._members[name] = where
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __getitem__(self, name: str) -> Command | Commands:
+        member = self._members[name]
+        if isinstance(member, str):
+            module, _, inside = member.partition(":")
+            member = getattr(import_module(module), inside)
+        if isinstance(member, Commands):
+            member.words = f"{self.words} {name}"
+            return member
+        return Command(f"{self.words} {name}", member)
+
+    @property
+    def usage(self) -> str:
+        return f"{self.words} COMMAND [OPTIONS] ..."
+
+    def __call__(self, typed: Sequence[str]) -> None:
+        if not typed or typed[0] in HELP:
+            from tamis.cli.parsing.help import group_help
+
+            echo(group_help(self))
+            return
+        name, rest = typed[0], typed[1:]
+        if name not in self._members and self.fallback:
+            name, rest = self.fallback, typed
+        if name not in self._members:
+            what = "option" if name.startswith("-") else "command"
+            raise Misuse(f"no such {what}: {name}{_similar(name, self._members)}", self.usage)
+        self[name](rest)
+
+
+def run(commands: Commands, typed: Sequence[str]) -> NoReturn:
+    """Call what was typed, and end this process with its exit code."""
+    try:
+        commands(typed)
+    except Exit as exc:
+        sys.exit(exc.code)
+    except Misuse as exc:
+        echo(f"error: {exc}", err=True)
+        if exc.usage:
+            echo(f"usage: {exc.usage}\nmore: {exc.usage.partition(' [')[0].partition(' COMMAND')[0]} --help", err=True)
+        sys.exit(exc.exit_code)
+    sys.exit(0)
+
+
+def _is_number(word: str) -> bool:
+    return word[1:2].isdigit() or word[1:2] == "."
+
+
+def _similar(name: str, names: Iterator[str] | dict[str, Any]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, list(names), 3, 0.7)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

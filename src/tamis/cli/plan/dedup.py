@@ -1,0 +1,144 @@
+"""`tamis plan dedup exact|fuzzy [IN]`, and `tamis plan` for recipes with such a workflow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tamis.cli.plan.machine import Machine
+from tamis.errors import UsageError
+from tamis.sizes import format_size
+
+if TYPE_CHECKING:
+    from tamis.cli.plan.command import Dataset
+    from tamis.dedup.planning import DedupPlan
+
+_USUAL_BYTES = 2000  # what the planner assumes of a document it cannot look at
+_AMPLE = 1 << 60  # the disk of a machine that is only imagined
+
+
+def workflow_of(words: Sequence[str], overrides: Mapping[str, str], imagined: bool) -> Any:
+    """The workflow that `dedup WORDS` names; `overrides` are its parameters."""
+    from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+    from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+    from tamis.recipe.yaml_text import plain_scalar
+
+    kinds: dict[str, Any] = {"exact": ExactDeduplicationWorkflow, "fuzzy": FuzzyDeduplicationWorkflow}
+    if not words or words[0] not in kinds or len(words) > 2:
+        raise UsageError("expected: tamis plan dedup exact|fuzzy IN, or without IN and with --dataset-bytes")
+    if len(words) == 1 and not imagined:
+        raise UsageError(f"give the input (tamis plan dedup {words[0]} IN), or its size with --dataset-bytes")
+    given = {k: plain_scalar(v) for k, v in overrides.items()}
+    given = {"input_path": words[1] if len(words) == 2 else "planned", "output_path": "planned", **given}
+    try:
+        return kinds[words[0]](**given)
+    except TypeError as exc:  # an unknown name
+        raise UsageError(f"--set: {str(exc).rpartition(') ')[2] or exc}") from None
+
+
+def show(
+    workflow: Any,
+    memory: Any,
+    workers: int | None,
+    where: Machine,
+    asked: Dataset | None,
+    as_json: bool,
+    scratch: str | os.PathLike[str] | None = None,
+) -> None:
+    """What a deduplication would take, with the original's formula and guide beside. `scratch`: where its keys will lie."""
+    from tamis.cli.plan.show import range_words, sizes, times
+    from tamis.cli.terminal.show import print_json, print_lines, print_table
+    from tamis.dedup.expected import conditions, forecast, profile_key
+    from tamis.engine.run.expectation import basis_of
+    from tamis.forecast import profiles, ranges, starting
+    from tamis.forecast.prediction import runs_of
+    from tamis.formats.input_files.passed_over import passed_lines
+
+    workflow = workflow.own() if hasattr(workflow, "own") else workflow
+    if not hasattr(workflow, "plan"):
+        raise UsageError(f"{type(workflow).__name__} has no plan; run it")
+    found = _plan(workflow, memory, where, asked, scratch)
+    decoded = asked.decoded_bytes if asked is not None else found.input_bytes
+    n_workers = workers or where.cores
+    past = runs_of(profiles.load(profile_key(*_identity(workflow))))
+    expected = forecast(
+        found, conditions(found, n_workers, decoded), past, elsewhere=not where.is_here, nodes=where.nodes
+    )
+    made = ranges.with_command(expected.to_dict(), ranges.load()) if where.is_here else expected.to_dict()
+    basis = basis_of(past)
+    guide = starting.fuzzy_bands(found.input_bytes)
+    row = starting.text_sizing(found.input_bytes)
+    if as_json:
+        about = {"basis": basis, "machine": str(where), "nodes": where.nodes, "forecast": made}
+        about |= {"guide": {"nodes": row.nodes, "gpus": row.gpus, "memory": row.memory}}
+        if found.n_bands:
+            about["guide"]["bands_per_iteration"] = guide.bands_per_iteration  # type: ignore[index]
+        print_json({**found.to_dict(), **about})
+        return
+    each = " on each node" if where.nodes > 1 else ""
+    place = f" in {scratch}" if scratch else ""
+    free = "" if found.free_bytes >= _AMPLE else f"{place}; {format_size(found.free_bytes)} free"
+    n_passes = found.n_key_passes + (2 if found.n_bands else 1)
+    rows = [
+        ("input", format_size(found.input_bytes) + (f" in {found.n_files:,} files" if asked is None else "")),
+        ("documents", f"about {found.n_documents:,}"),
+        ("machine", str(where)),
+        ("passes over the input", f"{n_passes} at most"),
+        ("scratch for keys", sizes(made["scratch_bytes"]) + free),
+        ("peak memory", f"{sizes(made['peak_bytes'])} of {format_size(found.budget_bytes)}{each}"),
+        ("memory to decide", f"about {format_size(found.decision_bytes)}"),
+        ("parts of the key space", f"{found.n_parts_per_band}"),
+        ("time", times(made["seconds"])),
+    ]
+    if found.n_bands:
+        rows.insert(4, ("bands per pass", f"{found.bands_per_pass} of {found.n_bands}"))
+        shown = format_size(found.original_formula_bytes)
+        rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (the original's GPU memory)"))
+    print_table("Plan", ["", ""], rows)
+    bands = f", bands_per_iteration {guide.bands_per_iteration}" if found.n_bands else ""
+    print_lines(
+        [
+            f"from {basis}; {range_words(made)}",
+            f"the original's guide for {row.size}: nodes {row.nodes}, GPUs {row.gpus}, memory {row.memory}{bands} "
+            "(a starting table, not a measurement)",
+            *passed_lines(found.passed_over),
+        ]
+    )
+
+
+def _plan(
+    workflow: Any, memory: Any, where: Machine, asked: Dataset | None, scratch: str | os.PathLike[str] | None
+) -> DedupPlan:
+    from tamis.dedup import planning
+
+    budget = memory if memory is not None else None if where.is_here else where.budget_bytes
+    if asked is None:
+        made: DedupPlan = workflow.plan(budget, os.path.abspath(scratch) if scratch else None)
+        return made
+    from tamis.memory.budget import find_budget
+
+    n_documents = max(1, asked.decoded_bytes // (asked.document_bytes or _USUAL_BYTES))
+    bands, rows = getattr(workflow, "num_bands", 0), getattr(workflow, "minhashes_per_band", 0)
+    per_pass = getattr(workflow, "bands_per_iteration", None)
+    # A file that is not there counts as documents of the usual size.
+    made = planning.make_plan(
+        ["planned"],
+        [n_documents * _USUAL_BYTES],
+        bands,
+        rows,
+        per_pass or (bands if not where.is_here else None),
+        find_budget(budget, os.environ).bytes,
+        os.path.abspath(scratch or "."),
+    )
+    free = made.free_bytes if where.is_here else _AMPLE
+    return replace(made, input_bytes=asked.decoded_bytes, free_bytes=free)
+
+
+def _identity(workflow: Any) -> tuple[str, dict[str, Any]]:
+    """As its run will know itself, as far as the machine profile goes by it."""
+    about: dict[str, Any] = {"perform_removal": workflow.perform_removal}
+    if hasattr(workflow, "sketch"):
+        return "fuzzy deduplication", {**about, "sketch": vars(workflow.sketch()), "threshold": workflow.threshold}
+    return "exact deduplication", about

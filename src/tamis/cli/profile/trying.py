@@ -1,0 +1,200 @@
+"""Configurations of a recipe, tried one after the other on a sample of its input. Nothing is written but to a temporary folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tamis
+from tamis.cli.jobs.request import Request, reader_formats
+from tamis.errors import TamisError, UsageError
+from tamis.observe.profiling import Row
+from tamis.sizes import format_size, parse_fraction, parse_size
+
+_MIN_SAMPLE_BYTES = 64_000_000
+_MAX_SAMPLE_BYTES = 2_000_000_000
+_STOP_S = 15.0
+_MAX_CONFIGURATIONS = 200
+
+
+@dataclass(frozen=True)
+class Configurations:
+    """Budgets and block sizes to combine. A block size of None is "auto"."""
+
+    budgets: list[int]
+    blocksizes: list[str | None]
+    repeat: int = 1
+
+    def __len__(self) -> int:
+        return len(self.budgets) * len(self.blocksizes) * self.repeat
+
+    def pairs(self) -> Iterator[tuple[int, str | None]]:
+        yield from ((budget, block) for budget in self.budgets for block in self.blocksizes)
+
+
+def configurations(budgets: str, blocksizes: str, repeat: int = 1) -> Configurations:
+    """
+    >>> configurations("512MB,1GB", "auto, 32MB")
+    Configurations(budgets=[512000000, 1000000000], blocksizes=[None, '32MB'], repeat=1)
+    """
+    found = sorted({parse_size(b.strip(), "--budgets") for b in budgets.split(",") if b.strip()})
+    blocks: dict[str | None, None] = {}
+    for text in (b.strip() for b in blocksizes.split(",") if b.strip()):
+        if text.lower() != "auto":
+            parse_size(text, "--blocksizes")
+        blocks[None if text.lower() == "auto" else text] = None
+    if not found or not blocks:
+        raise UsageError("give at least one budget and one block size, e.g. --budgets 512MB,1GB --blocksizes auto,32MB")
+    made = Configurations(found, list(blocks), repeat)
+    if len(made) > _MAX_CONFIGURATIONS:
+        raise UsageError(
+            f"{len(made)} runs are too many; give fewer budgets and block sizes (at most {_MAX_CONFIGURATIONS})"
+        )
+    return made
+
+
+def try_all(
+    request: Request,
+    tried: Configurations,
+    sample: str | None,
+    limit_bytes: str | None,
+    on_row: Callable[[int, str], None] = lambda _n, _text: None,
+) -> tuple[list[Row], int]:
+    """A row for every configuration, in order, and the decoded bytes of the sample."""
+    with tempfile.TemporaryDirectory(prefix="tamis-profile-") as folder:
+        on_row(0, "taking a sample of the input")
+        paths, n_bytes = _sample(request, tried, sample, limit_bytes, folder)
+        _compile(request)
+        rows = []
+        n = 0
+        for budget, block in tried.pairs():
+            found = []
+            for _ in range(tried.repeat):
+                n += 1
+                on_row(n, f"{format_size(budget)}, {block or 'auto'} on {format_size(n_bytes)}")
+                found.append(_try_one(request, paths, os.path.join(folder, f"out-{n}"), budget, block))
+                if found[-1]["status"] != "ok":
+                    break
+            rows.append(_row(found, budget, block))
+        return rows, n_bytes
+
+
+def _sample(
+    request: Request, tried: Configurations, sample: str | None, limit_bytes: str | None, folder: str
+) -> tuple[list[str], int]:
+    from tamis.engine.run.inputs import files_of
+    from tamis.forecast.starting import decoded_bytes
+    from tamis.stages.file_partitioning import FilePartitioningStage
+    from tamis.stages.io import Writer
+
+    pipeline, _ = request.build()
+    source, last = pipeline.build()[0], pipeline.build()[-1]
+    if not isinstance(source, FilePartitioningStage):
+        raise UsageError(
+            f"profile works for recipes that begin with a reader of files, and this one begins with {source.name}"
+        )
+    files = files_of(source, last.path if isinstance(last, Writer) else None)
+    if limit_bytes is not None:
+        wanted = parse_size(limit_bytes, "--limit-bytes")
+    elif sample is not None:
+        wanted = max(1, int(decoded_bytes(files.paths, files.sizes) * parse_fraction(sample, "--sample")))
+    else:  # enough for a few of the largest partitions on every core
+        largest = max((parse_size(b) for b in tried.blocksizes if b is not None), default=0)
+        wanted = min(max(_MIN_SAMPLE_BYTES, 3 * largest * len(os.sched_getaffinity(0))), _MAX_SAMPLE_BYTES)
+    _check_room(folder, wanted)
+    asked = {
+        "paths": files.paths,
+        "sizes": list(files.sizes),
+        "folder": folder,
+        "n_bytes": wanted,
+        "formats": reader_formats(pipeline),
+    }
+    found = _child("tamis.cli.profile.sample", asked, {})
+    if not found["paths"]:
+        raise TamisError(f"nothing to try the recipe on: {found['error'] or 'the input files hold no whole record'}")
+    return list(found["paths"]), int(found["decoded_bytes"])
+
+
+def _check_room(folder: str, wanted: int) -> None:
+    stat = os.statvfs(folder)
+    free = stat.f_bavail * stat.f_frsize
+    if free < 3 * wanted:  # the sample, its output, and blocks between processes
+        raise TamisError(
+            f"{folder} has {format_size(free)} free, a sample of {format_size(wanted)} needs three times its size; give a smaller "
+            "--limit-bytes, or set TMPDIR to a larger disk"
+        )
+
+
+def _compile(request: Request) -> None:
+    """Before the first run: compiling happens once, and would count as slowness of the first configuration."""
+    from tamis.engine.job import make_job
+    from tamis.engine.run.compiling import compile_missing
+    from tamis.memory.budget import find_budget
+
+    pipeline, settings = request.build()
+    job = make_job(pipeline.name, pipeline.build(), str(settings.get("mode", "streaming")))
+    compile_missing(job.kernel_groups(), find_budget(None, os.environ).bytes, count_caller=False)
+
+
+def _try_one(request: Request, paths: list[str], output: str, budget: int, block: str | None) -> dict[str, Any]:
+    from tamis.cli.jobs.request import find_recipe
+
+    asked = {
+        "recipe": os.path.abspath(find_recipe(request.recipe)), "set": request.overrides, "allow": list(request.allow),
+        "settings": request.settings, "paths": paths, "output": output, "memory": budget, "blocksize": block, "parent": os.getpid(),
+    }  # fmt: skip
+    # Each starts with small partitions and no experience: what one configuration learns must not help the next.
+    return _child("tamis.cli.profile.child", asked, {"TAMIS_PROFILES": "off"})
+
+
+def _child(module: str, asked: dict[str, Any], env: dict[str, str]) -> dict[str, Any]:
+    """Run a module as a process, JSON in and out. Interrupted, it is ended before anything is removed under its feet."""
+    source = os.path.dirname(os.path.dirname(os.path.abspath(tamis.__file__)))
+    path = os.pathsep.join(dict.fromkeys([source, *(p for p in sys.path if p)]))
+    process = subprocess.Popen(
+        [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **env, "PYTHONPATH": path}, start_new_session=True,
+    )  # fmt: skip
+    try:
+        out, err = process.communicate(json.dumps(asked))
+    except BaseException:
+        _end(process)
+        raise
+    if process.returncode:
+        last = (err.strip().splitlines() or [f"status {process.returncode}"])[-1]
+        if module.endswith("child"):
+            return {"status": "failed", "message": last[:500]}
+        raise TamisError(f"the input files cannot be looked into: {last[:500]}")
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])  # a stage of the user's may print
+    return found
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.communicate(timeout=_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+
+
+def _row(found: Sequence[dict[str, Any]], budget: int, block: str | None) -> Row:
+    last = found[-1]
+    name = block or "auto"
+    if last["status"] != "ok":
+        return Row(budget, name, str(last["status"]), message=str(last["message"]))
+    middle = statistics.median_low([float(f["seconds"]) for f in found])
+    one = next(f for f in found if float(f["seconds"]) == middle)
+    return Row(
+        budget, name, "ok", max(int(f["peak_bytes"]) for f in found), round(middle, 3), round(one["read_bytes"] / 1e6 / one["work_s"], 2),
+        round(one["cpu_s"], 3), one["n_workers"], one["n_partitions"], max(f["splits"] for f in found),
+        max(f["recycled"] for f in found), max(f["failures"] for f in found), "", [round(float(f["seconds"]), 3) for f in found],
+    )  # fmt: skip

@@ -1,0 +1,143 @@
+"""`tamis dashboard`: a web page on a run, live or finished; and the same beside a run (`--dashboard`).
+
+The page is served by a process of its own (observe/dashboard), which needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import tamis
+from tamis.cli.parsing.arguments import Argument, Option, echo
+from tamis.errors import UsageError
+from tamis.stores.homes import local_of
+
+PORT = 8787
+RESERVED_BYTES = 24_000_000  # of the budget, for the dashboard of a run; it uses about 20 MB
+_END_S = 5.0
+
+
+def dashboard(
+    output: Annotated[str, Argument(metavar="RUN", help="Output folder of a run.")],
+    port: Annotated[int, Option(min=0, max=65535, help="0: any that is free.")] = PORT,
+    host: Annotated[
+        str,
+        Option(help="Whom to listen to: this machine only, or 0.0.0.0 for all that can reach it (with a token)."),
+    ] = "127.0.0.1",
+    token: Annotated[
+        str | None, Option(help="What pages must know; default: none on this machine, else one made up.")
+    ] = None,
+    open_: Annotated[bool, Option("--open/--no-open", help="Open the page in a browser.")] = False,
+    scratch: Annotated[Path | None, Option(help="The scratch folder of a deduplication, if it was given one.")] = None,
+) -> None:
+    """Show a run as a web page: memory against the budget, partitions, documents, speed, events. Ends with Ctrl-C.
+
+    Works during the run, after it, and on another machine that sees the folder. It reads the run directory and writes nothing.
+
+    Example: tamis dashboard clean/
+    """
+    from tamis.observe.dashboard.guard import good_token, is_loopback
+    from tamis.observe.passes import find_run
+
+    if token is not None and not good_token(token):
+        raise UsageError("--token: expected 8 to 256 letters, digits, - and _")
+    if token is None and not is_loopback(host):
+        token = os.urandom(16).hex()
+    command, env = _command(str(find_run(output)), host, port, token, None if scratch is None else str(scratch))
+    sys.stdout.flush()
+    os.execve(command[0], [*command, "--open"] if open_ else command, env)
+
+
+def _command(
+    run_dir: str, host: str, port: int, token: str | None, scratch: str | None
+) -> tuple[list[str], dict[str, str]]:
+    from tamis.memory.release import hygiene_env
+
+    source = os.path.dirname(os.path.dirname(os.path.abspath(tamis.__file__)))
+    env = hygiene_env(os.environ)
+    env["PYTHONPATH"] = os.pathsep.join(p for p in (source, env.get("PYTHONPATH", "")) if p)
+    env.pop("TAMIS_DASHBOARD_TOKEN", None)
+    if token is not None:
+        env["TAMIS_DASHBOARD_TOKEN"] = token
+    # -P: a file named like a module in the current folder must not be run.
+    command = [sys.executable, "-P", "-m", "tamis.observe.dashboard", os.path.abspath(run_dir), "--host", host]
+    command += ["--port", str(port)]
+    return ([*command, "--scratch", os.path.abspath(scratch)] if scratch is not None else command), env
+
+
+@contextlib.contextmanager
+def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
+    """The dashboard of a run, if its settings ask for one: they are taken out of `settings`, which the run itself does not know.
+
+    It counts in the budget and ends with the run. A dashboard that does not start never hinders a run, and no run waits for one:
+    the socket is opened here, so that the address is known before the process is up.
+    """
+    wanted, port = settings.pop("dashboard", False), settings.pop("dashboard_port", None)
+    if not wanted and port is None:
+        yield
+        return
+    from tamis.memory import beside as others
+
+    try:
+        process, address = _start(run_dir, PORT if port is None else port, settings.get("scratch"))
+    except OSError as exc:
+        echo(f"no dashboard: {exc.strerror or exc}", err=True)
+        yield
+        return
+    others.join(process.pid, RESERVED_BYTES)
+    echo(f"dashboard: {address}", err=True)
+    try:
+        yield
+    finally:
+        _end(process)
+        others.leave(process.pid)
+
+
+def _start(run_dir: str, port: int, scratch: str | None) -> tuple[subprocess.Popen[bytes], str]:
+    """The process and its address: of this port, or of another where it is taken."""
+    from tamis.observe.dashboard.listening import listen
+
+    try:
+        listening = listen("127.0.0.1", port)
+    except OSError:
+        listening = listen("127.0.0.1", 0)
+    with listening:
+        number = listening.getsockname()[1]
+        command, env = _command(run_dir, "127.0.0.1", number, None, scratch)
+        command += ["--socket", str(listening.fileno()), "--parent", str(os.getpid())]
+        # A session of its own: Ctrl-C is for the run, which then ends this as well.
+        process = subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[listening.fileno()],
+            start_new_session=True,
+        )
+    return process, f"http://127.0.0.1:{number}/"
+
+
+def beside_workflow(run: Any, settings: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
+    """The same for a workflow, given by its `run` method: the dashboard shows the pass under way."""
+    workflow = getattr(run, "__self__", None)
+    return beside(os.path.join(local_of(str(getattr(workflow, "output_path", ""))), "_tamis"), settings)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """It tells open pages and ends."""
+    if (status := process.poll()) is not None:
+        echo(f"the dashboard had ended before the run (status {status})", err=True)
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,78 @@
+"""`tamis diff` and `tamis report`: two runs compared, and the page of one run made anew. Both read run directories only."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from tamis.cli.parsing import options
+from tamis.cli.parsing.arguments import Argument
+
+Output = Annotated[str, Argument(help="Output folder of a run.")]
+
+
+def diff(
+    first: Annotated[str, Argument(help="Output folder of a run.")],
+    second: Annotated[str, Argument(help="Output folder of another run over the same input.")],
+    as_json: options.AsJson = False,
+) -> None:
+    """Which documents changed their verdict between two runs over the same input, by which rules, and what was set differently.
+
+    Example: tamis diff clean/ clean-strict/
+    """
+    from tamis.cli.terminal.show import print_json, print_lines, print_table
+    from tamis.observe.diff import compare
+    from tamis.observe.gpu_figures import shown
+    from tamis.sizes import format_size
+
+    found = compare(first, second)
+    if as_json:
+        print_json(asdict(found))
+        return
+    lines = [f"different: {sentence}" for sentence in found.settings] or ["the same stages with the same settings"]
+    for paths, which in ((found.only_first, "first"), (found.only_second, "second")):
+        if paths:
+            lines.append(f"left out: {len(paths):,} files that only the {which} run read, such as {paths[0]}")
+    print_lines(lines)
+    if found.changes:
+        rows = [
+            (c.before, c.after, f"{c.n_documents:,}", format_size(c.n_bytes), ", ".join(c.examples))
+            for c in found.changes
+        ]
+        print_table(
+            "Changed verdicts", ["first run", "second run", "documents", "bytes", "such as"], rows, right=(2, 3)
+        )
+    else:
+        print_lines(["no document changed its verdict"])
+    print_lines([f"{found.n_same:,} documents were dropped by the same rule in both"])
+    went = [
+        (
+            f.name,
+            *(
+                "-" if v is None else f"{v:,.1f}" if f.name == "seconds" else shown(f.name, v)
+                for v in (f.before, f.after)
+            ),
+        )
+        for f in found.figures
+    ]
+    print_table("How they went", ["", "first run", "second run"], went, right=(1, 2))
+
+
+def report(
+    output: Output,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write report.html of a run anew, from what its run directory holds: during the run, after it, or on another machine.
+
+    Example: tamis report clean/
+    """
+    from tamis.cli.terminal.show import print_json, print_lines
+    from tamis.observe.report import write_report
+    from tamis.observe.verdicts import run_folder
+
+    path = Path(write_report(str(run_folder(output))))
+    if as_json:
+        print_json({"report": str(path), "bytes": path.stat().st_size})
+    else:
+        print_lines([str(path)])

@@ -1,0 +1,95 @@
+"""`tamis metrics`: figures of a run for Prometheus; its rules for alerts and a dashboard for Grafana."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from tamis.cli.parsing.arguments import Argument, Exit, Option, echo
+from tamis.errors import UsageError
+from tamis.stores.homes import local_of
+
+PORT = 9464
+
+
+def metrics(
+    output: Annotated[str | None, Argument(metavar="RUN", help="Output folder of a run.")] = None,
+    port: Annotated[int, Option(min=0, max=65535, help="Where to serve; 0: any that is free.")] = PORT,
+    host: Annotated[
+        str, Option(help="Whom to listen to: this machine only, or 0.0.0.0 for all that can reach it.")
+    ] = "127.0.0.1",
+    once: Annotated[bool, Option("--once", help="Print the figures of now, and stop.")] = False,
+    grafana: Annotated[bool, Option("--grafana", help="Print a dashboard for Grafana, to be imported.")] = False,
+    rules: Annotated[bool, Option("--rules", help="Print alert rules for Prometheus.")] = False,
+    scratch: Annotated[Path | None, Option(help="The scratch folder of a deduplication, if it was given one.")] = None,
+) -> None:
+    """Serve the figures of a run to Prometheus, at /metrics. Ends with Ctrl-C.
+
+    Works during the run, after it, and on another machine that sees the folder. The same from inside a run: --metrics-port.
+
+    Example: tamis metrics clean/ --port 9464
+    """
+    if grafana or rules:
+        if grafana and rules:
+            raise UsageError("--grafana and --rules are two files: print one after the other")
+        echo(shipped("grafana.json" if grafana else "prometheus_rules.yml"), nl=False)
+        return
+    if output is None:
+        raise UsageError("give the output folder of a run: tamis metrics clean/")
+    from tamis.observe.metrics import Metrics
+    from tamis.observe.passes import find_run
+
+    made = Metrics(find_run(output), None if scratch is None else str(scratch))
+    if once:
+        echo(made.text(), nl=False)
+        return
+    from tamis.observe.endpoint import Endpoint
+
+    endpoint = Endpoint(made.text, host, port)
+    echo(f"metrics: {endpoint.url} (Ctrl-C ends it)")
+    try:
+        endpoint.serve()
+    except KeyboardInterrupt:
+        raise Exit(130) from None
+    finally:
+        endpoint.close()
+
+
+def shipped(name: str) -> str:
+    """A file that comes with the package."""
+    from tamis import observe
+
+    return (Path(observe.__file__).parent / name).read_text(encoding="utf-8")
+
+
+@contextlib.contextmanager
+def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
+    """The endpoint of a run, if its settings ask for one: they are taken out of `settings`, which the run itself does not know.
+
+    A thread of this process. A port that is taken is said before the run begins, and ends it: somebody will look for the figures.
+    """
+    port, host = settings.pop("metrics_port", None), settings.pop("metrics_host", None)
+    if port is None:
+        if host is not None:
+            raise UsageError("--metrics-host goes with --metrics-port")
+        yield
+        return
+    from tamis.observe.endpoint import Endpoint
+    from tamis.observe.metrics import Metrics
+
+    made = Metrics(Path(run_dir), settings.get("scratch"))
+    endpoint = Endpoint(made.text, host or "127.0.0.1", port).start()
+    echo(f"metrics: {endpoint.url}", err=True)
+    try:
+        yield
+    finally:
+        endpoint.close()
+
+
+def beside_workflow(run: Any, settings: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
+    """The same for a workflow, given by its `run` method: the figures are those of the pass under way."""
+    workflow = getattr(run, "__self__", None)
+    return beside(os.path.join(local_of(str(getattr(workflow, "output_path", ""))), "_tamis"), settings)

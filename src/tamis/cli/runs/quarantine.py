@@ -1,0 +1,187 @@
+"""`tamis quarantine`: what a run set aside, where it lies and why; and `--retry`, which runs it again after a fix.
+
+A retry takes the raw bytes of every quarantined record, passes them through the recipe of the run (as it is now) and writes to
+a folder of its own, `<output>-retry` unless --into names another. The first output and its quarantine are not changed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tamis import files
+from tamis.cli.parsing import options
+from tamis.cli.parsing.arguments import Argument, Exit, Option, echo
+from tamis.errors import RunConflict, UsageError
+from tamis.hints import command
+
+if TYPE_CHECKING:
+    from tamis.observe.quarantine import Entry
+
+_RAW_CHARS = 60
+_MARK = "retry.json"
+
+
+def quarantine(
+    output: Annotated[Path, Argument(metavar="OUTPUT", help="The output folder of a run.")],
+    limit: Annotated[int, Option(min=1, help="Show at most so many entries.")] = 50,
+    reason: Annotated[str | None, Option(help="Only entries whose reason or stage contains this text.")] = None,
+    retry: Annotated[bool, Option("--retry", help="Run the quarantined records again.")] = False,
+    into: Annotated[Path | None, Option(help="Where --retry writes; default: OUTPUT-retry.")] = None,
+    recipe: Annotated[str | None, Option(help="Recipe for --retry; default: that of the run.")] = None,
+    memory: options.Memory = None,
+    max_record: options.MaxRecord = None,
+    allow_module: options.AllowModules = None,
+    as_json: Annotated[bool, Option("--json", help="One JSON object per line; with --retry one object.")] = False,
+) -> None:
+    """List what a run set aside, or run it again after a fix.
+
+    With --retry the records pass through the recipe as it is now; the documents that come out are in a folder next to the
+    output, named OUTPUT-retry. Exit code 3 if some still fail.
+
+    Example: tamis quarantine out/ --reason "not valid JSON"
+    """
+    run_dir = output / "_tamis"
+    if not run_dir.is_dir():
+        raise UsageError(f"{output} holds no run of Tamis; give the output folder of a run")
+    if retry:
+        settings = options.given(memory=memory, max_record=max_record)
+        raise Exit(_retry(output, into, recipe, reason, settings, tuple(allow_module or ()), as_json))
+    if into is not None or recipe is not None:
+        raise UsageError("--into and --recipe go with --retry")
+    _list(select(run_dir, reason), limit, as_json)
+
+
+def select(run_dir: Path, reason: str | None) -> Iterator[Entry]:
+    """Entries in the order of the input; all of them, or those whose reason or stage contains the text."""
+    from tamis.observe.quarantine import read_entries
+
+    wanted = (reason or "").lower()
+    for entry in read_entries(run_dir / "quarantine"):
+        if wanted in entry.reason.lower() or wanted in entry.stage.lower():
+            yield entry
+
+
+def _list(entries: Iterator[Entry], limit: int, as_json: bool) -> None:
+    from tamis.cli.terminal.show import clip, count, print_lines, print_table
+
+    shown = itertools.islice(entries, limit)
+    if as_json:
+        for entry in shown:
+            echo(json.dumps(entry.to_dict(1000), ensure_ascii=True))
+        return
+    rows = [
+        (
+            e.file,
+            f"{e.offset:,}",
+            f"{e.length:,}",
+            e.unit,
+            e.reason,
+            e.stage,
+            clip(e.start_of_raw(_RAW_CHARS + 1), _RAW_CHARS),
+        )
+        for e in shown
+    ]
+    if not rows:
+        print_lines(["nothing in quarantine"])
+        return
+    print_table(
+        "Quarantine", ["file", "offset", "length", "unit", "reason", "stage", "begins with"], rows, right=(1, 2)
+    )
+    n_more = sum(1 for _ in entries)
+    print_lines(
+        [f"{count(len(rows), 'entry')} shown, {n_more:,} more (--limit, --reason)".replace("entrys", "entries")]
+    )
+
+
+def _retry(
+    output: Path,
+    into: Path | None,
+    recipe: str | None,
+    reason: str | None,
+    settings: dict[str, Any],
+    allow: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    from tamis.cli.jobs.request import Request, redirect
+    from tamis.cli.jobs.resume import find_request
+    from tamis.cli.jobs.run import execute_pipeline
+    from tamis.cli.terminal.show import count, print_json, print_lines
+
+    output = output.absolute()
+    target = (into.absolute() if into is not None else output.with_name(output.name + "-retry")).resolve()
+    if target == output.resolve():
+        raise UsageError(f"--into {into} is the output itself; a retry writes to a folder of its own")
+    request = (
+        Request(os.path.abspath(recipe), {}, allow, settings)
+        if recipe
+        else find_request(str(output), settings, allow, {})
+    )
+    pipeline, chosen = request.build()
+    records = output / "_tamis" / "retry" / "records.jsonl"
+    n_collected, n_left = collect(select(output / "_tamis", reason), records)
+    if not n_collected:
+        print_lines([_nothing(n_left)])
+        return 0 if not n_left else 3
+    # What fails again is counted below; it must not end the run early, and a sample of a retry makes no sense.
+    chosen = {k: v for k, v in chosen.items() if k not in ("sample", "progressive", "on_infeasible", "run_dir")}
+    chosen |= {"quarantine_limit": "100%", "fresh": _is_retry_of(target, output)}
+    about = execute_pipeline(
+        redirect(pipeline, [str(records)], str(target)), chosen, lambda run_dir: _mark(run_dir, output), quiet=True
+    )
+    n_still = int(about["n_quarantined"])
+    if as_json:
+        print_json({**about, "n_retried": n_collected, "n_not_retried": n_left})
+    else:
+        lines = [
+            f"{count(n_collected, 'record')} retried: {about['n_written']:,} written, {about['n_dropped']:,} dropped by stages, {n_still:,} failed again"
+        ]
+        lines += [_nothing(n_left)] if n_left else []
+        lines += [f"documents: {target}"] + ([f"failed again: {command('quarantine', target)}"] if n_still else [])
+        print_lines(lines)
+    return int(about["exit_code"]) or (3 if n_still or n_left else 0)
+
+
+def collect(entries: Iterator[Entry], path: Path) -> tuple[int, int]:
+    """Write the records as JSONL. Returns how many, and how many entries have no record to take."""
+    files.own_folder(path.parent, "remove it")
+    n_collected = n_left = 0
+    with files.create(path) as out:
+        for entry in entries:
+            n_bytes = 0
+            for piece in entry.pieces() if entry.n == 1 else ():
+                # Inside a record a line end can only be white space (JSON escapes it in text).
+                clean = piece.replace(b"\r", b" ").replace(b"\n", b" ")
+                n_bytes += out.write(clean)
+            if n_bytes:
+                out.write(b"\n")
+                n_collected += 1
+            else:
+                n_left += 1
+    return n_collected, n_left
+
+
+def _nothing(n_left: int) -> str:
+    if not n_left:
+        return "nothing to retry"
+    return f"stretches of input that hold no readable record, not retried: {n_left:,}; repair the files and run the recipe again"
+
+
+def _mark(run_dir: str, output: Path) -> None:
+    """Remember what this folder is, so that the next retry may replace it."""
+    files.write_json(os.path.join(run_dir, _MARK), {"retry_of": str(output.resolve())})
+
+
+def _is_retry_of(target: Path, output: Path) -> bool:
+    """Whether `target` holds an earlier retry of the same output, which this one replaces."""
+    try:
+        found = json.loads((target / "_tamis" / _MARK).read_bytes())
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError) as exc:
+        raise RunConflict(f"{target} cannot be used ({exc}); give another folder with --into") from None
+    return isinstance(found, dict) and found.get("retry_of") == str(output.resolve())

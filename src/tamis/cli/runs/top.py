@@ -1,0 +1,192 @@
+"""`tamis top`: a run in the terminal, live, from its run directory; for people on ssh."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+from tamis.cli.parsing import options
+from tamis.cli.parsing.arguments import Argument, Option
+from tamis.sizes import format_size
+from tamis.terminal import clock
+
+if TYPE_CHECKING:
+    from tamis.observe.live import Live
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+# Of memory/pressure.py.
+_LEVELS = (
+    "green",
+    "yellow: no growth",
+    "orange: only the end of the pipeline starts",
+    "red: workers are stopped",
+    "black: one worker",
+)
+
+
+def top(
+    output: Annotated[str, Argument(help="Output folder of a run.")],
+    interval: Annotated[float, Option(min=0.2, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, Option("--once", help="Show the state now, and stop.")] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Watch a run: memory against the budget, processes, stages, GPUs, machine, speed, time left, last units and events.
+
+    Works during the run, after it, and on another machine that sees the folder. Ends with the run, or with Ctrl-C.
+
+    Example: tamis top clean/
+    """
+    from tamis.cli.terminal.show import print_json, print_lines, printable
+    from tamis.observe.live import read_live
+    from tamis.observe.verdicts import run_folder
+
+    folder = run_folder(output)
+    live = read_live(folder)
+    if as_json:
+        print_json(asdict(live))
+        return
+    if once or not sys.stdout.isatty():
+        print_lines(lines_of(live))
+        return
+    from tamis.terminal import Screen
+
+    with Screen() as screen:
+        while True:
+            screen.show([printable(line) for line in lines_of(live, screen.width)])
+            if live.status == "finished":
+                break
+            time.sleep(interval)
+            live = read_live(folder)
+    print_lines(lines_of(live))
+
+
+def lines_of(live: Live, width: int = 80) -> list[str]:
+    """The whole picture as lines of text."""
+    lines = [f"{live.name or 'run'}: {live.status}, {clock(live.seconds)}"]
+    budget = max(live.budget_bytes, 1)
+    lines.append(
+        f"memory   {format_size(live.used_bytes)} of {format_size(live.budget_bytes)} ({live.used_bytes / budget:.0%}), "
+        f"peak {format_size(live.peak_bytes)}, {_LEVELS[max(0, min(live.level, len(_LEVELS) - 1))]}"
+    )
+    if live.history:
+        lines.append("         " + sparkline(live.history[-max(10, width - 10) :], budget))
+    lines += _processes(live, budget, width)
+    total = max(live.input_bytes or live.read_bytes + live.left_bytes, 1)
+    done = min(max(1 - live.left_bytes / total, 0.0), 1.0)
+    eta = f", {clock(live.eta_s)} left" if live.eta_s is not None and live.status == "running" else ""
+    lines.append(f"input    {done:.0%} of {format_size(total)}, {format_size(live.bytes_per_s)}/s{eta}")
+    duplicates = f" ({live.duplicates:,} of them duplicates)" if live.duplicates else ""
+    lines.append(
+        f"documents {live.documents:,}: kept {live.written:,}, dropped {live.dropped:,}{duplicates}, "
+        f"quarantined {live.quarantined:,}"
+    )
+    lines += _nodes(live) + _machine(live) + _stages(live) + _gpus(live)
+    if live.units:
+        lines.append("last partitions (worker, decoded, peak, seconds)")
+        lines += [f"  {w:>3d}  {format_size(d):>9s}  {format_size(p):>9s}  {s:6.2f}" for w, d, p, s in live.units]
+    if live.alerts:
+        lines.append("last alerts")
+        lines += [f"  {_time(at)}  {level}  {text}" for at, level, text in live.alerts]
+    if live.events:
+        lines.append("last events")
+        lines += [f"  {_time(at)}  {kind}  {text}" for at, kind, text in live.events]
+    return lines
+
+
+def _time(at: float) -> str:
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(at))
+    except (OverflowError, ValueError, OSError):  # a database may hold any number
+        return "--:--:--"
+
+
+def _processes(live: Live, budget: int, width: int) -> list[str]:
+    """Every process with its memory; only workers and their bytes where the database is of an earlier version."""
+    if not live.processes:
+        numbered = sorted(live.workers.items(), key=lambda item: int(item[0]) if item[0].isdigit() else 0)
+        return [f"  worker {w:>3s}  {format_size(n):>9s}  {bar(n / budget, max(10, width - 30))}" for w, n in numbered]
+    lines = ["  process      pid        now      heap       peak     CPU"]
+    for p in live.processes:
+        who = f"worker {p.worker}" if p.role == "worker" else p.role
+        lines.append(
+            f"  {who:<10s} {p.pid:>7d}  {format_size(p.pss_bytes):>9s} {format_size(p.anon_bytes):>9s}  "
+            f"{format_size(p.peak_bytes):>9s}  {clock(p.cpu_s):>6s}  {bar(p.pss_bytes / budget, max(5, width - 62))}"
+        )
+    return lines
+
+
+def _machine(live: Live) -> list[str]:
+    """The machine around the run, as far as the database knows it."""
+    parts = []
+    if live.machine_total_bytes:
+        parts.append(f"memory {format_size(live.machine_used_bytes)} of {format_size(live.machine_total_bytes)}")
+    if live.cgroup_limit_bytes:
+        parts.append(f"group {format_size(live.cgroup_used_bytes)} of {format_size(live.cgroup_limit_bytes)}")
+    if live.psi_some is not None:
+        parts.append(f"waiting for memory {live.psi_some:g} % (all {live.psi_full or 0:g} %)")
+    if live.disk_free_bytes:
+        parts.append(f"disk free {format_size(live.disk_free_bytes)}")
+    lines = ["machine  " + ", ".join(parts)] if parts else []
+    if live.cpu_s:
+        lines.append(
+            f"run      CPU {clock(live.cpu_s)}, scratch {format_size(live.scratch_bytes)}, "
+            f"queue {format_size(live.queue_bytes)}"
+        )
+    return lines
+
+
+def _stages(live: Live) -> list[str]:
+    if not live.stages:
+        return []
+    lines = ["stage                       in      out  dropped  documents/s       MB/s    peak"]
+    for s in live.stages:
+        lines.append(
+            f"  {s.name[:20]:<20s} {s.n_in:>8,} {s.n_out:>8,} {s.n_dropped:>8,} {s.documents_per_s:>12,.0f} "
+            f"{s.bytes_per_s / 1e6:>10,.1f}  {format_size(s.peak_bytes):>9s}"
+        )
+    return lines
+
+
+def _nodes(live: Live) -> list[str]:
+    """Machines of a cluster, those that are there first; of many the first twenty."""
+    if not live.nodes:
+        return []
+    up = [n for n in live.nodes if n.is_up]
+    lines = [f"nodes    {len(up)} there, {len(live.nodes) - len(up)} gone"]
+    for n in [*up, *(n for n in live.nodes if not n.is_up)][:20]:
+        lines.append(
+            f"  {n.name[:40]:<24s} {n.busy} of {n.n_workers} workers busy, {n.n_units} partitions, {format_size(n.used_bytes)} of "
+            f"{format_size(n.budget_bytes)}, peak {format_size(n.peak_bytes)}{'' if n.is_up else ', gone'}"
+        )
+    return lines
+
+
+def _gpus(live: Live) -> list[str]:
+    lines = []
+    for g in live.gpus:
+        busy = "" if g.busy is None else f", busy {g.busy:.0%}"
+        heat = "" if g.temperature_c is None else f", {g.temperature_c:g} C"
+        lines.append(
+            f"gpu {g.gpu}    {format_size(g.used_bytes)} of {format_size(g.total_bytes)} "
+            f"(this run {format_size(g.ours_bytes)}){busy}{heat}, {g.name}"
+        )
+    return lines
+
+
+def sparkline(values: list[int], top_value: int) -> str:
+    """
+    >>> sparkline([0, 4, 8, 9], 8)
+    ' ▄██'
+    """
+    return "".join(_BLOCKS[max(0, min(8, round(8 * v / max(top_value, 1))))] for v in values)
+
+
+def bar(share: float, width: int) -> str:
+    """
+    >>> bar(0.5, 4)
+    '##..'
+    """
+    full = max(0, min(width, round(share * width)))
+    return "#" * full + "." * (width - full)

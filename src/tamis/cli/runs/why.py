@@ -1,0 +1,190 @@
+"""`tamis why` and `tamis rethreshold`: answers from what a run stored, without reading texts again (but those of two duplicates)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tamis.cli.parsing import options
+from tamis.cli.parsing.arguments import Argument
+from tamis.cli.terminal.show import count
+from tamis.errors import UsageError
+from tamis.sizes import format_size
+
+if TYPE_CHECKING:
+    from tamis.observe.duplicates import Pair
+    from tamis.observe.margins import Margin
+    from tamis.observe.thresholds import Rethreshold
+    from tamis.observe.verdicts import Verdict
+
+_RULES_NAMED, _MARGINS = 8, 3
+Output = Annotated[str, Argument(help="Output folder of a run.")]
+
+
+def why(
+    output: Output,
+    document: Annotated[
+        str, Argument(help="The document's id, its place as FILE:OFFSET, or its id by place (000003_12345).")
+    ],
+    as_json: options.AsJson = False,
+) -> None:
+    """Why was this document dropped? Rule, threshold, measured value, and the smallest change with which the rule keeps it.
+
+    A document goes with the first rule that drops it; those after it, which did not see it, are named.
+
+    For a duplicate: the document that was kept for it, how alike they are, and what differs, read from the input if it is still
+    there.
+
+    Example: tamis why clean/ doc-0000042
+    """
+    from tamis.cli.terminal.show import print_json, print_lines
+    from tamis.observe import duplicates
+    from tamis.observe.margins import margins_at, margins_of_row
+    from tamis.observe.verdicts import find_written, not_asked, rule_of, rules_of, run_folder
+    from tamis.observe.whereabouts import KEPT, NO_RECORD, whereabouts
+
+    if (pair := duplicates.found_only(output, document)) is not None and not duplicates.has_verdicts(output):
+        if as_json:
+            print_json({"document": document, "written_to": None, "verdicts": [], "duplicates": [pair.to_dict()]})
+        else:
+            print_lines([f"{document} is a duplicate; this run removed nothing", *_duplicate(pair)])
+        return
+    verdicts = duplicates.verdicts_on(output, document)
+    pairs = [duplicates.pair_of(output, v) for v in verdicts if duplicates.is_duplicate(v)]
+    written = find_written(output, document) if not verdicts else None
+    places = whereabouts(output, duplicates.place_of(output, document)) if not verdicts and written is None else []
+    if not verdicts and written is None and all(p.state == NO_RECORD for p in places):
+        raise UsageError(
+            f"no document {document!r} was dropped or written by this run; name it by its id, or by its place as FILE:OFFSET "
+            "(bad input is listed by: tamis quarantine)"
+            + "".join(f"\n{p.path}:{p.offset} {p.sentence}" for p in places)
+        )
+    folder = run_folder(output)
+    rules = rules_of(folder)
+    otherwise = [(v.smallest_change(rule_of(v, rules)), not_asked(v, rules)) for v in verdicts]
+    margins = margins_of_row(folder, written.path, written.row) if written is not None else []
+    for place in places:
+        margins += margins_at(folder, (place.file, place.offset)) if place.state == KEPT else []
+    if as_json:
+        told = [
+            {**asdict(v), "kept_by_rule_with": change, "not_evaluated": later}
+            for v, (change, later) in zip(verdicts, otherwise, strict=True)
+        ]
+        path = written.path if written is not None else None
+        found: dict[str, Any] = {"document": document, "written_to": path, "verdicts": told}
+        found |= {"places": [asdict(p) for p in places]} if places else {}
+        found |= {"scores": [asdict(m) for m in margins]} if margins else {}
+        print_json(found | ({"duplicates": [p.to_dict() for p in pairs]} if pairs else {}))
+        return
+    print_lines([f"{document} was kept: {written.path}"] if written is not None else [])
+    print_lines(f"{p.path}:{p.offset} {p.sentence}" for p in places)
+    print_lines(_closest(margins))
+    for v, (change, later) in zip(verdicts, otherwise, strict=True):
+        shown = _duplicate(pairs.pop(0)) if duplicates.is_duplicate(v) else [*_measured(v), *_otherwise(change, later)]
+        print_lines(
+            [f"{v.id or document} was dropped by {v.rule}" + (f" (stage {v.stage})" if v.stage != v.rule else "")]
+        )
+        print_lines([f"  place:     {v.path}, offset {v.offset}", *shown])
+
+
+def _measured(v: Verdict) -> list[str]:
+    lines = [f"  value:     {v.value}"] if v.value is not None else []
+    if v.threshold:
+        limits = ", ".join(f"{k}={x}" for k, x in v.threshold.items()) if isinstance(v.threshold, dict) else v.threshold
+        lines.append(f"  threshold: {limits}")
+    return lines
+
+
+def _closest(margins: list[Margin]) -> list[str]:
+    """The limits that a kept document came closest to."""
+    lines = ["  closest to being dropped by:"] if margins else []
+    for m in margins[:_MARGINS]:
+        value = f"{m.low:g}" if m.low == m.high else f"{m.low:.4g} to {m.high:.4g}"
+        lines.append(f"    {m.rule}: {value}, {m.side} {m.name}={m.limit:g}")
+    return lines
+
+
+def _otherwise(change: str | None, later: list[str] | None) -> list[str]:
+    """What is known of the document with another threshold: the rules behind the one that dropped it did not see it."""
+    if change is None:
+        return []
+    if later == []:
+        return [f"  it would have been kept with {change}"]
+    kept = f"  this rule would have kept it with {change}"
+    if later is None:
+        return [kept, "  whether later rules would have is not known"]
+    names = ", ".join(later[:_RULES_NAMED]) + (
+        f" and {len(later) - _RULES_NAMED} more" if len(later) > _RULES_NAMED else ""
+    )
+    return [kept, f"  not evaluated for it, and free to drop it: {names}"]
+
+
+def _duplicate(pair: Pair) -> list[str]:
+    """The kept document, how alike the two are, and what differs."""
+    from tamis.observe.duplicates import diff_lines
+
+    alike = "not measured" if pair.similarity is None else f"{pair.similarity:.4f}"
+    lines = [f"  kept:      {pair.kept.path}, offset {pair.kept.offset}", f"  similar:   {alike}"]
+    if pair.threshold is not None:
+        lines.append(f"  threshold: {pair.threshold}")
+    for what, side in (("the removed document", pair.removed), ("the kept document", pair.kept)):
+        if side.problem is not None:
+            lines.append(f"  {what} cannot be shown: {side.problem}")
+    if pair.removed.text is not None and pair.kept.text is not None:
+        lines += ["", "--- kept", "+++ removed", *diff_lines(pair.kept.text, pair.removed.text)]
+    return lines
+
+
+def rethreshold(
+    output: Output,
+    change: Annotated[str, Argument(help="RULE=VALUE, or RULE.LIMIT=VALUE for a rule with several limits.")],
+    as_json: options.AsJson = False,
+) -> None:
+    """What would another threshold do? How many of the documents that its rule dropped it would keep, and how many of those that
+    were written it would drop, and their bytes. No text is read again.
+
+    Documents that it would keep may still be dropped by later rules, which did not see them. Scores of written documents are kept in
+    two bytes each: some may be too close to the new threshold to tell, and both ends of the answer are given.
+
+    Example: tamis rethreshold clean/ word_count.min_words=30
+    """
+    from tamis.cli.terminal.show import print_json, print_lines
+    from tamis.observe import thresholds
+
+    rule, found, value = change.rpartition("=")
+    try:
+        new = float(value)
+    except ValueError:
+        found = ""
+    if not found or not rule:
+        raise UsageError(f"{change!r}: expected RULE=VALUE, e.g. word_count=30, or RULE.LIMIT=VALUE")
+    try:
+        result = thresholds.rethreshold(output, rule, None, new)
+    except UsageError:
+        head, dot, limit = rule.rpartition(".")
+        if not dot:
+            raise
+        result = thresholds.rethreshold(output, head, limit, new)
+    if as_json:
+        print_json(asdict(result))
+    else:
+        print_lines(_rethreshold_lines(result))
+
+
+def _rethreshold_lines(r: Rethreshold) -> list[str]:
+    lines = [f"{r.rule}: {r.name}={r.old:g} dropped {count(r.n_dropped, 'document')}{_size(r.dropped_bytes)}"]
+    if r.n_dropped:
+        size = f", {format_size(r.back_bytes)}" if r.dropped_bytes else ""
+        lines.append(f"{r.name}={r.new:g} would keep {r.n_back:,} of them ({r.n_back / r.n_dropped:.1%}{size})")
+    if r.n_written is None:
+        return [*lines, "what it would drop of the others is not known: this run did not store their scores"]
+    most, most_bytes = r.n_lost + r.n_unsure, r.lost_bytes + r.unsure_bytes
+    n, share, size = f"{r.n_lost:,}", f"{r.n_lost / max(r.n_written, 1):.1%}", format_size(r.lost_bytes)
+    if r.n_unsure:
+        n, share = f"{n} to {most:,}", f"{share} to {most / max(r.n_written, 1):.1%}"
+        size = f"{size} to {format_size(most_bytes)}"
+    return [*lines, f"{r.name}={r.new:g} would drop {n} of the {r.n_written:,} documents written ({share}, {size})"]
+
+
+def _size(n_bytes: int) -> str:
+    return f" ({format_size(n_bytes)})" if n_bytes else ""

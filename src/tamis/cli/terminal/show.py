@@ -1,0 +1,106 @@
+"""Pieces of terminal output shared by the commands: tables, bars, the version."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tamis import secrets
+from tamis.cli.terminal.table import table_lines
+from tamis.errors import TamisError
+from tamis.terminal import is_terminal, width_of
+
+# Logs and pipes have room for paths.
+_PLAIN_WIDTH = 160
+
+
+def tamis_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("tamis")
+    except PackageNotFoundError:
+        return "(not installed: run from a source folder)"
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout. Lone surrogates (possible in examples of odd data) are written as escapes."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=True) + "\n")
+
+
+def tell_failure(exc: TamisError, as_json: bool) -> int:
+    """For commands that print JSON: the failure as JSON, with its message on stderr, too; returns the exit code. Others raise it."""
+    if not as_json:
+        raise exc
+    message = secrets.hide(str(exc))
+    sys.stderr.write(f"error: {message}\n")
+    print_json({"status": "failed", "exit_code": exc.exit_code, "message": message})
+    return exc.exit_code
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[int] = ()
+) -> None:
+    """A plain table; the columns numbered in `right` are aligned to the right. Cell text is never read as markup."""
+    to_person = is_terminal(sys.stdout)
+    lines = table_lines(
+        [printable(name) for name in columns],
+        [[printable(str(cell)) for cell in row] for row in rows],
+        right,
+        width_of(sys.stdout) if to_person else _PLAIN_WIDTH,
+    )
+    head = f"\x1b[1m{printable(title)}\x1b[0m" if to_person else printable(title)
+    _write([*([head, ""] if title else []), *lines, ""])
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Lines as they are; a terminal wraps those that are too long for it."""
+    _write(printable(line) for line in lines)
+
+
+def _write(lines: Iterable[str]) -> None:
+    """Whatever stdout cannot encode (an old locale) is written as "?" instead of ending the command."""
+    encoding = sys.stdout.encoding or "utf-8"
+    text = "".join(f"{line}\n" for line in lines)
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+
+
+def bar(share: float, width: int = 30) -> str:
+    """A bar for a share between 0 and 1.
+
+    >>> bar(0.5, 4), bar(0, 4), bar(0.01, 4)
+    ('██', '', '▏')
+    """
+    eighths = round(share * width * 8)
+    if share > 0:
+        eighths = max(eighths, 1)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def printable(text: str) -> str:
+    """Control characters and lone surrogates escaped: data must not be able to steer the terminal.
+
+    >>> printable("a\\tb\\x1b[2J")
+    'a\\\\tb\\\\x1b[2J'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def clip(text: str, n_chars: int = 60) -> str:
+    """
+    >>> clip("abcdef", 4)
+    'abc…'
+    """
+    return text if len(text) <= n_chars else text[: n_chars - 1] + "…"
+
+
+def count(n: float, noun: str) -> str:
+    """
+    >>> count(1, "file"), count(1200, "document")
+    ('1 file', '1,200 documents')
+    """
+    return f"{n:,.0f} {noun}{'' if n == 1 else 's'}"

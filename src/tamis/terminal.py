@@ -1,0 +1,131 @@
+"""What a terminal shows: how wide a text is there, a text cut to a width, a line that is written over, a screen of its own; times.
+
+Used by the progress of runs and by the commands. Sequences are those that every terminal since the VT100 understands.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import unicodedata
+from types import TracebackType
+from typing import TextIO
+
+_CLEAR_LINE = "\r\x1b[2K"
+_SCREEN_ON, _SCREEN_OFF = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+_HOME, _CLEAR_BELOW = "\x1b[H", "\x1b[J"
+
+
+def clock(seconds: float) -> str:
+    """Seconds as people read them on a clock.
+
+    >>> clock(5), clock(75), clock(3700)
+    ('0:05', '1:15', '1:01:40')
+    """
+    whole = round(seconds)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a stream shows text to a person and understands control sequences."""
+    return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def width_of(stream: TextIO) -> int:
+    """Columns of the terminal behind a stream."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return shutil.get_terminal_size().columns
+
+
+def cells(text: str) -> int:
+    """Columns that a text takes: two for wide characters, none for combining ones.
+
+    >>> cells("abc"), cells("日本"), cells("e\\u0301")
+    (3, 4, 1)
+    """
+    return len(text) if text.isascii() else sum(_cells_of(c) for c in text)
+
+
+def _cells_of(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def cut(text: str, width: int) -> str:
+    """A text in at most `width` columns; one that was cut ends with an ellipsis.
+
+    >>> cut("abcdef", 4), cut("abc", 4), cut("日本語", 4)
+    ('abc…', 'abc', '日…')
+    """
+    return text if cells(text) <= width else fold(text, max(width - 1, 1))[0] + "…"
+
+
+def fold(text: str, width: int) -> list[str]:
+    """A text as lines of at most `width` columns, broken anywhere: paths have no spaces.
+
+    >>> fold("abcdef", 4), fold("", 4)
+    (['abcd', 'ef'], [''])
+    """
+    lines, line, used = [], "", 0
+    for character in text:
+        wide = _cells_of(character)
+        if used + wide > width and line:
+            lines.append(line)
+            line, used = "", 0
+        line, used = line + character, used + wide
+    return [*lines, line]
+
+
+class LiveLine:
+    """One line at the bottom of a terminal that is written over; other lines can be put above it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._text = stream, ""
+
+    def show(self, text: str) -> None:
+        # One column stays free: a line that fills the last one wraps on some terminals, and could not be cleared again.
+        self._text = cut(text, max(width_of(self._stream) - 1, 1))
+        self._write(_CLEAR_LINE + self._text)
+
+    def above(self, text: str) -> None:
+        self._write(f"{_CLEAR_LINE}\x1b[1m{text}\x1b[0m\n{self._text}")
+
+    def close(self) -> None:
+        self._write(_CLEAR_LINE)
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+class Screen:
+    """The whole terminal for a while; what was there before comes back at the end. A context manager."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+
+    def __enter__(self) -> Screen:
+        self._write(_SCREEN_ON)
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._write(_SCREEN_OFF)
+
+    @property
+    def width(self) -> int:
+        return width_of(self._stream)
+
+    def show(self, lines: list[str]) -> None:
+        """Replaces what is shown by the first lines, as many as there is room for, each cut to the width."""
+        height = shutil.get_terminal_size().lines
+        rows = [f"{cut(line, self.width)}\x1b[K" for line in lines[: max(height - 1, 1)]]
+        self._write(_HOME + "\r\n".join(rows) + _CLEAR_BELOW)
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
