@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+GPU_SECTION = "\n## On a GPU\n"  # of a page: measured elsewhere, kept when the rest is written anew
 ROWS: list[tuple[str, str, str, str]] = []  # part, what, figure, verdict
 
 
@@ -31,6 +32,12 @@ def table(rows: Iterable[Sequence[str]]) -> list[str]:
 
 def write_page(name: str, lines: Iterable[str]) -> None:
     (DOCS / name).write_text("\n".join(lines).rstrip() + "\n")
+
+
+def write_above_gpu(name: str, lines: Iterable[str]) -> None:
+    """As `write_page`, but what the page has under "On a GPU" stays."""
+    _, mark, rest = (DOCS / name).read_text().partition(GPU_SECTION)
+    write_page(name, ["\n".join(lines).rstrip(), *([mark.rstrip() + "\n" + rest.rstrip()] if mark else [])])
 
 
 def run_parts(

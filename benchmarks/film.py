@@ -1,9 +1,9 @@
 """Films: cutting without re-encoding beside encoding, TransNetV2 and motion in times real time, and peaks of whole runs, seen from outside.
 
-    python benchmarks/film.py [--small] [--gpu]
+    python benchmarks/film.py [--small]
 
-Films are made here (H.264, pictures that move), weights are random, which is as fast as trained ones. `--gpu`: TransNetV2 on a CUDA device,
-left out with a word where there is none. Without --small the page in docs/ is written anew.
+Films are made here (H.264, pictures that move), weights are random, which is as fast as trained ones. Without --small the
+page in docs/ is written anew. TransNetV2 on a GPU: gpu_media.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from figures import ROWS, exit_code, note, table, write_page
+from figures import ROWS, exit_code, note, table, write_above_gpu
 from measuring import TAMIS, measure
 
 FPS = 24
@@ -89,32 +89,18 @@ def measuring(folder: Path, small: bool) -> None:
     note("motion", "the same by way of a small MPEG-4 copy", f"{seconds / again:.0f} times real time, one core")
 
 
-def cuts(folder: Path, small: bool, gpu: bool) -> None:
+def cuts(folder: Path, small: bool) -> None:
     import torch
 
-    from tamis.film.decoding import Frames
-    from tamis.stages.text.models.device import TorchDevice
     from tamis.stages.video.clipping.transnetv2_extraction import TransNetV2ClipExtractionStage
     from tamis.stages.video.models import transnetv2
 
-    seconds = 8.0 if small else (240.0 if gpu else 20.0)
+    seconds = 8.0 if small else 20.0
     film = make_film(folder / "cuts.mp4", 1280, 720, seconds)
     torch.manual_seed(0)
     torch.save(transnetv2.network().state_dict(), folder / transnetv2.WEIGHTS)
     stage = TransNetV2ClipExtractionStage(str(folder))
     stage.setup()
-    if gpu:
-        stage._network, stage._device = stage._network.to("cuda"), TorchDevice("cuda")
-        stage.scenes(film, seconds)
-        began = time.perf_counter()
-        stage.scenes(film, seconds)
-        rate = seconds / (time.perf_counter() - began)
-        note(
-            "TransNetV2", f"720p on {torch.cuda.get_device_name(0)}, decoded on one core", f"{rate:.0f} times real time"
-        )
-        decoding = cpu_s(lambda: sum(1 for _ in Frames(film)))
-        note("TransNetV2", "of which decoding alone", f"{seconds / decoding:.0f} times real time, one core")
-        return
     took = cpu_s(lambda: stage.scenes(film, seconds))
     note("TransNetV2", "720p, decoding and network", f"{seconds / took:.2f} times real time, one core")
 
@@ -160,25 +146,16 @@ def peaks(folder: Path, small: bool) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--gpu", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tamis-film-") as made:
         folder = Path(made)
-        if args.gpu:
-            from tamis.memory.gpu import count_gpus
-
-            if not count_gpus():
-                print("--gpu: there is no CUDA device here")
-                return 0
-            cuts(folder, args.small, gpu=True)
-            return exit_code()
         cutting(folder, args.small)
         measuring(folder, args.small)
-        cuts(folder, args.small, gpu=False)
+        cuts(folder, args.small)
         peaks(folder, args.small)
     if not args.small:
         head = "Written by `make bench-film`: films made for it (H.264), random weights; times real time are of CPU time on one core."
-        write_page(
+        write_above_gpu(
             "benchmarks-film.md",
             ["# Film", "", f"{head} Load of the machine: {os.getloadavg()[0]:.1f}.", "", *table(ROWS)],
         )

@@ -1,6 +1,6 @@
-"""Pictures: reading tars, decoding and scaling beside simplejpeg alone; the peak of a run over large ones; CLIP on a GPU.
+"""Pictures: reading tars, decoding and scaling beside simplejpeg alone; the peak of a run over large ones. CLIP on a GPU: gpu_media.py.
 
-    python benchmarks/pictures.py [--small] [--gpu]
+    python benchmarks/pictures.py [--small]
 
 Pictures are made here: smooth colours with noise, as JPEG of quality 85. Without --small the page in docs/ is written anew.
 """
@@ -15,11 +15,10 @@ import tarfile
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from figures import ROWS, exit_code, note, table, write_page
+from figures import ROWS, exit_code, note, table, write_above_gpu
 from measuring import TAMIS, measure
 
 SIZES = {"640 x 480": (640, 480, 200), "1920 x 1080": (1920, 1080, 40), "4000 x 3000": (4000, 3000, 12)}
@@ -110,46 +109,18 @@ def memory(folder: Path, small: bool) -> None:
         note("memory", f"tamis images --preset {preset}, {n} pictures of 12 megapixels, --memory 400MB", f"peak {peak:,.0f} MB, {found['wall_s']:.1f} s", ok)  # fmt: skip
 
 
-def on_gpu(folder: Path, small: bool) -> None:
-    """CLIP ViT-L/14 with random weights, from tars to tars with embeddings, everything included but the start."""
-    import torch
-    import transformers
-
-    if not torch.cuda.is_available():
-        note("gpu", "CLIP-L embeddings from end to end", "no CUDA device here")
-        return
-    model = folder / "models" / "openai" / "clip-vit-large-patch14"
-    vision = {
-        "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16, "image_size": SIDE,
-        "patch_size": 14, "projection_dim": 768,
-    }  # fmt: skip
-    config = transformers.CLIPVisionConfig(**vision)
-    transformers.CLIPVisionModelWithProjection(config).save_pretrained(model)
-    source, n = folder / "gpu", 1_000 if small else 8_000
-    source.mkdir()
-    for k in range(4):
-        make_tar(source / f"{k}.tar", n // 4, 640, 480, distinct=32)
-    command = [TAMIS, "images", str(source), str(folder / "gpu-out"), "--preset", "embed", "--model-dir", str(folder / "models"), "--memory", "32GB", "--json", "--quiet"]  # fmt: skip
-    found: dict[str, Any] = measure(command)
-    took = next((p["seconds"] for p in found["said"].get("passes", ()) if p["name"] == "write"), found["wall_s"])
-    rate = n / took
-    note("gpu", f"CLIP-L embeddings of {n:,} pictures of 640 x 480, from end to end", f"{rate:,.0f}/s", rate >= 1500)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", action="store_true", help="less data, no page")
-    parser.add_argument("--gpu", action="store_true", help="only CLIP on a GPU")
     args = parser.parse_args()
     os.environ["TAMIS_PROFILES"] = "off"
     with tempfile.TemporaryDirectory(prefix="tamis-bench-") as name:
-        parts = (on_gpu,) if args.gpu else (walking, decoding, memory)
-        for part in parts:
+        for part in (walking, decoding, memory):
             part(Path(name), args.small)
-    if not args.small and not args.gpu:
+    if not args.small:
         load = os.getloadavg()[0]
         head = "Written by `make bench-pictures`: pictures made for it (JPEG, quality 85), one core for reading and decoding, two for runs."
-        write_page(
+        write_above_gpu(
             "benchmarks-pictures.md", ["# Pictures", "", f"{head} Load of the machine: {load:.1f}.", "", *table(ROWS)]
         )
     return exit_code()

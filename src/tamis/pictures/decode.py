@@ -25,11 +25,14 @@ _SPARE_BYTES = 1 << 20
 
 def read_span(path: str, offset: int, length: int) -> bytes:
     """The stored bytes of a picture: all of a file, or a span of a tar."""
-    with open(path, "rb", buffering=0) as file:
-        parts, at = [], offset
-        while length > 0 and (data := os.pread(file.fileno(), length, at)):
+    parts, at = [], offset
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while length > 0 and (data := os.pread(fd, length, at)):
             parts.append(data)
             at, length = at + len(data), length - len(data)
+    finally:
+        os.close(fd)
     if length:
         raise PictureFault(f"{length:,} bytes are missing: the file is shorter than it was")
     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -50,21 +53,24 @@ def decode(data: bytes, looks: Looks | None = None, min_side: int = 0) -> Pixels
 
 
 def fitted(pixels: Pixels, side: int) -> Pixels:
-    """The square in the middle, scaled (bicubic, antialiased) as CLIP looks at pictures: 3 x `side` x `side` bytes, plane by plane.
+    """The square in the middle, scaled (bicubic, antialiased) as CLIP looks at pictures: uint8 [side, side, 3].
 
-    By torch, which whoever looks at pictures with a network has: five to nine times as fast as Pillow, and the same but for rounding.
+    By torch, which whoever looks at pictures with a network has: up to nine times as fast as Pillow, and the same but for rounding.
     """
+    import numpy as np
     import torch
 
     height, width = pixels.shape[:2]
     short = min(height, width)
     left, top = (width - short) // 2, (height - short) // 2
-    square = pixels[top : top + short, left : left + short]
+    square = np.ascontiguousarray(pixels[top : top + short, left : left + short])
     if not square.flags.writeable:  # torch warns of those that it could write to
         square = square.copy()
-    planes = torch.from_numpy(square).permute(2, 0, 1).unsqueeze(0)
-    made = torch.nn.functional.interpolate(planes, (side, side), mode="bicubic", antialias=True, align_corners=False)
-    found: Pixels = made[0].numpy()
+    # The first side is added before torch sees it: with torch's own unsqueeze the strides are not those of interleaved colours, and it
+    # would take them apart and put them together again, which takes half as long as scaling.
+    colours = torch.from_numpy(square[None]).permute(0, 3, 1, 2)
+    made = torch.nn.functional.interpolate(colours, (side, side), mode="bicubic", antialias=True, align_corners=False)
+    found: Pixels = made[0].permute(1, 2, 0).numpy()
     return found
 
 

@@ -170,8 +170,33 @@ def test_scaling_is_that_of_pillow_but_for_rounding() -> None:
     array = pixels(7, 90, 61)
     middle = Image.fromarray(array).crop((14, 0, 75, 61)).resize((48, 48), Image.Resampling.BICUBIC)
     found = fitted(array, 48)
-    assert found.shape == (3, 48, 48)
-    assert np.abs(found.transpose(1, 2, 0).astype(int) - np.asarray(middle)).max() <= 2
+    assert found.shape == (48, 48, 3)
+    assert np.abs(found.astype(int) - np.asarray(middle)).max() <= 2
+
+
+def test_an_activation_folded_into_weights_gives_the_same_vectors() -> None:
+    import torch
+    import transformers
+
+    from tamis.stages.image.embedders.clip_vision import fold_quick_gelu
+
+    torch.manual_seed(0)
+    shape = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "image_size": 8,
+        "patch_size": 4,
+    }
+    model = transformers.CLIPVisionModelWithProjection(transformers.CLIPVisionConfig(**shape, projection_dim=8)).eval()
+    seen = torch.randn(3, 3, 8, 8)
+    with torch.inference_mode():
+        before = model(pixel_values=seen).image_embeds
+        fold_quick_gelu(model)
+        after = model(pixel_values=seen).image_embeds
+    assert any(isinstance(m, torch.nn.SiLU) for m in model.modules())
+    assert torch.allclose(before, after, atol=1e-5)
 
 
 class _Evil:

@@ -7,8 +7,9 @@ as its fault, for the stage to set aside; one that does not fit under the cap is
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tamis.errors import UsageError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Where = tuple[str, int, int, "bytes | None"]
 _CHANGED = "image_bytes"
+_CHUNKS_AHEAD = 2  # that a pool works on beside the one that is waited for
 
 
 def places(stage: str, batch: DocumentBatch) -> list[Where]:
@@ -49,7 +51,7 @@ def stored_bytes(where: Where) -> bytes:
 
 
 def square(where: Where, side: int) -> np.ndarray[Any, Any]:
-    """The middle of a picture, three planes of `side` x `side` pixels."""
+    """The middle of a picture: uint8 [side, side, 3]."""
     data = stored_bytes(where)
     return fitted(decode(data, looks_of(data), min_side=side), side)
 
@@ -57,7 +59,7 @@ def square(where: Where, side: int) -> np.ndarray[Any, Any]:
 def each(
     found: list[Where], make: Callable[[Where], T], at_once: int, pool: ThreadPoolExecutor | None
 ) -> Iterator[list[T | PictureFault]]:
-    """`make` of every picture, `at_once` together, in their order; with a pool the next ones are made meanwhile."""
+    """`make` of every picture, `at_once` together, in their order; with a pool the next two chunks are made meanwhile."""
 
     def one(where: Where) -> T | PictureFault:
         try:
@@ -70,12 +72,12 @@ def each(
         for chunk in chunks:
             yield [one(where) for where in chunk]
         return
-    ahead = [[pool.submit(one, where) for where in chunk] for chunk in chunks[:1]]
+    ahead: deque[list[Future[T | PictureFault]]] = deque()
     try:
         for i in range(len(chunks)):
-            if i + 1 < len(chunks):
-                ahead.append([pool.submit(one, where) for where in chunks[i + 1]])
-            yield [future.result() for future in ahead.pop(0)]
+            while len(ahead) <= _CHUNKS_AHEAD and i + len(ahead) < len(chunks):
+                ahead.append([pool.submit(one, where) for where in chunks[i + len(ahead)]])
+            yield [future.result() for future in ahead.popleft()]
     finally:
         for future in (f for waiting in ahead for f in waiting):
             future.cancel()

@@ -1,7 +1,7 @@
 """ImageEmbeddingStage: each picture gets the embedding of a CLIP model, a list of numbers of length 1.
 
 Decoding, scaling and the network are one stage, so that pixels never leave the worker: of each picture only the square that the network
-looks at is kept, and only for `model_inference_batch_size` pictures at once (twice as many on a GPU, which never waits for the decoder).
+looks at is kept, and only for `model_inference_batch_size` pictures at once (three times as many on a GPU, which never waits for the decoder).
 """
 
 from __future__ import annotations
@@ -9,28 +9,23 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tamis.errors import UsageError
 from tamis.memory import device_limits
 from tamis.pictures.faults import PictureFault
 from tamis.stages.base import ProcessingStage
+from tamis.stages.image.embedders.clip_vision import ClipVision
 from tamis.stages.image.models import CLIP, check_batch_size, image_resources, model_place
 from tamis.stages.image.pixels import Where, each, places, square
 from tamis.stages.remembered import RememberedRows, is_worth_keeping
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice, choose_device
 from tamis.tasks import DocumentBatch
-
-if TYPE_CHECKING:
-    import numpy as np
-
-_MEAN = (0.48145466, 0.4578275, 0.40821073)
-_STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 @dataclass(repr=False)
@@ -109,7 +104,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
                 1
             )  # workers, and threads that decode, are the parallelism; its own would not survive a fork
             device = TorchDevice(kind, device_limits.told())
-            self._network = ClipVision(self._folder(), device)
+            self._network = ClipVision(self._folder(), device, self.model_inference_batch_size)
         return self._network
 
     # -- work -----------------------------------------------------------------------------------------------------------
@@ -139,23 +134,29 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def _embedded(self, found: list[Where]) -> list[Any]:
         """A vector for each picture, or its fault."""
         out: list[Any] = []
-        for chunk, result in self._results(found):
-            vectors = iter(result)
-            out += [one if isinstance(one, PictureFault) else next(vectors) for one in chunk]
+        for faults, vectors in self._results(found):
+            each_vector = iter(vectors)
+            out += [next(each_vector) if fault is None else fault for fault in faults]
         return out
 
-    def _results(self, found: list[Where]) -> Iterator[tuple[list[Any], Any]]:
-        import numpy as np
-
+    def _results(self, found: list[Where]) -> Iterator[tuple[list[PictureFault | None], Any]]:
+        """(the fault of each picture of a chunk, or None; vectors of those without one). The network works on a chunk while the one before is
+        taken from it and the next ones are decoded."""
         network = self._load()
         if network.device.kind == "cuda" and self._pool is None:
             n = len(os.sched_getaffinity(0))
             share = self.resources.gpus if 0 < self.resources.gpus < 1 else 1.0
             self._pool = ThreadPoolExecutor(max(2, int(n * share)))
         make = partial(square, side=network.side)
+        under_way: tuple[list[PictureFault | None], Callable[[], Any]] | None = None
         for chunk in each(found, make, self.model_inference_batch_size, self._pool):
-            pixels = [one for one in chunk if not isinstance(one, PictureFault)]
-            yield chunk, network(np.stack(pixels)) if pixels else []
+            squares = [one for one in chunk if not isinstance(one, PictureFault)]
+            wait = network.begin(squares) if squares else list
+            if under_way is not None:
+                yield under_way[0], under_way[1]()
+            under_way = [one if isinstance(one, PictureFault) else None for one in chunk], wait
+        if under_way is not None:
+            yield under_way[0], under_way[1]()
 
 
 def as_column(vectors: list[Any]) -> Any:
@@ -168,68 +169,3 @@ def as_column(vectors: list[Any]) -> Any:
     flat = np.ascontiguousarray(np.stack(vectors), np.float32)
     offsets = np.arange(len(vectors) + 1, dtype=np.int32) * flat.shape[1]
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat.reshape(-1)))
-
-
-class ClipVision:
-    """The part of a CLIP model that looks at pictures. Planes of `side` x `side` pixels (uint8, three for each picture) in, unit vectors (float32) out."""
-
-    def __init__(self, folder: folders.ModelFolder, device: TorchDevice) -> None:
-        import torch
-
-        from tamis.stages.text.models.networks import load
-
-        self.device = device
-        self.dtype = torch.bfloat16 if device.kind == "cuda" else torch.float32
-        vision = folder.config.get("vision_config")
-        if not isinstance(vision, dict) and folder.config.get("model_type") != "clip_vision_model":
-            raise UsageError(
-                f"model folder {folder.path}: no CLIP model (model_type {folder.config.get('model_type')!r})"
-            )
-        self.model = load(folder, "CLIPVisionModelWithProjection", config=_config(folder)).to(device.kind, self.dtype)
-        self.side = int(self.model.config.image_size)
-        mean, std = _normalisation(folder)
-        self._scale = (torch.tensor(std) * 255).view(1, 3, 1, 1).to(device.kind)
-        self._shift = (torch.tensor(mean) * 255).view(1, 3, 1, 1).to(device.kind)
-
-    def __call__(self, pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Where the device has no room for them all, the two halves one after the other."""
-        import numpy as np
-
-        try:
-            return self._vectors(pixels)
-        except Exception as exc:
-            if not self.device.is_full(exc) or len(pixels) < 2:
-                raise
-        self.device.release()
-        half = len(pixels) // 2
-        return np.concatenate([self(pixels[:half]), self(pixels[half:])])
-
-    def _vectors(self, pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        import torch
-
-        with torch.inference_mode():
-            planes = torch.from_numpy(pixels).to(self.device.kind).float()
-            planes = ((planes - self._shift) / self._scale).to(self.dtype)
-            made = self.model(pixel_values=planes).image_embeds.float()
-            found: np.ndarray[Any, Any] = torch.nn.functional.normalize(made, dim=-1).cpu().numpy()
-            return found
-
-
-def _config(folder: folders.ModelFolder) -> Any:
-    """Of the part that looks at pictures; a whole checkpoint tells the width of its embeddings beside it."""
-    import transformers
-
-    told = folder.config
-    vision = dict(told["vision_config"]) if isinstance(told.get("vision_config"), dict) else dict(told)
-    if isinstance(told.get("projection_dim"), int):
-        vision["projection_dim"] = told["projection_dim"]
-    return transformers.CLIPVisionConfig(**vision)
-
-
-def _normalisation(folder: folders.ModelFolder) -> tuple[Any, Any]:
-    path = folder.path / "preprocessor_config.json"
-    told = folders.read_json(path) if path.exists() else {}
-    mean, std = told.get("image_mean") or _MEAN, told.get("image_std") or _STD
-    if len(mean) != 3 or len(std) != 3 or not all(isinstance(x, (int, float)) and x for x in (*mean, *std)):
-        raise UsageError(f"{path}: image_mean and image_std must be three numbers each")
-    return [float(x) for x in mean], [float(x) for x in std]

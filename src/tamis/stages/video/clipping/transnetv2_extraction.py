@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -133,26 +133,41 @@ class TransNetV2ClipExtractionStage(FilmStage):
         return [(times[a], times[b] if b < len(times) else max(duration_s, times[-1])) for a, b in found]
 
     def _probabilities(self, frames: Iterator[np.ndarray[Any, Any]]) -> Iterator[float]:
+        most = _GPU_WINDOWS if self._device.kind == "cuda" else 1
+        under_way: Callable[[], list[float]] | None = None
+        waiting: list[tuple[Any, int]] = []
+        for window in model.windows(frames):
+            waiting.append(window)
+            if len(waiting) == most:  # frames are decoded while the network looks at those before
+                begun = self._begin(waiting)
+                yield from under_way() if under_way is not None else ()
+                under_way, waiting = begun, []
+        yield from under_way() if under_way is not None else ()
+        if waiting:
+            yield from self._begin(waiting)()
+
+    def _begin(self, windows: list[tuple[Any, int]]) -> Callable[[], list[float]]:
+        """Asks the network about windows; what it returns waits for the probabilities."""
         import numpy as np
         import torch
 
-        most = _GPU_WINDOWS if self._device.kind == "cuda" else 1
-        waiting: list[tuple[Any, int]] = []
+        pixels = torch.from_numpy(np.stack([window for window, _ in windows]))
+        with torch.inference_mode():
+            if (
+                self._device.kind == "cuda"
+            ):  # half precision: twice as fast, and its probabilities differ in the fourth digit
+                with torch.autocast("cuda", torch.float16):
+                    told = self._network(pixels.pin_memory().to("cuda", non_blocking=True))
+            else:
+                told = self._network(pixels)
 
-        def ask() -> Iterator[float]:
-            with torch.inference_mode():
-                pixels = torch.from_numpy(np.stack([w for w, _ in waiting])).to(self._device.kind)
-                told = self._network(pixels).float().cpu().numpy()
-            for row, (_, n) in zip(told, waiting, strict=True):
-                yield from row[model.EDGE : model.EDGE + n].tolist()
+        def wait() -> list[float]:
+            rows = told.float().cpu().numpy()
+            return [
+                p for row, (_, n) in zip(rows, windows, strict=True) for p in row[model.EDGE : model.EDGE + n].tolist()
+            ]
 
-        for window in model.windows(frames):
-            waiting.append(window)
-            if len(waiting) == most:
-                yield from ask()
-                waiting.clear()
-        if waiting:
-            yield from ask()
+        return wait
 
     def _clips(self, scenes: list[Span]) -> list[Span]:
         clips = scene_spans(scenes, self.min_length_s or 0.0, self.max_length_s, self.max_length_mode, self.crop_s)

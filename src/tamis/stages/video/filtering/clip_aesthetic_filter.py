@@ -69,14 +69,15 @@ class ClipAestheticFilterStage(FilmStage):
 
     def setup(self, worker_metadata: Any = None) -> None:
         if self._network is None:
-            from tamis.stages.image.embedders.clip_embedder import ClipVision
+            from tamis.stages.image.embedders.clip_vision import ClipVision
             from tamis.stages.image.heads import AestheticHead
             from tamis.stages.image.models import read_weights
 
             device = torch_device(self.name, self.resources)
             path = weights_file(_given(self.model_dir), AESTHETIC, (_FILE,))
             self._head = AestheticHead(read_weights(path), str(path))
-            self._network = ClipVision(folders.open_folder(model_folder(self.model_dir, CLIP, _DEFAULT_DIR)), device)
+            clip = folders.open_folder(model_folder(self.model_dir, CLIP, _DEFAULT_DIR))
+            self._network = ClipVision(clip, device, _AT_ONCE)
 
     def teardown(self) -> None:
         self._network = self._head = None
@@ -109,8 +110,7 @@ class ClipAestheticFilterStage(FilmStage):
         waiting: list[Any] = []
 
         def ask() -> None:
-            planes = np.ascontiguousarray(np.stack(waiting).transpose(0, 3, 1, 2))
-            scores.extend(self._head(self._network(planes)).tolist())
+            scores.extend(self._head(self._network(waiting)).tolist())
             waiting.clear()
 
         for picture in squares_at(path, times, self._network.side, aspect):

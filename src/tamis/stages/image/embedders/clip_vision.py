@@ -1,0 +1,186 @@
+"""The part of a CLIP model that looks at pictures: squares of bytes in, unit vectors out.
+
+On a GPU in bfloat16: bytes go to the device from pinned memory without waiting, are normalised there, and the network runs as one recorded
+graph, always over the same number of pictures. So threads that decode meanwhile do not get in between its hundreds of kernels, and what a
+picture gets does not depend on how many others there are with it. On a CPU in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import UsageError
+from tamis.stages.text.models import folder as folders
+from tamis.stages.text.models.device import TorchDevice
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Floats = np.ndarray[Any, np.dtype[np.float32]]
+    Squares = Sequence[np.ndarray[Any, Any]]
+
+_MEAN = (0.48145466, 0.4578275, 0.40821073)
+_STD = (0.26862954, 0.26130258, 0.27577711)
+_QUICK_GELU = 1.702
+_SLOTS = 2  # batches under way: one that the device works on, one that is put together
+_WARM_UP = 3  # times that a network runs before it is recorded: libraries choose and allocate then
+
+
+class ClipVision:
+    """Called with uint8 squares [side, side, 3], gives float32 [n, width]. `at_once`: how many go through the network together."""
+
+    def __init__(self, folder: folders.ModelFolder, device: TorchDevice, at_once: int = 32) -> None:
+        import torch
+
+        from tamis.stages.text.models.networks import load
+
+        self.device, self.at_once = device, at_once
+        self.dtype = torch.bfloat16 if device.kind == "cuda" else torch.float32
+        vision = folder.config.get("vision_config")
+        if not isinstance(vision, dict) and folder.config.get("model_type") != "clip_vision_model":
+            raise UsageError(
+                f"model folder {folder.path}: no CLIP model (model_type {folder.config.get('model_type')!r})"
+            )
+        model = load(
+            folder, "CLIPVisionModelWithProjection", config=_config(folder), attn_implementation="sdpa"
+        )  # its attention in one kernel
+        if device.kind == "cuda":
+            fold_quick_gelu(model)
+        self.model = model.to(device.kind, self.dtype)
+        self.side = int(self.model.config.image_size)
+        mean, std = _normalisation(folder)
+        self._scale = (torch.tensor(std) * 255).view(1, 3, 1, 1).to(device.kind)
+        self._shift = (torch.tensor(mean) * 255).view(1, 3, 1, 1).to(device.kind)
+        self._recorded: RecordedNetwork | None = None
+        self._records = device.kind == "cuda"
+
+    def __call__(self, squares: Squares) -> Floats:
+        import numpy as np
+
+        n = self.at_once
+        return np.concatenate([self.begin(squares[i : i + n])() for i in range(0, len(squares), n)])
+
+    def begin(self, squares: Squares) -> Callable[[], Floats]:
+        """Starts on at most `at_once` squares; what it returns waits for their vectors. At most two may be under way, and the first one is
+        asked first. Where the device has no room for them all, the two halves go through one after the other."""
+        import numpy as np
+
+        try:
+            if self._records:
+                if self._recorded is None:
+                    self._recorded = RecordedNetwork(self.forward, self.at_once, self.side)
+                return self._recorded.begin(squares)
+            made = self._eager(np.stack(squares))
+            return lambda: made
+        except Exception as exc:
+            if not self.device.is_full(exc) or len(squares) < 2:
+                raise
+        self._recorded, self._records = None, False  # there was no room for all of them: from now on as many as fit
+        self.device.release()
+        half = len(squares) // 2
+        both = np.concatenate([self.begin(squares[:half])(), self.begin(squares[half:])()])
+        return lambda: both
+
+    def forward(self, pixels: Any) -> Any:
+        """uint8 [n, side, side, 3] on the device to unit vectors in float32, there too."""
+        import torch
+
+        planes = ((pixels.permute(0, 3, 1, 2).float() - self._shift) / self._scale).to(self.dtype)
+        return torch.nn.functional.normalize(self.model(pixel_values=planes).image_embeds.float(), dim=-1)
+
+    def _eager(self, pixels: np.ndarray[Any, Any]) -> Floats:
+        import torch
+
+        with torch.inference_mode():
+            found: Floats = self.forward(torch.from_numpy(pixels).to(self.device.kind)).cpu().numpy()
+            return found
+
+
+class RecordedNetwork:
+    """A function over `n` squares on the GPU, recorded once as a CUDA graph and played again for every batch; fewer are filled up."""
+
+    def __init__(self, forward: Callable[[Any], Any], n: int, side: int) -> None:
+        import torch
+
+        with torch.inference_mode():
+            self._in = torch.zeros(n, side, side, 3, dtype=torch.uint8, device="cuda")
+            aside = torch.cuda.Stream()
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):
+                for _ in range(_WARM_UP):
+                    forward(self._in)
+            torch.cuda.current_stream().wait_stream(aside)
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+                self._out = forward(self._in)
+            self._slots = cycle([_Slot(self._in, self._out) for _ in range(_SLOTS)])
+
+    def begin(self, squares: Squares) -> Callable[[], Floats]:
+        import torch
+
+        slot, n = next(self._slots), len(squares)
+        slot.done.synchronize()
+        for row, square in enumerate(squares):
+            slot.rows[row] = square
+        with torch.inference_mode():
+            self._in.copy_(slot.pixels, non_blocking=True)
+            self._graph.replay()
+            slot.vectors.copy_(self._out, non_blocking=True)
+            slot.done.record()
+
+        def wait() -> Floats:
+            slot.done.synchronize()
+            found: Floats = slot.vectors[:n].numpy().copy()
+            return found
+
+        return wait
+
+
+class _Slot:
+    """Pinned memory of one batch, in and out, and the mark behind its work on the device."""
+
+    def __init__(self, pixels: Any, vectors: Any) -> None:
+        import torch
+
+        self.pixels = torch.zeros(pixels.shape, dtype=pixels.dtype, pin_memory=True)
+        self.vectors = torch.zeros(vectors.shape, dtype=vectors.dtype, pin_memory=True)
+        self.rows = self.pixels.numpy()
+        self.done = torch.cuda.Event()
+
+
+def fold_quick_gelu(model: Any) -> None:
+    """x * sigmoid(1.702 x) is silu(1.702 x) / 1.702: with the factor in the weights on both sides it is one kernel instead of three, which
+    at this width take as long as half a matrix product. Weights must be in float32 still. Other activations are left as they are."""
+    import torch
+
+    if getattr(model.config, "hidden_act", "") != "quick_gelu":
+        return
+    with torch.no_grad():
+        for part in model.modules():
+            if hasattr(part, "activation_fn") and hasattr(part, "fc1") and hasattr(part, "fc2"):
+                part.fc1.weight.mul_(_QUICK_GELU)
+                part.fc1.bias.mul_(_QUICK_GELU)
+                part.fc2.weight.div_(_QUICK_GELU)
+                part.activation_fn = torch.nn.SiLU()
+
+
+def _config(folder: folders.ModelFolder) -> Any:
+    """Of the part that looks at pictures; a whole checkpoint tells the width of its embeddings beside it."""
+    import transformers
+
+    told = folder.config
+    vision = dict(told["vision_config"]) if isinstance(told.get("vision_config"), dict) else dict(told)
+    if isinstance(told.get("projection_dim"), int):
+        vision["projection_dim"] = told["projection_dim"]
+    return transformers.CLIPVisionConfig(**vision)
+
+
+def _normalisation(folder: folders.ModelFolder) -> tuple[Any, Any]:
+    path = folder.path / "preprocessor_config.json"
+    told = folders.read_json(path) if path.exists() else {}
+    mean, std = told.get("image_mean") or _MEAN, told.get("image_std") or _STD
+    if len(mean) != 3 or len(std) != 3 or not all(isinstance(x, (int, float)) and x for x in (*mean, *std)):
+        raise UsageError(f"{path}: image_mean and image_std must be three numbers each")
+    return [float(x) for x in mean], [float(x) for x in std]
