@@ -11,11 +11,14 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
+from cli_runner import CliRunner
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.errors import StoreError
+from tamis.cli.main import app
+from tamis.errors import StoreError, UsageError
 from tamis.stages.text.io import DocumentReader, JsonlReader, JsonlWriter
 from tamis.stores import opening
+from tamis.stores.listing import find
 
 
 def _documents(n: int, first: int = 0) -> list[dict[str, Any]]:
@@ -109,3 +112,24 @@ def test_workers_of_their_own_read_a_bucket_inside_a_budget(bucket: str, s3: Any
     result = pipeline.last_result
     assert result.ledger.written.n == 12000
     assert 0 < result.peak_bytes <= 512 * 10**6
+
+
+def test_sets_in_patterns(bucket: str, s3: Any, tmp_path: Path) -> None:
+    """As a shell has them; one that means nothing is told in a sentence."""
+    for name in ("a", "b", "^", "z", "["):
+        s3.put_object(Bucket=bucket, Key=f"in/{name}.jsonl", Body=_lines(_documents(1)))
+
+    def names(pattern: str) -> list[str]:
+        found = find(f"s3://{bucket}/in/{pattern}.jsonl", lambda name: True, [])
+        return [url.rpartition("/")[2][0] for url, _, _ in found.files]
+
+    assert names("[ab]") == ["a", "b"]
+    assert names("[!a-b]") == ["[", "^", "z"]
+    assert names("[[^]") == ["[", "^"]
+    with pytest.raises(UsageError, match=r"in/\[z-a\].jsonl: not a pattern .*smaller letter first"):
+        names("[z-a]")
+    result = CliRunner().invoke(
+        app, ["run", "copy", "--set", f"input=s3://{bucket}/in/[z-a]*", "--set", f"output={tmp_path}/o"]
+    )
+    assert result.exit_code == 2
+    assert "not a pattern" in result.stderr

@@ -129,9 +129,14 @@ def _pattern(key: str) -> re.Pattern[str]:
             out, i = out + "[^/]*", i + 1
         elif key[i] == "?":
             out, i = out + "[^/]", i + 1
-        elif key[i] == "[" and (end := key.find("]", i + 2)) > 0:
-            inside = key[i + 1 : end].replace("\\", "\\\\")
-            out, i = out + f"[{'^' + inside[1:] if inside[0] == '!' else inside}]", end + 1
+        elif key[i] == "[" and (end := key.find("]", i + 3 if key.startswith("[!", i) else i + 2)) > 0:
+            not_, inside = key[i + 1] == "!", re.sub(r"([\\\[^&~|])", r"\\\1", key[i + 1 : end].removeprefix("!"))
+            out, i = out + f"(?!/)[{'^' if not_ else ''}{inside}]", end + 1
         else:
             out, i = out + re.escape(key[i]), i + 1
-    return re.compile(f"{out}(?:/.*)?", re.DOTALL)
+    try:
+        return re.compile(f"{out}(?:/.*)?", re.DOTALL)
+    except re.error as exc:
+        raise UsageError(
+            f"{key}: not a pattern ({exc.msg}); in [...] write the smaller letter first, as in [a-z]"
+        ) from None

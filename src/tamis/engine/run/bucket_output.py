@@ -21,7 +21,8 @@ from typing import Any
 
 from tamis import files
 from tamis.engine.messages import StagedFile
-from tamis.engine.run.commit_log import CommitLog, line_of, records_of
+from tamis.engine.run.bucket_log import N_REQUESTS, SpooledLog
+from tamis.engine.run.commit_log import CommitLog, line_of
 from tamis.engine.run.names import check_name, folder_of, in_order, name_of, numbered
 from tamis.engine.supervisor.actions import Commit, Replace
 from tamis.errors import RunConflict, StoreError
@@ -44,7 +45,6 @@ KEPT = (
 OLD_UPLOAD_S = 3600.0  # one that a killed run left; younger ones may be another run's at this moment
 _SEQUENCE = re.compile(r"[0-9]{20}")
 _PUT_BYTES = 8 << 20
-_N_REQUESTS = 8  # at the same time
 
 
 class BucketOutput:
@@ -88,79 +88,55 @@ class BucketOutput:
                 files.remove(path)
         pending = list(self._uploads())  # before the log is read: what it names is in it then
         try:
-            records = self._read_log()
+            with SpooledLog(self.bucket, self._log_keys(), folder) as spooled:
+                self._take_up(spooled)
+                self._complete_logged(spooled.valid(), {upload for _, upload, _ in pending})
+                log.rewrite(spooled.valid())
+                self._bring_all(spooled.valid(), folder)
         except (KeyError, TypeError, ValueError) as exc:
             raise RunConflict(
                 f"{self.url}/{RUN}/log is damaged, or not Tamis's ({exc}); start over with fresh=True (--fresh)"
             ) from None
-        self._complete_logged(records, {upload for _, upload, _ in pending})
-        log.rewrite(records)
-        self._bring_all(records, folder)
         self._abort(u for u in pending if time.time() - u[2] > OLD_UPLOAD_S)
         self._is_open = True
 
-    def _read_log(self) -> list[dict[str, Any]]:
-        """All records in order, without those of sampling steps that were taken back."""
+    def _log_keys(self) -> list[str]:
+        """The objects of the log, in order; RunConflict where one is missing."""
         names = sorted(n[4:] for n in self._kept if n.startswith("log/") and _SEQUENCE.fullmatch(n[4:]))
         if [int(n) for n in names] != list(range(len(names))):
             raise RunConflict(
                 f"{self.url}/{RUN}/log has gaps: it cannot be gone on from; start over with fresh=True (--fresh)"
             )
         self._next = len(names)
-        from concurrent.futures import ThreadPoolExecutor
+        return [self._key(f"{RUN}/log/{n}") for n in names]
 
-        found: list[dict[str, Any]] = []
-        taken_back: set[str] = set()
-        with ThreadPoolExecutor(_N_REQUESTS) as pool:
-            for name, data in zip(
-                names, pool.map(lambda n: self.bucket.get(self._key(f"{RUN}/log/{n}"), 1 << 32), names), strict=True
-            ):
-                read = records_of(data or b"")
-                if read is None:
-                    raise RunConflict(f"{self.url}/{RUN}/log/{name} is damaged; start over with fresh=True (--fresh)")
-                for record in read:
-                    if record["t"] == "retract":
-                        gone = [r["t"] == "commit" and int(r["step"]) == int(record["step"]) for r in found]
-                        taken_back |= {
-                            str(f["name"])
-                            for r, is_gone in zip(found, gone, strict=True)
-                            if is_gone
-                            for f in _files_of(r)
-                            if f["kind"] == "output"
-                        }
-                        found = [r for r, is_gone in zip(found, gone, strict=True) if not is_gone]
-                    elif record["t"] != "by":
-                        found.append(record)
-        self._logged = {Upload.from_list(f["upload"]).id for r in found for f in _files_of(r) if "upload" in f}
-        self.remove(taken_back - {str(f["name"]) for r in found for f in _files_of(r)})  # as far as that was not done
-        return found
+    def _take_up(self, spooled: SpooledLog) -> None:
+        """See which uploads the log names, and remove files of sampling steps that were taken back, as far as that was not done."""
+        gone = {str(f["name"]) for r in spooled.taken_back() for f in _files_of(r) if f["kind"] == "output"}
+        self._logged = set()
+        for file in (f for record in spooled.valid() for f in _files_of(record)):
+            if "upload" in file:
+                self._logged.add(Upload.from_list(file["upload"]).id)
+            gone.discard(str(file["name"]))
+        self.remove(gone)
 
     def _complete_logged(self, records: Iterable[dict[str, Any]], pending: set[str]) -> None:
         """Complete what a killed run logged and did not complete. What is neither there nor pending is gone, and told later."""
-        todo = {}
-        for record in records:
-            for file in _files_of(record):
-                if "upload" in file:
-                    todo[(file["kind"], check_name(file["name"]))] = file
-        missing = [
-            file
-            for (kind, name), file in todo.items()
-            if Upload.from_list(file["upload"]).id in pending
-            and (name not in self.sizes if kind == "output" else f"{kind}/{name}" not in self._kept)
-        ]
-        self._complete(missing)
+        missing: dict[tuple[str, str], dict[str, Any]] = {}
+        for file in (f for record in records for f in _files_of(record) if "upload" in f):
+            kind, name = file["kind"], check_name(file["name"])
+            is_there = name in self.sizes if kind == "output" else f"{kind}/{name}" in self._kept
+            if Upload.from_list(file["upload"]).id in pending and not is_there:
+                missing[(kind, name)] = file
+            else:
+                missing.pop((kind, name), None)  # a later record of the same file counts
+        self._complete(list(missing.values()))
 
     def _bring_all(self, records: Iterable[dict[str, Any]], folder: str) -> None:
         """Quarantine, verdicts and the like, where this machine does not have them."""
-        wanted = []
-        for record in records:
-            for file in _files_of(record):
-                if file["kind"] not in ("output", "listed"):
-                    path = os.path.join(folder, check_name(file["kind"]), check_name(file["name"]))
-                    if not os.path.exists(path):
-                        wanted.append((self._key_of(file), path))
-        for key, path in wanted:
-            if (found := self.bucket.head(key)) is not None:
+        for file in (f for record in records for f in _files_of(record) if f["kind"] not in ("output", "listed")):
+            path = os.path.join(folder, check_name(file["kind"]), check_name(file["name"]))
+            if not os.path.exists(path) and (found := self.bucket.head(self._key_of(file))) is not None:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 self.bucket.fetch(found, path)
 
@@ -284,7 +260,7 @@ class BucketOutput:
         elif sent:
             from concurrent.futures import ThreadPoolExecutor
 
-            with ThreadPoolExecutor(_N_REQUESTS) as pool:
+            with ThreadPoolExecutor(N_REQUESTS) as pool:
                 list(pool.map(one, sent))
         for file in sent:
             if file["kind"] == "output":

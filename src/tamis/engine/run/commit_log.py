@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tamis import files
@@ -28,7 +28,7 @@ class CommitLog:
         with open(self.path, "rb") as file:
             at = 0
             for line in file:
-                record = _parse(line)
+                record = parse(line)
                 if record is None:
                     if file.read(1):
                         raise RunConflict(
@@ -54,7 +54,7 @@ class CommitLog:
             os.ftruncate(self._fd, start)  # half a line must not stand before a later one
             raise
 
-    def rewrite(self, records: list[dict[str, Any]]) -> None:
+    def rewrite(self, records: Iterable[dict[str, Any]]) -> None:
         """Make these the whole log: of a run whose log lies in a bucket, and has a copy here."""
         self.close()
         with files.replacing(self.path, files.OWN) as out:
@@ -72,13 +72,8 @@ def line_of(record: dict[str, Any]) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
-def records_of(data: bytes) -> list[dict[str, Any]] | None:
-    """The records of a log that is held as a whole; None where a line of it is damaged."""
-    found = [_parse(line) for line in data.splitlines(keepends=True)]
-    return None if None in found else [r for r in found if r is not None]
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
+def parse(line: bytes) -> dict[str, Any] | None:
+    """The record of one line; None where it is damaged or torn."""
     if len(line) < 12 or line[8:9] != b" " or not line.endswith(b"\n"):
         return None
     body = line[9:-1]

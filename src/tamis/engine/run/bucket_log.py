@@ -1,0 +1,97 @@
+"""The commit log of an output in a bucket, read without ever being held: a few objects at a time into a file without a name, from there
+record by record. Called by bucket_output.py when a run directory is opened.
+
+Memory: eight small objects, or one step of a large one (a merge of shards writes all of its records as one object), and what is known of
+sampling steps that were taken back.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any, cast
+
+from tamis.engine.run.commit_log import parse
+from tamis.errors import RunConflict
+from tamis.stores.opening import S3Source
+from tamis.stores.reading import RemoteFile
+from tamis.stores.s3 import Bucket
+
+_SMALL_BYTES = 1 << 20
+N_REQUESTS = 8  # at the same time
+
+
+class SpooledLog:
+    """All lines of the log objects `keys`, in order, in a file of `folder` that goes when this is closed."""
+
+    def __init__(self, bucket: Bucket, keys: Sequence[str], folder: str) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by __exit__
+        self._retracted: dict[int, int] = {}  # sampling step: number of the last line that takes it back
+        try:
+            self._fill(bucket, keys)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _fill(self, bucket: Bucket, keys: Sequence[str]) -> None:
+        n_lines = 0
+        for key, lines in _objects(bucket, keys):
+            for line in lines:
+                record = parse(line)
+                if record is None:
+                    raise RunConflict(f"{bucket.url(key)} is damaged; start over with fresh=True (--fresh)")
+                if record["t"] == "retract":
+                    self._retracted[int(record["step"])] = n_lines
+                self._file.write(line)
+                n_lines += 1
+
+    def valid(self) -> Iterator[dict[str, Any]]:
+        """The records that hold, in order: without those of steps that were taken back behind them."""
+        return (record for record, is_gone in self._records() if not is_gone)
+
+    def taken_back(self) -> Iterator[dict[str, Any]]:
+        """Commits of sampling steps that a later record takes back."""
+        return (record for record, is_gone in self._records() if is_gone)
+
+    def _records(self) -> Iterator[tuple[dict[str, Any], bool]]:
+        self._file.seek(0)
+        for number, line in enumerate(self._file):
+            record = parse(line)
+            if record is None:
+                raise RunConflict("the log of the run changed on this machine's disk while it was read; run again")
+            if record["t"] not in ("by", "retract"):
+                is_gone = record["t"] == "commit" and number < self._retracted.get(int(record["step"]), -1)
+                yield record, is_gone
+
+    def __enter__(self) -> SpooledLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _objects(bucket: Bucket, keys: Sequence[str]) -> Iterator[tuple[str, Iterable[bytes]]]:
+    """The lines of each object. Small ones are asked for together, and are few; a large one is read in steps."""
+
+    def ask(key: str) -> S3Source | bytes:
+        found = bucket.head(key)
+        if found is None:
+            raise RunConflict(f"{bucket.url(key)} is gone; start over with fresh=True (--fresh)")
+        if found.size > _SMALL_BYTES:
+            return S3Source(bucket, found)
+        data = bytearray(found.size)
+        bucket.read_into(key, found.etag, 0, memoryview(data))
+        return bytes(data)
+
+    with ThreadPoolExecutor(N_REQUESTS) as pool:
+        for first in range(0, len(keys), N_REQUESTS):
+            group = keys[first : first + N_REQUESTS]
+            for key, got in zip(group, pool.map(ask, group), strict=True):
+                if isinstance(got, bytes):
+                    yield key, got.splitlines(keepends=True)
+                else:
+                    yield key, io.BufferedReader(cast("io.RawIOBase", RemoteFile(got)), _SMALL_BYTES)
