@@ -17,6 +17,7 @@ from tamis.curation import Curation, ExactDuplicates
 from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
 from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
 from tamis.errors import RunConflict, UsageError
+from tamis.observe.commits import commit_of
 from tamis.stages.text.filters import ScoreFilter, WordCountFilter
 from tamis.stages.text.io import JsonlReader, JsonlWriter, ParquetWriter
 
@@ -77,6 +78,33 @@ def test_parquet_gets_one_schema_when_shards_are_joined(source: Path, tmp_path: 
     schemas = {str(pq.read_schema(p)) for p in (tmp_path / "all").glob("part-*.parquet")}
     assert len(schemas) == 1
     assert "n: double" in schemas.pop()
+
+
+def test_files_that_got_one_schema_in_their_shard_get_another_when_joined(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    (tmp_path / "in").mkdir()
+    for name, values in (("a", range(9)), ("b", [i / 2 for i in range(9)]), ("c", ["x" * 9] * 7)):
+        lines = [json.dumps({"id": f"{name}{i}", "n": n}) for i, n in enumerate(values)]
+        (tmp_path / "in" / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+
+    def copy(**settings: Any) -> None:
+        reader = JsonlReader(str(tmp_path / "in"), files_per_partition=1)
+        Pipeline("copy", stages=[reader, ParquetWriter(str(tmp_path / "all"))]).run(
+            InProcessExecutor(), progress=False, **settings
+        )
+
+    copy(shard="0/2")
+    copy(shard="1/2")
+    assert list(tmp_path.glob("all/shard-00000*/*.r.parquet"))  # whole numbers beside others: written anew
+    copy(merge=True)
+    tables = [pq.read_table(p) for p in sorted((tmp_path / "all").glob("part-*.parquet"))]
+    assert len({str(t.schema) for t in tables}) == 1
+    assert sorted(i for t in tables for i in t["id"].to_pylist()) == sorted(
+        f"{name}{i}" for name, n in (("a", 9), ("b", 9), ("c", 7)) for i in range(n)
+    )
+    for path in (tmp_path / "all").glob("part-*.parquet"):
+        assert commit_of(tmp_path / "all" / "_tamis", path.name) is not None
 
 
 @pytest.mark.parametrize("kind", ["exact", pytest.param("fuzzy", marks=pytest.mark.slow)])

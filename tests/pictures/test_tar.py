@@ -130,6 +130,25 @@ def test_any_range_of_rows_is_found_by_a_sparse_index(tmp_path: Path, monkeypatc
             assert part == whole[first:end]
 
 
+def test_members_that_all_have_one_key_are_held_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every picture is a row all the same, whatever range is asked for."""
+    monkeypatch.setattr(samples, "GROUP_ROWS", 2)
+    monkeypatch.setattr(samples, "MAX_MEMBERS", 4)
+    held: list[int] = []
+    real = samples._of_sample
+    monkeypatch.setattr(samples, "_of_sample", lambda key, sample: (held.append(len(sample)), real(key, sample))[1])
+    path = str(tar(tmp_path / "s.tar", {f"frame.{i:02d}.jpg": jpeg(i) for i in range(11)} | {"z.jpg": jpeg(90)}))
+    assert pictures.describe(path).n_rows == 12
+    assert max(held) == 4
+    whole = [row for _, table in pictures.iter_rows(path, 0, 12) for row in table.to_pylist()]
+    assert [row["member"] for row in whole] == [*(f"frame.{i:02d}.jpg" for i in range(11)), "z.jpg"]
+    for first in range(12):
+        part = [row for _, table in pictures.iter_rows(path, first, 12) for row in table.to_pylist()]
+        assert part == whole[first:]
+
+
 def test_a_fault_of_a_row_lets_reading_go_on_behind_it(tmp_path: Path) -> None:
     path = str(tar(tmp_path / "s.tar", {"a.jpg": jpeg(1), "b.jpg": b"", "c.jpg": jpeg(2)}))
     rows = pictures.iter_rows(path, 0, 3)

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+_REWRITTEN = re.compile(r"\.r([0-9]*|-[0-9a-f]{8})(?=\.[^.]+$)")
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,17 @@ def commits_at(folder: Path, file: int, offset: int) -> Iterator[Commit]:
 
 def commit_of(folder: Path, output_name: str) -> Commit | None:
     """The commit that an output file belongs to, also under the name it got when all files were brought to one schema."""
-    name = output_name.replace(".r.parquet", ".parquet")
+    name = first_name(output_name)
     return next((c for c in commits(folder) if any(f.name == name for f in c.of("output"))), None)
+
+
+def first_name(output_name: str) -> str:
+    """The name that an output file had before it was written anew, here or in a bucket.
+
+    >>> first_name("part-1.r.parquet"), first_name("part-1.r2.arrow"), first_name("part-1.r-0a1b2c3d.parquet"), first_name("part-1.parquet")
+    ('part-1.parquet', 'part-1.arrow', 'part-1.parquet', 'part-1.parquet')
+    """
+    return _REWRITTEN.sub("", output_name)
 
 
 def _files(found: list[dict[str, Any]]) -> tuple[CommittedFile, ...]:

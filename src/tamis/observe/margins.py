@@ -10,7 +10,7 @@ import numpy as np
 
 from tamis.formats.scratch.score_codes import MISSING, ends_of
 from tamis.formats.scratch.score_file import ScoreTable
-from tamis.observe.commits import Commit, commit_of, commits_at
+from tamis.observe.commits import Commit, commit_of, commits_at, first_name
 from tamis.observe.thresholds import read_table
 from tamis.observe.verdicts import AT_LEAST, Rule, is_number, rules_of
 
@@ -55,7 +55,7 @@ def margins_of_row(folder: Path, path: str, row: int) -> list[Margin]:
     if commit is None:
         return []
     for file in commit.of("output"):
-        if file.name == Path(path).name.replace(".r.parquet", ".parquet"):
+        if file.name == first_name(Path(path).name):
             break
         row += file.rows
     for table in (t for t in _tables(folder, commit) if t.is_last):

@@ -15,6 +15,7 @@ from tamis.pictures.faults import TarFault
 from tamis.pictures.headers import SUFFIXES
 from tamis.pictures.tar import Member, members
 
+MAX_MEMBERS = 1024  # of a sample: more with one key are further samples, so that a tar whose names all begin alike is never held
 GROUP_ROWS = 250  # four are the pictures of a tar, as the writer makes them by default
 
 
@@ -58,7 +59,7 @@ def rows(fd: int, start: int = 0) -> Iterator[tuple[int, Row]]:
     try:
         for member in members(fd, start):
             at = key_of(member.name)[0]
-            if sample and at != key:
+            if sample and (at != key or len(sample) >= MAX_MEMBERS):
                 for row in _of_sample(key, sample):
                     yield sample[0].begin, row
                 sample = []

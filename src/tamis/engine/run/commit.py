@@ -25,7 +25,7 @@ from tamis import files
 from tamis.engine.messages import StagedFile
 from tamis.engine.run.bucket_output import BucketOutput
 from tamis.engine.run.commit_log import CommitLog
-from tamis.engine.run.names import check_name, folder_of, in_order, name_of, numbered
+from tamis.engine.run.names import check_name, folder_of, in_order, name_of, numbered, rewritten_name
 from tamis.engine.supervisor.actions import Commit, Committed, Replace
 from tamis.errors import RunConflict
 
@@ -104,9 +104,9 @@ def commit_group(group: list[Commit | Replace], output: str, quarantine: str, lo
             records.append({"t": "commit", "step": job.step, "cover": job.covered, "files": made, "ledger": job.ledger})
             staged += [f.path for f in job.files if f.kind != "listed"]
         else:
-            extension = "." + job.file.extension
-            base = job.old.removesuffix(extension).removesuffix(".r")
-            file = _publish(job.file, check_name(f"{base}.r{extension}"), output, quarantine, folders)
+            file = _publish(
+                job.file, check_name(rewritten_name(job.old, job.file.extension)), output, quarantine, folders
+            )
             records.append({"t": "replace", "old": job.old, "file": file})
             staged.append(job.file.path)
             old.append(os.path.join(output, job.old))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,3 +65,18 @@ def name_of(job: Commit, file: StagedFile, index: int) -> str:
     if index:
         name += f"-{index}"
     return check_name(f"{name}.{file.extension}")
+
+
+_REWRITTEN = re.compile(r"\.r([0-9]*)$")
+
+
+def rewritten_name(old: str, extension: str) -> str:
+    """What a file of this machine is called that replaces another one of the output: never the same name, as both are there for a moment.
+
+    >>> [rewritten_name(old, "parquet") for old in ("part-1.parquet", "part-1.r.parquet", "part-1.r2.parquet")]
+    ['part-1.r.parquet', 'part-1.r2.parquet', 'part-1.r3.parquet']
+    """
+    base = old.removesuffix(f".{extension}")
+    found = _REWRITTEN.search(base)
+    number = "" if found is None else str(int(found[1] or 1) + 1)
+    return f"{base if found is None else base[: found.start()]}.r{number}.{extension}"
