@@ -17,6 +17,7 @@ from tamis.cli.main import app
 from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
 from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
 from tamis.errors import UsageError
+from tamis.stores import retry
 from tamis.stores.homes import home_of
 
 TEXT = "A sieve lets fine flour pass and keeps back what is coarse, husks and stones among it; that is all it does. "
@@ -99,6 +100,34 @@ def test_a_curation_into_a_bucket(bucket: str, s3: Any, tmp_path: Path) -> None:
         Curation([ExactDuplicates()], f"s3://{bucket}/in", f"s3://{bucket}/x", shard_size="1MB").run(
             InProcessExecutor()
         )
+
+
+def test_a_curation_reaches_its_output_as_its_writer_says(
+    bucket: str, s3: Any, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it looks into the bucket before and behind its last pass: for an earlier curation, for its card."""
+    from tamis import InProcessExecutor
+    from tamis.curation import Curation
+    from tamis.stages.text.filters import ScoreFilter, WordCountFilter
+    from tamis.stages.text.io import JsonlReader, JsonlWriter
+
+    s3.create_bucket(Bucket=f"{bucket}-out")
+    put_documents(s3, bucket, 1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr(retry.again, "__defaults__", (retry.Policy(n_tries=1), lambda s: None))
+    options = {"endpoint_url": server.url}
+
+    def run(**settings: Any) -> Any:
+        monkeypatch.setenv("TAMIS_STORES", "{}")  # as in a process of its own
+        reader = JsonlReader(f"s3://{bucket}/in", storage_options=options)
+        writer = JsonlWriter(f"s3://{bucket}-out/made", write_kwargs={"storage_options": options})
+        return Curation([reader, ScoreFilter(WordCountFilter(min_words=5)), writer]).run(
+            InProcessExecutor(), **settings
+        )
+
+    assert run().about["n_written"] == 40
+    assert run(fresh=True).about["n_written"] == 40
+    assert "made/README.md" in keys(s3, f"{bucket}-out", "made/")
 
 
 def test_options_of_the_command_line(bucket: str, s3: Any, server: Any, monkeypatch: Any) -> None:

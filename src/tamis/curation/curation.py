@@ -106,6 +106,7 @@ class Curation:
                 )
             given.pop()
             return last
+        self._partitioning().reach()
         return _writer_for(
             self.file_list_paths(), self._suffixes(), str(absolute(str(output_path))), self.writing.file_type
         )
@@ -165,6 +166,7 @@ class Curation:
         """The input files as they are now."""
         from tamis.formats.input_files.listing import list_files
 
+        self._partitioning().reach()
         return list_files(self.file_list_paths(), self._suffixes(), leave_out=[self.output_path])
 
     def mix(self) -> Mix | None:

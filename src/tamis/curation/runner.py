@@ -32,6 +32,7 @@ from tamis.errors import BudgetError, ConservationError, RunConflict, UsageError
 from tamis.memory.lookout import watching
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
+from tamis.stores import options as stores
 from tamis.stores.homes import local_of
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class CurationRun:
                 raise UsageError(f"{name} is for runs of one pass; in a curation use a step that samples")
         self.progress = progress or (lambda _: None)
         self.output = curation.output_path
+        options = (curation.writer().write_kwargs or {}).get("storage_options")
+        stores.use(self.output, options, "write_kwargs: storage_options")  # it is looked at before the last pass
         self.home = local_of(self.output)
         if self.home != self.output and curation.writing.is_packed:
             raise UsageError(
