@@ -15,7 +15,8 @@ from tamis.pictures.faults import TarFault
 from tamis.pictures.headers import SUFFIXES
 from tamis.pictures.tar import Member, members
 
-MAX_MEMBERS = 1024  # of a sample: more with one key are further samples, so that a tar whose names all begin alike is never held
+# Of a sample: more with one key are further samples, so that a tar whose names all begin alike is never held.
+MAX_MEMBERS = 1024
 GROUP_ROWS = 250  # four are the pictures of a tar, as the writer makes them by default
 
 
