@@ -25,7 +25,7 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         if self.target_name != "wheel" or not self._levels():
             return []
         numba = self.metadata.core.optional_dependencies["compile"]
-        return [*numba, *([] if self._ours("_link").linker() else ["ziglang>=0.13"])]
+        return [*numba, *([] if self._ours("building.link").linker() else ["ziglang>=0.13"])]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         levels = self._levels()
@@ -52,14 +52,14 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def _compile(self, source: Path, folder: Path, levels: list[str]) -> list[Path]:
         """Have the libraries of these levels and the tables in a folder; which files that are."""
-        names = [self._ours("library").file_name(group) for group in self._ours("groups").all_groups()]
+        names = [self._ours("loading.library").file_name(group) for group in self._ours("loading.groups").all_groups()]
         wanted = [folder / level / name for level in levels for name in names]
         for level in levels:
             if not all((folder / level / name).is_file() for name in names):
                 self.app.display_info(f"compiling the kernels for {level}")
             n_jobs = len(os.sched_getaffinity(0))
             self._run(source, "compile", "--level", level, "--folder", str(folder / level), "--jobs", str(n_jobs))
-        self._run(source, "tables", str(folder))
+        self._run(source, "building.tables", str(folder))
         made = [*wanted, *sorted(folder.glob("unicode-*"))]
         for path in made:
             path.chmod(0o644)
@@ -71,7 +71,7 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         subprocess.run([sys.executable, "-c", code, str(source), *arguments], check=True)
 
     def _levels(self) -> list[str]:
-        levels = self._ours("levels")
+        levels = self._ours("loading.levels")
         asked = os.environ.get("TAMIS_BUILD_LEVELS", "") or "native"
         own = [level.name for level in levels.LEVELS if level.machine == platform.machine()]
         if asked == "none" or sys.platform != "linux":

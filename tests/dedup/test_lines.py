@@ -32,7 +32,7 @@ from tamis.dedup.lines.table import cuts_of
 from tamis.dedup.lines.units import split_units
 from tamis.errors import Incomplete, RunConflict, UsageError
 from tamis.kernels.buffers import string_buffers
-from tamis.kernels.hash128 import hash_arrow_strings
+from tamis.kernels.records.hash128 import hash_arrow_strings
 from tamis.stages.deduplication.lines.workflow import LineDeduplicationWorkflow
 
 # -- the reference ----------------------------------------------------------------------------------------------------

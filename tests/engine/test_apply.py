@@ -20,7 +20,7 @@ from tamis.engine.ledger import StageBook
 from tamis.engine.worker.apply import StageFailure, Uses, identify, run_stage
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.jsonl.encode import encode_jsonl
-from tamis.kernels import hash128
+from tamis.kernels.records import hash128
 from tamis.memory.release import PeakWatch
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import ROW_ID, DocumentBatch

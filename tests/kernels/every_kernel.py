@@ -21,13 +21,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "stages" / "text" /
 import json_fuzz
 from fasttext_twin import HS, OVA, SOFTMAX, random_twin
 
-from tamis.kernels import hash128, json_scan, json_text, native
 from tamis.kernels.buffers import StringBuffers
-from tamis.kernels.groups import all_groups, import_all
-from tamis.kernels.join import join_rows
-from tamis.kernels.record_lines import record_lines
+from tamis.kernels.loading import native
+from tamis.kernels.loading.groups import all_groups, import_all
+from tamis.kernels.records import hash128, json_scan, json_text
+from tamis.kernels.records.join import join_rows
+from tamis.kernels.records.record_lines import record_lines
+from tamis.kernels.records.splice import assemble, assemble_plain
 from tamis.kernels.sketch import band_keys, components, similarity, sorting
-from tamis.kernels.splice import assemble, assemble_plain
 from tamis.kernels.text import fasttext_kernels, long_repetition, split_lines, text_stats, word_stats
 from tamis.stages.text.models.fasttext_model import FastTextModel
 from tamis.stages.text.models.fasttext_training import TrainingOptions, train_classifier
@@ -51,7 +52,7 @@ def buffers(documents: list[str] = DOCUMENTS) -> StringBuffers:
     return StringBuffers(offsets, np.frombuffer(b"".join(data) or b" ", np.uint8), validity)
 
 
-def engine() -> Iterator[Any]:
+def records() -> Iterator[Any]:
     for seed in range(12):
         data = json_fuzz.mutated_lines(seed, 4) or b"{}"
         buf = np.frombuffer(data, np.uint8)
@@ -160,7 +161,7 @@ def main() -> None:
 
         kind.__call__ = noted  # type: ignore[method-assign]
     found = {
-        name: [plain(one) for one in of()] for name, of in (("engine", engine), ("text", text), ("sketch", sketch))
+        name: [plain(one) for one in of()] for name, of in (("records", records), ("text", text), ("sketch", sketch))
     }
     modules = [sys.modules[name] for group in all_groups() for name in import_all(group)]
     every = {k.name for m in modules for k in vars(m).values() if isinstance(k, native.Kernel | native.PythonKernel)}

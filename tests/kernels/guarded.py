@@ -23,16 +23,16 @@ import json_fuzz
 from fasttext_twin import HS, OVA, random_twin
 
 from tamis.kernels.buffers import StringBuffers
-from tamis.kernels.hash128 import hash_arrow_strings, hash_spans
-from tamis.kernels.join import join_rows
-from tamis.kernels.json_scan import discover_keys, rescan, scan_records
-from tamis.kernels.json_text import copy_spans, escape, unescape
-from tamis.kernels.record_lines import record_lines
+from tamis.kernels.records.hash128 import hash_arrow_strings, hash_spans
+from tamis.kernels.records.join import join_rows
+from tamis.kernels.records.json_scan import discover_keys, rescan, scan_records
+from tamis.kernels.records.json_text import copy_spans, escape, unescape
+from tamis.kernels.records.record_lines import record_lines
+from tamis.kernels.records.splice import assemble_plain
 from tamis.kernels.sketch.band_keys import band_keys
 from tamis.kernels.sketch.components import link, new_parents, roots
 from tamis.kernels.sketch.similarity import lead, similarities
 from tamis.kernels.sketch.sorting import sort_pairs, star_edges
-from tamis.kernels.splice import assemble_plain
 from tamis.kernels.text.long_repetition import long_fractions
 from tamis.kernels.text.split_lines import line_table
 from tamis.kernels.text.text_stats import STATISTICS, statistics
@@ -66,7 +66,7 @@ def guarded_bytes(data: bytes) -> Any:
     return made
 
 
-def engine(seed: int) -> None:
+def records(seed: int) -> None:
     data = json_fuzz.mutated_lines(seed, random.Random(seed).randint(1, 4))
     buf = guarded_bytes(data[: random.Random(-seed).randint(1, len(data))] if data else b"{")
     found = scan_records(buf, ["text", "id"], 1 << 20)
@@ -136,7 +136,7 @@ def main() -> None:
         np.empty = np.zeros = guarded  # type: ignore[misc, assignment]
         models = [FastTextModel.load(path) for path in files]
         for seed in range(400):
-            engine(seed)
+            records(seed)
             if seed < 150:
                 text(seed, models)
                 sketch(seed)

@@ -9,8 +9,8 @@ import os
 import random
 
 import tamis.kernels
-from tamis.kernels.compile_process import environment
-from tamis.kernels.levels import this_level
+from tamis.kernels.building.compile_process import environment
+from tamis.kernels.loading.levels import this_level
 
 os.environ.update(environment(this_level()))  # before numba is imported
 tamis.kernels.compiling.level = this_level().name
@@ -18,7 +18,7 @@ tamis.kernels.compiling.level = this_level().name
 import numba  # noqa: E402
 import numpy as np  # noqa: E402
 
-from tamis.kernels import _intrinsics as op  # noqa: E402
+from tamis.kernels.language import intrinsics as op  # noqa: E402
 
 BYTES = np.random.default_rng(5).integers(0, 256, 200).astype(np.uint8)
 
@@ -92,7 +92,7 @@ def strings(seed: int) -> bytes:
 
 
 def check_wide_and_narrow_unescape_alike() -> None:
-    from tamis.kernels import json_text
+    from tamis.kernels.records import json_text
 
     @numba.njit
     def narrow(out, buf, p, e):  # type: ignore[no-untyped-def]
@@ -145,7 +145,7 @@ def check_wide_and_narrow_words_alike() -> None:
 
 
 if __name__ == "__main__":
-    from tamis.kernels._vectors import HAS_COMPRESS, HAS_PRODUCTS
+    from tamis.kernels.language.vectors import HAS_COMPRESS, HAS_PRODUCTS
 
     if HAS_COMPRESS and HAS_PRODUCTS:  # elsewhere the narrow ones are compiled, and tested with the kernels
         check_wide_and_narrow_unescape_alike()

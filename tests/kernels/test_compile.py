@@ -11,13 +11,13 @@ import pytest
 
 import tamis.kernels
 from tamis.errors import BudgetError
-from tamis.kernels import _link
-from tamis.kernels.groups import all_groups, module_names
-from tamis.kernels.library import HERE
+from tamis.kernels.building import link
+from tamis.kernels.loading.groups import all_groups, module_names
+from tamis.kernels.loading.library import HERE
 
 KERNELS = """
-from tamis.kernels import _types as types
-from tamis.kernels._jit import helper, kernel
+from tamis.kernels.language import types
+from tamis.kernels.language.jit import helper, kernel
 
 @helper
 def twice(x):
@@ -52,22 +52,7 @@ print(out.tolist(), is_odd(3), is_odd(4), minus(1 << 62), minus(-3))
 NUMBERS = [1, 400, 120000, 8e9, 2.0**63, -14, -(2.0**41), 1.0, -2.5, 65535, -5, 3]
 ANSWER = f"{[float(x) for x in NUMBERS]} True False {-(1 << 62)} 3\n"
 SAYS = "compiling 3 kernels for this CPU, which were edited or not built for it: once, about 2 s ...\n"
-NEEDED = (
-    *(
-        "__init__",
-        "_emit",
-        "_jit",
-        "_link",
-        "_types",
-        "cache",
-        "canary",
-        "compile",
-        "compile_process",
-        "first_use",
-        "groups",
-    ),
-    *("levels", "library", "native"),
-)
+NEEDED = ("__init__", "compile", "building/*", "loading/*", "language/__init__", "language/jit", "language/types")
 
 
 @pytest.fixture
@@ -77,8 +62,10 @@ def package(tmp_path: Path) -> Path:
     (kernels.parent / "__init__.py").write_text("")
     for name in ("errors", "files"):
         (kernels.parent / f"{name}.py").write_text((HERE.parent / f"{name}.py").read_text())
-    for name in NEEDED:
-        (kernels / f"{name}.py").write_text((HERE / f"{name}.py").read_text())
+    for source in [source for pattern in NEEDED for source in HERE.glob(f"{pattern}.py")]:
+        copy = kernels / source.relative_to(HERE)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(source.read_text())
     (kernels / "probe" / "__init__.py").write_text("")
     (kernels / "probe" / "all.py").write_text(KERNELS)
     return tmp_path / "package"
@@ -115,8 +102,8 @@ def test_without_a_usable_folder_kernels_still_work(package: Path, tmp_path: Pat
 
 def test_code_that_gives_a_wrong_answer_is_not_used(package: Path, tmp_path: Path) -> None:
     """Another process calls it first, and what it rejects is not there afterwards."""
-    canary = package / "tamis" / "kernels" / "canary.py"
-    canary.write_text(canary.read_text() + "\n_engine = _text = _sketch = lambda: (1, 2)\n")
+    canary = package / "tamis" / "kernels" / "loading" / "canary.py"
+    canary.write_text(canary.read_text() + "\n_records = _text = _sketch = lambda: (1, 2)\n")
     text = canary.read_text().replace('"text": _text', '"probe": lambda: (1, 2)')
     canary.write_text(text)
     status, _, says = run(package, tmp_path / "cache", "-c", CALLS)
@@ -159,14 +146,14 @@ def test_every_module_with_kernels_is_compiled_with_its_group() -> None:
 
 
 def test_without_a_compiler_the_linker_of_a_package_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_link.shutil, "which", lambda name: None)
-    monkeypatch.setattr(_link.importlib.util, "find_spec", lambda name: object())
-    assert _link.linker() == [sys.executable, "-m", "ziglang", "ld.lld", "-shared"]
-    monkeypatch.setattr(_link.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(link.shutil, "which", lambda name: None)
+    monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: object())
+    assert link.linker() == [sys.executable, "-m", "ziglang", "ld.lld", "-shared"]
+    monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(tamis.errors.TamisError, match=r"no linker here; install a C compiler .* pip install ziglang"):
-        _link.shared_library(b"")
-    monkeypatch.setattr(_link.shutil, "which", lambda name: f"/usr/bin/{name}" if name == "ld" else None)
-    assert _link.linker() == ["ld", "-shared"]
+        link.shared_library(b"")
+    monkeypatch.setattr(link.shutil, "which", lambda name: f"/usr/bin/{name}" if name == "ld" else None)
+    assert link.linker() == ["ld", "-shared"]
 
 
 @pytest.mark.slow
@@ -181,14 +168,15 @@ def test_two_processes_compile_at_once(tmp_path: Path) -> None:
 
 def test_a_budget_without_room_for_compiling_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tamis.engine.run.compiling import compile_missing
-    from tamis.kernels import library
+    from tamis.kernels.loading import library
 
     monkeypatch.setenv("TAMIS_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(library, "BUILT", tmp_path / "built")
     with pytest.raises(
-        BudgetError, match=r"kernels must be compiled first, which takes 205 MB.*python -m tamis.kernels.compile"
+        BudgetError,
+        match=r"kernels must be compiled first, which takes 205 MB.*python -m tamis.kernels.compile",
     ):
-        compile_missing([""], 150_000_000, count_caller=False)
+        compile_missing(["records"], 150_000_000, count_caller=False)
 
 
 def test_scipy_is_left_out_where_it_is_installed() -> None:

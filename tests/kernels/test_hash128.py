@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.kernels.hash128 import (
+from tamis.kernels.records.hash128 import (
     HASH_VERSION,
     combine,
     hash_arrow_strings,

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from tamis.errors import TamisError
-from tamis.kernels import _types, hash128, json_scan, native
+from tamis.kernels.language import types
+from tamis.kernels.loading import native
+from tamis.kernels.records import hash128, json_scan
 
 
 def test_arguments_are_checked() -> None:
@@ -31,7 +33,7 @@ def test_arguments_are_checked() -> None:
         (words, words, read_only),
     ]
     for arguments in wrong:
-        with pytest.raises(TypeError, match=r"tamis.kernels.hash128._sum: "):
+        with pytest.raises(TypeError, match=r"tamis.kernels.records.hash128._sum: "):
             hash128._sum(*arguments)
     block = np.zeros(64, np.uint8)
     with pytest.raises(TypeError):
@@ -61,7 +63,7 @@ def test_kernels_run_side_by_side() -> None:
 
 
 def test_a_kernel_that_was_not_compiled_is_named() -> None:
-    made = native.Kernel(test_arguments_are_checked, _types.int64(_types.int64), "")
+    made = native.Kernel(test_arguments_are_checked, types.int64(types.int64), "records")
     native._kernels.remove(made)
     with pytest.raises(TamisError, match=r"test_arguments_are_checked:int64\(int64\) was not compiled with its group"):
         made(1)

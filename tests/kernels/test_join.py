@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.kernels.join import join_rows
+from tamis.kernels.records.join import join_rows
 
 KEYS = [b'"a":', b'"bb":', b'"":']
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.errors import FormatError
-from tamis.kernels import json_scan
-from tamis.kernels.json_scan import Scan, discover_keys, rescan, scan_records
+from tamis.kernels.records import json_scan
+from tamis.kernels.records.json_scan import Scan, discover_keys, rescan, scan_records
 
 KEYS = ["text", "id", "", "\u00e9", 'q"uote']
 LIMIT = 1 << 26

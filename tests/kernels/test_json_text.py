@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.kernels.json_scan import scan_records
-from tamis.kernels.json_text import copy_spans, escape, unescape
+from tamis.kernels.records.json_scan import scan_records
+from tamis.kernels.records.json_text import copy_spans, escape, unescape
 
 
 def view(data: bytes) -> np.ndarray:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tamis.kernels import cache
+from tamis.kernels.loading import cache
 
 
 def test_the_folder_is_private_and_one_per_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tamis.errors import TamisError
-from tamis.kernels import cache, library, native
-from tamis.kernels.groups import all_groups
-from tamis.kernels.levels import this_level
+from tamis.kernels.loading import cache, library, native
+from tamis.kernels.loading.groups import all_groups
+from tamis.kernels.loading.levels import this_level
 
 SOURCE = str(library.HERE.parents[1])
 
@@ -50,9 +50,9 @@ def test_ready_means_all_groups_that_were_asked_for(nowhere: Path) -> None:
     folder = cache.new_folder(this_level().name)
     assert folder is not None
     assert not library.are_ready()
-    (folder / library.file_name("")).write_bytes(b"")
+    (folder / library.file_name("records")).write_bytes(b"")
     assert library.are_ready()
-    assert not library.are_ready(["", "text"])
+    assert not library.are_ready(["records", "text"])
 
 
 def test_python_bodies_need_no_library(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,17 +67,19 @@ def test_an_edited_source_has_another_library(tmp_path: Path, monkeypatch: pytes
 
     def keys() -> list[str]:
         library.source_key.cache_clear()
-        return [library.source_key(group) for group in ("", "text", "sketch")]
+        return [library.source_key(group) for group in ("records", "text", "sketch")]
 
     try:
         before = keys()
         assert len(set(before)) == 3
         for path, changed in [
-            ("hash128.py", [True, True, True]),  # the engine's own, which all may call
+            ("records/hash128.py", [True, True, True]),  # needed by all, which may call it
+            ("language/jit.py", [True, True, True]),
+            ("building/emit.py", [True, True, True]),
             ("text/url_stats.py", [False, True, False]),
             ("text/_unicode.py", [False, True, True]),  # helpers with an underscore go into other groups too
             ("sketch/sorting.py", [False, False, True]),
-            ("native.py", [False, False, False]),  # no machine code is made of it
+            ("loading/native.py", [False, False, False]),  # no machine code is made of it
         ]:
             source = copy / path
             source.write_text(source.read_text() + "# edited\n")
@@ -112,7 +114,7 @@ def test_a_damaged_library_is_not_loaded(nowhere: Path, how: str) -> None:
 
 def test_looking_for_libraries_imports_nothing_heavy() -> None:
     code = (
-        "import sys, tamis.kernels.library as library; library.are_ready(); "
+        "import sys, tamis.kernels.loading.library as library; library.are_ready(); "
         "print([name for name in ('numba', 'numpy', 'llvmlite', 'ctypes') if name in sys.modules])"
     )
     assert python(code) == "[]\n"
@@ -120,9 +122,9 @@ def test_looking_for_libraries_imports_nothing_heavy() -> None:
 
 def test_loading_and_calling_every_kernel_imports_neither_numba_nor_llvm() -> None:
     code = (
-        "import sys; from tamis.kernels.groups import all_groups; from tamis.kernels.native import load_all\n"
+        "import sys; from tamis.kernels.loading.groups import all_groups; from tamis.kernels.loading.native import load_all\n"
         "for group in all_groups(): load_all(group)\n"
-        "import numpy as np; from tamis.kernels.hash128 import sum128\n"
+        "import numpy as np; from tamis.kernels.records.hash128 import sum128\n"
         "print(sum128(np.array([1], np.uint64), np.array([2], np.uint64)), 'numba' in sys.modules, 'llvmlite' in sys.modules)"
     )
     assert python(code) == f"{(1 << 64) + 2} False False\n"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.kernels.json_scan import OK, scan_records
-from tamis.kernels.record_lines import record_lines
+from tamis.kernels.records.json_scan import OK, scan_records
+from tamis.kernels.records.record_lines import record_lines
 
 LINES = st.sampled_from([
     b"{}", b'{"a":1}', b' {"a":"}"} ', b'{"text":"' + b"x" * 70 + b'"}\t', b"", b" ", b"\t\r", b"\r", b'{"b":[{}]}\r',

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.kernels.json_scan import scan_records
-from tamis.kernels.splice import assemble, assemble_plain
+from tamis.kernels.records.json_scan import scan_records
+from tamis.kernels.records.splice import assemble, assemble_plain
 
 Edit = tuple[int, int, bytes]
 

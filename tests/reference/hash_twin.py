@@ -1,4 +1,4 @@
-"""The slow twin of kernels/hash128.py in Python integers: the specification of HASH_VERSION 1."""
+"""The slow twin of kernels/records/hash128.py in Python integers: the specification of HASH_VERSION 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slow twin of kernels/json_scan.py and kernels/json_text.py: json.loads, bytes.split and nothing clever."""
+"""The slow twin of kernels/records/json_scan.py and kernels/records/json_text.py: json.loads, bytes.split and nothing clever."""
 
 from __future__ import annotations
 

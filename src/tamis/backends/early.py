@@ -12,8 +12,8 @@ import importlib
 import socket
 
 from tamis.backends.forking import Branch, branch
-from tamis.kernels.groups import all_groups
-from tamis.kernels.library import are_ready
+from tamis.kernels.loading.groups import all_groups
+from tamis.kernels.loading.library import RECORDS, are_ready
 
 EARLY = "early"
 _started: dict[str, tuple[Branch, socket.socket]] = {}
@@ -51,7 +51,7 @@ def load(*more: str) -> bool:
         from tamis.backends.preload import load_libraries
         from tamis.memory.pages import drop_clean_pages
 
-        load_libraries([""])
+        load_libraries([RECORDS])
         for name in more:
             importlib.import_module(name)
         gc.freeze()  # not collected before: 40 ms, for some thousand objects of which no page is freed

@@ -29,7 +29,7 @@ from tamis.engine.worker.workplace import Workplace
 from tamis.errors import PipelineError
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.jsonl.encode import encode_jsonl
-from tamis.kernels.native import load_all
+from tamis.kernels.loading.native import load_all
 from tamis.stores import opening as stores
 from tamis.stores import options
 from tamis.stores.urls import is_bucket

@@ -73,7 +73,7 @@ class _OfSources(ProcessingStage[DocumentBatch, DocumentBatch]):
     def _draws(self, batch: DocumentBatch) -> Any:
         """A number for each document, from its text alone."""
         from tamis.kernels.buffers import string_buffers
-        from tamis.kernels.hash128 import hash_arrow_strings
+        from tamis.kernels.records.hash128 import hash_arrow_strings
 
         parts = string_buffers(batch.texts(self.text_field))
         return hash_arrow_strings(parts.offsets, parts.data, parts.validity, _SEED)[0]

@@ -28,7 +28,7 @@ from tamis.dedup.solver import run_apart, say
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.parquet import format as parquet
 from tamis.kernels.buffers import string_buffers
-from tamis.kernels.hash128 import hash_arrow_strings
+from tamis.kernels.records.hash128 import hash_arrow_strings
 from tamis.tasks import DocumentBatch
 
 _LINE, _KEY = "line", "__tamis_key"

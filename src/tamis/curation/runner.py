@@ -190,11 +190,11 @@ class CurationRun:
     def _processes(self) -> Iterator[None]:
         """One process from which those of all passes and decisions are forked. It loads while we plan."""
         from tamis.backends.nursery import Nursery
-        from tamis.kernels.library import are_ready
+        from tamis.kernels.loading.library import RECORDS, are_ready
 
         self.nursery = Nursery(os.path.join(self.work, "processes.log"), modules=_FORKED)
         stages = [*self.curation.steps, *(s for g in self.groups for s, _ in g.passes.keys or g.passes.keys_of(1))]
-        groups = ["", *dict.fromkeys(k for s in stages if isinstance(s, ProcessingStage) for k in s.kernel_groups)]
+        groups = [RECORDS, *dict.fromkeys(k for s in stages if isinstance(s, ProcessingStage) for k in s.kernel_groups)]
         try:
             if not os.path.exists(os.path.join(self.run_dir, FILE)) and self.executor is None and are_ready(groups):
                 self.nursery.start(groups)

@@ -188,12 +188,12 @@ class Workflow(WorkFolder):
     def _processes(self) -> Iterator[None]:
         """One process from which those of all passes, and of the decisions between them, are forked. It loads while we plan."""
         from tamis.backends.nursery import Nursery
-        from tamis.kernels.library import are_ready
+        from tamis.kernels.loading.library import RECORDS, are_ready
 
         log = os.path.join(self.work, "processes.log")
         self._nursery = Nursery(log, modules=["tamis.dedup.solver", "tamis.dedup.removal"])
         keys = self.passes.keys or self.passes.keys_of(1)
-        groups = ["", *dict.fromkeys(g for stage, _ in keys for g in stage.kernel_groups)]
+        groups = [RECORDS, *dict.fromkeys(g for stage, _ in keys for g in stage.kernel_groups)]
         try:
             if self._done() is None and are_ready(groups):
                 self._nursery.start(groups)

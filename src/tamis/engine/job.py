@@ -9,6 +9,7 @@ from types import CodeType
 from typing import Any
 
 from tamis.errors import PipelineError
+from tamis.kernels.loading.library import RECORDS
 from tamis.memory.gpu import count_gpus
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.stages.file_partitioning import FilePartitioningStage
@@ -52,7 +53,7 @@ class Job:
 
     def kernel_groups(self) -> list[str]:
         """Compiled kernels that the job needs: the engine's own, and those its stages name."""
-        return ["", *dict.fromkeys(g for s in self.stages for g in s.kernel_groups)]
+        return [RECORDS, *dict.fromkeys(g for s in self.stages for g in s.kernel_groups)]
 
     @property
     def has_own_tasks(self) -> bool:

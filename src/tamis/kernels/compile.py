@@ -4,7 +4,7 @@ Compiling takes some 200 MB and ends the process when memory runs out, so it nev
 the modules of a group; under a memory limit there is one child for every module, one after the other, so that the memory of each goes back
 before the next. A last child makes one object file of what they left, a linker a library of that, and another process loads it and calls kernels
 whose answers are known before it gets its name. Several processes may do all this at once. Who starts it: the build of a package
-(hatch_build.py), or first_use.py.
+(hatch_build.py), or kernels/loading/first_use.py.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from typing import Any
 
 import tamis.kernels
 from tamis.errors import TamisError
-from tamis.kernels import cache, library
-from tamis.kernels._types import signature_of
-from tamis.kernels.compile_process import SOURCE, command, environment, n_kernels
-from tamis.kernels.groups import all_groups, module_names
-from tamis.kernels.levels import Level, cpu_flags, named, runnable, this_level
+from tamis.kernels.building.compile_process import SOURCE, command, environment, n_kernels
+from tamis.kernels.language.types import signature_of
+from tamis.kernels.loading import cache, library
+from tamis.kernels.loading.groups import all_groups, module_names
+from tamis.kernels.loading.levels import Level, cpu_flags, named, runnable, this_level
 
 _CHECK = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from tamis.kernels import canary, native; "
+    "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from tamis.kernels.loading import canary, native; "
     "native.use(sys.argv[2], Path(sys.argv[3])); canary.check(sys.argv[2])"
 )
 Done = Callable[[int], None]
@@ -43,7 +43,7 @@ Done = Callable[[int], None]
 
 def shared_library(group: str, level: Level, frugal: bool, done: Done) -> bytes:
     """The shared library of a group. `frugal`: every module in a child of its own. Only in a process for this level."""
-    from tamis.kernels._link import shared_library as linked
+    from tamis.kernels.building.link import shared_library as linked
 
     modules = [module for module in module_names(group) if n_kernels(module)]
     parts = [[module] for module in modules] if frugal else [modules]
@@ -58,11 +58,11 @@ def _compiled(modules: list[str]) -> bytes:
     """[name, signature, symbol, LLVM code] of every kernel of some modules, as JSON."""
     tamis.kernels.compiling.modules = frozenset(modules)
     _leave_scipy_out()
-    from tamis.kernels import _jit
+    from tamis.kernels.language import jit
 
     for module in modules:
         importlib.import_module(module)
-    return json.dumps([[k.name, str(k.signature), k.symbol, k.code] for k in _jit.compiled]).encode()
+    return json.dumps([[k.name, str(k.signature), k.symbol, k.code] for k in jit.compiled]).encode()
 
 
 def _leave_scipy_out() -> None:
@@ -73,7 +73,7 @@ def _leave_scipy_out() -> None:
 
 def _emitted(compiled: list[list[str]], level: Level) -> bytes:
     _leave_scipy_out()
-    from tamis.kernels._emit import Compiled, machine_code
+    from tamis.kernels.building.emit import Compiled, machine_code
 
     return machine_code([Compiled(name, signature_of(text), *rest) for name, text, *rest in compiled], level)
 
@@ -127,13 +127,13 @@ def check(group: str, level: Level, path: Path) -> None:
     )
     if done.returncode:
         why = done.stderr[-1000:].strip() or f"exit code {done.returncode}"
-        raise TamisError(f"kernels: what was compiled of group {group or 'engine'!r} is no good: {why}")
+        raise TamisError(f"kernels: what was compiled of group {group!r} is no good: {why}")
 
 
 # -- the command ---------------------------------------------------------------------------------------------------------
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("tamis.kernels.compile", description="Compile kernels into shared libraries.")
-    parser.add_argument("groups", nargs="*", help="all of them if none is named; 'engine' is the one that all need")
+    parser.add_argument("groups", nargs="*", help="all of them if none is named; 'records' is the one that all need")
     parser.add_argument("--level", default="", help="a CPU level, such as x86-64-v3; this CPU's if not given")
     parser.add_argument("--folder", type=Path, help="where to put them; by default a private folder of the user")
     parser.add_argument("--jobs", type=int, default=1, help="processes that compile at the same time")
@@ -148,7 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.limit:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_DATA, (given.limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-    groups = ["" if group == "engine" else group for group in given.groups] or all_groups()
+    groups = given.groups or all_groups()
     try:
         n_made, took_s = _run(groups, level, given)
     except (TamisError, OSError) as exc:
@@ -202,7 +202,7 @@ def _side_by_side(groups: list[str], level: Level, folder: Path, given: argparse
     while running or waiting:
         while waiting and len(running) < given.jobs and not failed:
             options = [f"--level={level.name}", f"--folder={folder}", *(["--again"] if given.again else [])]
-            one = command(*options, waiting.pop() or "engine")
+            one = command(*options, waiting.pop())
             running.append(subprocess.Popen(one, env=environment(level), stdout=subprocess.DEVNULL))
         if not running:
             break

@@ -172,8 +172,8 @@ def packages() -> dict[str, Any]:
 
 def kernels() -> dict[str, Any]:
     """The CPU level whose kernels are loaded, whether they are there, and where those of a checkout are kept."""
-    from tamis.kernels import cache, levels, library
-    from tamis.kernels.groups import all_groups
+    from tamis.kernels.loading import cache, levels, library
+    from tamis.kernels.loading.groups import all_groups
 
     if levels.runs_python():
         return {"level": levels.PYTHON, "ready": True, "cache_dir": None}

@@ -275,7 +275,7 @@ def packed(data: Array, start: Array, end: Array, between: int) -> Array:
     """The units (at least one) one after the other, each with this byte behind it."""
     import numpy as np
 
-    from tamis.kernels.json_text import copy_spans
+    from tamis.kernels.records.json_text import copy_spans
 
     size = end - start
     to = np.cumsum(size + 1) - size - 1

@@ -97,7 +97,7 @@ def cut_out(texts: pa.Array, numbers: list[Array], unit: str) -> tuple[pa.Array,
     import numpy as np
 
     from tamis.kernels.buffers import string_array, string_buffers
-    from tamis.kernels.json_text import copy_spans
+    from tamis.kernels.records.json_text import copy_spans
 
     parts = string_buffers(texts)
     n = parts.n_rows

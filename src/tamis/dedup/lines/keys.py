@@ -69,7 +69,7 @@ class UnitKeys:
     def _hashed(self, data: Array, start: Array, end: Array, n_chars: Array, which: Array) -> tuple[Array, Array]:
         import numpy as np
 
-        from tamis.kernels.hash128 import hash_spans
+        from tamis.kernels.records.hash128 import hash_spans
 
         enough = np.flatnonzero(n_chars >= self.min_chars)
         start, end = start[enough], end[enough]

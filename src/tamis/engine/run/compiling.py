@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tamis.errors import BudgetError
-from tamis.kernels import library
-from tamis.kernels.first_use import NEED_BYTES, Compilation, announcement
+from tamis.kernels.loading import library
+from tamis.kernels.loading.first_use import NEED_BYTES, Compilation, announcement
 from tamis.memory import meter
 from tamis.memory.release import hygiene_env
 from tamis.sizes import format_size

@@ -18,7 +18,8 @@ from tamis.engine.worker.rejections import Rejections
 from tamis.errors import PipelineError
 from tamis.formats.frames.adopting import adopt, parents_of
 from tamis.formats.table_block import TableBlock
-from tamis.kernels import hash128, spare
+from tamis.kernels import spare
+from tamis.kernels.records import hash128
 from tamis.memory import meter
 from tamis.memory.release import PeakWatch
 from tamis.stages.base import ALL_BATCHES, DropNote, ProcessingStage

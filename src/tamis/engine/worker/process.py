@@ -44,7 +44,7 @@ from tamis.errors import FormatError, PipelineError
 from tamis.formats.faults import asked_bytes, is_memory_failure
 from tamis.formats.jsonl.known import KnownRecords
 from tamis.formats.registry import TABLES, is_table, table_format
-from tamis.kernels import hash128
+from tamis.kernels.records import hash128
 from tamis.memory import meter
 from tamis.memory.release import PeakWatch
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task

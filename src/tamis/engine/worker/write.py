@@ -29,7 +29,7 @@ from tamis.formats.schema import lattice as schema
 from tamis.formats.schema import run_schema
 from tamis.formats.schema.presenting import present, presented
 from tamis.formats.schema.run_schema import NO_FIELDS
-from tamis.kernels import hash128
+from tamis.kernels.records import hash128
 from tamis.tasks import ROW_ID, DocumentBatch, Task
 
 TASKS = "tasks"  # how files with pickled tasks end

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from tamis.formats.columns import number_lists
 from tamis.formats.columns.json_type import Digits, deep_recursion, is_json, json_column
-from tamis.kernels import buffers, json_text
+from tamis.kernels import buffers
+from tamis.kernels.records import json_text
 
 Array = np.ndarray[Any, Any]
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tamis.formats.columns.canonical import canonical_text
 from tamis.kernels.buffers import string_buffers, validity_of
-from tamis.kernels.hash128 import NULL_HI, NULL_LO, combine, hash_arrow_strings, hash_fixed, hash_spans
+from tamis.kernels.records.hash128 import NULL_HI, NULL_LO, combine, hash_arrow_strings, hash_fixed, hash_spans
 
 Words = npt.NDArray[np.uint64]
 _TEXT, _BYTES, _INT, _LARGE_INT, _FLOAT, _BOOL, _NESTED, _FLOATS, _INTS = range(1, 10)

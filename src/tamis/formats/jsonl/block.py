@@ -18,7 +18,8 @@ from tamis.formats.columns import number_lists
 from tamis.formats.columns.canonical import EXACT_INT
 from tamis.formats.columns.json_type import deep_recursion, json_column, load
 from tamis.formats.columns.nested import typed_array
-from tamis.kernels import buffers, hash128, json_scan, json_text, record_lines, splice
+from tamis.kernels import buffers
+from tamis.kernels.records import hash128, json_scan, json_text, record_lines, splice
 from tamis.tasks import MISSING, NULL, OTHER, TEXT
 
 if TYPE_CHECKING:

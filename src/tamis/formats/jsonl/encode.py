@@ -23,7 +23,7 @@ from tamis.formats.columns.json_type import deep_recursion, is_json
 from tamis.formats.columns.literals import as_json, literals_of
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.table_block import TableBlock
-from tamis.kernels import hash128, join, json_text, splice
+from tamis.kernels.records import hash128, join, json_text, splice
 from tamis.tasks import NULL, ROW_ID, DocumentBatch
 
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.table_block import Array, TableBlock
-from tamis.kernels import buffers, json_scan, json_text
+from tamis.kernels import buffers
+from tamis.kernels.records import json_scan, json_text
 from tamis.tasks import DocumentBatch, Lineage, Origin
 
 _FIELD = "o."

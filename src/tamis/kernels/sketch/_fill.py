@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels._intrinsics import at, put, rotl64
-from tamis.kernels._jit import helper
+from tamis.kernels.language.intrinsics import at, put, rotl64
+from tamis.kernels.language.jit import helper
 from tamis.kernels.sketch._shingles import mix
 
 NONE = np.uint64(0xFFFFFFFFFFFFFFFF)  # of an empty bin; a hash of this value counts as absent

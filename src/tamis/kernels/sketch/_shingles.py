@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels._intrinsics import at, load_u64, mask_ge, put
-from tamis.kernels._jit import helper
+from tamis.kernels.language.intrinsics import at, load_u64, mask_ge, put
+from tamis.kernels.language.jit import helper
 from tamis.kernels.text._blocks import ONE, ZERO, word_changes
 from tamis.kernels.text._unicode import decode, first_word_byte
 from tamis.kernels.text._words import hash_words, put_places

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.errors import UsageError
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, pointer, put
-from tamis.kernels._jit import kernel
-from tamis.kernels._types import I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_IN, U64_OUT
 from tamis.kernels.buffers import StringBuffers
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, pointer, put
+from tamis.kernels.language.jit import kernel
+from tamis.kernels.language.types import I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_IN, U64_OUT
 from tamis.kernels.sketch._documents import Shingling, Unit, check_number, mixed, scratch, shingling
 from tamis.kernels.sketch._fill import (
     EMPTY,

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.errors import UsageError
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, pointer, put
-from tamis.kernels._jit import helper, kernel
-from tamis.kernels._types import U32_IN, U32_OUT
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, pointer, put
+from tamis.kernels.language.jit import helper, kernel
+from tamis.kernels.language.types import U32_IN, U32_OUT
 
 _BROKEN = np.int64(-1)
 

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.errors import UsageError
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, pointer, put
-from tamis.kernels._jit import helper, kernel
-from tamis.kernels._types import I64_OUT, U32_IN, U32_OUT, U64_IN, U64_OUT
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, pointer, put
+from tamis.kernels.language.jit import helper, kernel
+from tamis.kernels.language.types import I64_OUT, U32_IN, U32_OUT, U64_IN, U64_OUT
 
 N_DIGITS = 12  # bytes of an id, then of a key
 PART_BITS, PLACE_BITS = 13, 14  # at most, of the two passes

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels._intrinsics import copy_bytes, count_bits, lowest_bit, mask_eq, mask_ge, mask_lt
-from tamis.kernels._jit import helper
+from tamis.kernels.language.intrinsics import copy_bytes, count_bits, lowest_bit, mask_eq, mask_ge, mask_lt
+from tamis.kernels.language.jit import helper
 from tamis.kernels.text._unicode import SPACE, decode, flags_of
 
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels import _plain
-from tamis.kernels._intrinsics import _pointer, at, put
-from tamis.kernels._jit import COMPILING, helper, intrinsic
+from tamis.kernels.language import plain
+from tamis.kernels.language.intrinsics import _pointer, at, put
+from tamis.kernels.language.jit import COMPILING, helper, intrinsic
 
 if COMPILING:
     from llvmlite import ir
@@ -23,7 +23,7 @@ QUANTISED, ROWS, DATA, CENTROIDS, N_SUB, SUB_DIM, LAST_DIM, NORMED, NORM_CODES, 
 N_CENTROIDS = 256
 
 
-@intrinsic(_plain.load_f32)
+@intrinsic(plain.load_f32)
 def load_f32(typingctx, array, index):
     """A float32 from a uint8 array at a byte offset: matrices follow the dictionary at any alignment."""
 
@@ -34,7 +34,7 @@ def load_f32(typingctx, array, index):
     return types.float32(array, types.int64), codegen
 
 
-@intrinsic(_plain.prefetch)
+@intrinsic(plain.prefetch)
 def prefetch(typingctx, array, index):
     """Ask for the cache line of a byte that will be read soon."""
 

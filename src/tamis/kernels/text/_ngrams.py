@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels._intrinsics import at, copy_bytes, load_u64, lowest_bit, mask_eq, put, rotl64, store_u64
-from tamis.kernels._jit import helper
-from tamis.kernels.hash128 import hash_bytes
+from tamis.kernels.language.intrinsics import at, copy_bytes, load_u64, lowest_bit, mask_eq, put, rotl64, store_u64
+from tamis.kernels.language.jit import helper
+from tamis.kernels.records.hash128 import hash_bytes
 from tamis.kernels.text._blocks import ONE, ZERO, block_at, valid_mask
 from tamis.kernels.text._words import K1
 

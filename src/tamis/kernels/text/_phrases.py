@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels._intrinsics import at, lowest_bit, mask_eq, pointer
-from tamis.kernels._jit import helper
+from tamis.kernels.language.intrinsics import at, lowest_bit, mask_eq, pointer
+from tamis.kernels.language.jit import helper
 from tamis.kernels.text._blocks import ONE, ZERO, block_at, valid_mask
 
 # C4_POLICY: the six of C4. POLICY: those and what the original adds; of its three whole sentences the first words.

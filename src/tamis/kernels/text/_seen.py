@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.kernels._intrinsics import at, put
-from tamis.kernels._jit import helper
+from tamis.kernels.language.intrinsics import at, put
+from tamis.kernels.language.jit import helper
 
 SLOT = 3  # 64-bit words per slot: hash, hash, epoch
 MAX_SLOTS = 1 << 20  # 24 MB; a document with more pieces than half of that is gone through several times

@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.kernels import cache
-from tamis.kernels._intrinsics import at
-from tamis.kernels._jit import helper
-from tamis.kernels.library import BUILT
+from tamis.kernels.language.intrinsics import at
+from tamis.kernels.language.jit import helper
+from tamis.kernels.loading import cache
+from tamis.kernels.loading.library import BUILT
 
 SPACE, ALPHA, DECIMAL, DIGIT, NUMERIC, ALNUM = 1, 2, 4, 8, 16, 32
 UPPER, LOWER, BREAK = 64, 128, 256

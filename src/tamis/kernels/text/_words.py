@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels._intrinsics import at, count_bits, load_u64, lowest_bit, put, rotl64
-from tamis.kernels._jit import helper
-from tamis.kernels._vectors import HAS_COMPRESS, HAS_PRODUCTS, hash_eight, store_more_places, store_places
+from tamis.kernels.language.intrinsics import at, count_bits, load_u64, lowest_bit, put, rotl64
+from tamis.kernels.language.jit import helper
+from tamis.kernels.language.vectors import HAS_COMPRESS, HAS_PRODUCTS, hash_eight, store_more_places, store_places
 from tamis.kernels.text._blocks import ONE, ZERO, word_changes
 
 K1 = np.uint64(0x9E3779B97F4A7C15)

@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, count_bits, lowest_bit, mask_eq, mask_ge, mask_lt, pointer, put
-from tamis.kernels._jit import kernel
-from tamis.kernels._types import I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, count_bits, lowest_bit, mask_eq, mask_ge, mask_lt, pointer, put
+from tamis.kernels.language.jit import kernel
+from tamis.kernels.language.types import I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN
 from tamis.kernels.text._blocks import ONE, PAD, ZERO, ascii_spaces, block_at, valid_mask
 from tamis.kernels.text._unicode import ALPHA, ANGLE, ELLIPSIS, FLAGS, PAGE_OF, SPACE, decode, flags_of
 

@@ -17,10 +17,10 @@ import math
 
 import numpy as np
 
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, pointer, put
-from tamis.kernels._jit import helper, kernel
-from tamis.kernels._types import F32_OUT, F64_OUT, I32_IN, I32_OUT, I64_IN, I64_OUT, U8_IN, U32_IN, U64_OUT
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, pointer, put
+from tamis.kernels.language.jit import helper, kernel
+from tamis.kernels.language.types import F32_OUT, F64_OUT, I32_IN, I32_OUT, I64_IN, I64_OUT, U8_IN, U32_IN, U64_OUT
 from tamis.kernels.text._fasttext_rows import DATA, QUANTISED, add_row, dot_row, prefetch
 from tamis.kernels.text.fasttext_tables import FNV_START, MIX, fnv, pruned_slot, word_id
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, put
-from tamis.kernels._jit import helper, kernel
-from tamis.kernels._types import I32_IN, I32_OUT, I64_IN, I64_OUT, U8_IN, U32_IN, U32_OUT
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, put
+from tamis.kernels.language.jit import helper, kernel
+from tamis.kernels.language.types import I32_IN, I32_OUT, I64_IN, I64_OUT, U8_IN, U32_IN, U32_OUT
 
 FNV_START, _FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
 MIX = np.uint64(0x9E3779B97F4A7C15)

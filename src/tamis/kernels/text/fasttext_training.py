@@ -13,10 +13,10 @@ import math
 
 import numpy as np
 
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, pointer, put
-from tamis.kernels._jit import helper, kernel
-from tamis.kernels._types import F32_OUT, F64_OUT, I32_IN, I64_IN, I64_OUT, U8_IN, U32_IN, U64_OUT
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, pointer, put
+from tamis.kernels.language.jit import helper, kernel
+from tamis.kernels.language.types import F32_OUT, F64_OUT, I32_IN, I64_IN, I64_OUT, U8_IN, U32_IN, U64_OUT
 from tamis.kernels.text.fasttext_kernels import BUCKET, DIM, N_LABELS, N_WORDS, WORD_NGRAMS, _is_space
 from tamis.kernels.text.fasttext_tables import FNV_START, fnv, word_id
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, pointer, put
-from tamis.kernels._jit import helper, kernel
-from tamis.kernels._types import I32_OUT, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_IN, U64_OUT
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, pointer, put
+from tamis.kernels.language.jit import helper, kernel
+from tamis.kernels.language.types import I32_OUT, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_IN, U64_OUT
 from tamis.kernels.text._blocks import ONE, PAD, ZERO
 from tamis.kernels.text._ngrams import DUPLICATE, GOPHER_DUPLICATE, GOPHER_TOP, MAX_N, TOP, WIDTH, n_removed
 from tamis.kernels.text._unicode import FLAGS, PAGE_OF

@@ -12,11 +12,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, pointer, put
-from tamis.kernels._jit import kernel
-from tamis.kernels._types import I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_OUT
-from tamis.kernels.hash128 import hash_bytes
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, pointer, put
+from tamis.kernels.language.jit import kernel
+from tamis.kernels.language.types import I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_OUT
+from tamis.kernels.records.hash128 import hash_bytes
 from tamis.kernels.text._blocks import ONE, PAD, ZERO, line_feed_search, next_line_feed
 from tamis.kernels.text._phrases import JAVASCRIPT, LOREM, POLICY, phrase_flags
 from tamis.kernels.text._seen import SLOT, is_new, new_set, slots_for

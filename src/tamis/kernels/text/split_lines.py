@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, lowest_bit, mask_eq, mask_ge, mask_lt, pointer, put
-from tamis.kernels._jit import helper, kernel
-from tamis.kernels._types import I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN
 from tamis.kernels.buffers import StringBuffers
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, lowest_bit, mask_eq, mask_ge, mask_lt, pointer, put
+from tamis.kernels.language.jit import helper, kernel
+from tamis.kernels.language.types import I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN
 from tamis.kernels.text._blocks import ONE, PAD, ZERO, block_at, valid_mask
 from tamis.kernels.text._phrases import C4_POLICY, JAVASCRIPT, LOREM, phrase_flags
 from tamis.kernels.text._unicode import (

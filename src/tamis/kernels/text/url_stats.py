@@ -14,10 +14,10 @@ import string
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, lowest_bit, mask_eq, pointer, put
-from tamis.kernels._jit import helper, kernel
-from tamis.kernels._types import I64_IN, I64_OUT, U8_IN, U8_OUT
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, lowest_bit, mask_eq, pointer, put
+from tamis.kernels.language.jit import helper, kernel
+from tamis.kernels.language.types import I64_IN, I64_OUT, U8_IN, U8_OUT
 from tamis.kernels.text._blocks import ONE, PAD, ZERO, block_at, valid_mask
 
 COUNTS = ("urls", "url_chars", "porn_urls")

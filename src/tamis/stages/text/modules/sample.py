@@ -34,7 +34,7 @@ class Sample(ProcessingStage[DocumentBatch, DocumentBatch]):
         import numpy as np
 
         from tamis.kernels.buffers import string_buffers
-        from tamis.kernels.hash128 import hash_arrow_strings
+        from tamis.kernels.records.hash128 import hash_arrow_strings
 
         parts = string_buffers(batch.texts(self.text_field))
         draws, _ = hash_arrow_strings(parts.offsets, parts.data, parts.validity, self.seed)

@@ -33,7 +33,7 @@ def keep_lines(texts: pa.Array, decide: Decide, only_terminal: bool = False) -> 
     import numpy as np
 
     from tamis.kernels.buffers import StringBuffers, string_array, string_buffers
-    from tamis.kernels.json_text import copy_spans
+    from tamis.kernels.records.json_text import copy_spans
     from tamis.kernels.text.split_lines import line_table
 
     parts = string_buffers(texts)

@@ -1,6 +1,6 @@
 """Where the compiled kernels of a group are, and whether they are there. Imports neither numpy nor numba.
 
-Kernels come in groups: the engine's own (group "", the files right here) and one per subfolder ("text"), so that a run
+Kernels come in groups, one per folder: "records", which every job needs, and others ("text", "sketch"), so that a run
 compiles and loads only what its stages need. A group is one shared library per CPU level (levels.py). Its file name holds a hash of
 all sources that its machine code is made of, so that a library is found exactly while the sources are those it was made from.
 Installed packages have the libraries in `built/`, beside the sources. In a checkout whose kernels were edited they are compiled at first use
@@ -14,24 +14,24 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
-from tamis.kernels import cache
-from tamis.kernels.levels import Level, runs_python, this_level
+from tamis.kernels.loading import cache
+from tamis.kernels.loading.levels import Level, runs_python, this_level
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parents[1]
 BUILT = HERE / "built"
 _DIGEST_BYTES = 32
-# What no machine code is made of: how kernels are found, loaded, called and linked, and what only Python runs.
-_NOT_COMPILED = {
-    "_plain", "_link", "buffers", "cache", "canary", "compile", "first_use", "groups", "library", "native", "spare", "tables",
-}  # fmt: skip
+RECORDS = "records"
+"""The group that every job needs. Others have helpers of its modules compiled into their kernels."""
+# What the machine code of every group is made of, beside the kernels themselves and all of language/ but what only Python runs.
+_ALWAYS = ("__init__.py", "loading/levels.py", "building/emit.py", "building/compile_process.py")
 
 
-def are_ready(groups: Iterable[str] = ("",)) -> bool:
+def are_ready(groups: Iterable[str] = (RECORDS,)) -> bool:
     """True when there are libraries of all these groups for this CPU, so that nothing needs to be compiled."""
     return runs_python() or all(find(group) is not None for group in groups)
 
 
-def find(group: str = "", level: Level | None = None) -> Path | None:
+def find(group: str, level: Level | None = None) -> Path | None:
     """The library of a group: beside the sources, or in the user's own folder."""
     level = level or this_level()
     shipped = BUILT / level.name / file_name(group)
@@ -43,29 +43,28 @@ def find(group: str = "", level: Level | None = None) -> Path | None:
 
 
 def file_name(group: str) -> str:
-    return f"{group or 'engine'}-{source_key(group)}.so"
+    return f"{group}-{source_key(group)}.so"
 
 
 def group_of(module: str) -> str:
-    """The group that a kernel module belongs to.
+    """The group that a kernel module belongs to: the folder it is in.
 
-    >>> group_of("tamis.kernels.hash128"), group_of("tamis.kernels.text.words")
-    ('', 'text')
+    >>> group_of("tamis.kernels.records.hash128"), group_of("tamis.kernels.text._words")
+    ('records', 'text')
     """
-    inside = module.removeprefix("tamis.kernels.").split(".")
-    return inside[0] if len(inside) > 1 else ""
+    return module.removeprefix("tamis.kernels.").partition(".")[0]
 
 
 @lru_cache(maxsize=16)
-def source_key(group: str = "") -> str:
+def source_key(group: str) -> str:
     """Hash of all sources that the machine code of a group is made of.
 
     A group's kernels may have helpers of another group compiled into them; helpers are in modules with an underscore.
     """
     digest = hashlib.sha256(group.encode())
-    inside = {*(HERE / group).glob("*.py"), *HERE.glob("*/_[a-z]*.py")} if group else set()
-    own = [source for source in HERE.glob("*.py") if source.stem not in _NOT_COMPILED]
-    for source in [*sorted(own), *sorted(inside)]:
+    always = [*(HERE / name for name in _ALWAYS), *(HERE / "language").glob("*.py"), *(HERE / RECORDS).glob("*.py")]
+    inside = [*(HERE / group).glob("*.py"), *HERE.glob("*/_[a-z]*.py")] if group != RECORDS else []
+    for source in sorted({*always, *inside} - {HERE / "language" / "plain.py"}):
         digest.update(f"\0{source.relative_to(HERE)}\0".encode())
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, copy_bytes, pointer, put
-from tamis.kernels._jit import kernel
-from tamis.kernels._types import I64_IN, I64_OUT, U8_IN, U8_OUT
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, copy_bytes, pointer, put
+from tamis.kernels.language.jit import kernel
+from tamis.kernels.language.types import I64_IN, I64_OUT, U8_IN, U8_OUT
 
 Bytes = NDArray[np.uint8]
 Offsets = NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Compiled kernels, loaded and called without numba: shared libraries, by ctypes. How arguments are handed over: _emit.py."""
+"""Compiled kernels, loaded and called without numba: shared libraries, by ctypes. How arguments are handed over: kernels/building/emit.py."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from tamis.errors import TamisError
-from tamis.kernels import library
-from tamis.kernels._types import Array, Signature, entry_symbol
-from tamis.kernels.groups import import_all
-from tamis.kernels.levels import this_level
+from tamis.kernels.language.types import Array, Signature, entry_symbol
+from tamis.kernels.loading import library
+from tamis.kernels.loading.groups import import_all
+from tamis.kernels.loading.levels import this_level
 
 _SLOTS = {"boolean": "?7x", "float32": "f4x", "float64": "d", "uint64": "Q"}  # others as signed numbers of 8 bytes
 _NUMBERS: dict[str, Callable[[Any], Any]] = {"boolean": bool, "float32": float, "float64": float}
@@ -155,7 +155,7 @@ def load(group: str) -> None:
             kernel.load()
 
 
-def load_all(group: str = "") -> None:
+def load_all(group: str) -> None:
     """Import and load every kernel of a group, so that processes forked later share them."""
     import_all(group)
     load(group)
@@ -191,7 +191,7 @@ def _found(group: str) -> Library | None:
 
 
 def _compiled(group: str) -> Library:
-    from tamis.kernels.first_use import compiled_elsewhere
+    from tamis.kernels.loading.first_use import compiled_elsewhere
 
     with compiled_elsewhere(group, this_level()) as path:
         return Library(path)

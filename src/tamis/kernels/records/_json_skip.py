@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, lowest_bit, mask_eq, pointer, put
-from tamis.kernels._jit import helper, kernel
-from tamis.kernels._json_escape import key_index
-from tamis.kernels._json_grammar import (
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, lowest_bit, mask_eq, pointer, put
+from tamis.kernels.language.jit import helper, kernel
+from tamis.kernels.language.types import I64_IN, I64_OUT, U8_IN, U8_OUT
+from tamis.kernels.records._json_escape import key_index
+from tamis.kernels.records._json_grammar import (
     ALL,
     ARRAY,
     ESCAPED,
@@ -29,7 +30,6 @@ from tamis.kernels._json_grammar import (
     ZERO,
     skip_space,
 )
-from tamis.kernels._types import I64_IN, I64_OUT, U8_IN, U8_OUT
 
 
 @helper

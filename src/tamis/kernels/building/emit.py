@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from tamis.kernels._types import Array, Scalar, Signature, entry_symbol
-from tamis.kernels.levels import Level
+from tamis.kernels.language.types import Array, Scalar, Signature, entry_symbol
+from tamis.kernels.loading.levels import Level
 
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _BYTES = _I8.as_pointer()

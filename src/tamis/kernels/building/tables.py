@@ -1,4 +1,4 @@
-"""`python -m tamis.kernels.tables FOLDER`: put the Unicode table of this Python into a folder. Part of the build of a package."""
+"""`python -m tamis.kernels.building.tables FOLDER`: put the Unicode table of this Python into a folder. Part of the build of a package."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ belongs to byte index + k.
 
 from __future__ import annotations
 
-from tamis.kernels._intrinsics import _pointer
-from tamis.kernels._jit import COMPILING, FLAGS, intrinsic
+from tamis.kernels.language.intrinsics import _pointer
+from tamis.kernels.language.jit import COMPILING, FLAGS, intrinsic
 
 if COMPILING:
     import llvmlite.binding as llvm

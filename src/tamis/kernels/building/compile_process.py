@@ -7,8 +7,8 @@ import re
 import sys
 from collections.abc import Mapping
 
-from tamis.kernels import library
-from tamis.kernels.levels import Level
+from tamis.kernels.loading import library
+from tamis.kernels.loading.levels import Level
 
 _MAIN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tamis.kernels.compile import main; sys.exit(main())"
 SOURCE = str(library.HERE.parents[1])

@@ -1,7 +1,7 @@
 """The only place that knows how kernels become machine code.
 
 `kernel(signature)` marks a function that Python calls: compiled for exactly that signature, beforehand, by a process that does
-nothing else (compile.py), and called through native.py. `helper` is for functions that only kernels call; they become part of their
+nothing else (kernels/compile.py), and called through kernels/loading/native.py. `helper` is for functions that only kernels call; they become part of their
 callers' machine code. `intrinsic` is for those that are written in LLVM's terms. Wherever nothing is compiled, the
 last two are never called, and numba is not imported. With TAMIS_KERNELS=python all of them are plain Python.
 """
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import tamis.kernels
-from tamis.kernels._types import Signature
-from tamis.kernels.levels import named, runs_python
-from tamis.kernels.library import group_of
-from tamis.kernels.native import Kernel, PythonKernel, name_of
+from tamis.kernels.language.types import Signature
+from tamis.kernels.loading.levels import named, runs_python
+from tamis.kernels.loading.library import group_of
+from tamis.kernels.loading.native import Kernel, PythonKernel, name_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,8 +28,8 @@ if COMPILING:
     import numba
     from numba.extending import intrinsic as _numba_intrinsic
 
-    from tamis.kernels._emit import Compiled
-    from tamis.kernels._types import Array, Scalar
+    from tamis.kernels.building.emit import Compiled
+    from tamis.kernels.language.types import Array, Scalar
 
     _njit: Any = numba.njit
     FLAGS = named(tamis.kernels.compiling.level).flags

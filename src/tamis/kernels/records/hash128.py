@@ -16,10 +16,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, load_u64, pointer, put, rotl64
-from tamis.kernels._jit import helper, kernel
-from tamis.kernels._types import I64_IN, U8_IN, U64_IN, U64_OUT
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, load_u64, pointer, put, rotl64
+from tamis.kernels.language.jit import helper, kernel
+from tamis.kernels.language.types import I64_IN, U8_IN, U64_IN, U64_OUT
 
 HASH_VERSION = 1
 

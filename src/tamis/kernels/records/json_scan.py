@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.errors import FormatError
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, count_bits, mask_eq, pointer, put
-from tamis.kernels._jit import helper, kernel
-from tamis.kernels._json_escape import key_index
-from tamis.kernels._json_grammar import (
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, count_bits, mask_eq, pointer, put
+from tamis.kernels.language.jit import helper, kernel
+from tamis.kernels.language.types import I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U64_OUT
+from tamis.kernels.records._json_escape import key_index
+from tamis.kernels.records._json_grammar import (
     ARRAY,
     BAD,
     DEEP,
@@ -50,9 +51,8 @@ from tamis.kernels._json_grammar import (
     string_end,
     value_end,
 )
-from tamis.kernels._json_skip import discover_kernel, rescan_kernel
-from tamis.kernels._types import I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U64_OUT
-from tamis.kernels.json_text import at_least_a_block
+from tamis.kernels.records._json_skip import discover_kernel, rescan_kernel
+from tamis.kernels.records.json_text import at_least_a_block
 
 __all__ = [
     "ARRAY",

@@ -1,6 +1,6 @@
 """Compiling kernels for which there is no library: those of a checkout that were edited, or of a CPU that the package has none for.
 
-Happens in a process of its own (compile.py), under its own memory limit, one group after the other: before a run (engine/run/compiling.py), or where a
+Happens in a process of its own (kernels/compile.py), under its own memory limit, one group after the other: before a run (engine/run/compiling.py), or where a
 kernel is called first.
 """
 
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import IO
 
 from tamis.errors import TamisError
-from tamis.kernels import cache, library
-from tamis.kernels.compile_process import command, environment, n_kernels
-from tamis.kernels.groups import module_names
-from tamis.kernels.levels import Level, this_level
+from tamis.kernels.building.compile_process import command, environment, n_kernels
+from tamis.kernels.loading import cache, library
+from tamis.kernels.loading.groups import module_names
+from tamis.kernels.loading.levels import Level, this_level
 
 NEED_BYTES = 205_000_000  # of the process that compiles and its child together, measured for the largest module
 DATA_BYTES = 240_000_000  # what each of the two may have of its own; more ends it
@@ -50,11 +50,10 @@ class Compilation:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Compilation:
-        names = [group or "engine" for group in self.missing]
         self._errors = tempfile.TemporaryFile()
         folder = ["--folder", str(self._folder)] if self._folder else []
         self._process = subprocess.Popen(
-            command("--progress", f"--level={self._level.name}", f"--limit={DATA_BYTES}", *folder, *names),
+            command("--progress", f"--level={self._level.name}", f"--limit={DATA_BYTES}", *folder, *self.missing),
             env=environment(self._level, self._environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -123,7 +122,7 @@ def compiled_elsewhere(group: str, level: Level) -> Iterator[Path]:
                 pass
         path = folder / library.file_name(group) if folder else library.find(group, level)
         if path is None:
-            raise TamisError(f"kernels: group {group or 'engine'!r} was compiled, and is not there")
+            raise TamisError(f"kernels: group {group!r} was compiled, and is not there")
         yield path
 
 

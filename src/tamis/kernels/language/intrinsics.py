@@ -3,14 +3,14 @@
 All of them index without numba's wrap-around of negative indices and without bounds checks: the callers' loops prove
 the bounds. Arrays or pointers are taken alike. The comparisons are plain LLVM vectors of 64 bytes, so the same source gives AVX-512, AVX2, SSE2 or NEON
 code. Bit k of a mask belongs to byte index + k. Hosts are little-endian, as are all that numba runs on.
-What each one means in plain Python is in `_plain.py`, for TAMIS_KERNELS=python.
+What each one means in plain Python is in `plain.py`, for TAMIS_KERNELS=python.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 from __future__ import annotations
 
-from tamis.kernels import _plain
-from tamis.kernels._jit import COMPILING, intrinsic
+from tamis.kernels.language import plain
+from tamis.kernels.language.jit import COMPILING, intrinsic
 
 if COMPILING:
     from llvmlite import ir
@@ -29,7 +29,7 @@ def _pointer(context, builder, array_type, array, index):
     return builder.gep(data, [index])
 
 
-@intrinsic(_plain.pointer)
+@intrinsic(plain.pointer)
 def pointer(typingctx, array):
     """Address of the first item, to hand to helpers: an array would be counted up and down, atomically, at each call.
 
@@ -42,7 +42,7 @@ def pointer(typingctx, array):
     return types.CPointer(array.dtype)(array), codegen
 
 
-@intrinsic(_plain.at)
+@intrinsic(plain.at)
 def at(typingctx, array, index):
     """array[index] for a 1-d C array, without wrap-around."""
 
@@ -53,7 +53,7 @@ def at(typingctx, array, index):
     return array.dtype(array, types.int64), codegen
 
 
-@intrinsic(_plain.put)
+@intrinsic(plain.put)
 def put(typingctx, array, index, value):
     """array[index] = value for a 1-d C array, without wrap-around."""
 
@@ -65,7 +65,7 @@ def put(typingctx, array, index, value):
     return types.void(array, types.int64, array.dtype), codegen
 
 
-@intrinsic(_plain.load_u64)
+@intrinsic(plain.load_u64)
 def load_u64(typingctx, array, index):
     """Eight bytes from a uint8 array, little-endian, at any alignment."""
 
@@ -76,7 +76,7 @@ def load_u64(typingctx, array, index):
     return types.uint64(array, types.int64), codegen
 
 
-@intrinsic(_plain.store_u64)
+@intrinsic(plain.store_u64)
 def store_u64(typingctx, array, index, value):
     """Eight bytes into a uint8 array, at any alignment."""
 
@@ -100,25 +100,25 @@ def _compare(predicate):
     return codegen
 
 
-@intrinsic(_plain.mask_eq)
+@intrinsic(plain.mask_eq)
 def mask_eq(typingctx, array, index, byte):
     """Which of the 64 bytes at `index` equal `byte`."""
     return types.uint64(array, types.int64, types.uint8), _compare("==")
 
 
-@intrinsic(_plain.mask_lt)
+@intrinsic(plain.mask_lt)
 def mask_lt(typingctx, array, index, byte):
     """Which of the 64 bytes at `index` are below `byte` (unsigned)."""
     return types.uint64(array, types.int64, types.uint8), _compare("<")
 
 
-@intrinsic(_plain.mask_ge)
+@intrinsic(plain.mask_ge)
 def mask_ge(typingctx, array, index, byte):
     """Which of the 64 bytes at `index` are `byte` or above (unsigned)."""
     return types.uint64(array, types.int64, types.uint8), _compare(">=")
 
 
-@intrinsic(_plain.copy_block)
+@intrinsic(plain.copy_block)
 def copy_block(typingctx, target, target_index, source, source_index):
     """Copy 64 bytes in one step; both sides must have them."""
 
@@ -132,7 +132,7 @@ def copy_block(typingctx, target, target_index, source, source_index):
     return types.void(target, types.int64, source, types.int64), codegen
 
 
-@intrinsic(_plain.copy_bytes)
+@intrinsic(plain.copy_bytes)
 def copy_bytes(typingctx, target, target_index, source, source_index, n_bytes):
     """memcpy between two uint8 arrays."""
 
@@ -145,7 +145,7 @@ def copy_bytes(typingctx, target, target_index, source, source_index, n_bytes):
     return types.void(target, types.int64, source, types.int64, types.int64), codegen
 
 
-@intrinsic(_plain.lowest_bit)
+@intrinsic(plain.lowest_bit)
 def lowest_bit(typingctx, mask):
     """Position of the lowest set bit of a uint64 that is not zero."""
 
@@ -155,7 +155,7 @@ def lowest_bit(typingctx, mask):
     return types.int64(types.uint64), codegen
 
 
-@intrinsic(_plain.count_bits)
+@intrinsic(plain.count_bits)
 def count_bits(typingctx, mask):
     """Number of set bits of a uint64."""
 
@@ -165,7 +165,7 @@ def count_bits(typingctx, mask):
     return types.int64(types.uint64), codegen
 
 
-@intrinsic(_plain.rotl64)
+@intrinsic(plain.rotl64)
 def rotl64(typingctx, value, n_bits):
     """Rotate a uint64 left by 0 < n_bits < 64."""
 

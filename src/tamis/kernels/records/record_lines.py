@@ -11,13 +11,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.kernels import _types as types
-from tamis.kernels._intrinsics import at, lowest_bit, mask_eq, pointer, put
-from tamis.kernels._jit import helper, kernel
-from tamis.kernels._json_grammar import skip_space
-from tamis.kernels._types import I64_OUT, U8_IN
-from tamis.kernels.json_scan import count_lines
-from tamis.kernels.json_text import at_least_a_block
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import at, lowest_bit, mask_eq, pointer, put
+from tamis.kernels.language.jit import helper, kernel
+from tamis.kernels.language.types import I64_OUT, U8_IN
+from tamis.kernels.records._json_grammar import skip_space
+from tamis.kernels.records.json_scan import count_lines
+from tamis.kernels.records.json_text import at_least_a_block
 
 Bytes = NDArray[np.uint8]
 Offsets = NDArray[np.int64]

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels._intrinsics import at, lowest_bit, mask_eq, mask_ge, mask_lt, put
-from tamis.kernels._jit import helper
+from tamis.kernels.language.intrinsics import at, lowest_bit, mask_eq, mask_ge, mask_lt, put
+from tamis.kernels.language.jit import helper
 
 MAX_DEPTH = 1000
 N_STACK_WORDS = (MAX_DEPTH + 64) // 64

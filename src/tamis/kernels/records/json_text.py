@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.kernels import _types as types
 from tamis.kernels import spare
-from tamis.kernels._intrinsics import (
+from tamis.kernels.language import types
+from tamis.kernels.language.intrinsics import (
     at,
     copy_block,
     copy_bytes,
@@ -25,11 +25,11 @@ from tamis.kernels._intrinsics import (
     pointer,
     put,
 )
-from tamis.kernels._jit import helper, kernel
-from tamis.kernels._json_escape import read_escape, write_utf8
-from tamis.kernels._json_grammar import ALL, ESCAPED, ONE, STRING, ZERO, escaped_bits
-from tamis.kernels._types import I64_IN, I64_OUT, U8_IN, U8_OUT
-from tamis.kernels._vectors import HAS_COMPRESS, store_unescaped
+from tamis.kernels.language.jit import helper, kernel
+from tamis.kernels.language.types import I64_IN, I64_OUT, U8_IN, U8_OUT
+from tamis.kernels.language.vectors import HAS_COMPRESS, store_unescaped
+from tamis.kernels.records._json_escape import read_escape, write_utf8
+from tamis.kernels.records._json_grammar import ALL, ESCAPED, ONE, STRING, ZERO, escaped_bits
 
 _LAST = np.uint64(1 << 63)
 SLACK_BYTES = 64  # whole blocks are stored, so the last one may reach beyond the end of the text

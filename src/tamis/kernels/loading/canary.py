@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from tamis.errors import TamisError
-from tamis.kernels.native import load_all
+from tamis.kernels.loading.library import RECORDS
+from tamis.kernels.loading.native import load_all
 
 _LINES = b'{"id": 1, "text": "caf\\u00e9 \\n' + b"the cat sat on the mat " * 8 + b'"}\n{"text": null}\n{"text": }\n'
 
@@ -17,15 +18,15 @@ _LINES = b'{"id": 1, "text": "caf\\u00e9 \\n' + b"the cat sat on the mat " * 8 +
 def check(group: str) -> None:
     """Load every kernel of a group and call some. TamisError where an answer is wrong."""
     load_all(group)
-    got, expected = {"": _engine, "text": _text, "sketch": _sketch}.get(group, lambda: ((), ()))()
+    got, expected = {RECORDS: _records, "text": _text, "sketch": _sketch}.get(group, lambda: ((), ()))()
     if got != expected:
-        raise TamisError(f"kernels: group {group or 'engine'!r} answers {got}, expected {expected}")
+        raise TamisError(f"kernels: group {group!r} answers {got}, expected {expected}")
 
 
-def _engine() -> tuple[object, object]:
-    from tamis.kernels.hash128 import hash_spans
-    from tamis.kernels.json_scan import scan_records
-    from tamis.kernels.json_text import unescape
+def _records() -> tuple[object, object]:
+    from tamis.kernels.records.hash128 import hash_spans
+    from tamis.kernels.records.json_scan import scan_records
+    from tamis.kernels.records.json_text import unescape
 
     buf = np.frombuffer(_LINES, np.uint8)
     found = scan_records(buf, ["text"], 1 << 20)

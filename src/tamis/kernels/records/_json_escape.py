@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels._intrinsics import at, put
-from tamis.kernels._jit import helper
+from tamis.kernels.language.intrinsics import at, put
+from tamis.kernels.language.jit import helper
 
 REPLACEMENT = 0xFFFD  # stands for a surrogate without its other half, which UTF-8 cannot hold
 
