@@ -68,7 +68,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", help=f"Parts, with commas between them: {', '.join(PARTS)}.")
     parser.add_argument("--work", help="Where models and documents are built (kept); default: a temporary folder.")
     parser.add_argument("--documents", type=int, help="Documents of each job, instead of its own number.")
-    parser.add_argument("--workers-per-gpu", type=int, default=1)
+    parser.add_argument("--workers-per-gpu", type=int, help="Instead of what the product chooses.")
     parser.add_argument("--limit-s", type=float, default=240.0, help="Seconds after which a step is ended.")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="Small models and 50 documents.")

@@ -56,6 +56,14 @@ def test_neighbours_with_equal_needs_are_fused() -> None:
     assert spans([]) == [(0, 0)]
 
 
+def test_who_has_a_gpu_does_not_write_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    on_gpu = Step()
+    on_gpu.resources = Resources(gpus=0.5)
+    assert spans([Step(), on_gpu]) == [(0, 1), (1, 2), (2, 2)]
+    assert spans([on_gpu, Step()]) == [(0, 1), (1, 2)]
+
+
 def test_batch_mode_keeps_stages_apart() -> None:
     assert spans([Step(), Step(), Step()], "batch") == [(0, 1), (1, 2), (2, 3)]
 

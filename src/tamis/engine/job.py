@@ -15,7 +15,7 @@ from tamis.stages.base import ProcessingStage, Rule
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, Writer
 from tamis.stages.resources import Resources
-from tamis.tasks import Task
+from tamis.tasks import DocumentBatch, Task
 
 KEY = os.urandom(32)  # of this program: what another one signed, or nobody, is never unpickled
 _FRAMES = {"data", "to_pandas", "pandas"}
@@ -136,6 +136,12 @@ def make_job(
     job = Job(name, source, reader, rest, writer)
     job.labels = _labels(rest)
     job.segments = _segments(rest, mode) if reader is not None or documents or not rest else [_one_segment(rest)]
+    plain = (
+        documents if reader is None else reader.batch is DocumentBatch
+    )  # pictures stay in the worker that has them decoded
+    if writer is not None and plain and job.segments[-1].resources.requires_gpu:
+        # Encoding and syncing files is work for cores: a worker that has a GPU would leave it idle meanwhile.
+        job.segments.append(Segment(len(rest), len(rest), Resources()))
     for segment in job.segments:
         for i in range(segment.first, segment.last):
             rest[i].look_ahead(rest[i + 1 : segment.last])

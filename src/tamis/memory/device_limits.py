@@ -16,6 +16,7 @@ from typing import Any
 OUT_OF_DEVICE_MEMORY = "out_of_device_memory"  # a batch did not fit, and its documents went through in smaller ones
 CUT_TO_FIT = "cut_to_fit_device"  # of a document as much went through as fitted (gpu_overflow="cut")
 
+TURNS_FOLDER = "TAMIS_GPU_TURNS"  # a folder of the run on this machine, where workers that share a device find each other (turns.py)
 CONTEXT_BYTES = 600_000_000  # measured on an H200: 510 to 570 MB with torch's kernels loaded
 
 
@@ -26,6 +27,7 @@ class DeviceLimit:
     share: float = 1.0
     limit_bytes: int = 0
     overflow: str = "quarantine"
+    turns_folder: str = ""  # where this process meets those that it shares a device with
 
     def bytes_of(self, total_bytes: int) -> int:
         """What libraries may allocate on a device of this size.
@@ -49,13 +51,14 @@ def told(environ: Mapping[str, str] | None = None) -> DeviceLimit:
     """The limit of this process; none where nobody set one.
 
     >>> told({"TAMIS_GPU_SHARE": "0.5", "TAMIS_GPU_MEMORY": "20000000000"})
-    DeviceLimit(share=0.5, limit_bytes=20000000000, overflow='quarantine')
+    DeviceLimit(share=0.5, limit_bytes=20000000000, overflow='quarantine', turns_folder='')
     """
     environ = os.environ if environ is None else environ
     return DeviceLimit(
         float(environ.get("TAMIS_GPU_SHARE", "1")),
         int(environ.get("TAMIS_GPU_MEMORY", "0")),
         environ.get("TAMIS_GPU_OVERFLOW", "quarantine"),
+        environ.get(TURNS_FOLDER, ""),
     )
 
 

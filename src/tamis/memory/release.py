@@ -57,8 +57,11 @@ class Released:
         return self.before_bytes - self.after_bytes
 
 
-def release() -> Released:
-    """Give back to the system what this process no longer needs: Python garbage, Arrow's and CUDA's caches, free heap pages."""
+def release(device: bool = True) -> Released:
+    """Give back to the system what this process no longer needs: Python garbage, Arrow's and CUDA's caches, free heap pages.
+
+    `device=False` leaves CUDA's cache: what a process may take of a device is limited anyway, and filling it again would keep the device waiting.
+    """
     start_s = time.perf_counter()
     before_bytes = _resident()
     gc.collect()
@@ -67,7 +70,7 @@ def release() -> Released:
     if pool is not None:
         pool().release_unused()
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is not None and cuda.is_initialized():
+    if device and cuda is not None and cuda.is_initialized():
         cuda.empty_cache()
     trim = _malloc_trim()
     if trim is not None:

@@ -88,7 +88,7 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: Assign) -> bool:
         with contextlib.suppress(OSError):  # to the run's worker.log, which may lie on a full disk
             print(report.trace, file=sys.stderr, flush=True)
     if not is_starved:
-        release()
+        release(device=False)
     if isinstance(report, Done | Failure):
         vitals = None if is_starved else _vitals()
         report = replace(report, peak_bytes=peak_bytes, cpu_s=cpu_s, vitals=vitals)

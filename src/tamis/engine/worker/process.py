@@ -7,6 +7,7 @@ The same code runs in worker processes and in the in-process executor. It knows 
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import os
 import time
@@ -46,6 +47,7 @@ from tamis.formats.jsonl.known import KnownRecords
 from tamis.formats.registry import TABLES, is_table, table_format
 from tamis.kernels.records import hash128
 from tamis.memory import meter
+from tamis.memory.device_limits import TURNS_FOLDER
 from tamis.memory.release import PeakWatch
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
 
@@ -131,11 +133,18 @@ class UnitRunner:
             self.job.labels[part.first : part.last], self.job.stages[part.first : part.last], strict=True
         ):
             os.environ.update((stage.runtime_env or {}).get("env_vars", {}))
+            if part.resources.requires_gpu:
+                os.environ[TURNS_FOLDER] = self.place.scratch
             doing.note(doing.setting_up(label))
             try:
                 stage.setup(WorkerMetadata(str(os.getpid())))
             except Exception as exc:
                 raise SetupFailure(doing.setting_up(label), exc) from exc
+        if (
+            part.resources.requires_gpu
+        ):  # what a model's libraries are made of: half a million objects, looked through after every unit
+            gc.collect()
+            gc.freeze()
         self._ready.add(segment)
 
     def _set_up(self, segment: int, say: Say) -> None:

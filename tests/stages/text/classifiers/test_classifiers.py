@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import small_models as small  # noqa: E402
 from tamis.errors import UsageError  # noqa: E402
 from tamis.stages.text import classifiers  # noqa: E402
 from tamis.stages.text.classifiers.base import ClassifierModelStage  # noqa: E402
-from tamis.stages.text.models.device import DeviceMemory  # noqa: E402
+from tamis.stages.text.models.device import DeviceMemory, Work  # noqa: E402
 from tamis.stages.text.models.tokenizer import Tokenizer  # noqa: E402
 from tamis.stages.text.models.utils import TOKENS  # noqa: E402
 from tamis.tasks import DocumentBatch  # noqa: E402
@@ -384,6 +386,10 @@ class FakeCard:
     def release(self) -> None:
         self.n_released += 1
 
+    @contextmanager
+    def turn(self) -> Iterator[Work]:
+        yield Work(self.kind)
+
 
 def on_card(folder: Path, limit: int, cuts: bool) -> ClassifierModelStage:
     stage = ClassifierModelStage(str(folder), max_seq_length=64)
@@ -465,3 +471,26 @@ def test_a_language_model_for_a_card_is_loaded_in_half_precision(folders: dict[s
     assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
     for a, b in zip(whole.parameters(), half.parameters(), strict=True):
         assert torch.allclose(a, b.float(), atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.slow
+def test_workers_that_share_a_device_and_write_elsewhere_give_the_same(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that says it has a GPU, and has none: the model has workers of its own, on the CPU, and others write."""
+    from tamis.pipeline import Pipeline
+    from tamis.stages.text.io.reader import JsonlReader
+    from tamis.stages.text.io.writer import JsonlWriter
+
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(TEXTS)), encoding="utf-8")
+    found = []
+    for device in ("", "0"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", device)
+        stage = classifiers.DistributedDataClassifier(str(folders["bert"]), score_field="p", max_seq_length=64)
+        assert stage.decompose()[1].resources.gpus == (0.25 if device else 0.0)
+        output = tmp_path / f"out{device}"
+        Pipeline("p", stages=[JsonlReader(str(source)), stage, JsonlWriter(str(output))]).execute(memory="3GB")
+        found.append(sorted(line for p in output.glob("*.jsonl") for line in p.read_text().splitlines()))
+    assert len(found[0]) == len(TEXTS)
+    assert found[0] == found[1]

@@ -85,16 +85,13 @@ class AegisModelStage(ModelStage):
         base_model: str = PRETRAINED_MODEL_NAME_OR_PATH,
         guard_model: str = INSTRUCTION_DATA_GUARD_MODEL_IDENTIFIER,
     ) -> None:
+        self.base_model = base_model  # first: how large it is decides what this stage asks for
         super().__init__(
             model_identifier, cache_dir, hf_token, model_inference_batch_size, has_seq_order, "left", max_seq_length, autocast,
             keep_tokens, trust_remote_code, tokens_field,
         )  # fmt: skip
         self.label_field, self.score_field = label_field, score_field
-        self.add_instruction_data_guard, self.base_model, self.guard_model = (
-            add_instruction_data_guard,
-            base_model,
-            guard_model,
-        )
+        self.add_instruction_data_guard, self.guard_model = add_instruction_data_guard, guard_model
 
     def outputs(self) -> Any:
         return ["data"], [self.label_field] + ([self.score_field] if self.add_instruction_data_guard else [])

@@ -10,11 +10,13 @@ import gc
 import math
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tamis.errors import TamisError
 from tamis.memory.device_limits import DeviceLimit, limit_torch
+from tamis.memory.turns import Turns
 from tamis.stages.text.models.batching import Batch, Shape, next_batch, ordered
 
 CPU_TOKENS = 2048  # more tokens in a batch are no faster on a core, and take more memory
@@ -154,6 +156,28 @@ def _try(run: Callable[[Batch], Any], batch: Batch, device: Device) -> tuple[Any
         return None
 
 
+class Work:
+    """Batches that were given to a device, which works on them while the next are prepared."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._marks: list[Any] = []
+
+    def given(self) -> None:
+        """A batch was given to the device: where it stands there is marked."""
+        if self._kind == "cpu":
+            return
+        import torch
+
+        mark = torch.cuda.Event()
+        mark.record()
+        self._marks = [*self._marks[-1:], mark]
+
+    def wait_for_all_but_one(self) -> None:
+        if len(self._marks) > 1:
+            self._marks[0].synchronize()
+
+
 class TorchDevice:
     """A core (`cpu`) or the first GPU that this process may see (`cuda`), through torch."""
 
@@ -162,6 +186,8 @@ class TorchDevice:
         import torch
 
         self.kind = kind
+        shares = kind == "cuda" and limit is not None and limit.share < 1
+        self._turns = Turns(limit.turns_folder if shares and limit else "", os.environ.get("CUDA_VISIBLE_DEVICES", "0"))
         if kind == "cuda" and limit is not None:
             limit_torch(torch, limit)
         self.name = (
@@ -182,6 +208,15 @@ class TorchDevice:
         import torch
 
         return self.kind != "cpu" and isinstance(exc, torch.OutOfMemoryError)
+
+    @contextmanager
+    def turn(self) -> Iterator[Work]:
+        """Around all batches of a partition: who shares a device has it alone meanwhile. It is passed on when the last batch is still at work, so
+        that the next one has its first batch ready in time; what was computed is fetched behind this block."""
+        with self._turns.turn():
+            work = Work(self.kind)
+            yield work
+            work.wait_for_all_but_one()
 
     def release(self) -> None:
         gc.collect()

@@ -78,7 +78,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self.max_seq_length, self.autocast, self.keep_tokens = max_seq_length, autocast, keep_tokens
         self.trust_remote_code, self.tokens_field = trust_remote_code, tokens_field
         self.name = format_name_with_suffix(model_identifier, "_model")
-        self.resources = model_resources()
+        self.resources = model_resources(self.least_bytes)
         self._forget()
 
     only_adds: ClassVar[bool] = True
@@ -115,7 +115,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         """The weights, where they are on this machine already; on a GPU they pass through the host's memory, too."""
         try:
             return self._find_here().n_bytes
-        except (UsageError, OSError):  # told when the run sets it up
+        except (TamisError, OSError):  # told when the run sets it up
             return 0
 
     def setup(self, worker_metadata: Any = None) -> None:
@@ -237,9 +237,11 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self._device,
             cut if self._cuts else None,
         )
-        for positions, rows in batches:
-            at += positions
-            parts.append(rows)
+        with self._device.turn() as work:
+            for positions, rows in batches:
+                work.given()
+                at += positions
+                parts.append(rows)
         if was_cut:
             self._log_metric(CUT_TO_FIT, float(len(was_cut)))
         arrays = [np.asarray(p.cpu() if hasattr(p, "cpu") else p) for p in parts]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tamis.memory.gpu import count_gpus
 from tamis.stages.resources import Resources
 
 TOKENS = "_tamis_input_ids"  # the column between tokenizer and model: users may have an input_ids of their own
 INPUT_IDS, ATTENTION_MASK = "input_ids", "attention_mask"  # what keep_tokens writes and use_existing_tokens reads
+
+_SMALL_BYTES, _LARGE_BYTES = 300_000_000, 2_000_000_000  # of weights, as they lie on disk
 
 
 def format_name_with_suffix(model_identifier: str, suffix: str = "_classifier") -> str:
@@ -19,6 +23,24 @@ def format_name_with_suffix(model_identifier: str, suffix: str = "_classifier") 
     return name.replace("-", "_").replace(".", "_").lower() + suffix
 
 
-def model_resources() -> Resources:
-    """What the stage of a model asks for: a GPU where this machine has one, else a core."""
-    return Resources(cpus=1.0, gpus=1.0) if count_gpus() else Resources(cpus=1.0)
+def model_resources(weights: Callable[[], int] | None = None) -> Resources:
+    """What the stage of a model asks for: a GPU where this machine has one, else a core. `weights`: bytes of the model, 0 where nobody knows yet.
+
+    Of a small model several workers share a device and take turns on it (memory/turns.py), so that it does not wait while one of them reads and hands on;
+    as many as the host needs to be ready in time: a small model is soon done. A large one would fill the device twice.
+    """
+    if not count_gpus():
+        return Resources(cpus=1.0)
+    n_bytes = weights() if weights is not None else 0
+    return Resources(cpus=1.0, gpus=share_of_gpu(n_bytes))
+
+
+def share_of_gpu(weights_bytes: int) -> float:
+    """What one worker of a model takes of a device.
+
+    >>> [share_of_gpu(n) for n in (90_000_000, 740_000_000, 13_500_000_000, 0)]
+    [0.25, 0.5, 1.0, 1.0]
+    """
+    if not 0 < weights_bytes <= _LARGE_BYTES:
+        return 1.0
+    return 0.25 if weights_bytes <= _SMALL_BYTES else 0.5

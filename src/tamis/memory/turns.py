@@ -1,0 +1,40 @@
+"""Processes that share a GPU take turns on it, so that one computes while the others read, prepare and hand on.
+
+Two processes that compute at once gain nothing: the device switches between them, and each takes twice as long (measured: 1,087 documents/s
+where one alone did 1,151). In turn the device has always one to work for, as long as the others are ready in time. A turn is a lock on a file in a
+folder of the run: it is free again when its holder dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from tamis import files
+
+
+class Turns:
+    """`folder`: of the run, on this machine; nothing: no turns are taken. `device`: as CUDA_VISIBLE_DEVICES calls it."""
+
+    def __init__(self, folder: str, device: str) -> None:
+        name = re.sub(r"[^A-Za-z0-9-]", "_", f"{socket.gethostname()}-{device}")[:150]
+        self._path = Path(folder) / f"gpu-{name}.turn" if folder else None
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Waits until the others are done, and has the device until the block ends."""
+        held = -1
+        if self._path is not None:
+            try:
+                held = files.take_lock(self._path, wait=True)
+            except OSError:  # a full or read-only disk, one without locks: without turns it is slower, and as right
+                self._path = None
+        try:
+            yield
+        finally:
+            if held >= 0:
+                os.close(held)
