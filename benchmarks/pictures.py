@@ -14,16 +14,25 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from figures import ROWS, exit_code, note, table, write_above_gpu
 from measuring import TAMIS, measure
 
-SIZES = {"640 x 480": (640, 480, 200), "1920 x 1080": (1920, 1080, 40), "4000 x 3000": (4000, 3000, 12)}
+SIZES = {
+    "500 x 375": (500, 375, 300),
+    "640 x 480": (640, 480, 200),
+    "1024 x 768": (1024, 768, 100),
+    "1920 x 1080": (1920, 1080, 40),
+    "4000 x 3000": (4000, 3000, 12),
+}
 SIDE = 224
 _ROUNDS = 3
+_TURNS = 10  # of both sides in each round, one after the other, so that whatever else runs here slows both down
 
 
 def picture(seed: int, width: int, height: int) -> bytes:
@@ -54,7 +63,6 @@ def decoding(folder: Path, small: bool) -> None:
     import simplejpeg
     import torch
 
-    from tamis.formats.pictures.format import describe, iter_rows
     from tamis.stages.image.pixels import square
 
     torch.set_num_threads(1)
@@ -62,22 +70,33 @@ def decoding(folder: Path, small: bool) -> None:
         n = max(8, n // 5) if small else n
         path = folder / f"{width}.tar"
         made = make_tar(path, n, width, height)
-        bare, ours = [], []
         square((str(path), 512, len(made[0]), None), SIDE)  # what is loaded once
+        rates = []
         for _ in range(_ROUNDS):
-            began = time.process_time()
-            for i in range(n):
-                simplejpeg.decode_jpeg(made[i % len(made)])
-            bare.append(n / (time.process_time() - began))
-            began = time.process_time()
-            for _, rows in iter_rows(str(path), 0, describe(str(path)).n_rows):
-                wanted = zip(*(rows[c].to_pylist() for c in ("image_path", "offset", "length")), strict=True)
-                for where in wanted:
-                    square((*where, None), SIDE)
-            ours.append(n / (time.process_time() - began))
-        share = max(ours) / max(bare)
-        note("decode", f"{name}: tar + decode + scale to {SIDE}, simplejpeg's rate alone", f"{max(ours):,.0f}/s, {max(bare):,.0f}/s: {share:.2f}", share >= 0.8)  # fmt: skip
+            bare_s = ours_s = 0.0
+            rows = _places(str(path))
+            for turn in range(_TURNS):
+                here = range(n * turn // _TURNS, n * (turn + 1) // _TURNS)
+                began = time.process_time()
+                for i in here:
+                    simplejpeg.decode_jpeg(made[i % len(made)])
+                between = time.process_time()
+                for _ in here:
+                    square(next(rows), SIDE)
+                bare_s, ours_s = bare_s + between - began, ours_s + time.process_time() - between
+            rates.append((bare_s / ours_s, n / ours_s, n / bare_s))
+        share, ours, bare = sorted(rates)[_ROUNDS // 2]
+        note("decode", f"{name}: tar + decode + scale to {SIDE}, simplejpeg's rate alone", f"{ours:,.0f}/s, {bare:,.0f}/s: {share:.2f}", share >= 0.8)  # fmt: skip
         path.unlink()
+
+
+def _places(path: str) -> Iterator[Any]:
+    """Pictures of a tar one by one, as a stage finds them."""
+    from tamis.formats.pictures.format import describe, iter_rows
+
+    for _, rows in iter_rows(path, 0, describe(path).n_rows):
+        for where in zip(*(rows[c].to_pylist() for c in ("image_path", "offset", "length")), strict=True):
+            yield (*where, None)
 
 
 def walking(folder: Path, small: bool) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tamis.errors import MissingExtra
 from tamis.pictures.faults import PictureFault
 from tamis.pictures.headers import Looks, look
+from tamis.pictures.scratch import Scratch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
 _SPARE_BYTES = 1 << 20
+_SCRATCH = Scratch()
 
 
 def read_span(path: str, offset: int, length: int) -> bytes:
@@ -42,13 +44,13 @@ def looks_of(data: bytes) -> Looks:
     return look(lambda at, n: data[at : at + n], len(data))
 
 
-def decode(data: bytes, looks: Looks | None = None, min_side: int = 0) -> Pixels:
+def decode(data: bytes, looks: Looks | None = None, min_side: int = 0, passing: bool = False) -> Pixels:
     """The pixels. `min_side`: a JPEG may come out smaller (a half, a quarter, an eighth), as long as its shorter side has so many pixels:
-    the decoder then computes only these, several times as fast.
+    the decoder then computes only these, several times as fast. `passing`: they may lie where the next picture of this thread will.
     """
     looks = looks or looks_of(data)
     if looks.format == "jpeg" and looks.channels != 4:
-        return _jpeg(data, looks, min_side)
+        return _jpeg(data, looks, min_side, passing)
     return _by_pillow(data, looks, min_side)
 
 
@@ -63,15 +65,14 @@ def fitted(pixels: Pixels, side: int) -> Pixels:
     height, width = pixels.shape[:2]
     short = min(height, width)
     left, top = (width - short) // 2, (height - short) // 2
-    square = np.ascontiguousarray(pixels[top : top + short, left : left + short])
-    if not square.flags.writeable:  # torch warns of those that it could write to
-        square = square.copy()
-    # The first side is added before torch sees it: with torch's own unsqueeze the strides are not those of interleaved colours, and it
-    # would take them apart and put them together again, which takes half as long as scaling.
-    colours = torch.from_numpy(square[None]).permute(0, 3, 1, 2)
-    made = torch.nn.functional.interpolate(colours, (side, side), mode="bicubic", antialias=True, align_corners=False)
-    found: Pixels = made[0].permute(1, 2, 0).numpy()
-    return found
+    square = _SCRATCH.bytes("square", short * short * 3).reshape(1, short, short, 3)
+    square[0] = pixels[top : top + short, left : left + short]
+    made = np.empty((1, side, side, 3), np.uint8)
+    # What torch.nn.functional.interpolate calls, written to where it shall be. The first side is added before torch sees it: with its own
+    # unsqueeze the strides are not those of interleaved colours, and it would take them apart and put them together again.
+    seen, out = (torch.from_numpy(a).permute(0, 3, 1, 2) for a in (square, made))
+    torch.ops.aten._upsample_bicubic2d_aa.out(seen, [side, side], False, None, None, out=out)
+    return made[0]
 
 
 def reserve(n_bytes: int) -> None:
@@ -91,17 +92,19 @@ def scale_of(looks: Looks, min_side: int) -> int:
     return next((n for n in (8, 4, 2) if min_side and -(-short // n) >= min_side), 1)
 
 
-def _jpeg(data: bytes, looks: Looks, min_side: int) -> Pixels:
+def _jpeg(data: bytes, looks: Looks, min_side: int, passing: bool) -> Pixels:
     try:
         import simplejpeg
     except ImportError:
         raise MissingExtra("reading pictures", "image") from None
     n = scale_of(looks, min_side)
-    reserve(looks.decoded_bytes // (n * n) + looks.work_bytes)
+    height, width = -(-looks.height // n), -(-looks.width // n)
+    room = _SCRATCH.bytes("pixels", height * width * 3) if passing else None
+    reserve((0 if passing else height * width * 3) + looks.work_bytes)
     try:
         # Not min_height and min_width: simplejpeg takes factors in between, too, which are slower than the next power of two.
         pixels: Pixels = simplejpeg.decode_jpeg(
-            data, "RGB", min_height=-(-looks.height // n), min_width=-(-looks.width // n), min_factor=1
+            data, "RGB", min_height=height, min_width=width, min_factor=1, buffer=room
         )
     except ValueError as exc:
         raise PictureFault(f"a damaged JPEG: {_first_line(exc)}") from None

@@ -61,20 +61,22 @@ def look(read: Read, length: int) -> Looks:
 
 
 def _jpeg(read: Read, head: bytes, length: int) -> Looks:
-    at = 2
+    at, begins = 2, 0  # `head` holds what lies from byte `begins` on
     for _ in range(_MAX_SEGMENTS):
-        part = head[at : at + 10] if at + 10 <= len(head) else read(at, 10)
-        if len(part) < 4 or part[0] != 0xFF:
+        i = at - begins
+        if i + 10 > len(head):
+            head, begins, i = read(at, 10), at, 0
+        if len(head) < i + 4 or head[i] != 0xFF:
             break
-        marker = part[1]
+        marker = head[i + 1]
         if marker == 0xFF:  # padding
             at += 1
             continue
         if marker in _STANDALONE:
             at += 2
             continue
-        if marker in _JPEG_SIZES and len(part) == 10:
-            height, width, channels = struct.unpack(">HHB", part[5:10])
+        if marker in _JPEG_SIZES and len(head) >= i + 10:
+            height, width, channels = head[i + 5] << 8 | head[i + 6], head[i + 7] << 8 | head[i + 8], head[i + 9]
             _check_tail(read, length, b"\xff\xd9", "JPEG")
             is_progressive = marker in (0xC2, 0xC6, 0xCA, 0xCE)
             # A progressive picture is held whole as coefficients of two bytes; another one takes a few rows.
@@ -82,7 +84,7 @@ def _jpeg(read: Read, head: bytes, length: int) -> Looks:
             return Looks("jpeg", width, height, channels, work + length)
         if marker in (0xD9, 0xDA):
             break
-        at += 2 + struct.unpack(">H", part[2:4])[0]
+        at += 2 + (head[i + 2] << 8 | head[i + 3])
     raise PictureFault("a JPEG without a size: damaged or cut off in its header")
 
 

@@ -53,7 +53,7 @@ def stored_bytes(where: Where) -> bytes:
 def square(where: Where, side: int) -> np.ndarray[Any, Any]:
     """The middle of a picture: uint8 [side, side, 3]."""
     data = stored_bytes(where)
-    return fitted(decode(data, looks_of(data), min_side=side), side)
+    return fitted(decode(data, looks_of(data), min_side=side, passing=True), side)
 
 
 def each(
