@@ -67,12 +67,13 @@ def fitted(pixels: Pixels, side: int) -> Pixels:
     left, top = (width - short) // 2, (height - short) // 2
     square = _SCRATCH.bytes("square", short * short * 3).reshape(1, short, short, 3)
     square[0] = pixels[top : top + short, left : left + short]
-    made = np.empty((1, side, side, 3), np.uint8)
+    made: Pixels = np.empty((1, side, side, 3), np.uint8)
     # What torch.nn.functional.interpolate calls, written to where it shall be. The first side is added before torch sees it: with its own
     # unsqueeze the strides are not those of interleaved colours, and it would take them apart and put them together again.
     seen, out = (torch.from_numpy(a).permute(0, 3, 1, 2) for a in (square, made))
     torch.ops.aten._upsample_bicubic2d_aa.out(seen, [side, side], False, None, None, out=out)
-    return made[0]
+    middle: Pixels = made[0]
+    return middle
 
 
 def reserve(n_bytes: int) -> None:
