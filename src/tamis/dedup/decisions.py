@@ -164,6 +164,11 @@ def _write_duplicates(rows: dict[str, NDArray[Any]], names: pa.Array, path: str)
             "kept_path": names.take(pa.array(rows["kept_file"])).dictionary_encode(),
         }
     )
+    write_table(path, table)
+
+
+def write_table(path: str, table: pa.Table) -> None:
+    """A Parquet file for people, whole or not at all."""
     with files.replacing(path) as file:
         pq.write_table(table, file, compression="zstd")
 

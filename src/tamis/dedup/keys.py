@@ -69,7 +69,7 @@ def ranks(batch: DocumentBatch, keep: str, keep_by: str | None, texts: pa.Array)
         length = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
         return np.asarray(np.uint64(1 << 62) - length.astype(np.uint64))
     found = numbers_of(batch.column(str(keep_by)))
-    return np.where(np.isnan(found), np.uint64(NO_NUMBER), ~_ordered(found))
+    return np.where(np.isnan(found), np.uint64(NO_NUMBER), ~ordered(found))
 
 
 def numbers_of(values: pa.Array) -> Words:
@@ -97,7 +97,7 @@ def numbers_of(values: pa.Array) -> Words:
     return numbers
 
 
-def _ordered(numbers: Words) -> Words:
+def ordered(numbers: Words) -> Words:
     """float64 as uint64 in the same order: the sign bit flipped, or all bits of what is negative."""
     import numpy as np
 
@@ -119,6 +119,18 @@ def sorted_keys(keys: Words, has_key: Words) -> tuple[Words, Words]:
     out_rows = np.full(len(keys), NO_ROW, np.uint32)
     out_keys[: len(rows)], out_rows[: len(rows)] = mine, rows
     return out_keys, out_rows
+
+
+def hash_columns(
+    batch: DocumentBatch, written: pa.Array, texts: pa.Array, keep: str, keep_by: str | None, hasher: Any = None
+) -> dict[str, Words]:
+    """What every document is known by: the hash of its text (`texts`: normalised), its rank, the sorted key 0, and facts of its record."""
+    from tamis.formats.jsonl.known import known_columns
+
+    hi, lo, length = text_hashes(texts, hasher)
+    key, row = sorted_keys(hi, length >= 0)
+    columns = {"hi": hi, "lo": lo, "length": length} | known_columns(batch)
+    return columns | {"rank": ranks(batch, keep, keep_by, written), "key_0": key, "row_0": row}
 
 
 def record_batch(batch: DocumentBatch, columns: dict[str, Words]) -> DocumentBatch:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.pipeline.passes import took
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass

@@ -15,6 +15,7 @@ from tamis.stages.text.io.options import read_options
 from tamis.stores import urls
 
 if TYPE_CHECKING:
+    from tamis.dedup.kinds import DedupResult, Passes
     from tamis.dedup.planning import DedupPlan
     from tamis.formats.input_files.listing import FileList
 
@@ -92,6 +93,41 @@ class Input:
 
 
 WriterFactory = Callable[[], Writer]
+
+
+class InOneCall:
+    """What the workflows that users call share: their input, and `run`. Subclasses are dataclasses with these fields, and say their passes."""
+
+    output_path: str
+    input_path: Any
+    input_filetype: str | None
+    input_blocksize: str | int | None
+    input_file_extensions: Sequence[str] | None
+    read_kwargs: Mapping[str, Any] | None
+    perform_removal: bool
+    output_filetype: str | None
+    cache_path: str | None = None
+
+    def passes(self) -> Passes:
+        raise NotImplementedError
+
+    def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
+        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
+        from tamis.dedup.workflow import Workflow
+
+        if self.cache_path is not None:
+            settings.setdefault("scratch", self.cache_path)
+        return Workflow(self.passes(), settings, progress, executor).run()
+
+    def _input(self) -> Input:
+        return Input(
+            type(self).__name__, self.input_path, self.input_filetype, self.input_blocksize, self.input_file_extensions,
+            self.read_kwargs,
+        )  # fmt: skip
+
+    def _writer(self) -> WriterFactory | None:
+        """Makes writers of what stays; None where duplicates are only found."""
+        return self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None
 
 
 def check_filetype(who: str, name: str, filetype: str | None) -> None:

@@ -45,24 +45,34 @@ class RemoveDuplicates(ProcessingStage[DocumentBatch, DocumentBatch]):
 
         import numpy as np
 
-        files, offsets = batch.places()
-        keep = np.ones(batch.num_items, bool)
-        values: list[str] = []
-        gone: list[np.ndarray[Any, Any]] = []
-        for file in np.unique(files).tolist():
-            mine = np.flatnonzero(files == file)
-            rows, told = rows_of_table(self.table, file, offsets[mine], ("kept_file", "kept_offset", "similarity"))
-            if len(rows):
-                keep[mine[rows]] = False
-                gone.append(mine[rows])
-                values += [
-                    json.dumps({"kept": f"{self._names[f]}:{o}", "similarity": None if s != s else round(s, 4)})
-                    for f, o, s in zip(*told, strict=True)
-                ]
-        if gone:
+        gone, told = listed_rows(self.table, *batch.places(), ("kept_file", "kept_offset", "similarity"))
+        if len(gone):
+            values = [
+                json.dumps({"kept": f"{self._names[f]}:{o}", "similarity": None if s != s else round(s, 4)})
+                for f, o, s in zip(*told, strict=True)
+            ]
             limits = {"min_similarity": self.threshold} if self.threshold is not None else {}
-            self._note_drops(batch.serial[np.concatenate(gone)], self.rule, values, limits)
+            self._note_drops(batch.serial[gone], self.rule, values, limits)
+        keep = np.ones(batch.num_items, bool)
+        keep[gone] = False
         return batch.filter(keep)
+
+
+def listed_rows(
+    folder: str, files: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], wanted: Sequence[str] = ()
+) -> tuple[np.ndarray[Any, Any], list[list[Any]]]:
+    """Which of these documents (in the order of the input) a table of places lists, and the wanted columns of those."""
+    import numpy as np
+
+    found = [np.empty(0, np.int64)]
+    told: list[list[Any]] = [[] for _ in wanted]
+    for file in np.unique(files).tolist():
+        mine = np.flatnonzero(files == file)
+        rows, columns = rows_of_table(folder, file, offsets[mine], wanted)
+        found.append(mine[rows])
+        for all_values, values in zip(told, columns, strict=True):
+            all_values += values
+    return np.concatenate(found), told
 
 
 def rows_of_table(

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from tamis.dedup.documented.id_generator import of_files
 from tamis.errors import UsageError
-from tamis.pipeline import Pipeline, WorkflowRunResult
+from tamis.pipeline import Pipeline, WorkflowBase, WorkflowRunResult
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, numbers_of
 from tamis.tasks import DocumentBatch, FileGroupTask, Task
 
 if TYPE_CHECKING:
     from tamis.dedup.kinds import DedupResult
+    from tamis.dedup.planning import DedupPlan
 
 _GPU = "is about the memory of a GPU; memory=... bounds this run, whatever it runs on"
 _PARTS = "is about the parts of a shuffle; here parts are as large as the memory budget allows"
@@ -34,18 +38,71 @@ DONE_OTHERWISE = {
 }
 
 
-def say_what_is_done_otherwise(who: str, given: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
-    """One line for each parameter that was given and has another means here."""
-    for name, why in DONE_OTHERWISE.items():
-        if name in given and given[name] not in (usual[name], None):
-            warnings.warn(f"{who}: {name} {why}", stacklevel=5)
+class FindingWorkflow(WorkflowBase):
+    """What the documented workflows that find duplicates share. Subclasses are dataclasses with these fields."""
 
+    kind: ClassVar[str]  # begins the names of what is written
+    ids_folder: ClassVar[str]
+    output_path: str
+    input_path: Any
+    write_kwargs: Mapping[str, Any] | None
+    perform_removal: bool
+    env_vars: Mapping[str, Any] | None
+    cache_path: str | None = None
+    assign_id: bool = True
+    id_field: str | None = None
 
-def check_storage(who: str, name: str, options: Mapping[str, Any] | None) -> None:
-    """Of the options for files that a deduplication writes, `storage_options` is the one that documents show."""
-    unknown = sorted(k for k, v in (options or {}).items() if not (k == "storage_options" and not v))
-    if unknown:
-        raise UsageError(f"{who}: {name} has {unknown}: ids are written to a local folder, as Parquet; leave it out")
+    def _check_documented(self) -> None:
+        """One line for each parameter that was given and has another means here; options of files that nobody can mean are refused."""
+        who, given = type(self).__name__, vars(self)
+        usual = {f.name: f.default for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        for name, why in DONE_OTHERWISE.items():
+            if name in given and given[name] not in (usual[name], None):
+                warnings.warn(f"{who}: {name} {why}", stacklevel=5)
+        unknown = sorted(k for k, v in (self.write_kwargs or {}).items() if not (k == "storage_options" and not v))
+        if unknown:
+            raise UsageError(
+                f"{who}: write_kwargs has {unknown}: ids are written to a local folder, as Parquet; leave it out"
+            )
+
+    def _own(self, input_path: Any) -> Any:
+        raise NotImplementedError
+
+    def own(self) -> Any:
+        """The workflow behind it, as commands know it."""
+        return self._own(self.input_path)
+
+    def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
+        """What a run would take, from a small sample; `work`: its scratch folder. Nothing is written."""
+        made: DedupPlan = self.own().plan(memory, work)
+        return made
+
+    def run(
+        self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = True, **settings: Any
+    ) -> DocumentedResult:
+        """`initial_tasks`: groups of files instead of input_path. `settings` are those of a run: memory="1GB", workers, scratch, fresh."""
+        began_s = time.monotonic()
+        tasks, executor = tasks_and_executor(type(self).__name__, initial_tasks, executor)
+        made, generator = self._own(files_of(tasks) or self.input_path), f"{self.kind}_id_generator.json"
+        if self.cache_path is not None:
+            os.makedirs(self.cache_path, exist_ok=True)
+        if settings.get("fresh"):
+            forget_ids(made.output_path, self.ids_folder, generator)
+        with environment(self.env_vars):
+            found = made.run(executor, progress=progress, **settings)
+        identified_s = time.monotonic() - began_s
+        metadata: dict[str, Any] = {"num_duplicates": found.n_duplicates, "identification_time": identified_s}
+        written = {}
+        if not self.perform_removal:
+            folder, source = os.path.join(found.output, self.ids_folder), made._input()
+            shared = {k: v for k, v in settings.items() if k not in ("fresh", "watch")}
+            written["identification"] = write_ids(folder, found.duplicates, source, self.id_field, shared, executor)
+            if self.assign_id:
+                path = os.path.join(found.output, generator)
+                of_files([os.fsdecode(p) for p in source.files().paths]).to_disk(path)
+                metadata["id_generator_path"] = path
+        metadata["total_time"] = time.monotonic() - began_s
+        return DocumentedResult(f"{self.kind}_deduplication", found, written, metadata)
 
 
 def tasks_and_executor(who: str, first: Any, second: Any) -> tuple[list[FileGroupTask], Any]:
@@ -162,7 +219,7 @@ def write_ids(
     folder: str, duplicates: str, source: Any, id_field: str | None, settings: Mapping[str, Any], executor: Any
 ) -> list[Task[Any]]:
     """The ids of the documents to remove, as Parquet in `folder`: numbers by file and place, or values of `id_field` of the
-    documents that `source` reads."""
+    documents of the input `source`."""
     from tamis.stages.text.io.reader import ParquetReader
     from tamis.stages.text.io.writer import ParquetWriter
 
@@ -173,7 +230,7 @@ def write_ids(
     stages: list[Any] = (
         [ParquetReader(duplicates, fields=["id"]), IdNumbers()]
         if id_field is None
-        else [source, OwnIds(duplicates, id_field)]
+        else [source.reader(), OwnIds(duplicates, id_field)]
     )
     stages.append(ParquetWriter(folder, fields=[column], mode="overwrite"))
     return Pipeline(f"ids of duplicates: {os.path.basename(folder)}", stages=stages).run(

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tamis.dedup.documented.common import (
-    DocumentedResult,
-    check_storage,
-    environment,
-    files_of,
-    forget_ids,
-    say_what_is_done_otherwise,
-    tasks_and_executor,
-    write_ids,
-)
-from tamis.dedup.documented.id_generator import of_files
+from tamis.dedup.documented.common import FindingWorkflow
 from tamis.dedup.exact import workflow as own
 from tamis.errors import UsageError
-from tamis.pipeline import WorkflowBase
-
-if TYPE_CHECKING:
-    from tamis.dedup.planning import DedupPlan
 
 _WHO = "ExactDeduplicationWorkflow"
-_IDS, _GENERATOR = "ExactDuplicateIds", "exact_id_generator.json"
 _BLOCK = "2GiB"  # an upper bound there; partitions follow from the memory budget here, and are smaller
 OWN = ("normalize_text", "output_filetype", "keep", "keep_by", "max_source_loss", "index_path", "against", "append")
 
 
 @dataclass
-class ExactDeduplicationWorkflow(WorkflowBase):
+class ExactDeduplicationWorkflow(FindingWorkflow):
     """Finds documents whose texts are equal.
 
     `output_path` gets `ExactDuplicateIds/` (Parquet with one column: ids of all documents but one of each group) and
@@ -70,10 +52,10 @@ class ExactDeduplicationWorkflow(WorkflowBase):
     against: str | None = None
     append: bool = False
 
+    kind, ids_folder = "exact", "ExactDuplicateIds"
+
     def __post_init__(self) -> None:
-        usual = {f.name: f.default for f in dataclasses.fields(self)}
-        say_what_is_done_otherwise(_WHO, vars(self), usual)
-        check_storage(_WHO, "write_kwargs", self.write_kwargs)
+        self._check_documented()
         if self.assign_id and self.id_field is not None:
             raise UsageError(f"{_WHO}: id_field goes with assign_id=False; with assign_id=True ids are made here")
         if not self.assign_id and self.id_field is None:
@@ -86,37 +68,3 @@ class ExactDeduplicationWorkflow(WorkflowBase):
             input_file_extensions=self.input_file_extensions, read_kwargs=self.read_kwargs, text_field=self.text_field,
             perform_removal=self.perform_removal, **{name: getattr(self, name) for name in OWN},
         )  # fmt: skip
-
-    def run(
-        self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = True, **settings: Any
-    ) -> DocumentedResult:
-        """`initial_tasks`: groups of files instead of input_path. `settings` are those of a run: memory="1GB", workers, scratch, fresh."""
-        began_s = time.monotonic()
-        tasks, executor = tasks_and_executor(_WHO, initial_tasks, executor)
-        made = self._own(files_of(tasks) or self.input_path)
-        if settings.get("fresh"):
-            forget_ids(made.output_path, _IDS, _GENERATOR)
-        with environment(self.env_vars):
-            found = made.run(executor, progress=progress, **settings)
-        identified_s = time.monotonic() - began_s
-        metadata: dict[str, Any] = {"num_duplicates": found.n_duplicates, "identification_time": identified_s}
-        written = {}
-        if not self.perform_removal:
-            folder = os.path.join(found.output, _IDS)
-            source = made._input().reader()
-            shared = {k: v for k, v in settings.items() if k not in ("fresh", "watch")}
-            written["identification"] = write_ids(folder, found.duplicates, source, self.id_field, shared, executor)
-            if self.assign_id:
-                path = os.path.join(found.output, _GENERATOR)
-                of_files([os.fsdecode(p) for p in made._input().files().paths]).to_disk(path)
-                metadata["id_generator_path"] = path
-        metadata["total_time"] = time.monotonic() - began_s
-        return DocumentedResult("exact_deduplication", found, written, metadata)
-
-    def own(self) -> own.ExactDeduplicationWorkflow:
-        """The workflow behind it, as commands know it."""
-        return self._own(self.input_path)
-
-    def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
-        """What a run would take, from a small sample; `work`: its scratch folder. Nothing is written."""
-        return self.own().plan(memory, work)

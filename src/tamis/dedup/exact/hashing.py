@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.keys import (
-    check_keep,
-    place_columns,
-    ranks,
-    record_batch,
-    sorted_keys,
-    text_hashes,
-)
+from tamis.dedup.keys import check_keep, hash_columns, place_columns, record_batch
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode, normalized
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
@@ -56,12 +49,7 @@ class DocumentHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [self.text_field, *([self.keep_by] if self.keep_by else [])]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        from tamis.formats.jsonl.known import known_columns
-
         written = batch.texts(self.text_field)
         texts = normalized(written, str(self.normalize_text))
-        hi, lo, length = text_hashes(texts, self._hasher)
-        key, row = sorted_keys(hi, length >= 0)
-        columns = place_columns(batch) | {"hi": hi, "lo": lo, "length": length} | known_columns(batch)
-        columns |= {"rank": ranks(batch, self.keep, self.keep_by, written), "key_0": key, "row_0": row}
-        return record_batch(batch, columns)
+        hashes = hash_columns(batch, written, texts, self.keep, self.keep_by, self._hasher)
+        return record_batch(batch, place_columns(batch) | hashes)

@@ -11,17 +11,17 @@ from tamis.dedup.exact.gpu_hash import BACKENDS, choose
 from tamis.dedup.exact.hashing import DocumentHashes
 from tamis.dedup.index.against import index_options
 from tamis.dedup.normalization import NORMALIZATION_VERSION
-from tamis.dedup.options import Input, absolute
+from tamis.dedup.options import InOneCall, absolute
 from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
 
 if TYPE_CHECKING:
-    from tamis.dedup.kinds import DedupResult, Passes
+    from tamis.dedup.kinds import Passes
     from tamis.dedup.planning import DedupPlan
 
 
 @dataclass
-class ExactDeduplicationWorkflow:
+class ExactDeduplicationWorkflow(InOneCall):
     """Documents are equal when XXH3-128 of their normalised texts is. `run()` does all passes, and goes on where it was stopped.
 
     `output_path` gets the documents that stay and, in `_tamis/duplicates`, one row per duplicate: its id, the id of the kept document,
@@ -68,33 +68,15 @@ class ExactDeduplicationWorkflow:
         self._index()
         self._input()
 
-    def _input(self) -> Input:
-        return Input(
-            "ExactDeduplicationWorkflow",
-            self.input_path,
-            self.input_filetype,
-            self.input_blocksize,
-            self.input_file_extensions,
-            self.read_kwargs,
-        )
-
     def _index(self) -> dict[str, Any]:
         return index_options("ExactDeduplicationWorkflow", self.index_path, self.against, self.append)
 
     def _keys(self) -> DocumentHashes:
         return DocumentHashes(self.text_field, self.normalize_text, self.keep, self.keep_by)
 
-    def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
-        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
-        from tamis.dedup.workflow import Workflow
-
-        return Workflow(self.passes(), settings, progress, executor).run()
-
     def passes(self) -> Passes:
         from tamis.dedup.kinds import Passes
 
-        source = self._input().reader
-        writer = self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None
         identity = {
             "input": self.input_path, "input_filetype": self.input_filetype, "text_field": self.text_field, "normalize_text": str(self._keys().normalize_text),
             "normalization_version": NORMALIZATION_VERSION, "keep": self.keep, "keep_by": self.keep_by,
@@ -110,8 +92,8 @@ class ExactDeduplicationWorkflow:
             told = {"told": {"hashed_on": f"{chosen.backend} ({chosen.why})"}}
             keys = keys.on_gpu(n_cores) if chosen.backend == "gpu" else keys
         return Passes(
-            "exact deduplication", source, [(keys, [])], self.output_path, {"keep_by": self.keep_by, **told}, writer,
-            max_source_loss=float(self.max_source_loss), identity=identity, index_kind="exact", index_parameters=how, **index,
+            "exact deduplication", self._input().reader, [(keys, [])], self.output_path, {"keep_by": self.keep_by, **told},
+            self._writer(), max_source_loss=float(self.max_source_loss), identity=identity, index_kind="exact", index_parameters=how, **index,
         )  # fmt: skip
 
     def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:

@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.keys import (
-    check_keep,
-    place_columns,
-    ranks,
-    record_batch,
-    sorted_keys,
-    text_hashes,
-)
+from tamis.dedup.keys import check_keep, hash_columns, place_columns, record_batch, sorted_keys
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode, normalized
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
@@ -97,16 +90,11 @@ class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._keys(pa.array(["one two three"], pa.large_string()))
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        from tamis.formats.jsonl.known import known_columns
-
         written = batch.texts(self.text_field)
         texts = normalized(written, str(self.normalize_text))
         columns = place_columns(batch)
         if self.first == 0:
-            hi, lo, length = text_hashes(texts)
-            key, row = sorted_keys(hi, length >= 0)
-            columns |= {"hi": hi, "lo": lo, "length": length} | known_columns(batch)
-            columns |= {"rank": ranks(batch, self.keep, self.keep_by, written), "key_0": key, "row_0": row}
+            columns |= hash_columns(batch, written, texts, self.keep, self.keep_by)
         keys, n_shingles = self._keys(texts)
         enough = n_shingles >= max(1, self.min_shingles)
         last = self.bands if self.last is None else self.last
@@ -147,16 +135,9 @@ class CandidateTexts(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
         import zstandard
 
-        from tamis.dedup.removal import rows_of_table
+        from tamis.dedup.removal import listed_rows
 
-        files, offsets = batch.places()
-        chosen = [
-            mine[rows]
-            for file in np.unique(files).tolist()
-            for mine in [np.flatnonzero(files == file)]
-            for rows, _ in [rows_of_table(self.places, file, offsets[mine], ())]
-        ]
-        rows = np.concatenate([np.empty(0, np.int64), *chosen])
+        rows, _ = listed_rows(self.places, *batch.places())
         batch = batch.take(np.sort(rows))
         texts = normalized(batch.texts(self.text_field), str(self.normalize_text))
         squeeze = zstandard.ZstdCompressor(level=1).compress

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from tamis.dedup.fuzzy.sketching import CandidateTexts, DocumentSketches, Sketch
 from tamis.dedup.index.against import SignedSketches, index_options
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode
-from tamis.dedup.options import Input, absolute
+from tamis.dedup.options import InOneCall, absolute
 from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
 
 if TYPE_CHECKING:
-    from tamis.dedup.kinds import DedupResult, Passes
+    from tamis.dedup.kinds import Passes
     from tamis.dedup.planning import DedupPlan
 
 
 @dataclass
-class FuzzyDeduplicationWorkflow:
+class FuzzyDeduplicationWorkflow(InOneCall):
     """Near duplicates by sketches, bands and verification. `run()` does all passes, and goes on where it was stopped.
 
     Documents whose sketches share one of `num_bands` bands of `minhashes_per_band` values are candidates; a candidate goes if the
@@ -80,16 +80,6 @@ class FuzzyDeduplicationWorkflow:
                 "bands_per_iteration: an index holds all bands, so they are made in one pass; leave it out"
             )
 
-    def _input(self) -> Input:
-        return Input(
-            "FuzzyDeduplicationWorkflow",
-            self.input_path,
-            self.input_filetype,
-            self.input_blocksize,
-            self.input_file_extensions,
-            self.read_kwargs,
-        )
-
     def _index(self) -> dict[str, Any]:
         return index_options("FuzzyDeduplicationWorkflow", self.index_path, self.against, self.append)
 
@@ -104,14 +94,6 @@ class FuzzyDeduplicationWorkflow:
             self.text_field, s.n, s.unit, s.bands, s.rows, s.seed, s.wide, s.method, self.normalize_text, self.min_shingles,
             self.keep, self.keep_by, first, last,
         )  # fmt: skip
-
-    def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
-        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
-        from tamis.dedup.workflow import Workflow
-
-        if self.cache_path is not None:
-            settings.setdefault("scratch", self.cache_path)
-        return Workflow(self.passes(), settings, progress, executor).run()
 
     def passes(self) -> Passes:
         from tamis.dedup.kinds import Passes
@@ -142,7 +124,7 @@ class FuzzyDeduplicationWorkflow:
                 "text_field": self.text_field,
                 "normalize_text": mode,
             },
-            self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None,
+            self._writer(),
             texts=(lambda places: CandidateTexts(places, self.text_field, mode))
             if self.threshold is not None
             else None,

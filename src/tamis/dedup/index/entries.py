@@ -15,7 +15,7 @@ from tamis.dedup.index.joint_records import TYPES, entry_records, sketch_version
 from tamis.dedup.keys import NO_ROW
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.records import Array, Records
-from tamis.dedup.removal import rows_of_table
+from tamis.dedup.removal import listed_rows
 from tamis.errors import UsageError
 
 
@@ -86,11 +86,7 @@ def _survivors(records: Records, removal: str) -> Iterator[tuple[dict[str, Array
     """Record batches, each with what stays of it: documents that are not removed and have a text."""
     for columns, (_, length) in zip(_batches(records), records.iter_column("length"), strict=True):
         keep = length >= 0
-        file, offset = columns["file"], columns["offset"]
-        for number in np.unique(file).tolist():
-            mine = np.flatnonzero(file == number)
-            rows, _ = rows_of_table(removal, number, offset[mine], ())
-            keep[mine[rows]] = False
+        keep[listed_rows(removal, columns["file"], columns["offset"])[0]] = False
         yield columns, keep
 
 

@@ -13,11 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tamis import files
-from tamis.dedup.decisions import DecisionFiles, place_ids
+from tamis.dedup.decisions import DecisionFiles, place_ids, write_table
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.records import MAX_DOCUMENTS, Array, Records
 from tamis.errors import FormatError, UsageError
@@ -262,6 +260,5 @@ def restore_ids(records: JoinedRecords, duplicates: str) -> int:
             ids[old, 0] -= starts[np.searchsorted(starts, ids[old, 0], side="right") - 1]
             at = table.column_names.index("kept_id")
             table = table.set_column(at, "kept_id", place_ids(ids[:, 0], ids[:, 1]))
-            with files.replacing(path) as file:
-                pq.write_table(table, file, compression="zstd")
+            write_table(path, table)
     return n_rows

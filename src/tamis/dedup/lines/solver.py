@@ -18,11 +18,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tamis import files
-from tamis.dedup.decisions import place_ids
+from tamis.dedup.decisions import place_ids, write_table
 from tamis.dedup.lines.records import UnitRecords
 from tamis.dedup.lines.table import CutTable
 from tamis.dedup.progress_files import read_json
@@ -281,6 +279,4 @@ def _write_most(records: UnitRecords, found: Found, folder: str, paths: Sequence
         }
     )
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, "part-00000.parquet")
-    with files.replacing(path) as file:
-        pq.write_table(table, file, compression="zstd")
+    write_table(os.path.join(folder, "part-00000.parquet"), table)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from tamis.dedup.lines.cutting import CutUnits
 from tamis.dedup.lines.hashing import UnitHashes, check_count
 from tamis.dedup.lines.keys import KEYS_VERSION
-from tamis.dedup.options import Input, absolute
+from tamis.dedup.options import InOneCall, absolute
 from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
 
 if TYPE_CHECKING:
-    from tamis.dedup.kinds import DedupResult, Passes
+    from tamis.dedup.kinds import Passes
 
 
 @dataclass
-class LineDeduplicationWorkflow:
+class LineDeduplicationWorkflow(InOneCall):
     """Lines (or paragraphs) are equal when the 64-bit hash of what is left of them after normalisation is.
 
     Of equal ones the first in the input stays, in the same or another document; the others are cut out. `run()` does all passes,
@@ -61,30 +61,12 @@ class LineDeduplicationWorkflow:
         self._keys()
         self._input()
 
-    def _input(self) -> Input:
-        return Input(
-            "LineDeduplicationWorkflow",
-            self.input_path,
-            self.input_filetype,
-            self.input_blocksize,
-            self.input_file_extensions,
-            self.read_kwargs,
-        )
-
     def _keys(self) -> UnitHashes:
         return UnitHashes(self.text_field, self.unit, self.normalize_text, self.min_chars)
-
-    def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
-        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
-        from tamis.dedup.workflow import Workflow
-
-        return Workflow(self.passes(), settings, progress, executor).run()
 
     def passes(self) -> Passes:
         from tamis.dedup.kinds import Passes
 
-        source = self._input().reader
-        writer = self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None
         rule = {"min_count": self.min_count, "keep_first": self.keep_first}
         identity = {
             "input": self.input_path, "input_filetype": self.input_filetype, "text_field": self.text_field, "unit": self.unit, "normalize_text": self.normalize_text,
@@ -92,7 +74,7 @@ class LineDeduplicationWorkflow:
             "cut_field": self.cut_field, "perform_removal": self.perform_removal,
         }  # fmt: skip
         return Passes(
-            "line deduplication", source, [(self._keys(), [])], self.output_path, rule, writer, identity=identity,
+            "line deduplication", self._input().reader, [(self._keys(), [])], self.output_path, rule, self._writer(), identity=identity,
             max_source_loss=float(self.max_source_loss), decide="lines", counted=f"{self.unit}s", remove=self._cut,
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.removal import rows_of_table
+from tamis.dedup.removal import listed_rows
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.tasks import DocumentBatch
@@ -108,16 +108,8 @@ def _listed(batch: DocumentBatch, table: str, wanted: Sequence[str]) -> tuple[Ar
     """Rows of the batch that a table of places lists, ascending, and the wanted columns of these."""
     import numpy as np
 
-    files, offsets = batch.places()
-    found: list[Array] = [np.empty(0, np.int64)]
-    told: list[list[Any]] = [[] for _ in wanted]
-    for file in np.unique(files).tolist():
-        mine = np.flatnonzero(files == file)
-        rows, columns = rows_of_table(table, file, offsets[mine], wanted)
-        found.append(mine[rows])
-        for all_values, values in zip(told, columns, strict=True):
-            all_values += values
-    return np.concatenate(found), [np.array(values, np.int64) for values in told]
+    rows, told = listed_rows(table, *batch.places(), wanted)
+    return rows, [np.array(values, np.int64) for values in told]
 
 
 def _reasons(table: str) -> Any:

@@ -7,6 +7,7 @@ Source of the seeding: Bahmani et al., "Scalable K-Means++" (2012).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -37,8 +38,6 @@ class Blocks:
 
     def __init__(self, path: str, dimension: int, n_threads: int = 1) -> None:
         self.path, self.dimension, self.n_threads = path, dimension, n_threads
-        import os
-
         self.n_rows = os.path.getsize(path) // (4 * dimension)
 
     def __iter__(self) -> Iterator[Floats]:
@@ -57,6 +56,10 @@ class Blocks:
                     raise EOFError(f"{self.path}: ends early")
                 view = view[got:]
         return out
+
+    def rows(self, rows: NDArray[np.int64]) -> Floats:
+        """These rows, one by one."""
+        return np.concatenate([np.empty((0, self.dimension), np.float32), *(self.read(int(row), 1) for row in rows)])
 
     def map(self, work: Callable[[int, Floats], Any]) -> Iterator[Any]:
         """`work(first row, block)` of all blocks in order, by so many threads (numpy and BLAS let go of the interpreter)."""
@@ -129,10 +132,10 @@ def _seeds(sample: Blocks, options: Options, products: Products) -> Floats:
     k = min(options.n_clusters, sample.n_rows)
     if options.init == "random":
         chosen = np.sort(np.argsort(uniform(np.arange(sample.n_rows), options.seed), kind="stable")[:k])
-        return _rows(sample, chosen)
+        return sample.rows(chosen)
     first = int(np.argmin(uniform(np.arange(sample.n_rows), options.seed)))
     chosen = np.array([first])
-    fresh = _rows(sample, chosen)
+    fresh = sample.rows(chosen)
     distance = np.full(sample.n_rows, np.inf)
     for turn in range(1, _ROUNDS + 1):
         held = products.hold(fresh)
@@ -148,9 +151,9 @@ def _seeds(sample: Blocks, options: Options, products: Products) -> Floats:
         new = np.setdiff1d(new, chosen)
         if not len(new):
             continue
-        fresh = _rows(sample, new)
+        fresh = sample.rows(new)
         chosen = np.union1d(chosen, new)
-    return _reduced(_rows(sample, chosen), sample, k, options.seed, products)
+    return _reduced(sample.rows(chosen), sample, k, options.seed, products)
 
 
 def _reduced(candidates: Floats, sample: Blocks, k: int, seed: int, products: Products) -> Floats:
@@ -158,7 +161,7 @@ def _reduced(candidates: Floats, sample: Blocks, k: int, seed: int, products: Pr
     if len(candidates) <= k:
         missing = k - len(candidates)
         more = np.argsort(uniform(np.arange(sample.n_rows), seed - 1), kind="stable")[:missing]
-        return np.concatenate([candidates, _rows(sample, np.sort(more))]) if missing else candidates
+        return np.concatenate([candidates, sample.rows(np.sort(more))]) if missing else candidates
     weight = np.zeros(len(candidates), np.int64)
     held = products.hold(candidates)
     for n in sample.map(lambda _, x: np.bincount(products.best(x, held)[0], minlength=len(candidates))):
@@ -176,15 +179,6 @@ def _reduced(candidates: Floats, sample: Blocks, k: int, seed: int, products: Pr
         distance = np.minimum(distance, np.maximum(1.0 - candidates @ candidates[chosen[-1]], 0.0))
     chosen_rows: Floats = candidates[np.array(chosen)]
     return chosen_rows
-
-
-def _rows(sample: Blocks, rows: NDArray[np.int64]) -> Floats:
-    """These rows (ascending)."""
-    return (
-        np.concatenate([sample.read(int(row), 1) for row in rows])
-        if len(rows)
-        else np.empty((0, sample.dimension), np.float32)
-    )
 
 
 def uniform(numbers: NDArray[Any], seed: int) -> NDArray[np.float64]:

@@ -196,16 +196,7 @@ def _decide_group(
     meta = np.fromfile(base + ".meta", _META)
     vectors = Blocks(base + ".f32", dimension)
     held = vectors.read(0, vectors.n_rows) if vectors.n_rows * dimension * 4 <= room_bytes else None
-
-    def read(rows: NDArray[np.int64]) -> Floats:
-        if held is not None:
-            return held[rows]
-        return (
-            np.concatenate([vectors.read(int(row), 1) for row in rows])
-            if len(rows)
-            else np.empty((0, dimension), np.float32)
-        )
-
+    read = vectors.rows if held is None else held.__getitem__
     room_rows = room_bytes // (4 * dimension)
     by_cluster = np.argsort(meta["cluster"], kind="stable")
     cuts = np.flatnonzero(np.diff(meta["cluster"][by_cluster])) + 1

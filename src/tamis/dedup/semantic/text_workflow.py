@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tamis.dedup.options import InOneCall
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
 from tamis.errors import UsageError
@@ -17,11 +18,11 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.text.embedders.base import DEFAULT_MODEL, EmbeddingCreatorStage
 
 if TYPE_CHECKING:
-    from tamis.dedup.kinds import DedupResult, Passes
+    from tamis.dedup.kinds import Passes
 
 
 @dataclass
-class TextSemanticDeduplicationWorkflow:
+class TextSemanticDeduplicationWorkflow(InOneCall):
     """Texts -> embeddings -> clusters -> pairs within each cluster -> all but one of each group go, in one call.
 
     A document goes when the cosine of its embedding and that of one that stays is at least 1 - `eps`. See SemanticDeduplicationWorkflow for
@@ -107,11 +108,3 @@ class TextSemanticDeduplicationWorkflow:
             "pooling": self.embedding_pooling, "max_seq_length": self.embedding_max_seq_length,
         }  # fmt: skip
         return passes
-
-    def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
-        """`settings` are those of a run: memory="4GB", workers, scratch, timeout, fresh."""
-        from tamis.dedup.workflow import Workflow
-
-        if self.cache_path is not None:
-            settings.setdefault("scratch", self.cache_path)
-        return Workflow(self.passes(), settings, progress, executor).run()

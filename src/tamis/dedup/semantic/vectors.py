@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.keys import place_columns
+from tamis.dedup.keys import NO_NUMBER, ordered, place_columns, record_batch
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
@@ -53,10 +53,8 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
         known = known_columns(batch)
         length = np.asarray(known.get("record_bytes", np.zeros(len(vectors)))).astype(np.int64)
         columns = places | {"length": np.where(has_one, length, -1), "rank": self._ranks(batch)} | known
-        for name, values in columns.items():
-            batch = batch.with_column(name, pa.array(values))
         raw = pa.Array.from_buffers(pa.binary(width), len(vectors), [None, pa.py_buffer(np.ascontiguousarray(vectors))])
-        return batch.with_column(VECTOR, raw).select([*columns, VECTOR])
+        return record_batch(batch, columns).with_column(VECTOR, raw)
 
     def _ranks(self, batch: DocumentBatch) -> Any:
         import numpy as np
@@ -110,9 +108,4 @@ def rank_numbers(column: pa.Array, field: str, descending: bool) -> Any:
         numbers = np.array(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         raise PipelineError(f"field {field!r}: expected numbers to rank by, got {column.type} ({exc})") from None
-    missing = np.isnan(numbers)
-    bits = np.ascontiguousarray((-numbers if descending else numbers) + 0.0).view(np.uint64)  # + 0.0: no negative zero
-    top = np.uint64(1 << 63)
-    ranks = np.where(bits & top, ~bits, bits | top)
-    ranks[missing] = np.uint64(0xFFFFFFFFFFFFFFFF)
-    return ranks
+    return np.where(np.isnan(numbers), np.uint64(NO_NUMBER), ordered(-numbers if descending else numbers))

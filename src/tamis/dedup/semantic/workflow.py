@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.options import Input, absolute
+from tamis.dedup.options import InOneCall, absolute
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.vectors import DocumentVectors
 from tamis.errors import UsageError
@@ -22,7 +22,7 @@ INITS = ("k-means||", "random")
 
 
 @dataclass
-class SemanticDeduplicationWorkflow:
+class SemanticDeduplicationWorkflow(InOneCall):
     """Documents with embeddings -> clusters (k-means on a sample) -> pairs within each cluster -> all but one of each group go.
 
     A document goes when the cosine of its embedding and that of one that stays is at least 1 - `eps`, both in one cluster.
@@ -96,24 +96,14 @@ class SemanticDeduplicationWorkflow:
         self._input()
         self._stage()
 
-    def _input(self) -> Input:
-        return Input(
-            "SemanticDeduplicationWorkflow", self.input_path, self.input_filetype, self.input_blocksize,
-            self.input_file_extensions, self.read_kwargs,
-        )  # fmt: skip
-
     def _stage(self) -> DocumentVectors:
         rank, descending = (None, False) if self.ranking_strategy is None else self.ranking_strategy.column()
         return DocumentVectors(self.embedding_field, self.embedding_dim, rank, descending)
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
-        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
-        from tamis.dedup.workflow import Workflow
-
-        if self.cache_path is not None:
-            settings.setdefault("scratch", self.cache_path)
+        """As the others; without `verbose` no progress is shown."""
         shown = progress if callable(progress) else bool(progress and self.verbose)
-        return Workflow(self.passes(), settings, shown, executor).run()
+        return super().run(executor, progress=shown, **settings)
 
     def passes(self) -> Passes:
         from tamis.dedup.kinds import Passes
@@ -132,10 +122,9 @@ class SemanticDeduplicationWorkflow:
             "embedding_dim": self.embedding_dim, "ranking": None if self.ranking_strategy is None else vars(self.ranking_strategy),
             "perform_removal": self.perform_removal, **how,
         }  # fmt: skip
-        writer = self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None
         return Passes(
-            "semantic deduplication", self._input().reader, [(self._stage(), [])], self.output_path, {"semantic": {**how, "backend": self.backend}}, writer,
-            threshold=1.0 - float(self.eps), max_source_loss=float(self.max_source_loss), identity=identity, decide="semantic",
+            "semantic deduplication", self._input().reader, [(self._stage(), [])], self.output_path, {"semantic": {**how, "backend": self.backend}},
+            self._writer(), threshold=1.0 - float(self.eps), max_source_loss=float(self.max_source_loss), identity=identity, decide="semantic",
         )  # fmt: skip
 
 
