@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tamis.memory.meter import FakeMeter, FakeProcess, Pid
+from tests.support.fake_meter import FakeMeter, FakeProcess
+
+from tamis.memory.meter import Pid
 from tamis.memory.tally import EXACT_S, Tally
 
 MB = 1_000_000

@@ -95,11 +95,6 @@ def test_stages_are_the_newest_of_each_in_order(tmp_path: Path) -> None:
     db.close()
     with open_series(tmp_path) as series:
         assert [(s.stage, s.at, s.n_in) for s in series.stages()] == [("a", 49.0, 98), ("b", 49.0, 49)]
-        points = series.stage_series("b", max_points=7)
-        assert [(p.at, p.in_bytes) for p in points] == [
-            (7.0, 70), (14.0, 140), (21.0, 210), (28.0, 280), (35.0, 350), (42.0, 420), (49.0, 490),
-        ]  # fmt: skip
-        assert series.stage_series("no such stage") == []
 
 
 def test_lists_are_the_newest_oldest_first(tmp_path: Path) -> None:
@@ -131,7 +126,7 @@ def test_a_database_of_version_1(tmp_path: Path) -> None:
         ]
         assert [e.text for e in series.events()] == ["cut in two"]
         assert (series.stages(), series.processes(), series.gpus(), series.cells()) == ([], [], [], [])
-        assert (series.alerts(), series.drops(), series.units(), series.stage_series("a")) == ([], [], [], [])
+        assert (series.alerts(), series.drops(), series.units()) == ([], [], [])
 
 
 def test_no_database_is_an_empty_series(tmp_path: Path) -> None:

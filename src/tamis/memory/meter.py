@@ -1,6 +1,6 @@
 """What processes use, as Linux tells it: the one file of the memory room that asks the operating system.
 
-Covers resident, anonymous, proportional (PSS) and peak memory, CPU time, page faults, process trees and the
+Covers resident, anonymous, proportional (PSS) and peak memory, CPU time, process trees and the
 RLIMIT_DATA cap, by plain reads of /proc. A process that is gone, or that we may not look at, gives None and never
 an exception; anything else (no descriptors left, for example) is raised, because "cannot see" must not look like "uses nothing".
 Does not decide anything: see predictor.py and pressure.py.
@@ -15,7 +15,6 @@ import functools
 import os
 import resource
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 Pid = int | Literal["self"]
@@ -35,11 +34,6 @@ class DataLimit(NamedTuple):
 
     soft_bytes: int | None
     hard_bytes: int | None
-
-
-class PageFaults(NamedTuple):
-    n_minor: int
-    n_major: int
 
 
 def _read(path: str) -> bytes | None:
@@ -280,11 +274,6 @@ def cpu_s(pid: Pid = "self") -> float | None:
     return None if fields is None else (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
-def page_faults(pid: Pid = "self") -> PageFaults | None:
-    fields = _stat_fields(pid)
-    return None if fields is None else PageFaults(int(fields[7]), int(fields[9]))
-
-
 def data_limit(pid: Pid = "self") -> DataLimit | None:
     try:
         soft, hard = resource.prlimit(0 if pid == "self" else pid, resource.RLIMIT_DATA)
@@ -314,131 +303,8 @@ def set_data_limit(pid: Pid, soft_bytes: int | None) -> int | None:
 
 
 class Meter(Protocol):
-    """What the supervisor needs to know about processes; ProcMeter in production, FakeMeter in tests."""
+    """What counting processes asks about them (tally.py): this module, or in tests something that pretends."""
 
     def statm(self, pid: Pid = "self") -> Statm | None: ...
-    def rss_anon(self, pid: Pid = "self") -> int | None: ...
-    def status(self, pid: Pid = "self") -> dict[str, int] | None: ...
     def peak_rss(self, pid: Pid = "self") -> int | None: ...
-    def reset_peak(self, pid: Pid = "self") -> bool: ...
     def pss(self, pid: Pid = "self") -> int | None: ...
-    def tree_pss(self, pids: Iterable[int]) -> int: ...
-    def children(self, pid: Pid = "self") -> list[int]: ...
-    def process_start_time(self, pid: Pid = "self") -> int | None: ...
-    def is_alive(self, pid: int, start_time: int | None = None) -> bool: ...
-    def cpu_s(self, pid: Pid = "self") -> float | None: ...
-    def page_faults(self, pid: Pid = "self") -> PageFaults | None: ...
-    def data_limit(self, pid: Pid = "self") -> DataLimit | None: ...
-    def set_data_limit(self, pid: Pid, soft_bytes: int | None) -> int | None: ...
-
-
-class ProcMeter:
-    """The functions of this module as a Meter."""
-
-    statm = staticmethod(statm)
-    rss_anon = staticmethod(rss_anon)
-    status = staticmethod(status)
-    peak_rss = staticmethod(peak_rss)
-    reset_peak = staticmethod(reset_peak)
-    pss = staticmethod(pss)
-    tree_pss = staticmethod(tree_pss)
-    children = staticmethod(children)
-    process_start_time = staticmethod(process_start_time)
-    is_alive = staticmethod(is_alive)
-    cpu_s = staticmethod(cpu_s)
-    page_faults = staticmethod(page_faults)
-    data_limit = staticmethod(data_limit)
-    set_data_limit = staticmethod(set_data_limit)
-
-
-@dataclass
-class FakeProcess:
-    """One pretended process. Change the fields as the test goes on."""
-
-    anon_bytes: int = 0
-    shared_bytes: int = 0
-    data_bytes: int = 0
-    peak_bytes: int = 0
-    parent: int = 0
-    start_time: int = 1
-    cpu_s: float = 0.0
-    zombie: bool = False
-    soft_bytes: int | None = None
-
-
-@dataclass
-class FakeMeter:
-    """A Meter over a dictionary of pretended processes, for tests of code that takes a Meter."""
-
-    processes: dict[int, FakeProcess] = field(default_factory=dict)
-    self_pid: int = 1
-
-    def _find(self, pid: Pid) -> FakeProcess | None:
-        return self.processes.get(self.self_pid if pid == "self" else pid)
-
-    def statm(self, pid: Pid = "self") -> Statm | None:
-        found = self._find(pid)
-        return None if found is None else Statm(found.anon_bytes + found.shared_bytes, found.shared_bytes)
-
-    def rss_anon(self, pid: Pid = "self") -> int | None:
-        found = self._find(pid)
-        return None if found is None else found.anon_bytes
-
-    def status(self, pid: Pid = "self") -> dict[str, int] | None:
-        found = self._find(pid)
-        if found is None:
-            return None
-        resident = found.anon_bytes + found.shared_bytes
-        seen = dict.fromkeys(_STATUS_KEYS, 0) | {"Threads": 1, "VmData": found.data_bytes, "VmRSS": resident}
-        return seen | {
-            "RssAnon": found.anon_bytes,
-            "RssFile": found.shared_bytes,
-            "VmHWM": max(found.peak_bytes, resident),
-        }
-
-    def peak_rss(self, pid: Pid = "self") -> int | None:
-        seen = self.status(pid)
-        return None if seen is None else seen["VmHWM"]
-
-    def reset_peak(self, pid: Pid = "self") -> bool:
-        found = self._find(pid)
-        if found is not None:
-            found.peak_bytes = 0
-        return found is not None
-
-    def pss(self, pid: Pid = "self") -> int | None:
-        found = self._find(pid)
-        return None if found is None or found.zombie else found.anon_bytes + found.shared_bytes
-
-    def tree_pss(self, pids: Iterable[int]) -> int:
-        return sum(self.pss(pid) or 0 for pid in set(pids))
-
-    def children(self, pid: Pid = "self") -> list[int]:
-        root = self.self_pid if pid == "self" else pid
-        return list(_walk(root, lambda parent: [p for p, each in self.processes.items() if each.parent == parent]))
-
-    def process_start_time(self, pid: Pid = "self") -> int | None:
-        found = self._find(pid)
-        return None if found is None else found.start_time
-
-    def is_alive(self, pid: int, start_time: int | None = None) -> bool:
-        found = self._find(pid)
-        return found is not None and not found.zombie and start_time in (None, found.start_time)
-
-    def cpu_s(self, pid: Pid = "self") -> float | None:
-        found = self._find(pid)
-        return None if found is None else found.cpu_s
-
-    def page_faults(self, pid: Pid = "self") -> PageFaults | None:
-        return None if self._find(pid) is None else PageFaults(0, 0)
-
-    def data_limit(self, pid: Pid = "self") -> DataLimit | None:
-        found = self._find(pid)
-        return None if found is None else DataLimit(found.soft_bytes, None)
-
-    def set_data_limit(self, pid: Pid, soft_bytes: int | None) -> int | None:
-        found = self._find(pid)
-        if found is None:
-            return None
-        found.soft_bytes = soft_bytes
-        return resource.RLIM_INFINITY if soft_bytes is None else soft_bytes

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from tamis.memory.meter import Meter, ProcMeter, Statm
+from tamis.memory import meter as proc
+from tamis.memory.meter import Meter, Statm
 
 EXACT_S, RESTLESS_S = 0.5, 0.1
 _CPU_SHARE, _SAVED_S = 0.05, 0.1  # of one core for questions, and how much of it may be saved up for restless moments
@@ -51,7 +52,7 @@ class Tally:
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         self._processes, self._clock, self._cpu = processes, clock, cpu
-        self._meter: Meter = meter or ProcMeter()
+        self._meter: Meter = meter or proc
         self._basis: dict[int, _Basis] = {}
         self._together: set[int] = set()  # those whose PSS was asked for at the same time: they share with each other
         self._resident: dict[int, int] = {}  # at the last look

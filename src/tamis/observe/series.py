@@ -177,16 +177,6 @@ class Series:
         found = self._points(StagePoint, "stages", "GROUP BY stage ORDER BY position", MAX_STAGES, "at")
         return sorted(found, key=lambda point: point.position)
 
-    def stage_series(self, stage: str, max_points: int = 300) -> list[StagePoint]:
-        """Cumulative, oldest first: throughput is the difference of two points by their time."""
-        span = self._span("stages")
-        if span is None or not {"stage", "at"} <= self._known("stages"):
-            return []
-        bins = f"CAST((at - {span[0]!r}) / {_width(span, max_points)!r} AS INTEGER)"
-        return self._points(
-            StagePoint, "stages", f"WHERE stage = ? GROUP BY {bins} ORDER BY at", max_points, "at", (stage,)
-        )
-
     def units(self, n: int = 2000) -> list[UnitPoint]:
         """The newest partitions, oldest first."""
         return self._points(UnitPoint, "units", "ORDER BY rowid DESC", n)[::-1]

@@ -191,14 +191,6 @@ class RemoteCrew:
                 node.peak_bytes = 0
         return found
 
-    def about_nodes(self) -> dict[int, dict[str, Any]]:
-        """For whoever watches: name, processes and CPU seconds of every node."""
-        return {
-            number: {"name": node.link.hello.name, "n_processes": node.use.n_processes, "cpu_s": node.use.cpu_s}
-            for number, node in self._nodes.items()
-            if node.is_up and node.use is not None
-        }
-
     # -- inside -----------------------------------------------------------------------------------------------------------
     def _send(self, worker: int, message: Any) -> None:
         node = self._nodes.get(self._node_of.get(worker, -1))

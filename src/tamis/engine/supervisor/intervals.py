@@ -52,14 +52,6 @@ class Intervals:
     def covers(self, start: int, end: int) -> bool:
         return not self.missing(start, end)
 
-    def overlaps(self, start: int, end: int) -> bool:
-        """
-        >>> done = Intervals(); done.add(10, 20); done.overlaps(19, 25), done.overlaps(20, 25)
-        (True, False)
-        """
-        i = bisect_right(self._ends, start)
-        return start < end and i < len(self._starts) and self._starts[i] < end
-
     @property
     def total(self) -> int:
         return sum(self._ends) - sum(self._starts)

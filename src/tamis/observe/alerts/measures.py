@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -18,6 +18,7 @@ from tamis.observe.alerts.wording import share_text, time_text
 from tamis.sizes import format_size
 
 Sample = Mapping[str, Any]
+Read = Callable[["Meter", Sample, float], Iterable["Reading"]]
 
 INTERVAL_S = 10.0  # over which a speed is taken
 MIN_INTERVALS = 6  # before that nobody knows what is usual
@@ -44,6 +45,7 @@ class Measure:
     unit: str  # share, bytes, seconds or degrees
     low: bool  # whether small values are the bad ones
     about: str
+    read: Read
     advice: str
     sized: bool = False  # limits may be sizes too
 
@@ -55,75 +57,6 @@ class Place:
     output: str = "OUT"
     quarantine_limit: float = 0.001
     quarantine_floor: int = 100
-
-
-MEASURES = {
-    m.name: m
-    for m in (
-        Measure(
-            "memory", "share", False, "memory of all processes, of the budget",
-            "the run slows down to stay inside it; give more with --memory, or fewer --workers or a smaller --blocksize", True,
-        ),
-        Measure(
-            "machine_memory", "share", False, "memory in use on the machine",
-            "other programs need memory too: end some, or give this run a smaller --memory", True,
-        ),
-        Measure(
-            "cgroup_memory", "share", False, "memory in use in the container or job, of its limit",
-            "the system ends processes at the limit: raise it, or give this run a smaller --memory", True,
-        ),
-        Measure(
-            "pressure", "share", False, "time in which the machine waited for memory",
-            "the machine is short of memory: end other programs, or give this run a smaller --memory",
-        ),
-        Measure(
-            "throughput", "share", True, "speed of a stage while it works, of its own median",
-            "look for what changed: other programs on the machine, a slow disk, harder documents; tamis top {output}",
-        ),
-        Measure(
-            "speed", "share", True, "speed of the whole run, of its own median",
-            "look for what changed: other programs on the machine, a slow disk, harder documents; tamis top {output}",
-        ),
-        Measure(
-            "quarantine", "share", False, "records in quarantine, of all read",
-            "above {quarantine_limit} the run ends incomplete; see what is wrong: tamis quarantine {output}",
-        ),
-        Measure(
-            "dropped", "share", False, "documents dropped by filters, of all read",
-            "see which rule drops them: tamis report {output}",
-        ),
-        Measure(
-            "disk", "share", True, "free space on the disk of the output",
-            "make room there, or stop the run (Ctrl-C keeps what is committed) and start it again with more room", True,
-        ),
-        Measure(
-            "scratch", "bytes", False, "temporary blocks on disk",
-            "point --scratch at a disk with room for them", True,
-        ),
-        Measure("queue", "bytes", False, "blocks that wait for a stage", "a later stage is slower than an earlier one", True),
-        Measure(
-            "gpu", "share", True, "busy time of a GPU that this run uses",
-            "the GPU waits for work: give it larger batches, more --workers before it, or faster input",
-        ),
-        Measure(
-            "gpu_memory", "share", False, "memory in use on a GPU that this run uses",
-            "give its stage smaller batches, or end other programs on that GPU", True,
-        ),
-        Measure(
-            "gpu_temperature", "degrees", False, "temperature of a GPU that this run uses",
-            "a hot GPU slows itself down: check its cooling",
-        ),
-        Measure(
-            "leak", "bytes", False, "memory that a stage keeps after each partition",
-            "the worker is replaced in time; release what the stage keeps, or report it to who wrote the stage", True,
-        ),
-        Measure(
-            "progress", "seconds", False, "time since something was committed",
-            "see what the workers do: tamis top {output}; a partition that takes longer than --timeout is ended and tried again",
-        ),
-        Measure("runtime", "seconds", False, "time since the run began", "the same command again goes on where it stopped"),
-    )
-}  # fmt: skip
 
 
 def advice(measure: Measure, place: Place) -> str:
@@ -181,33 +114,15 @@ class Meter:
         self._busy: dict[int, deque[tuple[float, float]]] = {}
 
     def readings(self, measure: str, sample: Sample, now_s: float) -> list[Reading]:
-        return list(_READ[measure](self, sample, now_s))[:MAX_SUBJECTS]
+        return list(MEASURES[measure].read(self, sample, now_s))[:MAX_SUBJECTS]
 
-    def _share_of(self, sample: Sample, used: str, whole: str, text: str) -> Iterator[Reading]:
-        n, total = number(sample, used), number(sample, whole)
-        if n is not None and total is not None and total > 0:
-            sizes = f"({format_size(n)} of {format_size(total)})"
-            yield Reading(n / total, text.format(share=share_text(n / total), sizes=sizes), n_bytes=n, whole=total)
-
-    def _memory(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        return self._share_of(sample, "used_bytes", "budget_bytes", "memory at {share} of the budget {sizes}")
-
-    def _machine_memory(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        text = "memory of the machine at {share} {sizes}"
-        return self._share_of(sample, "machine_used_bytes", "machine_total_bytes", text)
-
-    def _cgroup_memory(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        text = "memory at {share} of the limit of this container or job {sizes}"
-        return self._share_of(sample, "cgroup_used_bytes", "cgroup_limit_bytes", text)
-
-    def _disk(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        free, total = number(sample, "disk_free_bytes"), number(sample, "disk_total_bytes")
-        if free is not None and total:
-            yield from self._share_of(
-                sample, "disk_free_bytes", "disk_total_bytes", "the disk has {share} free {sizes}"
-            )
-        elif free is not None:  # only limits that are sizes can be judged
-            yield Reading(math.nan, f"the disk has {format_size(free)} free", n_bytes=free)
+    def _disk(self, sample: Sample, now_s: float) -> Iterable[Reading]:
+        free = number(sample, "disk_free_bytes")
+        if free is None or number(sample, "disk_total_bytes"):
+            text = "the disk has {share} free {sizes}"
+            return _share_of("disk_free_bytes", "disk_total_bytes", text)(self, sample, now_s)
+        # Only limits that are sizes can be judged.
+        return [Reading(math.nan, f"the disk has {format_size(free)} free", n_bytes=free)]
 
     def _pressure(self, sample: Sample, now_s: float) -> Iterator[Reading]:
         percent = number(sample, "psi_some")
@@ -243,26 +158,12 @@ class Meter:
         return Reading(share, text, who if who != "the run" else "", whole=speed.usual)
 
     def _quarantine(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        n, total = number(sample, "quarantined"), number(sample, "documents")
-        if n is not None and total and n > self.place.quarantine_floor / 2:
-            yield Reading(
-                n / total, f"{share_text(n / total)} of the records are in quarantine ({n:,.0f} of {total:,.0f})", whole=total
-            )  # fmt: skip
+        if (number(sample, "quarantined") or 0) > self.place.quarantine_floor / 2:
+            yield from _count_of(sample, "quarantined", "of the records are in quarantine")
 
     def _dropped(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        n, total = number(sample, "dropped"), number(sample, "documents")
-        if n is not None and total and total >= 1000:  # fewer say nothing
-            yield Reading(
-                n / total, f"{share_text(n / total)} of the documents are dropped ({n:,.0f} of {total:,.0f})", whole=total
-            )  # fmt: skip
-
-    def _scratch(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        if (n := number(sample, "scratch_bytes")) is not None:
-            yield Reading(n, f"temporary blocks take {format_size(n)}", n_bytes=n)
-
-    def _queue(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        if (n := number(sample, "queue_bytes")) is not None:
-            yield Reading(n, f"{format_size(n)} wait for a stage", n_bytes=n)
+        if (number(sample, "documents") or 0) >= 1000:  # fewer say nothing
+            yield from _count_of(sample, "dropped", "of the documents are dropped")
 
     def _ours(self, sample: Sample) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
         """GPUs that this run holds memory on."""
@@ -287,8 +188,8 @@ class Meter:
 
     def _gpu_memory(self, sample: Sample, now_s: float) -> Iterator[Reading]:
         for _, name, gpu in self._ours(sample):
-            for r in self._share_of(gpu, "used_bytes", "total_bytes", f"memory of {name} at {{share}} {{sizes}}"):
-                yield Reading(r.value, r.text, name, r.n_bytes, r.whole)
+            read = _share_of("used_bytes", "total_bytes", f"memory of {name} at {{share}} {{sizes}}", name)
+            yield from read(self, gpu, now_s)
 
     def _gpu_temperature(self, sample: Sample, now_s: float) -> Iterator[Reading]:
         for _, name, gpu in self._ours(sample):
@@ -327,22 +228,109 @@ class Meter:
             yield Reading(seconds, f"the run takes {time_text(seconds)} so far")
 
 
-_READ: dict[str, Callable[[Meter, Sample, float], Iterator[Reading]]] = {
-    "memory": Meter._memory,
-    "machine_memory": Meter._machine_memory,
-    "cgroup_memory": Meter._cgroup_memory,
-    "pressure": Meter._pressure,
-    "throughput": Meter._throughput,
-    "speed": Meter._speed,
-    "quarantine": Meter._quarantine,
-    "dropped": Meter._dropped,
-    "disk": Meter._disk,
-    "scratch": Meter._scratch,
-    "queue": Meter._queue,
-    "gpu": Meter._gpu,
-    "gpu_memory": Meter._gpu_memory,
-    "gpu_temperature": Meter._gpu_temperature,
-    "leak": Meter._leak,
-    "progress": Meter._progress,
-    "runtime": Meter._runtime,
-}
+def _share_of(used: str, whole: str, text: str, subject: str = "") -> Read:
+    """Reads one size as a share of another. `text` tells {share} and {sizes}."""
+
+    def read(meter: Meter, sample: Sample, now_s: float) -> Iterator[Reading]:
+        n, total = number(sample, used), number(sample, whole)
+        if n is not None and total is not None and total > 0:
+            sizes = f"({format_size(n)} of {format_size(total)})"
+            told = text.format(share=share_text(n / total), sizes=sizes)
+            yield Reading(n / total, told, subject, n_bytes=n, whole=total)
+
+    return read
+
+
+def _size_of(key: str, text: str) -> Read:
+    """Reads a size. `text` tells {size}."""
+
+    def read(meter: Meter, sample: Sample, now_s: float) -> Iterator[Reading]:
+        if (n := number(sample, key)) is not None:
+            yield Reading(n, text.format(size=format_size(n)), n_bytes=n)
+
+    return read
+
+
+def _count_of(sample: Sample, key: str, text: str) -> Iterator[Reading]:
+    """How many of all documents."""
+    n, total = number(sample, key), number(sample, "documents")
+    if n is not None and total:
+        yield Reading(n / total, f"{share_text(n / total)} {text} ({n:,.0f} of {total:,.0f})", whole=total)
+
+
+MEASURES = {
+    m.name: m
+    for m in (
+        Measure(
+            "memory", "share", False, "memory of all processes, of the budget",
+            _share_of("used_bytes", "budget_bytes", "memory at {share} of the budget {sizes}"),
+            "the run slows down to stay inside it; give more with --memory, or fewer --workers or a smaller --blocksize", True,
+        ),
+        Measure(
+            "machine_memory", "share", False, "memory in use on the machine",
+            _share_of("machine_used_bytes", "machine_total_bytes", "memory of the machine at {share} {sizes}"),
+            "other programs need memory too: end some, or give this run a smaller --memory", True,
+        ),
+        Measure(
+            "cgroup_memory", "share", False, "memory in use in the container or job, of its limit",
+            _share_of("cgroup_used_bytes", "cgroup_limit_bytes", "memory at {share} of the limit of this container or job {sizes}"),
+            "the system ends processes at the limit: raise it, or give this run a smaller --memory", True,
+        ),
+        Measure(
+            "pressure", "share", False, "time in which the machine waited for memory", Meter._pressure,
+            "the machine is short of memory: end other programs, or give this run a smaller --memory",
+        ),
+        Measure(
+            "throughput", "share", True, "speed of a stage while it works, of its own median", Meter._throughput,
+            "look for what changed: other programs on the machine, a slow disk, harder documents; tamis top {output}",
+        ),
+        Measure(
+            "speed", "share", True, "speed of the whole run, of its own median", Meter._speed,
+            "look for what changed: other programs on the machine, a slow disk, harder documents; tamis top {output}",
+        ),
+        Measure(
+            "quarantine", "share", False, "records in quarantine, of all read", Meter._quarantine,
+            "above {quarantine_limit} the run ends incomplete; see what is wrong: tamis quarantine {output}",
+        ),
+        Measure(
+            "dropped", "share", False, "documents dropped by filters, of all read", Meter._dropped,
+            "see which rule drops them: tamis report {output}",
+        ),
+        Measure(
+            "disk", "share", True, "free space on the disk of the output", Meter._disk,
+            "make room there, or stop the run (Ctrl-C keeps what is committed) and start it again with more room", True,
+        ),
+        Measure(
+            "scratch", "bytes", False, "temporary blocks on disk", _size_of("scratch_bytes", "temporary blocks take {size}"),
+            "point --scratch at a disk with room for them", True,
+        ),
+        Measure(
+            "queue", "bytes", False, "blocks that wait for a stage", _size_of("queue_bytes", "{size} wait for a stage"),
+            "a later stage is slower than an earlier one", True,
+        ),
+        Measure(
+            "gpu", "share", True, "busy time of a GPU that this run uses", Meter._gpu,
+            "the GPU waits for work: give it larger batches, more --workers before it, or faster input",
+        ),
+        Measure(
+            "gpu_memory", "share", False, "memory in use on a GPU that this run uses", Meter._gpu_memory,
+            "give its stage smaller batches, or end other programs on that GPU", True,
+        ),
+        Measure(
+            "gpu_temperature", "degrees", False, "temperature of a GPU that this run uses", Meter._gpu_temperature,
+            "a hot GPU slows itself down: check its cooling",
+        ),
+        Measure(
+            "leak", "bytes", False, "memory that a stage keeps after each partition", Meter._leak,
+            "the worker is replaced in time; release what the stage keeps, or report it to who wrote the stage", True,
+        ),
+        Measure(
+            "progress", "seconds", False, "time since something was committed", Meter._progress,
+            "see what the workers do: tamis top {output}; a partition that takes longer than --timeout is ended and tried again",
+        ),
+        Measure(
+            "runtime", "seconds", False, "time since the run began", Meter._runtime,
+            "the same command again goes on where it stopped",
+        ),
+    )
+}  # fmt: skip
