@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from uuid import UUID
 
 from tamis.errors import UsageError
@@ -78,6 +78,46 @@ class FilmStage(ProcessingStage[Task[Any], Task[Any]]):
         }
         fill(task.data, parts, notes)
         return task
+
+    def _of_each(
+        self, batch: DocumentBatch, columns: Iterable[Iterable[Any]], work: Callable[..., T]
+    ) -> tuple[DocumentBatch, list[T]]:
+        """`work` of every row, called with its values of these columns, and the rows where nothing was at fault; the others go to quarantine."""
+        found: list[T | FilmFault] = []
+        for values in zip(*columns, strict=True):
+            try:
+                found.append(work(*values))
+            except FilmFault as exc:
+                found.append(exc)
+        return good_rows(self, batch, found)
+
+
+class NetworkStage(FilmStage):
+    """A stage with a network: fetched and looked at once per machine; without a GPU also loaded there, so that workers share its pages."""
+
+    loaded: ClassVar[tuple[str, ...]] = ("_model",)  # what `_load` makes, None until then; it never leaves its process
+
+    @abstractmethod
+    def _fetch(self) -> object:
+        """Everything that is loaded later is on this machine; what is wrong with it is told."""
+
+    @abstractmethod
+    def _load(self) -> None: ...
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        self._fetch()
+        if not self.resources.requires_gpu:
+            self.setup()
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        if getattr(self, self.loaded[0]) is None:
+            self._load()
+
+    def teardown(self) -> None:
+        self.__dict__.update(dict.fromkeys(self.loaded))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, **dict.fromkeys(self.loaded)}
 
 
 def own_cpus(given: float, default: float) -> Resources:

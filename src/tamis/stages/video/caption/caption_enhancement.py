@@ -12,7 +12,7 @@ from tamis.stages.resources import Resources
 from tamis.stages.text.models import folder as folders
 from tamis.stages.video.caption.caption_generation import CAPTIONS
 from tamis.stages.video.caption.prompts import ENHANCE, prompt_of
-from tamis.stages.video.film_stage import FilmStage
+from tamis.stages.video.film_stage import NetworkStage
 from tamis.stages.video.models.captioner import find_model
 from tamis.stages.video.models.device import torch_device
 from tamis.stages.video.models.vllm_chat import VllmWriter, has_vllm, vllm_settings
@@ -25,7 +25,7 @@ _DEFAULT_DIR = "models/qwen"
 
 
 @dataclass(repr=False)
-class CaptionEnhancementStage(FilmStage):
+class CaptionEnhancementStage(NetworkStage):
     """Adds enhanced_captions: each caption written anew by a language model (qwen2.5, qwen3, or any chat model by hub id or folder).
 
     `prompt_variant` (default, av-surveillance) or `prompt_text` is what it is told. `captioning_model_variant` is what users of the original
@@ -58,29 +58,14 @@ class CaptionEnhancementStage(FilmStage):
     def outputs(self) -> Any:
         return ["data"], [ENHANCED]
 
-    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """The model is fetched and looked at; without a GPU it is loaded once, and workers share its pages."""
-        self._folder()
-        if not self.resources.requires_gpu:
-            self.setup()
+    def _load(self) -> None:
+        if has_vllm() and self.resources.requires_gpu:
+            settings = vllm_settings(self.name, self.fp8, False, self.vllm_kwargs)
+            self._model = VllmWriter(self._fetch(), self.max_output_tokens, settings)
+        else:
+            self._model = TextWriter(self._fetch(), torch_device(self.name, self.resources), self.max_output_tokens)
 
-    def setup(self, worker_metadata: Any = None) -> None:
-        if self._model is None:
-            if has_vllm() and self.resources.requires_gpu:
-                settings = vllm_settings(self.name, self.fp8, False, self.vllm_kwargs)
-                self._model = VllmWriter(self._folder(), self.max_output_tokens, settings)
-            else:
-                self._model = TextWriter(
-                    self._folder(), torch_device(self.name, self.resources), self.max_output_tokens
-                )
-
-    def teardown(self) -> None:
-        self._model = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_model": None}
-
-    def _folder(self) -> folders.ModelFolder:
+    def _fetch(self) -> folders.ModelFolder:
         return find_model(self.model_dir, self.model_variant, MODELS, _DEFAULT_DIR)
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:

@@ -16,7 +16,7 @@ from tamis.memory.gpu import count_gpus
 from tamis.stages.resources import Resources
 from tamis.stages.text.models import folder as folders
 from tamis.stages.video.caption.caption_preparation import PROMPT, WINDOWS
-from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows
+from tamis.stages.video.film_stage import SPAN, NetworkStage, good_rows
 from tamis.stages.video.models.captioner import MODELS, Captioner, Question, find_model
 from tamis.stages.video.models.device import torch_device
 from tamis.stages.video.models.vllm_chat import VllmCaptioner, has_vllm, vllm_settings
@@ -29,7 +29,7 @@ _STAGE2 = "Improve and refine the following description of this video, keeping t
 
 
 @dataclass(repr=False)
-class CaptionGenerationStage(FilmStage):
+class CaptionGenerationStage(NetworkStage):
     """Adds captions, one for each window that CaptionPreparationStage made.
 
     `model_variant`: qwen2.5 (Qwen2.5-VL-7B), qwen3 (Qwen3-VL-8B), or any vision-language chat model, by hub id or folder. `model_dir`: where the known
@@ -66,35 +66,22 @@ class CaptionGenerationStage(FilmStage):
         return ["data"], [CAPTIONS]
 
     # -- life cycle -------------------------------------------------------------------------------------------------------
-    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """The model is fetched and looked at; without a GPU it is loaded once, and workers share its pages."""
-        self._folder()
-        if not self.resources.requires_gpu:
-            self.setup()
-
-    def setup(self, worker_metadata: Any = None) -> None:
-        if self._model is None:
-            if has_vllm() and self.resources.requires_gpu:
-                settings = vllm_settings(self.name, self.fp8, self.disable_mmcache, self.vllm_kwargs)
-                self._model = VllmCaptioner(self._folder(), self.max_output_tokens, settings)
-            else:
-                self._model = Captioner(self._folder(), torch_device(self.name, self.resources), self.max_output_tokens)
-
-    def teardown(self) -> None:
-        self._model = None
+    def _load(self) -> None:
+        if has_vllm() and self.resources.requires_gpu:
+            settings = vllm_settings(self.name, self.fp8, self.disable_mmcache, self.vllm_kwargs)
+            self._model = VllmCaptioner(self._fetch(), self.max_output_tokens, settings)
+        else:
+            self._model = Captioner(self._fetch(), torch_device(self.name, self.resources), self.max_output_tokens)
 
     def least_bytes(self) -> int:
         if self.resources.requires_gpu:
             return 0
         try:
-            return self._folder().n_bytes
+            return self._fetch().n_bytes
         except (UsageError, OSError):  # told when the run sets it up
             return 0
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_model": None}
-
-    def _folder(self) -> folders.ModelFolder:
+    def _fetch(self) -> folders.ModelFolder:
         return find_model(self.model_dir, self.model_variant, MODELS, _DEFAULT_DIR)
 
     # -- work ---------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis.errors import UsageError
 from tamis.film.decoding import Frames
@@ -14,7 +14,7 @@ from tamis.film.spans import Span, scene_spans
 from tamis.formats.input_files.names import path_of
 from tamis.stages.base import Rule
 from tamis.stages.video.clipping.splitting import CLIP_COLUMNS, split_rows
-from tamis.stages.video.film_stage import FilmStage, good_rows
+from tamis.stages.video.film_stage import NetworkStage
 from tamis.stages.video.models import transnetv2 as model
 from tamis.stages.video.models.device import gpu_memory, torch_device, weights_file
 from tamis.tasks import DocumentBatch
@@ -27,7 +27,7 @@ _GPU_WINDOWS = 8  # that are asked about at once on a GPU; a core takes them one
 
 
 @dataclass(repr=False)
-class TransNetV2ClipExtractionStage(FilmStage):
+class TransNetV2ClipExtractionStage(NetworkStage):
     """Splits films at cuts, found by TransNetV2: frames whose probability of a transition is above `threshold` part scenes.
 
     A scene longer than `max_length_s` is cut into pieces of that length ("stride") or ends there ("truncate"); `crop_s` is taken off both
@@ -51,6 +51,7 @@ class TransNetV2ClipExtractionStage(FilmStage):
     name: str = "transnetv2_clip_extraction"
     _network: Any = field(default=None, init=False)
     _device: Any = field(default=None, init=False)
+    loaded: ClassVar[tuple[str, ...]] = ("_network", "_device")
 
     def __post_init__(self) -> None:
         if self.max_length_mode not in _MODES:
@@ -75,36 +76,21 @@ class TransNetV2ClipExtractionStage(FilmStage):
         return [Rule(self.name, "longest_scene_s", {"min_length_s": self.min_length_s or 0.0}, at_least="min_length_s")]
 
     # -- life cycle -------------------------------------------------------------------------------------------------------
-    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """Weights are fetched; without a GPU they are loaded once, and workers share their pages."""
+    def _fetch(self) -> None:
         path = weights_file(self.model_dir, model.REPOSITORY, _NAMES)
-        if not self.resources.requires_gpu:
-            self.setup()
-        else:
+        if self.resources.requires_gpu:
             model.load_weights(path)  # a file that is none is told before any worker starts
 
-    def setup(self, worker_metadata: Any = None) -> None:
-        if self._network is None:
-            self._device = torch_device(self.name, self.resources)
-            made = model.load_weights(weights_file(self.model_dir, model.REPOSITORY, _NAMES))
-            self._network = made.to(self._device.kind)
-
-    def teardown(self) -> None:
-        self._network = self._device = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_network": None, "_device": None}
+    def _load(self) -> None:
+        self._device = torch_device(self.name, self.resources)
+        made = model.load_weights(weights_file(self.model_dir, model.REPOSITORY, _NAMES))
+        self._network = made.to(self._device.kind)
 
     # -- work ---------------------------------------------------------------------------------------------------------------
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         self.setup()
-        found: list[list[Span] | FilmFault] = []
-        for path, duration_s in zip(batch.values("path"), batch.values("duration_s"), strict=True):
-            try:
-                found.append(self.scenes(path_of(path), duration_s))
-            except FilmFault as exc:
-                found.append(exc)
-        batch, scenes = good_rows(self, batch, found)
+        columns = map(path_of, batch.values("path")), batch.values("duration_s")
+        batch, scenes = self._of_each(batch, columns, self.scenes)
         spans = [self._clips(of) for of in scenes]
         gone = [i for i, of in enumerate(spans) if not of]
         longest = [max((b - a for a, b in scenes[i]), default=0.0) for i in gone]

@@ -10,9 +10,8 @@ from tamis.errors import UsageError
 from tamis.film import room
 from tamis.film.decoding import Frames, check_shows
 from tamis.film.facts import read_facts
-from tamis.film.opening import FilmFault
 from tamis.formats.input_files.names import path_of
-from tamis.stages.video.film_stage import FilmStage, good_rows, only_default
+from tamis.stages.video.film_stage import FilmStage, only_default
 from tamis.tasks import DocumentBatch
 from tamis.tasks.video import VideoTask
 
@@ -74,14 +73,7 @@ class VideoFrameExtractionStage(FilmStage):
         return ["data"], ["path"]
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        found: list[bool | FilmFault] = []
-        for path in batch.values("path"):
-            try:
-                check_shows(path_of(path))
-                found.append(True)
-            except FilmFault as exc:
-                found.append(exc)
-        return good_rows(self, batch, found)[0]
+        return self._of_each(batch, [map(path_of, batch.values("path"))], check_shows)[0]
 
     def _by_hand(self, task: VideoTask) -> VideoTask:
         height, width = self.output_hw

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tamis.errors import UsageError
-from tamis.film.opening import FilmFault
 from tamis.film.sampling import FrameExtractionPolicy, rgb, times_of
 from tamis.formats.input_files.names import path_of
-from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows, own_cpus
+from tamis.stages.video.film_stage import SPAN, FilmStage, NetworkStage, own_cpus
 from tamis.stages.video.models.cosmos_embed1 import N_FRAMES, VARIANTS, CosmosEmbed1, checked_folder, repository
 from tamis.stages.video.models.device import gpu_memory, model_folder, torch_device
 from tamis.tasks import DocumentBatch
@@ -73,7 +72,7 @@ def eight_times(start_s: float, end_s: float, fps: float) -> list[float]:
 
 
 @dataclass(repr=False)
-class CosmosEmbed1EmbeddingStage(FilmStage):
+class CosmosEmbed1EmbeddingStage(NetworkStage):
     """Adds cosmos_embed1_embedding: 256 numbers (224p) or 768, of length 1. With `texts_to_verify` also the text that fits best
     (cosmos_embed1_text_match) and its probability among them.
 
@@ -90,6 +89,7 @@ class CosmosEmbed1EmbeddingStage(FilmStage):
     trust_remote_code: bool = field(default=False, kw_only=True)
     _model: Any = field(default=None, init=False)
     _texts: Any = field(default=None, init=False)
+    loaded: ClassVar[tuple[str, ...]] = ("_model", "_texts")
 
     def __post_init__(self) -> None:
         _check_variant(self.name, self.variant)
@@ -103,24 +103,11 @@ class CosmosEmbed1EmbeddingStage(FilmStage):
     def outputs(self) -> Any:
         return ["data"], [EMBEDDING, *([MATCH, MATCH_SCORE] if self.texts_to_verify else [])]
 
-    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """The model is fetched, if its code may run at all."""
-        self._folder()
-        if not self.resources.requires_gpu:
-            self.setup()
+    def _load(self) -> None:
+        self._model = CosmosEmbed1(self._fetch(), torch_device(self.name, self.resources))
+        self._texts = self._model.texts(list(self.texts_to_verify)) if self.texts_to_verify else None
 
-    def setup(self, worker_metadata: Any = None) -> None:
-        if self._model is None:
-            self._model = CosmosEmbed1(self._folder(), torch_device(self.name, self.resources))
-            self._texts = self._model.texts(list(self.texts_to_verify)) if self.texts_to_verify else None
-
-    def teardown(self) -> None:
-        self._model = self._texts = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_model": None, "_texts": None}
-
-    def _folder(self) -> Any:
+    def _fetch(self) -> Any:
         if not self.trust_remote_code:  # said before anything is fetched
             checked_folder(Path(self.model_dir), False, self.name)
         path = model_folder(self.model_dir, repository(self.variant), _DEFAULT_DIR, with_code=True)
@@ -135,13 +122,8 @@ class CosmosEmbed1EmbeddingStage(FilmStage):
 
         self.setup()
         times = batch.values(TIMES) if TIMES in batch.get_columns() else [None] * batch.num_items
-        found: list[Any] = []
-        for path, start, end, at in zip(*(batch.values(c) for c in SPAN), times, strict=True):
-            try:
-                found.append(self._vector(path_of(path), at or eight_times(start, end, 2.0)))
-            except FilmFault as exc:
-                found.append(exc)
-        batch, vectors = good_rows(self, batch, found)
+        columns = (*(batch.values(c) for c in SPAN), times)
+        batch, vectors = self._of_each(batch, columns, self._vector)
         batch = batch.with_column(EMBEDDING, as_column(vectors))
         if self._texts is None:
             return batch
@@ -153,11 +135,13 @@ class CosmosEmbed1EmbeddingStage(FilmStage):
         batch = batch.with_column(MATCH, pa.array([texts[i] for i in best], pa.large_string()))
         return batch.with_column(MATCH_SCORE, pa.array([float(shares[i, k]) for i, k in enumerate(best)], pa.float64()))
 
-    def _vector(self, path: str, times: Sequence[float]) -> Any:
+    def _vector(self, path: str, start: float, end: float, times: Sequence[float] | None) -> Any:
         import numpy as np
 
         from tamis.film.decoding import frames_at
 
         side = VARIANTS[self.variant][0]
-        frames = [rgb(frame, side, side) for _, frame in frames_at(path, times)]
+        frames = [
+            rgb(frame, side, side) for _, frame in frames_at(path_of(path), times or eight_times(start, end, 2.0))
+        ]
         return self._model.videos(np.stack(frames)[None])[0]

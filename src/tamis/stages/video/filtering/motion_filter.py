@@ -7,11 +7,10 @@ from typing import Any
 
 from tamis.errors import UsageError
 from tamis.film.motion import Motion
-from tamis.film.opening import FilmFault
 from tamis.film.vectors import measure_motion
 from tamis.formats.input_files.names import path_of
 from tamis.stages.base import Rule
-from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows, own_cpus
+from tamis.stages.video.film_stage import SPAN, FilmStage, own_cpus
 from tamis.stages.video.filtering.thresholds import at_least, keep_by
 from tamis.tasks import DocumentBatch
 
@@ -48,17 +47,11 @@ class MotionVectorDecodeStage(FilmStage):
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         import pyarrow as pa
 
-        found: list[Motion | FilmFault] = []
-        for path, codec, fps, start, end in zip(
-            *(batch.values(c) for c in ("path", "codec", "fps", "start_s", "end_s")), strict=True
-        ):
-            try:
-                found.append(
-                    measure_motion(path_of(path), codec, fps, start, end, self.target_fps, self.target_duration_ratio)
-                )
-            except FilmFault as exc:
-                found.append(exc)
-        batch, motions = good_rows(self, batch, found)
+        def measured(path: str, codec: str, fps: float, start: float, end: float) -> Motion:
+            return measure_motion(path_of(path), codec, fps, start, end, self.target_fps, self.target_duration_ratio)
+
+        columns = (batch.values(c) for c in ("path", "codec", "fps", "start_s", "end_s"))
+        batch, motions = self._of_each(batch, columns, measured)
         self._say(f"{len(motions)} clips measured")
         batch = batch.with_column(SCORES[0], pa.array([m.global_mean for m in motions], pa.float64()))
         batch = batch.with_column(SCORES[1], pa.array([m.per_patch_min_256 for m in motions], pa.float64()))

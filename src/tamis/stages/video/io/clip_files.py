@@ -24,7 +24,7 @@ from tamis.film.encoding import Encoding, encode_span
 from tamis.film.opening import FilmFault
 from tamis.formats.input_files.names import path_of
 from tamis.memory import meter
-from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows
+from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows, plain_rows
 from tamis.tasks import DocumentBatch
 
 _PART = ".part"
@@ -86,12 +86,10 @@ class ClipFilesStage(FilmStage):
             raise UsageError(
                 f"{self.name}: there are no {missing[0]} to write; put the stage that makes them before it"
             )
-        columns = [batch.values(name) for name in names]
-        rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
         written = _Written(self.max_workers)
         found: list[dict[str, Any] | FilmFault] = []
         try:
-            for row in rows:
+            for row in plain_rows(batch):
                 try:
                     found.append({**row, **(self._clip(row, written) if self.upload_clips else _NO_CLIP)})
                 except FilmFault as exc:
