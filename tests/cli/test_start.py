@@ -46,14 +46,14 @@ def gone(tmp_path: Path) -> bool:
     return not marked(tmp_path)
 
 
-NURSERY, SERVER = "tamis.backends.nursery", "tamis.backends.forkserver"
+WARM, SERVER = "tamis.backends.warm_process", "tamis.backends.forkserver"
 
 
 @pytest.mark.parametrize(
     ("args", "wanted"),
     [
-        (["dedup", "fuzzy", "in", "out"], NURSERY),
-        (["dedup", "exact", "in", "out", "--memory", "1GB"], NURSERY),
+        (["dedup", "fuzzy", "in", "out"], WARM),
+        (["dedup", "exact", "in", "out", "--memory", "1GB"], WARM),
         (["dedup", "fuzzy", "--help"], ""),
         (["dedup", "exact", "in", "out", "--help"], ""),
         (["dedup", "index-list", "in", "out"], ""),
@@ -68,7 +68,7 @@ def test_which_commands(args: list[str], wanted: str) -> None:
     assert process_for(args) == wanted
 
 
-@pytest.mark.parametrize(("command", "name"), [("dedup exact", "tamis-nursery"), ("filter fineweb", "tamis-server")])
+@pytest.mark.parametrize(("command", "name"), [("dedup exact", "tamis-warm"), ("filter fineweb", "tamis-server")])
 def test_the_process_is_the_one_that_the_command_uses(tmp_path: Path, command: str, name: str) -> None:
     (tmp_path / "in").mkdir()
     lines = [json.dumps({"text": f"document {i % 50}"}) for i in range(100)]

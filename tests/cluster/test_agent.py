@@ -1,4 +1,4 @@
-"""The hub, an agent and the crew between them, without Ray: the agent is started as an actor would start it."""
+"""The hub, an agent and the workers between them, without Ray: the agent is started as an actor would start it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pytest
 
 from tamis import LocalExecutor, Pipeline
 from tamis.backends.base import BaseExecutor
-from tamis.backends.cluster import crew
-from tamis.backends.cluster.crew import RemoteCrew
 from tamis.backends.cluster.handshake import prove
 from tamis.backends.cluster.hub import Hub
 from tamis.backends.cluster.placing import leases
 from tamis.backends.cluster.placing.started import StartedAgent
+from tamis.backends.cluster import remote_workers
+from tamis.backends.cluster.remote_workers import RemoteWorkers
 from tamis.backends.cluster.session import Session, Wish
 from tamis.errors import UsageError, WorkerError
 from tamis.observe.nodes_table import nodes_table
@@ -65,10 +65,12 @@ class HereExecutor(BaseExecutor):
         super().__init__({"memory": str(BUDGET)})
         self.session = session
 
-    def make_crew(self, job: Any, place: dict[str, Any], log: str, count_caller: bool) -> RemoteCrew:
+    def make_workers(self, job: Any, place: dict[str, Any], log: str, count_caller: bool) -> RemoteWorkers:
         import cloudpickle
 
-        return RemoteCrew(self.session, cloudpickle.dumps(job), place, log, count_caller, job.kernel_groups(), BUDGET)
+        return RemoteWorkers(
+            self.session, cloudpickle.dumps(job), place, log, count_caller, job.kernel_groups(), BUDGET
+        )
 
 
 @pytest.fixture
@@ -158,7 +160,7 @@ class _Slow(ScoreFilter):
 def test_a_node_that_does_not_see_the_files_says_so(tmp_path: Path, session: HereSession, monkeypatch: Any) -> None:
     write(tmp_path / "in")
     session.n_expected = 1
-    monkeypatch.setattr(RemoteCrew, "_leave_marks", lambda self: self._visible.append(str(tmp_path / "nowhere")))
+    monkeypatch.setattr(RemoteWorkers, "_leave_marks", lambda self: self._visible.append(str(tmp_path / "nowhere")))
     monkeypatch.setenv("TAMIS_SEEN_S", "0.2")
     with pytest.raises(
         UsageError, match=r"does not see .*nowhere: output, scratch and inputs must lie where all nodes see them"
@@ -190,15 +192,15 @@ def test_a_hub_closes_the_door_to_strangers() -> None:
     hub.close()
 
 
-def test_a_crew_that_is_closed_is_not_woken_by_writing_to_whatever_has_its_number_now(tmp_path: Path) -> None:
+def test_workers_that_are_closed_are_not_woken_by_writing_to_whatever_has_its_number_now(tmp_path: Path) -> None:
     """Threads of the hub may call late."""
     place = {"workplace": {"staged": str(tmp_path), "scratch": str(tmp_path)}}
-    crew = RemoteCrew(HereSession(1), b"", place, str(tmp_path / "log"), False, [], 10**9)
-    crew.close()
-    read, write = os.pipe()  # the lowest numbers that are free: those of the crew
+    workers = RemoteWorkers(HereSession(1), b"", place, str(tmp_path / "log"), False, [], 10**9)
+    workers.close()
+    read, write = os.pipe()  # the lowest numbers that are free: those of the workers
     try:
         os.set_blocking(read, False)
-        crew.wake()
+        workers.wake()
         with pytest.raises(BlockingIOError):
             os.read(read, 1)
     finally:
@@ -206,7 +208,7 @@ def test_a_crew_that_is_closed_is_not_woken_by_writing_to_whatever_has_its_numbe
         os.close(write)
 
 
-def poll_often(made: RemoteCrew, told: list[Any]) -> None:
+def poll_often(made: RemoteWorkers, told: list[Any]) -> None:
     for _ in range(100):
         told += made.poll(0.02)
 
@@ -214,10 +216,10 @@ def poll_often(made: RemoteCrew, told: list[Any]) -> None:
 def test_who_waits_for_a_node_is_told_after_seconds_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    monkeypatch.setattr(crew, "TELL_S", (0.0, 0.2))
-    monkeypatch.setattr(crew, "ALONE_S", 0.4)
+    monkeypatch.setattr(remote_workers, "TELL_S", (0.0, 0.2))
+    monkeypatch.setattr(remote_workers, "ALONE_S", 0.4)
     place = {"workplace": {"staged": str(tmp_path), "scratch": str(tmp_path)}}
-    made = RemoteCrew(HereSession(1), b"", place, str(tmp_path / "log"), False, [], 10**9)
+    made = RemoteWorkers(HereSession(1), b"", place, str(tmp_path / "log"), False, [], 10**9)
     told: list[Any] = []
     with pytest.raises(WorkerError, match=r"no node for 0 s.*run the same command again"):
         poll_often(made, told)

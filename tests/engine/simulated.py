@@ -1,4 +1,4 @@
-"""A simulated world for the supervisor: files that are lists of record sizes, and a crew that fails in every way seen so far."""
+"""A simulated world for the supervisor: files that are lists of record sizes, and workers that fail in every way seen so far."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Process:
 
 
 class Simulation:
-    """One run: a supervisor, a crew that misbehaves, a committer that takes its time."""
+    """One run: a supervisor, workers that misbehave, a committer that takes its time."""
 
     def __init__(
         self, world: World, config: Config, rng: random.Random, faults: dict[str, float], fired: Counter[str]
@@ -172,7 +172,7 @@ class Simulation:
                     if process is not None and process.is_ready:
                         self.soon(lambda w=worker: self.exits(w, "signal SIGKILL", 9))
                     else:
-                        self.fired["kill before ready"] += 1  # no pid yet: the crew cannot kill it
+                        self.fired["kill before ready"] += 1  # no pid yet: nobody can kill it
                 case Commit():
                     self.fired["slow commit"] += (slow := self.rng.random() < 0.2)
                     self.later(self.rng.uniform(1.0, 20.0) if slow else 0.01, lambda a=action: self.commit(a))

@@ -45,7 +45,7 @@ class KeepHalf(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 class Idle:
-    """A crew without processes."""
+    """Workers without processes."""
 
     def start(self, worker: int, segment: int, environment: Any = None) -> None: ...
 

@@ -1,7 +1,7 @@
 """The supervisor against a simulated world: faults by the thousand, on a virtual clock.
 
-A file is a list of record sizes. The fake crew "processes" a unit by listing the records that start in its range, and
-fails in every way that a real crew has been seen to fail. What is checked after every event: caps stay inside the pool,
+A file is a list of record sizes. The fake executor "processes" a unit by listing the records that start in its range, and
+fails in every way that a real one has been seen to fail. What is checked after every event: caps stay inside the pool,
 queues stay bounded, no scratch file is used after it was given up. At the end: every record is committed exactly once, or
 quarantined if (and only if) it is poison, by identity; the books balance; nothing is left in scratch.
 """

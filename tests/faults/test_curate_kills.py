@@ -101,7 +101,7 @@ def test_twenty_kills_over_all_passes(tmp_path: Path) -> None:
     assert all(n > 0 for stage in calm["stages"][1:] for n in stage["dropped"].values())
     rng, killed = random.Random(11), Counter[str]()
     plan = [
-        (phase, rng.choice(["driver", {"decision": "solver", "write": "driver"}.get(phase, "nursery")]))
+        (phase, rng.choice(["driver", {"decision": "solver", "write": "driver"}.get(phase, "warm")]))
         for phase in PHASES * 5
     ]
     for n_rounds in range(40):

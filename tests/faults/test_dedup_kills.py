@@ -168,7 +168,7 @@ def check(tmp_path: Path, plan: list[tuple[str, str]], seed: int) -> Counter[tup
 def test_kills_in_every_pass(tmp_path: Path) -> None:
     """One of each kind; test_fifty_kills has them all, many times."""
     plan = [
-        ("keys", "driver"), ("decision", "solver"), ("texts", "driver"), ("decision", "nursery"), ("removal", "driver"),
+        ("keys", "driver"), ("decision", "solver"), ("texts", "driver"), ("decision", "warm"), ("removal", "driver"),
     ]  # fmt: skip
     assert check(tmp_path, list(plan), seed=3) == Counter(plan)
 
@@ -213,7 +213,7 @@ def test_fifty_kills(tmp_path: Path) -> None:
     plan = []
     for i in range(50):
         phase = PHASES[i % 4]
-        victims = ["driver", "nursery", "solver"] if phase == "decision" else ["driver", "nursery"]
+        victims = ["driver", "warm", "solver"] if phase == "decision" else ["driver", "warm"]
         plan.append((phase, rng.choice(victims)))
     assert check(tmp_path, list(plan), seed=9) == Counter(plan)
 

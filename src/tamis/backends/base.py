@@ -1,4 +1,4 @@
-"""Executors: who runs a pipeline. An executor makes the crew; everything else is the engine's."""
+"""Executors: who runs a pipeline. An executor makes the workers; everything else is the engine's."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tamis.engine.crew import Crew
 from tamis.engine.job import Job
 from tamis.engine.monitor.monitor import Watch
-from tamis.engine.run.preparing import OpenCrew, Progress
+from tamis.engine.run.preparing import OpenWorkers, Progress
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.worker.node import NodeInfo, WorkerMetadata
+from tamis.engine.workers_interface import Workers
 from tamis.errors import UsageError
 from tamis.tasks import Task
 
 if TYPE_CHECKING:
     from tamis.stages.base import ProcessingStage
 
-__all__ = ["BaseExecutor", "Crew", "NodeInfo", "WorkerMetadata"]
+__all__ = ["BaseExecutor", "NodeInfo", "WorkerMetadata", "Workers"]
 
 _CONFIG = {
     "execution_mode": "mode",
@@ -73,7 +73,7 @@ class BaseExecutor:
         finally:
             self.progress, self.watch = before
 
-    def make_crew(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> OpenCrew:
+    def make_workers(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> OpenWorkers:
         raise NotImplementedError
 
     def execute(

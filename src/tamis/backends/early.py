@@ -1,6 +1,6 @@
 """Processes that load libraries while the command that will need them still reads its arguments.
 
-For commands, which know only then what is to be done: a forking server or a nursery is forked with the first line of the console script
+For commands, which know only then what is to be done: a forking server or a warm process is forked with the first line of the console script
 (cli/start.py), loads what every one needs, and waits to be told the rest. It ends with this process, used or not.
 """
 
@@ -20,7 +20,7 @@ _started: dict[str, tuple[Branch, socket.socket]] = {}
 
 
 def prepare(module: str, *more: str) -> None:
-    """Start the process of a module of this room: "tamis.backends.forkserver" or "tamis.backends.nursery".
+    """Start the process of a module of this room: "tamis.backends.forkserver" or "tamis.backends.warm_process".
 
     `more`: modules that it imports, too, while it waits.
     """

@@ -53,8 +53,8 @@ def execute(
     inputs = find_inputs(
         job, initial_tasks, chosen.blocksize, os.path.join(local_of(output), "_tamis", "initial"), everything
     )
-    is_part = getattr(executor, "nursery", None) is not None
-    run = Run(job, inputs, chosen, executor.make_crew, output, executor.progress, executor.watch, is_part)
+    is_part = getattr(executor, "warm_process", None) is not None
+    run = Run(job, inputs, chosen, executor.make_workers, output, executor.progress, executor.watch, is_part)
     reported = executor.report and (chosen.run_dir is not None if job.writer is None else job.writer.is_reported)
     try:
         result = run.execute()

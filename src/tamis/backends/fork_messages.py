@@ -1,4 +1,4 @@
-"""What is said to the processes that fork others (forking server and nursery), and what they say; bytes by engine/wire.py."""
+"""What is said to the processes that fork others (forking server and warm process), and what they say; bytes by engine/wire.py."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LoadJob:
 
 @dataclass(frozen=True)
 class LoadLibraries:
-    """To a nursery, before anything else: groups of kernels and modules to load."""
+    """To a warm process, before anything else: groups of kernels and modules to load."""
 
     surroundings: Surroundings
     groups: list[str]
@@ -45,14 +45,14 @@ class ForkWorker:
 
 @dataclass(frozen=True)
 class ForkServer:
-    """To a nursery, with one end of a socket: fork a forking server."""
+    """To a warm process, with one end of a socket: fork a forking server."""
 
     child: int
 
 
 @dataclass(frozen=True)
 class ForkCall:
-    """To a nursery, with a descriptor for its output: fork a process called `name` that runs `main(arguments)` of a module."""
+    """To a warm process, with a descriptor for its output: fork a process called `name` that runs `main(arguments)` of a module."""
 
     child: int
     name: str
@@ -97,5 +97,5 @@ class Exited:
 
 Request = ForkWorker | ForkServer | ForkCall
 TO_SERVER = kinds(LoadJob, ForkWorker)
-TO_NURSERY = kinds(LoadLibraries, ForkServer, ForkCall)
+TO_WARM_PROCESS = kinds(LoadLibraries, ForkServer, ForkCall)
 FROM_FORKER = kinds(Up, NotLoaded, Forked, Exited)

@@ -1,6 +1,6 @@
 """A process that forks others on request: messages with file descriptors in, children forked, their ends told.
 
-The forking server (forkserver.py) and the nursery (nursery.py) are both made of it; they differ in what a child becomes.
+The forking server (forkserver.py) and the warm process (warm_process.py) are both made of it; they differ in what a child becomes.
 Forking is safe because such a process has one thread. Children die with it, and it dies with whoever started it.
 """
 

@@ -1,6 +1,6 @@
 """The forking server: imports everything once, then forks workers in milliseconds.
 
-Started by exec with a clean environment and one thread (or forked from a nursery that was), so forking is safe; it never
+Started by exec with a clean environment and one thread (or forked from a warm process that was), so forking is safe; it never
 imports the user's script (stages come by value or by module name). Workers share its pages: gc.freeze() keeps the collector
 from touching, and so copying, them. Dies with the supervisor (its socket closes, and the kernel kills it if the supervisor
 vanishes); workers die with it.
@@ -34,7 +34,7 @@ def main(fd: int, parent: int, how: str = "", *more: str) -> NoReturn:
 def serve(sock: socket.socket, is_loaded: bool, forked: bool = False, is_branch: bool = False) -> int:
     """Load the job that comes over the socket, then fork workers for it. `is_loaded`: the libraries are there and warm.
 
-    `forked`: from a nursery; `is_branch`: from a command.
+    `forked`: from a warm process; `is_branch`: from a command.
     """
     name_process("tamis-server")
     requests = Requests(sock, TO_SERVER)

@@ -1,8 +1,8 @@
-"""The guard of a crew: keeps each worker, with all that it starts and maps, to its cap, and leaves nothing of it behind.
+"""The guard of the workers of a machine: keeps each worker, with all that it starts and maps, to its cap, and leaves nothing of it behind.
 
 Three threads meet here. One waits at the gate (memory/gate.py) and answers: it knows the family of whoever asks, and lets pass
 what fits its cap (memory/family.py). The lookout's thread tells after each look what everybody uses: a family above its ceiling
-is stopped at once and measured exactly; whether it is ended is the supervisor's decision, which is woken for it. The crew's own
+is stopped at once and measured exactly; whether it is ended is the supervisor's decision, which is woken for it. The executor's own
 thread brings families in, grants caps and ends them. One lock for all.
 """
 
@@ -89,7 +89,7 @@ class Guard:
         self._stop_read, self._stop_write = os.pipe()
         watch.listen(self._looked)
 
-    # -- the crew's thread ----------------------------------------------------------------------------------------------
+    # -- the executor's thread ----------------------------------------------------------------------------------------------
     def stand_at(self, fd: int | None) -> None:
         """A new forking server is up; `fd`: its gate, if it has one."""
         self._leave_gate()
@@ -166,7 +166,7 @@ class Guard:
             return self._remove_left()
 
     def close(self) -> None:
-        """The crew has gone home."""
+        """The workers are gone for good."""
         self._watch.unlisten(self._looked)
         self._leave_gate()
         self._watch.hurry(False)

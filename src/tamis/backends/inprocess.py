@@ -1,4 +1,4 @@
-"""A crew of one, in the calling process: for debugging (breakpoints work) and tests. No caps, no forking server."""
+"""A single worker, in the calling process: for debugging (breakpoints work) and tests. No caps, no forking server."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from tamis.engine.crew import Died, Event, Said, Server
 from tamis.engine.job import Job
 from tamis.engine.messages import ORDERS, Assign, Exit, Failure, Order, Ready, UnitNews, Vitals, about
 from tamis.engine.wire import decode, encode
 from tamis.engine.worker.node import WorkerMetadata, this_node
 from tamis.engine.worker.workplace import Workplace
+from tamis.engine.workers_interface import Died, Event, Said, Server
 
 
-class InlineCrew:
+class InlineWorkers:
     server = Server(0, 0, 0)
     is_remote = False
 

@@ -1,4 +1,4 @@
-"""The local executor's crew: worker processes from a forking server, capped with RLIMIT_DATA, measured through /proc."""
+"""The local executor's workers: worker processes from a forking server, capped with RLIMIT_DATA, measured through /proc."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tamis.backends.execution import load_report
 from tamis.backends.fork_messages import FROM_FORKER, Exited, Forked, ForkWorker, LoadJob, NotLoaded, Up
 from tamis.backends.forking import Branch, launch, send_request, surroundings
 from tamis.backends.guard import Guard, Notice
-from tamis.backends.inprocess import InlineCrew
-from tamis.backends.nursery import Child, Nursery
+from tamis.backends.inprocess import InlineWorkers
+from tamis.backends.warm_process import Child, WarmProcess
 from tamis.engine.channel import Channel
-from tamis.engine.crew import Died, Event, Noticed, Said, Server
 from tamis.engine.job import Job
 from tamis.engine.messages import NEWS, Assign, Done, Exit, Failure, Order, Ready, SetUp, UnitNews
+from tamis.engine.workers_interface import Died, Event, Noticed, Said, Server
 from tamis.errors import UsageError, WorkerError
 from tamis.memory import lookout
 from tamis.memory.ending import end_escaped, end_forks, end_tree
@@ -45,7 +45,7 @@ class _Process:
     was_refused: bool = False  # something, during this unit
 
 
-class ForkCrew:
+class ForkedWorkers:
     """Processes of one run. `payload` is the pickled job, `place` what workers must know of the run.
 
     `meanwhile` is called while the forking server loads the job: time that would only be waited.
@@ -59,11 +59,11 @@ class ForkCrew:
         place: dict[str, Any],
         log: str,
         count_caller: bool,
-        nursery: Nursery | None = None,
+        warm_process: WarmProcess | None = None,
         meanwhile: Callable[[], object] = int,
     ) -> None:
         self._payload, self._place, self._log, self._count_caller = payload, place, log, count_caller
-        self._nursery, self._meanwhile = nursery, meanwhile
+        self._warm_process, self._meanwhile = warm_process, meanwhile
         self._workers: dict[int, _Process] = {}
         self._by_exit: list[Event] = []
         self._selector = selectors.DefaultSelector()
@@ -90,7 +90,7 @@ class ForkCrew:
         self._n_starts += 1
         if self._n_starts > _MAX_SERVER_STARTS:
             raise WorkerError(f"the forking server died {_MAX_SERVER_STARTS} times; see {self._log}")
-        ours, self._server = self._start_server() if self._nursery is None else self._nursery.spawn()
+        ours, self._server = self._start_server() if self._warm_process is None else self._warm_process.spawn()
         self._channel = Channel(ours, FROM_FORKER)
         self._channel.send(LoadJob(surroundings(self._log), len(self._payload), self._place))
         with contextlib.suppress(OSError):
@@ -99,7 +99,7 @@ class ForkCrew:
         answer = self._channel.receive()
         if not isinstance(answer, Up):
             self._refuse(answer)
-        parent_bytes = self._nursery.own_bytes if self._nursery is not None else 0
+        parent_bytes = self._warm_process.own_bytes if self._warm_process is not None else 0
         self.server = Server(answer.own_bytes + parent_bytes, answer.anon_bytes, answer.peak_bytes)
         fds = self._channel.fds
         self._guard.stand_at(fds.pop(0) if fds else None)
@@ -124,7 +124,7 @@ class ForkCrew:
             + secrets.hide(answer.trace)
         )
 
-    # -- Crew -------------------------------------------------------------------------------------------------------------
+    # -- Workers -------------------------------------------------------------------------------------------------------------
     def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None:
         if self._channel is None or self._channel.closed:
             self._restart()
@@ -348,26 +348,26 @@ class ForkCrew:
 class LocalExecutor(BaseExecutor):
     """Worker processes on this machine, inside a memory budget. The default.
 
-    With a `nursery`, whose owner closes it, the forking server of each run is forked from that.
+    With a `warm_process`, whose owner closes it, the forking server of each run is forked from that.
     """
 
-    nursery: Nursery | None = None
+    warm_process: WarmProcess | None = None
 
-    def make_crew(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> ForkCrew:
+    def make_workers(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> ForkedWorkers:
         import cloudpickle
 
-        if self.nursery is not None:
-            self.nursery.ready(job.kernel_groups())
-            return ForkCrew(cloudpickle.dumps(job), place, log, count_caller, self.nursery)
+        if self.warm_process is not None:
+            self.warm_process.ready(job.kernel_groups())
+            return ForkedWorkers(cloudpickle.dumps(job), place, log, count_caller, self.warm_process)
         meanwhile = load_report if self.report else int
-        return ForkCrew(cloudpickle.dumps(job), place, log, count_caller, meanwhile=meanwhile)
+        return ForkedWorkers(cloudpickle.dumps(job), place, log, count_caller, meanwhile=meanwhile)
 
 
 class InProcessExecutor(BaseExecutor):
     """Everything in the calling process, one partition after the other: breakpoints work, the memory cap does not."""
 
-    def make_crew(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> InlineCrew:
-        return InlineCrew(job, place, log, count_caller)
+    def make_workers(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> InlineWorkers:
+        return InlineWorkers(job, place, log, count_caller)
 
 
 def _tail(path: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.backends.base import BaseExecutor
 from tamis.backends.local import LocalExecutor
-from tamis.backends.nursery import Nursery
+from tamis.backends.warm_process import WarmProcess
 from tamis.engine.monitor.monitor import Watch
 from tamis.engine.run.run_result import RunResult
 from tamis.errors import Incomplete, TamisError
@@ -20,16 +20,16 @@ def execute_pass(
     pipeline: Pipeline,
     label: str,
     executor: BaseExecutor | None,
-    nursery: Nursery | None,
+    warm_process: WarmProcess | None,
     progress: Callable[[dict[str, Any]], None],
     watch: Watch | None,
     settings: Mapping[str, Any],
 ) -> RunResult:
-    """One pass of a workflow: by the executor that the user gave, or by one whose processes are forked from the workflow's nursery.
+    """One pass of a workflow: by the executor that the user gave, or by one whose processes are forked from the workflow's warm process.
     `progress` is told which pass it is. What did not end well raises."""
     if executor is None:
         executor = local = LocalExecutor()
-        local.nursery = nursery
+        local.warm_process = warm_process
     with executor.watched_by(lambda state: progress({**state, "pass": label}), watch):
         result = pipeline.execute(executor, **settings)
     if result.exit_code == Incomplete.exit_code:

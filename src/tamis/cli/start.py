@@ -8,8 +8,8 @@ import os
 import sys
 import threading
 
-_NURSERY, _SERVER = "tamis.backends.nursery", "tamis.backends.forkserver"
-_DEDUP = ("exact", "fuzzy", "lines", "remove")  # commands of `tamis dedup` that fork workers from a nursery
+_WARM, _SERVER = "tamis.backends.warm_process", "tamis.backends.forkserver"
+_DEDUP = ("exact", "fuzzy", "lines", "remove")  # commands of `tamis dedup` that fork workers from a warm process
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def process_for(arguments: list[str]) -> str:
     """The process that a command will need, by its module; empty where it needs none.
 
     >>> process_for(["dedup", "fuzzy", "in", "out"]), process_for(["filter", "gopher", "in", "out"])
-    ('tamis.backends.nursery', 'tamis.backends.forkserver')
+    ('tamis.backends.warm_process', 'tamis.backends.forkserver')
     >>> process_for(["dedup", "fuzzy", "--help"]), process_for(["filter", "--list"])
     ('', '')
     """
@@ -57,7 +57,7 @@ def process_for(arguments: list[str]) -> str:
         return ""
     elsewhere = any(a in ("ray", "ray_data", "xenna") for a in arguments) and "--executor" in arguments
     if arguments[:1] == ["dedup"] and len(arguments) > 3 and arguments[1] in _DEDUP:
-        return _NURSERY
+        return _WARM
     if elsewhere:
         return ""
     if arguments[:1] == ["filter"] and len(arguments) > 3:

@@ -105,7 +105,7 @@ class GroupWorkflow(Workflow):
     @contextlib.contextmanager
     def _processes(self) -> Iterator[None]:
         """Those of the whole curation, which ends them."""
-        self._nursery = self._run.nursery
+        self._warm_process = self._run.warm_process
         yield
 
     def _execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:

@@ -99,7 +99,7 @@ def _call_packer(run: CurationRun, folder: str, parts: list[str]) -> None:
         "room_bytes": solver_room(budget), "budget_bytes": budget,
     }  # fmt: skip
     write_json(os.path.join(folder, "task.json"), task)
-    decide(folder, run.nursery, lambda state: run.progress({**state, "pass": "packing"}), "tamis.curation.packer")
+    decide(folder, run.warm_process, lambda state: run.progress({**state, "pass": "packing"}), "tamis.curation.packer")
     packed = read_json(os.path.join(folder, "packed.json")) or []
     took = {
         "name": "packing", "seconds": round(time.monotonic() - began_s, 3),

@@ -82,7 +82,7 @@ class CurationRun:
         self.replay = Replay(curation.steps)
         self.groups = [make_group(self, k) for k in range(len(self.plan.groups))]
         self.took: list[dict[str, Any]] = []
-        self.nursery: Any = None
+        self.warm_process: Any = None
 
     def run(self) -> CurationResult:
         if self.shard is not None:
@@ -189,18 +189,18 @@ class CurationRun:
     @contextlib.contextmanager
     def _processes(self) -> Iterator[None]:
         """One process from which those of all passes and decisions are forked. It loads while we plan."""
-        from tamis.backends.nursery import Nursery
+        from tamis.backends.warm_process import WarmProcess
         from tamis.kernels.loading.library import RECORDS, are_ready
 
-        self.nursery = Nursery(os.path.join(self.work, "processes.log"), modules=_FORKED)
+        self.warm_process = WarmProcess(os.path.join(self.work, "processes.log"), modules=_FORKED)
         stages = [*self.curation.steps, *(s for g in self.groups for s, _ in g.passes.keys or g.passes.keys_of(1))]
         groups = [RECORDS, *dict.fromkeys(k for s in stages if isinstance(s, ProcessingStage) for k in s.kernel_groups)]
         try:
             if not os.path.exists(os.path.join(self.run_dir, FILE)) and self.executor is None and are_ready(groups):
-                self.nursery.start(groups)
+                self.warm_process.start(groups)
             yield
         finally:
-            self.nursery.close()
+            self.warm_process.close()
 
     def _keep_in_bucket(self) -> None:
         """What is noted beside the output, where that lies in a bucket: so that another machine knows that all is done."""
@@ -276,7 +276,7 @@ class CurationRun:
         from tamis.backends.passes import execute_pass
 
         settings = {**self.settings, **more}
-        return execute_pass(pipeline, label, self.executor, self.nursery, self.progress, self.watch, settings)
+        return execute_pass(pipeline, label, self.executor, self.warm_process, self.progress, self.watch, settings)
 
     def _write(self, **more: Any) -> Any:
         source: Any = self.curation.source()
@@ -313,7 +313,7 @@ class CurationRun:
             made = [os.path.join(drawn, f["name"]) for f in result.files]
             task = {"records": made, "most": mix.most, "limits": limits, "budget_bytes": self.budget_bytes()}
             write_json(os.path.join(folder, "task.json"), task)
-            decide(folder, self.nursery, self.progress, "tamis.curation.taking")
+            decide(folder, self.warm_process, self.progress, "tamis.curation.taking")
         return limits
 
     def _check_counts(self, written: Any, summaries: Mapping[str, Mapping[str, Any]]) -> None:
@@ -350,7 +350,7 @@ class CurationRun:
         passes = [os.path.join(group.work, "keys-0", "_tamis") for group in self.groups]
         task = {"passes": passes, "run_dir": self.run_dir, "budget_bytes": self.budget_bytes()}
         write_json(os.path.join(folder, "task.json"), task)
-        decide(folder, self.nursery, lambda _: None, "tamis.curation.scores")
+        decide(folder, self.warm_process, lambda _: None, "tamis.curation.scores")
 
     def budget_bytes(self) -> int:
         from tamis.memory import beside

@@ -8,20 +8,23 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from tamis.backends.nursery import Nursery
+from tamis.backends.warm_process import WarmProcess
 from tamis.errors import BudgetError, RunConflict, TamisError, UsageError, WorkerError
 
 _SAID_BYTES = 1 << 20  # a line that is longer is no message of ours
 
 
 def decide(
-    folder: str, nursery: Nursery, progress: Callable[[dict[str, Any]], None], module: str = "tamis.dedup.solver"
+    folder: str,
+    warm_process: WarmProcess,
+    progress: Callable[[dict[str, Any]], None],
+    module: str = "tamis.dedup.solver",
 ) -> None:
     """Run the steps of folder/task.json in a process of their own: `main([folder])` of this module."""
     read, write = os.pipe()
     try:
         try:
-            process = nursery.call("solver", module, [folder], write)
+            process = warm_process.call("solver", module, [folder], write)
         finally:
             os.close(write)
         try:
@@ -38,7 +41,7 @@ def decide(
         kinds = {4: BudgetError, 2: UsageError, 5: RunConflict}
         raise kinds.get(int(told.get("exit_code", 1)), TamisError)(str(told["error"]))
     raise WorkerError(
-        f"the deciding process ended with status {code}; run the same command again. The end of its log:\n{nursery.log_tail()}"
+        f"the deciding process ended with status {code}; run the same command again. The end of its log:\n{warm_process.log_tail()}"
     )
 
 

@@ -27,7 +27,7 @@ from tamis.stages.base import ProcessingStage
 from tamis.stores.homes import local_of
 
 if TYPE_CHECKING:
-    from tamis.backends.nursery import Nursery
+    from tamis.backends.warm_process import WarmProcess
     from tamis.engine.run.directory import RunDir
     from tamis.formats.input_files.listing import FileList
 
@@ -59,7 +59,7 @@ class WorkFolder:
         self.duplicates = os.path.join(self.run_dir, "duplicates")
         self.scratch_bytes = 0
         self._mark = Mark()  # of the memory in use
-        self._nursery: Nursery | None = None
+        self._warm_process: WarmProcess | None = None
         self._unchecked: dict[str, str] = {}  # files of passes, with their checksums
 
     @contextlib.contextmanager
@@ -68,7 +68,9 @@ class WorkFolder:
         from tamis.engine.run.directory import RunDir, own_run_dir
 
         place = RunDir(self.passes.output)
-        if self._done() is None:  # one that ended here may have ids of duplicates beside it (documented/common.py)
+        if (
+            self._done() is None
+        ):  # one that ended here may have ids of duplicates beside it (documented/parameters_and_results.py)
             place.check_foreign("ignore")
         if self.fresh:
             self._files()  # refuses an input that lies in the output, before that is removed

@@ -187,26 +187,26 @@ class Workflow(WorkFolder):
     @contextlib.contextmanager
     def _processes(self) -> Iterator[None]:
         """One process from which those of all passes, and of the decisions between them, are forked. It loads while we plan."""
-        from tamis.backends.nursery import Nursery
+        from tamis.backends.warm_process import WarmProcess
         from tamis.kernels.loading.library import RECORDS, are_ready
 
         log = os.path.join(self.work, "processes.log")
-        self._nursery = Nursery(log, modules=["tamis.dedup.solver", "tamis.dedup.removal"])
+        self._warm_process = WarmProcess(log, modules=["tamis.dedup.solver", "tamis.dedup.removal"])
         keys = self.passes.keys or self.passes.keys_of(1)
         groups = [RECORDS, *dict.fromkeys(g for stage, _ in keys for g in stage.kernel_groups)]
         try:
             if self._done() is None and are_ready(groups):
-                self._nursery.start(groups)
+                self._warm_process.start(groups)
             yield
         finally:
-            self._nursery.close()
+            self._warm_process.close()
 
     # -- the passes -----------------------------------------------------------------------------------------------------
     def _execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
         from tamis.backends.passes import execute_pass
 
         settings = {**self.settings, **more}
-        return execute_pass(pipeline, label, self.executor, self._nursery, self.progress, self.watch, settings)
+        return execute_pass(pipeline, label, self.executor, self._warm_process, self.progress, self.watch, settings)
 
     def _decided(self) -> dict[str, Any]:
         """All passes up to the decision; what an earlier call finished is not done again."""
@@ -322,8 +322,8 @@ class Workflow(WorkFolder):
             "budget_bytes": self._budget_bytes(), "threads": self._n_threads(), "gpu_bytes": self._gpu_bytes(),
         }  # fmt: skip
         write_json(os.path.join(self.work, "task.json"), task)
-        assert self._nursery is not None
-        decide(self.work, self._nursery, self.progress)
+        assert self._warm_process is not None
+        decide(self.work, self._warm_process, self.progress)
 
     def _check_loss(self, summary: dict[str, Any]) -> None:
         """Stop before anything is removed when a whole source is about to go."""

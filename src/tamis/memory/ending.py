@@ -1,4 +1,4 @@
-"""Ending processes together with everything that they started, wherever it went. Used by the guard, forking servers and nurseries."""
+"""Ending processes together with everything that they started, wherever it went. Used by the guard, forking servers and warm processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent on a node: runs a crew of local workers (backends/local.py) as the driver says, inside this node's memory.
+"""The agent on a node: runs local workers (backends/local.py) as the driver says, inside this node's memory.
 
 python -m tamis.backends.cluster.agent, with one line of JSON on stdin: host, port and token of the hub, a name, CPUs and GPUs. It is started by
 an actor or a stage in a process of Ray's, and ends with that process, with the driver, or when told. It decides nothing: caps, kills and commits
@@ -22,12 +22,12 @@ from tamis.backends.cluster import messages as m
 from tamis.backends.cluster.handshake import prove
 from tamis.backends.cluster.hub import make_lively
 from tamis.backends.forking import die_with_parent, leave, name_process
-from tamis.backends.local import ForkCrew
+from tamis.backends.local import ForkedWorkers
 from tamis.engine.channel import Channel
-from tamis.engine.crew import Died, Event, Noticed, Said
 from tamis.engine.messages import Exit, Trim
 from tamis.engine.run.compiling import compile_missing
 from tamis.engine.wire import encode
+from tamis.engine.workers_interface import Died, Event, Noticed, Said
 from tamis.errors import TamisError, UsageError
 from tamis.memory import meter
 from tamis.memory.budget import describe_limits, find_budget
@@ -40,14 +40,14 @@ _SEEN_S = float(os.environ.get("TAMIS_SEEN_S", 20.0))  # a shared file system ma
 
 
 class Agent:
-    """One connection to the driver, and at most one crew at a time."""
+    """One connection to the driver, and at most one job at a time."""
 
     def __init__(self, sock: socket.socket, mark: Mark) -> None:
         self._sock, self._mark = sock, mark
         self._channel = Channel(sock, m.TO_AGENT)
         self._orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._crew: ForkCrew | None = None
-        self._crew_id = 0
+        self._workers: ForkedWorkers | None = None
+        self._job_number = 0
         self._told_s = 0.0
         self._last: Any = None
         self._arrived = threading.Event()
@@ -70,12 +70,12 @@ class Agent:
 
     def _wake(self) -> None:
         self._arrived.set()
-        crew = self._crew
-        if crew is not None:
-            crew.wake()
+        workers = self._workers
+        if workers is not None:
+            workers.wake()
 
     def _step(self) -> bool:
-        if self._crew is None:
+        if self._workers is None:
             self._arrived.wait(_BEAT_S)
         self._arrived.clear()
         while True:
@@ -86,8 +86,8 @@ class Agent:
             if order is None or isinstance(order, m.Leave):
                 return False
             self._obey(order)
-        if self._crew is not None:
-            for event in self._crew.poll(_POLL_S):
+        if self._workers is not None:
+            for event in self._workers.poll(_POLL_S):
                 self._channel.send(told(event))
         self._tell_use()
         return not self._channel.closed
@@ -97,14 +97,14 @@ class Agent:
             self._close()
             self._open(order)
         elif isinstance(order, m.Close):
-            if order.crew == self._crew_id:
+            if order.job == self._job_number:
                 self._close()
-            self._channel.send(m.Closed(order.crew))
-        elif self._crew is not None:
-            carry_out(self._crew, order)
+            self._channel.send(m.Closed(order.job))
+        elif self._workers is not None:
+            carry_out(self._workers, order)
 
     def _open(self, order: m.Open) -> None:
-        self._crew_id = order.crew
+        self._job_number = order.job
         try:
             missing = _unseen(order.visible)
             if missing:
@@ -116,61 +116,61 @@ class Agent:
             with contextlib.suppress(OSError):
                 os.chdir(order.cwd)
             compile_missing(order.kernel_groups, order.budget_bytes, True, None)
-            crew = ForkCrew(base64.b64decode(order.payload), order.place, order.log, count_caller=True)
-            self._crew = crew
-            crew.open()
+            workers = ForkedWorkers(base64.b64decode(order.payload), order.place, order.log, count_caller=True)
+            self._workers = workers
+            workers.open()
         except (TamisError, OSError, _Unseen) as exc:
             self._close()
             kind = "usage" if isinstance(exc, UsageError) else "unseen" if isinstance(exc, _Unseen) else "worker"
-            self._channel.send(m.Refused(order.crew, kind, str(exc)[:20_000]))
+            self._channel.send(m.Refused(order.job, kind, str(exc)[:20_000]))
             return
-        server = crew.server
-        self._channel.send(m.Opened(order.crew, server.own_bytes, server.anon_bytes, server.peak_bytes))
+        server = workers.server
+        self._channel.send(m.Opened(order.job, server.own_bytes, server.anon_bytes, server.peak_bytes))
 
     def _close(self) -> None:
-        if self._crew is not None:
+        if self._workers is not None:
             with contextlib.suppress(OSError, TamisError):
-                self._crew.close()
-            self._crew = None
+                self._workers.close()
+            self._workers = None
 
     def _tell_use(self) -> None:
         """Twenty times a second while something changes, once a second as a sign of life."""
         now_s = time.monotonic()
         if now_s - self._told_s < _USE_S:
             return
-        used, workers = self._crew.measure()[0] if self._crew is not None else (0, {})
+        used, by_worker = self._workers.measure()[0] if self._workers is not None else (0, {})
         others = _others_bytes()
-        facts = used + others, sorted(workers.items())
+        facts = used + others, sorted(by_worker.items())
         if facts == self._last and now_s - self._told_s < _BEAT_S:
             return
         self._told_s, self._last = now_s, facts
         peak = max(self._mark.take_recent(), used) + others
-        n = 2 + (self._crew.n_processes if self._crew is not None else 0)
+        n = 2 + (self._workers.n_processes if self._workers is not None else 0)
         cpu = sum(cpu_s_of(os.getpid()) or (0.0, 0.0))
-        self._channel.send(m.Use(used + others, peak, sorted(workers.items()), n, round(cpu, 2)))
+        self._channel.send(m.Use(used + others, peak, sorted(by_worker.items()), n, round(cpu, 2)))
 
 
 class _Unseen(Exception):
     """A file of the driver's is not visible here."""
 
 
-def carry_out(crew: ForkCrew, order: Any) -> None:
+def carry_out(workers: ForkedWorkers, order: Any) -> None:
     """What the driver wants of a worker."""
     match order:
         case m.Start(worker, segment, environment):
-            crew.start(worker, segment, environment)
+            workers.start(worker, segment, environment)
         case m.Give(worker, unit, cap_bytes, ceiling_bytes):
-            crew.assign(worker, unit, cap_bytes, ceiling_bytes)
+            workers.assign(worker, unit, cap_bytes, ceiling_bytes)
         case m.Feed(worker, more):
-            crew.send(worker, more)
+            workers.send(worker, more)
         case m.Tell(worker, what):
-            crew.send(worker, Trim() if what == "trim" else Exit())
+            workers.send(worker, Trim() if what == "trim" else Exit())
         case m.Kill(worker):
-            crew.kill(worker)
+            workers.kill(worker)
 
 
 def told(event: Event) -> m.Told | m.Gone | m.Noted:
-    """An event of the crew, for the driver."""
+    """An event of the workers, for the driver."""
     match event:
         case Said(worker, message):
             return m.Told(worker, encode(message).decode())
@@ -179,7 +179,7 @@ def told(event: Event) -> m.Told | m.Gone | m.Noted:
         case Noticed(worker, kind, text, data):
             return m.Noted(worker, kind, text, dict(data))
         case _:
-            raise TypeError(f"a local crew does not say {event!r}")
+            raise TypeError(f"local workers do not say {event!r}")
 
 
 def _unseen(paths: list[str]) -> list[str]:

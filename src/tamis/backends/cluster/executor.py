@@ -1,4 +1,4 @@
-"""What the executors of a cluster have in common: a session, and crews that use it."""
+"""What the executors of a cluster have in common: a session, and workers that are reached through it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from tamis.backends.base import BaseExecutor
-from tamis.backends.cluster.crew import RemoteCrew
 from tamis.backends.cluster.head import HeadOptions
+from tamis.backends.cluster.remote_workers import RemoteWorkers
 from tamis.backends.cluster.session import Session, Wish
 from tamis.engine.job import Job
 from tamis.engine.monitor.monitor import Watch
@@ -47,14 +47,14 @@ class ClusterExecutor(BaseExecutor):
         self._session: Session | None = None
         self._ending: Callable[[], object] = lambda: None
 
-    def make_crew(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> RemoteCrew:
+    def make_workers(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> RemoteWorkers:
         import cloudpickle
 
         budget_bytes = int(place.get("budget_bytes", 0)) or find_budget(None, os.environ).bytes
         if self._session is None:
             session = self._session = Session(self._wish(budget_bytes), self._head_options(job, budget_bytes))
             self._ending = weakref.finalize(self, session.close)
-        return RemoteCrew(
+        return RemoteWorkers(
             self._session, cloudpickle.dumps(job), place, log, count_caller, job.kernel_groups(), budget_bytes
         )
 

@@ -1,6 +1,6 @@
 """What the driver and the agents on the nodes say to each other, typed; engine/wire.py makes bytes of them.
 
-To an agent (`TO_AGENT`): Open a crew for a job, Start and Kill workers, pass orders on to them, Close the crew, Leave.
+To an agent (`TO_AGENT`): Open a job (start what its workers are forked from), Start and Kill workers, pass orders on to them, Close the job, Leave.
 From an agent (`FROM_AGENT`): Hello; Opened or Refused; what workers Told and that they are Gone; Noted; Use of memory, which is also the sign of
 life; Closed.
 """
@@ -17,9 +17,9 @@ from tamis.engine.wire import kinds
 # -- to an agent ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Open:
-    """Make a crew for a job (`payload`, base64). `visible`: files that this node must see, or it cannot take part."""
+    """Have workers ready to be started for a job (`payload`, base64; `job`: its number). `visible`: files that this node must see, or it cannot take part."""
 
-    crew: int
+    job: int
     payload: str
     place: dict[str, Any]
     log: str
@@ -39,7 +39,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Give:
-    """A unit for a worker, with its cap (engine/crew.py)."""
+    """A unit for a worker, with its cap (engine/workers_interface.py)."""
 
     worker: int
     order: Assign
@@ -68,9 +68,9 @@ class Kill:
 
 @dataclass(frozen=True)
 class Close:
-    """End the crew; the agent stays for the next one."""
+    """End the workers of a job; the agent stays for the next one."""
 
-    crew: int
+    job: int
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ class Hello:
 
 @dataclass(frozen=True)
 class Opened:
-    """The crew is there; what its forking server takes (engine/run/budget_shares.Server)."""
+    """Workers can be started; what their forking server takes (engine/run/budget_shares.Server)."""
 
-    crew: int
+    job: int
     own_bytes: int
     anon_bytes: int
     peak_bytes: int
@@ -108,9 +108,9 @@ class Opened:
 
 @dataclass(frozen=True)
 class Refused:
-    """The crew could not be opened; `kind`: "usage" (the stages cannot be loaded), "unseen" (files), "worker"."""
+    """Workers cannot be started here; `kind`: "usage" (the stages cannot be loaded), "unseen" (files), "worker"."""
 
-    crew: int
+    job: int
     kind: str
     error: str
 
@@ -152,7 +152,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Closed:
-    crew: int
+    job: int
 
 
 FROM_AGENT = kinds(Hello, Opened, Refused, Told, Gone, Noted, Use, Closed)

@@ -48,12 +48,12 @@ class Session:
         self._ours: socket.socket | None = None
         self._links: list[Link] = []
         self._story: deque[str] = deque(maxlen=20)
-        self._n_crews = 0
+        self._n_jobs = 0
         self._log: IO[bytes] | None = None  # what the placer and Ray print; it has no name, so nothing is left of it
 
-    def new_crew(self) -> int:
-        self._n_crews += 1
-        return self._n_crews
+    def new_job(self) -> int:
+        self._n_jobs += 1
+        return self._n_jobs
 
     # -- life -------------------------------------------------------------------------------------------------------------
     def start(self, wake: Callable[[], None]) -> None:

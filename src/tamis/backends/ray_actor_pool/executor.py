@@ -1,4 +1,4 @@
-"""RayActorPoolExecutor: plain Ray actors, one on every node, each with a crew of workers below it."""
+"""RayActorPoolExecutor: plain Ray actors, one on every node, each with workers below it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RayDataExecutor: leases stream through a Ray Data pipeline, whose actors hold a crew of workers on every node."""
+"""RayDataExecutor: leases stream through a Ray Data pipeline, whose actors hold workers on every node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tamis.backends.cluster.executor import ClusterExecutor
 
 
 class RayDataExecutor(ClusterExecutor):
-    """Ray Data places, restarts and shows the actors. Each row of its data is a lease: a share of the work, done by the crew of one node.
+    """Ray Data places, restarts and shows the actors. Each row of its data is a lease: a share of the work, done by the workers of one node.
 
     `config`, beside what every executor takes: `ignore_failures` (documents that fail are set aside, however many they are).
     """

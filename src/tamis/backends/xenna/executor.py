@@ -1,4 +1,4 @@
-"""XennaExecutor: a Cosmos Xenna pipeline, whose stage holds a crew of workers on every node."""
+"""XennaExecutor: a Cosmos Xenna pipeline, whose stage holds workers on every node."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.dedup.documented.common import FindingWorkflow
+from tamis.dedup.documented.parameters_and_results import FindingWorkflow
 from tamis.dedup.fuzzy import workflow as own
 from tamis.errors import UsageError
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.documented.common import DocumentedResult, files_of, tasks_and_executor
 from tamis.dedup.documented.id_generator import IdGenerator
+from tamis.dedup.documented.parameters_and_results import DocumentedResult, files_of, tasks_and_executor
 from tamis.dedup.ids import workflow as own
 from tamis.dedup.ids.stages import check_field, id_texts
 from tamis.dedup.keys import text_hashes

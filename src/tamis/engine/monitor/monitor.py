@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from tamis.engine.crew import Crew
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done
 from tamis.engine.monitor.database import RunDatabase
@@ -25,6 +24,7 @@ from tamis.engine.monitor.stage_costs import StageCosts
 from tamis.engine.supervisor.actions import Action, Commit, Committed
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Kind, Mode, Unit
+from tamis.engine.workers_interface import Workers
 from tamis.memory.gpu import GpuLook, GpuSource, find_gpus
 from tamis.memory.lookout import Mark
 from tamis.memory.machine import Machine, folder_bytes, free_bytes
@@ -143,7 +143,7 @@ class Monitor:
 
     # -- looking --------------------------------------------------------------------------------------------------------
     @_harmless
-    def tick(self, state: Mapping[str, Any], s: Supervisor, crew: Crew, final: bool = False) -> list[Action]:
+    def tick(self, state: Mapping[str, Any], s: Supervisor, workers: Workers, final: bool = False) -> list[Action]:
         """Write what is due. What the watch wants done comes back as actions of the supervisor."""
         now = time.monotonic()
         if not final and now - self._sampled_s < SAMPLE_S:
@@ -152,16 +152,16 @@ class Monitor:
         self._sampled_s = now
         if final or now - self._detailed_s >= DETAIL_S:
             self._detailed_s = now
-            self._detail(at, s, crew)
+            self._detail(at, s, workers)
         totals = self._totals(state, s)
-        workers = {w.id: w.used_bytes for w in s.workers.values()}
-        self._db.sample(totals, workers, at)
+        used = {w.id: w.used_bytes for w in s.workers.values()}
+        self._db.sample(totals, used, at)
         if final:
             self._db.about({"monitor_cpu_s": round(self.cpu_s, 3)})
-        return self._ask(totals, workers, state, s, now) if self._watch is not None and not final else []
+        return self._ask(totals, used, state, s, now) if self._watch is not None and not final else []
 
-    def _detail(self, at: float, s: Supervisor, crew: Crew) -> None:
-        pids: dict[int, int] = getattr(crew, "pids", dict)()
+    def _detail(self, at: float, s: Supervisor, workers: Workers) -> None:
+        pids: dict[int, int] = getattr(workers, "pids", dict)()
         segments: dict[int, tuple[int | None, int]] = {w.id: (w.segment, w.used_bytes) for w in s.workers.values()}
         for process in self._tree.look(pids, segments):
             self._db.put("processes", at=at, **process)

@@ -12,10 +12,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tamis.engine.crew import Server
 from tamis.engine.job import Job
 from tamis.engine.run.settings import Record, RunSettings
 from tamis.engine.supervisor.state import MIN_CAP_BYTES
+from tamis.engine.workers_interface import Server
 from tamis.errors import BudgetError
 from tamis.memory import beside, meter
 from tamis.sizes import format_size

@@ -1,6 +1,6 @@
-"""The one loop of a run: events from the crew and the committer go to the supervisor, its actions go back.
+"""The one loop of a run: events from the workers and the committer go to the supervisor, its actions go back.
 
-Workers are reached through a `Crew` (engine/crew.py). This file knows nothing of processes.
+Workers are reached through `Workers` (engine/workers_interface.py). This file knows nothing of processes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tamis.engine import messages
-from tamis.engine.crew import Crew, Died, Event, NodeDown, NodeUp, Noticed, Said
 from tamis.engine.messages import Block, Done, Failure, News, Read, Ready, RowsTooLarge, SetUp, StreamTooLarge, Trimmed
 from tamis.engine.run.commit import Committer
 from tamis.engine.supervisor.actions import (
@@ -31,6 +30,7 @@ from tamis.engine.supervisor.actions import (
 from tamis.engine.supervisor.state import NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Unit
+from tamis.engine.workers_interface import Died, Event, NodeDown, NodeUp, Noticed, Said, Workers
 
 TICK_S = 0.04
 _MEASURE_S = 0.01  # events that follow each other faster are not worth a look at every process
@@ -53,14 +53,14 @@ class Driver:
     def __init__(
         self,
         supervisor: Supervisor,
-        crew: Crew,
+        workers: Workers,
         committer: Committer,
         observe: Callable[[str, dict[str, Any]], None],
         observer: Observer | None = None,
         admit: Callable[[NodeUp], NodeSpec | None] | None = None,
     ) -> None:
         """`admit` says what a node that joins may use; None: nothing."""
-        self.supervisor, self.crew, self.committer, self.observe = supervisor, crew, committer, observe
+        self.supervisor, self.workers, self.committer, self.observe = supervisor, workers, committer, observe
         self.observer, self.admit = observer, admit
         self.used_bytes = 0
         self._measured_at = -1.0
@@ -78,10 +78,10 @@ class Driver:
         numbers its own from 1 and knows nothing of these: left alive they would hold memory that nobody counts."""
         left = set(self.supervisor.workers)
         for worker in left:
-            self.crew.send(worker, messages.Exit())
+            self.workers.send(worker, messages.Exit())
         deadline = time.monotonic() + STOP_S
         while left and time.monotonic() < deadline + STOP_S:
-            for event in self.crew.poll(TICK_S):
+            for event in self.workers.poll(TICK_S):
                 if isinstance(event, Died):
                     left.discard(event.worker)
                 elif isinstance(event, NodeDown):
@@ -91,7 +91,7 @@ class Driver:
                     self.act(self._handle(event, time.monotonic()))
             if time.monotonic() > deadline:
                 for worker in left:
-                    self.crew.kill(worker)
+                    self.workers.kill(worker)
 
     def stop(self, why: str) -> None:
         """End early: workers are killed, commits under way are finished."""
@@ -101,7 +101,7 @@ class Driver:
             self.step()
 
     def step(self) -> None:
-        for event in self.crew.poll(TICK_S):
+        for event in self.workers.poll(TICK_S):
             self.act(self._handle(event, time.monotonic()))
         self._collect_commits()
         now = time.monotonic()
@@ -111,7 +111,7 @@ class Driver:
 
     def _measure(self, now: float) -> None:
         self._measured_at = now
-        for node, (used_bytes, per_worker) in self.crew.measure().items():
+        for node, (used_bytes, per_worker) in self.workers.measure().items():
             self.act(self.supervisor.measured(used_bytes, per_worker, now, node))
         self.used_bytes = max((node.used_bytes for node in self.supervisor.nodes.values()), default=0)
 
@@ -191,20 +191,20 @@ class Driver:
         for action in actions:
             match action:
                 case Start(worker, segment, environment, node):
-                    self.crew.start(worker, segment, environment, node)
+                    self.workers.start(worker, segment, environment, node)
                 case Assign(worker, unit, fence, cap_bytes):
-                    self.crew.assign(
+                    self.workers.assign(
                         worker, messages.Assign(unit, fence), cap_bytes, self.supervisor.ceiling(worker, cap_bytes)
                     )
                 case More(worker, block_bytes):
-                    self.crew.send(worker, messages.More(block_bytes))
+                    self.workers.send(worker, messages.More(block_bytes))
                 case Trim(worker):
-                    self.crew.send(worker, messages.Trim())
+                    self.workers.send(worker, messages.Trim())
                 case Stop(worker):
-                    self.crew.send(worker, messages.Exit())
+                    self.workers.send(worker, messages.Exit())
                 case Kill(worker, why):
                     self.observe("kill", {"worker": worker, "why": why})
-                    self.crew.kill(worker)
+                    self.workers.kill(worker)
                 case Commit() | Replace():
                     if self.observer is not None and isinstance(action, Commit):
                         self.observer.committing(action)

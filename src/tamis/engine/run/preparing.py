@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tamis import secrets
-from tamis.engine.crew import Crew, NodeUp, Server
 from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger
 from tamis.engine.monitor.database import RunDatabase
@@ -32,6 +31,7 @@ from tamis.engine.supervisor.devices import fixed_workers
 from tamis.engine.supervisor.state import Config, NodeSpec
 from tamis.engine.supervisor.units import Kind
 from tamis.engine.worker.workplace import OutputSpec
+from tamis.engine.workers_interface import NodeUp, Server, Workers
 from tamis.errors import BudgetError, RunConflict
 from tamis.formats.registry import rows_of
 from tamis.hints import command
@@ -45,8 +45,8 @@ _PATIENT_QUEUES = 16
 Progress = Callable[[dict[str, Any]], None]
 
 
-class OpenCrew(Crew, Protocol):
-    """A crew with a life of its own."""
+class OpenWorkers(Workers, Protocol):
+    """Workers that are opened before a run and closed after it."""
 
     server: Server
     is_remote: bool  # workers are on nodes that come and go, each with a budget of its own
@@ -58,7 +58,7 @@ class OpenCrew(Crew, Protocol):
     def wake(self) -> None: ...
 
 
-CrewMaker = Callable[[Job, dict[str, Any], str, bool], OpenCrew]
+WorkersMaker = Callable[[Job, dict[str, Any], str, bool], OpenWorkers]
 
 
 class PreparedRun:
@@ -69,7 +69,7 @@ class PreparedRun:
         job: Job,
         inputs: Inputs,
         settings: RunSettings,
-        make_crew: CrewMaker,
+        make_workers: WorkersMaker,
         output: str,
         progress: Progress | None = None,
         watch: Watch | None = None,
@@ -82,7 +82,7 @@ class PreparedRun:
             shard.elsewhere(inputs.files.sizes, inputs.kinds) if shard is not None else [],
         )
         self._is_part = is_part
-        self.job, self.inputs, self.settings, self.make_crew = job, inputs, settings, make_crew
+        self.job, self.inputs, self.settings, self.make_workers = job, inputs, settings, make_workers
         secrets.learn(*job.stages, job.source, job.reader, job.writer)
         options = (job.writer.write_kwargs or {}).get("storage_options") if job.writer is not None else None
         stores.use(output, options, "write_kwargs: storage_options")

@@ -19,7 +19,7 @@ from tamis.engine.run.directory import Past
 from tamis.engine.run.drive import Driver
 from tamis.engine.run.expectation import Expectation
 from tamis.engine.run.join_shards import drop_shards, join_shards
-from tamis.engine.run.preparing import OpenCrew, PreparedRun
+from tamis.engine.run.preparing import OpenWorkers, PreparedRun
 from tamis.engine.run.retract import retract
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.run.settings_record import note_budget, note_models, note_prediction, note_shares, note_sizes
@@ -37,7 +37,7 @@ from tamis.sizes import format_size
 from tamis.stores import options as stores
 
 _SHOW_S = 0.2
-_COMPILED_S = 3.0  # making the crew takes longer only where kernels are compiled
+_COMPILED_S = 3.0  # making workers ready takes longer only where kernels are compiled
 
 
 class Run(PreparedRun):
@@ -110,34 +110,34 @@ class Run(PreparedRun):
         self.progress({"phase": "starting"})
         refuse_too_large(budget.bytes, [(s.name, s.least_bytes()) for s in self.job.stages])
         self._compile(budget)
-        crew = self.make_crew(
+        workers = self.make_workers(
             self.job, workplace, os.path.join(self.dir.path, "worker.log"), self.settings.count_caller
         )
         try:
-            crew.open()
+            workers.open()
             shares = share_budget(
                 budget.bytes,
-                crew.server,
+                workers.server,
                 self.settings,
                 self.record,
                 self.job,
             )
-            return self._steps_of_work(crew, budget, shares, plan, past)
+            return self._steps_of_work(workers, budget, shares, plan, past)
         finally:
-            crew.close()
+            workers.close()
 
     def _steps_of_work(
-        self, crew: OpenCrew, budget: Budget, shares: Shares, plan: dict[str, Any], past: Past
+        self, workers: OpenWorkers, budget: Budget, shares: Shares, plan: dict[str, Any], past: Past
     ) -> RunResult:
-        config = self._config(budget, shares, crew.is_remote)
+        config = self._config(budget, shares, workers.is_remote)
         expectation = Expectation(
             self.job, plan["stages"], self.began_s + self._compiled_s, self._compiled_s < _COMPILED_S, self._is_part
         )
         predictors = expectation.models(config.max_block_bytes)
-        self._note_start(crew, config, shares, expectation, predictors, plan, past)
+        self._note_start(workers, config, shares, expectation, predictors, plan, past)
         total = past.ledger
         self._monitor = self._make_monitor(config, plan, past)
-        committer = Committer(self.dir.output, self.dir.quarantine, self.dir.log, crew.wake, self.dir.remote)
+        committer = Committer(self.dir.output, self.dir.quarantine, self.dir.log, workers.wake, self.dir.remote)
         share, supervisor, remedies = 0.0, None, Remedies()
         counters: dict[str, int] = {}
         try:
@@ -152,7 +152,7 @@ class Run(PreparedRun):
                     *self._rows_facts(),
                 )
                 supervisor = Supervisor(config, cursor, predictors, step, remedies)
-                self._drive(supervisor, crew, committer, total, target)
+                self._drive(supervisor, workers, committer, total, target)
                 if step and self._gives_up(supervisor, target):
                     retract(self.dir, step)
                     total = self.dir.recover(self._plain_size).ledger
@@ -164,7 +164,7 @@ class Run(PreparedRun):
                     counters[name] = counters.get(name, 0) + n
                 self._check_stopped(supervisor, total)
                 share = target
-            self._reconcile_schemas(config, predictors, crew, committer, total)
+            self._reconcile_schemas(config, predictors, workers, committer, total)
             expectation.end(self._mark.peak_bytes, total)
         finally:
             committer.close()
@@ -176,7 +176,7 @@ class Run(PreparedRun):
 
     def _note_start(
         self,
-        crew: OpenCrew,
+        workers: OpenWorkers,
         config: Config,
         shares: Shares,
         expectation: Expectation,
@@ -187,8 +187,8 @@ class Run(PreparedRun):
         """Every setting with its reason, and what is expected of this run: written down before anything is done."""
         self._outcome = expectation.outcome
         server = {
-            "server_own_bytes": crew.server.own_bytes, "server_anon_bytes": crew.server.anon_bytes,
-            "server_peak_bytes": crew.server.peak_bytes,
+            "server_own_bytes": workers.server.own_bytes, "server_anon_bytes": workers.server.anon_bytes,
+            "server_peak_bytes": workers.server.peak_bytes,
         }  # fmt: skip
         note_shares(self.record, self.settings, shares, config, self.job, server)
         note_sizes(self.record, self.settings, self.inputs, config, self.job, self.dir.scratch, os.environ)
@@ -198,12 +198,12 @@ class Run(PreparedRun):
         self._keep_record(expectation.prediction)
 
     def _drive(
-        self, supervisor: Supervisor, crew: OpenCrew, committer: Committer, before: Ledger, target: float
+        self, supervisor: Supervisor, workers: OpenWorkers, committer: Committer, before: Ledger, target: float
     ) -> None:
         assert self._db is not None
         assert self._monitor is not None
         driver = Driver(
-            supervisor, crew, committer, self._saw, self._monitor, lambda up: self._admit(up, supervisor.config)
+            supervisor, workers, committer, self._saw, self._monitor, lambda up: self._admit(up, supervisor.config)
         )
         self._monitor.begin(supervisor)
         try:
@@ -231,7 +231,7 @@ class Run(PreparedRun):
             "read_bytes": self._read_bytes + s.ledger.read_bytes + s.under_way["read_bytes"], "workers": len(s.workers), "level": int(s.pressure.level),
         }  # fmt: skip
         assert self._monitor is not None
-        driver.act(self._monitor.tick(state, s, driver.crew, final) or [])
+        driver.act(self._monitor.tick(state, s, driver.workers, final) or [])
         if not final:
             self.progress(state)
 
@@ -282,7 +282,7 @@ class Run(PreparedRun):
         self.record.note("sample", share, "adaptation", self._why_sampled)
 
     def _reconcile_schemas(
-        self, config: Config, predictors: list[Predictor], crew: OpenCrew, committer: Committer, total: Ledger
+        self, config: Config, predictors: list[Predictor], workers: OpenWorkers, committer: Committer, total: Ledger
     ) -> None:
         """JSONL -> Parquet: one schema for all files of the run, the union of what partitions found."""
         if self._output_spec().format not in TABLES:
@@ -296,13 +296,13 @@ class Run(PreparedRun):
         empty = Cursor(type(self.inputs.files)(), [])
         joiner = Supervisor(config, empty, predictors)
         joiner.join_schemas(distinct)
-        self._drive(joiner, crew, committer, total, 1.0)
+        self._drive(joiner, workers, committer, total, 1.0)
         self._check_stopped(joiner, Ledger())
         union = joiner.schemas["*"]
         writer = Supervisor(config, Cursor(type(self.inputs.files)(), []), predictors)
         wanted = json.loads(union)[0]
         writer.recast(union, [n for n, s in files.items() if s != wanted], self.dir.target)
-        self._drive(writer, crew, committer, total, 1.0)
+        self._drive(writer, workers, committer, total, 1.0)
         self._check_stopped(writer, Ledger())
 
     def _committed_files(self, committer: Committer) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""A lease: a turn of work for the crew of one node, as a row of Ray Data or an item of Xenna.
+"""A lease: a turn of work for the workers of one node, as a row of Ray Data or an item of Xenna.
 
 What is in a lease is decided as it goes: the driver gives units to whichever worker is free. A lease ends after so many seconds, so that rows stream
-through the pipeline, the engine around it sees progress, may move on and may scale; the agent and its crew stay for the next lease. When the run is
+through the pipeline, the engine around it sees progress, may move on and may scale; the agent and its workers stay for the next lease. When the run is
 over, agents end, and all leases that are left end at once.
 """
 

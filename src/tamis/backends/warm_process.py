@@ -1,7 +1,7 @@
-"""The nursery: one process with all libraries loaded, from which the forking servers of several passes are forked.
+"""The warm process: one process with all libraries loaded, from which the forking servers of several passes are forked.
 
 A workflow of several passes would otherwise load numpy, Arrow and the kernels once for every pass and once for every
-step between them, 0.5 to 1 s each. The nursery itself never sees a job: each server is a fork, and its memory goes with it.
+step between them, 0.5 to 1 s each. The warm process itself never sees a job: each server is a fork, and its memory goes with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from typing import NoReturn
 
 from tamis import files
 from tamis.backends import early
-from tamis.backends.fork_messages import FROM_FORKER, TO_NURSERY, ForkCall, Forked, ForkServer, LoadLibraries, Request
+from tamis.backends.fork_messages import (
+    FROM_FORKER,
+    TO_WARM_PROCESS,
+    ForkCall,
+    Forked,
+    ForkServer,
+    LoadLibraries,
+    Request,
+)
 from tamis.backends.forking import (
     Branch,
     Forker,
@@ -41,10 +49,10 @@ _MAX_STARTS = 20
 
 
 class Child:
-    """A process forked by the nursery, to whoever asked for it: like subprocess.Popen, as far as that is needed."""
+    """A process forked by the warm process, to whoever asked for it: like subprocess.Popen, as far as that is needed."""
 
-    def __init__(self, nursery: Nursery, number: int) -> None:
-        self._nursery, self._number = nursery, number
+    def __init__(self, warm: WarmProcess, number: int) -> None:
+        self._warm_process, self._number = warm, number
         self.pid = 0
         self.returncode: int | None = None
 
@@ -54,7 +62,7 @@ class Child:
                 os.kill(self.pid, signal.SIGKILL)
 
     def poll(self) -> int | None:
-        self._nursery._pump(0.0)
+        self._warm_process._pump(0.0)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -63,12 +71,12 @@ class Child:
         while self.returncode is None:
             left_s = 1.0 if deadline_s is None else deadline_s - time.monotonic()
             if left_s <= 0:
-                raise subprocess.TimeoutExpired("a process of the nursery", timeout or 0.0)
-            self._nursery._pump(min(left_s, 1.0))
+                raise subprocess.TimeoutExpired("a process of the warm one", timeout or 0.0)
+            self._warm_process._pump(min(left_s, 1.0))
         return self.returncode
 
 
-class Nursery:
+class WarmProcess:
     """Starts with its first use. `modules` are imported in it, for what will be called there."""
 
     def __init__(self, log: str, modules: Sequence[str] = ()) -> None:
@@ -194,9 +202,9 @@ class Nursery:
 
 # -- the process itself ---------------------------------------------------------------------------------------------------
 def main(fd: int, parent: int, how: str = "", *more: str) -> NoReturn:
-    name_process("tamis-nursery")
+    name_process("tamis-warm")
     die_with_parent(parent)
-    requests = Requests(socket.socket(fileno=fd), TO_NURSERY)
+    requests = Requests(socket.socket(fileno=fd), TO_WARM_PROCESS)
     is_loaded = how == early.EARLY and early.load(*more)
     hello = requests.take_message()
     enter(hello.surroundings)

@@ -107,7 +107,7 @@ class FindingWorkflow(WorkflowBase):
 
 def tasks_and_executor(who: str, first: Any, second: Any) -> tuple[list[FileGroupTask], Any]:
     """`run(initial_tasks, executor)` in either order. Tasks must be groups of files."""
-    tasks, executor = (second, first) if hasattr(first, "make_crew") else (first, second)
+    tasks, executor = (second, first) if hasattr(first, "make_workers") else (first, second)
     for task in tasks or ():
         if not isinstance(task, FileGroupTask):
             raise UsageError(f"{who}: initial_tasks must be FileGroupTask, got {type(task).__name__}")

@@ -11,7 +11,7 @@ from tamis.engine.messages import Assign, News, Order
 
 @dataclass(frozen=True)
 class Server:
-    """The forking server of a crew (and the process it was forked from) when everything is loaded."""
+    """The forking server that workers come from (and the process it was forked from) when everything is loaded."""
 
     own_bytes: int  # private memory
     anon_bytes: int  # of which a worker may copy a part
@@ -74,7 +74,7 @@ class NodeDown:
 Event = Said | Died | Noticed | NodeUp | NodeDown
 
 
-class Crew(Protocol):
+class Workers(Protocol):
     """Workers by their numbers. Messages are plain data (messages.py). Where there are several machines, `node` is the one to start on."""
 
     def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None: ...

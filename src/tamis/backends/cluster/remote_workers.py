@@ -1,4 +1,4 @@
-"""RemoteCrew: workers on all nodes of a session, as the engine knows workers (engine/crew.py).
+"""RemoteWorkers: workers on all nodes of a session, as the engine knows workers (engine/workers_interface.py).
 
 Nodes come and go while it is open: each agent that calls gets the job, and is a node once its forking server is up. An agent that falls silent
 is cut off; its workers are dead to the engine from then on, whatever they still do, because only the driver commits.
@@ -23,10 +23,10 @@ from tamis.backends.cluster import messages as m
 from tamis.backends.cluster.agent import machine_id
 from tamis.backends.cluster.hub import Link
 from tamis.backends.cluster.session import Session
-from tamis.engine.crew import Died, Event, NodeDown, NodeUp, Noticed, Said, Server
 from tamis.engine.messages import NEWS, Assign, More, Order, Trim
 from tamis.engine.run.budget_shares import CALLER_BYTES, CALLER_LIBRARY_BYTES, GROWTH_BYTES
 from tamis.engine.wire import Garbled, decode
+from tamis.engine.workers_interface import Died, Event, NodeDown, NodeUp, Noticed, Said, Server
 from tamis.errors import UsageError, WorkerError
 from tamis.memory import lookout
 
@@ -53,7 +53,7 @@ class _Node:
         return self.opened is not None
 
 
-class RemoteCrew:
+class RemoteWorkers:
     """`payload` is the pickled job; `place` what workers must know of the run; logs of nodes lie beside `log`."""
 
     is_remote = True
@@ -63,7 +63,7 @@ class RemoteCrew:
     ) -> None:  # fmt: skip
         self._session, self._payload, self._place, self._log = session, payload, place, log
         self._count_caller, self._groups, self._budget_bytes = count_caller, kernel_groups, budget_bytes
-        self._id = session.new_crew()
+        self._id = session.new_job()
         self._nodes: dict[int, _Node] = {}
         self._node_of: dict[int, int] = {}  # worker -> node
         self._waiting: list[Event] = []
@@ -146,7 +146,7 @@ class RemoteCrew:
     def _raise(self, refused: m.Refused) -> None:
         raise (UsageError if refused.kind in ("usage", "unseen") else WorkerError)(refused.error)
 
-    # -- Crew -------------------------------------------------------------------------------------------------------------
+    # -- Workers -------------------------------------------------------------------------------------------------------------
     def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None:
         found = self._nodes.get(node)
         if found is None or not found.is_up:
@@ -249,14 +249,14 @@ class RemoteCrew:
                 case m.Use():
                     node.use, node.is_fresh = message, True
                     node.peak_bytes = max(node.peak_bytes, message.peak_bytes)
-                case m.Opened(crew) if crew == self._id:
+                case m.Opened(job) if job == self._id:
                     node.opened = message
                     events.append(self._node_up(number, node))
-                case m.Refused(crew) if crew == self._id:
+                case m.Refused(job) if job == self._id:
                     self._refused.append(message)
                     events.append(Noticed(0, "node", f"node {node.link.hello.name} cannot take part: {message.error}"))
                     self._release(number)
-                case m.Closed(crew) if crew == self._id:
+                case m.Closed(job) if job == self._id:
                     self._release(number)
         return events
 
@@ -284,7 +284,7 @@ class RemoteCrew:
         return self._lookout.used_bytes if self._lookout is not None else 0
 
     def _release(self, number: int) -> None:
-        """This node is no part of the crew any more; its agent stays for the next one."""
+        """This node has no workers of this job any more; its agent stays for the next one."""
         node = self._nodes.pop(number)
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(node.link.channel.sock)
