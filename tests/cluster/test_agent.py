@@ -15,11 +15,11 @@ import pytest
 
 from tamis import LocalExecutor, Pipeline
 from tamis.backends.base import BaseExecutor
+from tamis.backends.cluster import remote_workers
 from tamis.backends.cluster.handshake import prove
 from tamis.backends.cluster.hub import Hub
 from tamis.backends.cluster.placing import leases
 from tamis.backends.cluster.placing.started import StartedAgent
-from tamis.backends.cluster import remote_workers
 from tamis.backends.cluster.remote_workers import RemoteWorkers
 from tamis.backends.cluster.session import Session, Wish
 from tamis.errors import UsageError, WorkerError
