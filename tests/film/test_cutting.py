@@ -16,7 +16,7 @@ from tamis.errors import UsageError
 from tamis.film import room
 from tamis.film.cutting import copy_cut
 from tamis.film.decoding import Frames, frames_at
-from tamis.film.encoding import Encoding, available, check_encoder, encode_span, encoding_need
+from tamis.film.encoding import Encoding, available, check_encoder, choose_encoder, encode_span, encoding_need
 from tamis.film.facts import read_facts
 from tamis.film.opening import FilmFault
 
@@ -90,7 +90,10 @@ def test_an_encoder_that_is_not_here_is_told(tmp_path: Path) -> None:
     if "h264_nvenc" not in available():
         with pytest.raises(UsageError, match="h264_nvenc cannot be used here"):
             check_encoder("h264_nvenc")
+        encoder, why = choose_encoder("h264_nvenc")
+        assert (encoder, why[:31]) == ("libx264", "h264_nvenc cannot be opened her")
     check_encoder("copy")
+    assert choose_encoder("libx264") == ("libx264", "")
 
 
 def test_memory_is_asked_for_before_anything_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

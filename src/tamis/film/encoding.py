@@ -30,6 +30,8 @@ _CODEC = {
     "libx264": "h264", "libx265": "hevc", "libvpx-vp9": "vp9", "libsvtav1": "av1", "libaom-av1": "av1", "mpeg4": "mpeg4",
     "h264_nvenc": "h264",
 }  # fmt: skip
+NVENC = "h264_nvenc"
+_INSTEAD = "libx264"
 _QUALITY = ("crf", "cq", "b", "q:v")  # options that a bit rate takes the place of
 
 
@@ -56,6 +58,16 @@ def check_encoder(name: str, threads: int = 1) -> None:
         raise UsageError(f"the encoder {name} cannot be used here ({why}); there are {', '.join((COPY, *available()))}")
 
 
+def choose_encoder(name: str, threads: int = 1) -> tuple[str, str]:
+    """(the encoder to use, why it is another one than `name`; "": it is not). A GPU's encoder is used where there is one, else libx264, which
+    makes the same kind of film; others are checked as they are named (UsageError)."""
+    if name != NVENC or (why := _missing(name, threads)) is None:
+        check_encoder(name, threads)
+        return name, ""
+    check_encoder(_INSTEAD, threads)
+    return _INSTEAD, f"{name} cannot be opened here ({why})"
+
+
 def available() -> list[str]:
     return [name for name in _OPTIONS if _missing(name, 1) is None]
 
@@ -76,7 +88,7 @@ def _context(context: Any, name: str, width: int, height: int, tick: Fraction, t
     context.width, context.height, context.pix_fmt = width, height, "yuv420p"
     context.time_base = tick
     context.options = dict(_OPTIONS[name])
-    if name != "h264_nvenc":
+    if name != NVENC:
         context.thread_count = threads
     return context
 

@@ -100,6 +100,24 @@ def test_clips_are_where_the_table_says(films: Path, split: tuple[Path, Any]) ->
     assert not list(out.rglob("*.part"))
 
 
+def test_without_nvenc_x264_encodes_and_the_report_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from tamis.film import encoding
+    from tamis.observe.report import write_report
+
+    really = encoding._missing
+    monkeypatch.setattr(encoding, "_missing", lambda name, n: "no card" if name == encoding.NVENC else really(name, n))
+    make_film(tmp_path / "films.mp4", 24)
+    out = tmp_path / "out"
+    result = pipeline(tmp_path / "films.mp4", out, encoder="h264_nvenc").execute(InProcessExecutor())
+    assert result.status == "finished"
+    assert [row["encoder"] for row in table(out)] == ["libx264"]
+    told = "h264_nvenc cannot be opened here (no card): "
+    assert f"clip_transcoding: {told}libx264 encodes" in capfd.readouterr().err
+    assert f"{told}clips for libx264: 1" in Path(write_report(str(out / "_tamis"))).read_text()
+
+
 def test_only_what_a_dead_process_of_this_machine_left_is_removed(tmp_path: Path) -> None:
     """Other nodes and shards write to the same folder at the same time, and come and go."""
     stage = ClipFilesStage(str(tmp_path))

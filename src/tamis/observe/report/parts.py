@@ -16,6 +16,7 @@ from tamis.observe.pictures import of_run
 from tamis.observe.pictures.svg import clock_text, number, seconds_text, text
 from tamis.observe.report.facts import MAX_ENTRIES, Facts
 from tamis.sizes import format_size
+from tamis.tasks.names import TOLD
 
 _MAX_ROWS = 200
 _RAW_CHARS = 200
@@ -43,6 +44,7 @@ def documents(facts: Facts) -> str:
         why = [f"replaced by {book.derived.n:,} new documents: {book.consumed.n:,}"] if book.consumed.n else []
         if n := int(book.metrics.get(UNTRACED, 0)):
             why.append(f"written as the stage returned them, with no record of the input behind them: {n:,}")
+        why += [f"{m.removeprefix(TOLD)}: {int(n):,}" for m, n in sorted(book.metrics.items()) if m.startswith(TOLD)]
         why += [f"failed on and quarantined: {book.quarantined.n:,}"] if book.quarantined.n else []
         gone = sum(t.n for t in book.dropped.values())
         name = text(book.name, _NAME) + "".join(f'<br><span class="dim">{text(w)}</span>' for w in why)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError
 from tamis.film.cutting import COPY
-from tamis.film.encoding import Encoding, check_encoder, encoding_need
+from tamis.film.encoding import NVENC, Encoding, choose_encoder, encoding_need
 from tamis.film.spans import fixed_spans
+from tamis.memory.gpu import count_gpus
 from tamis.stages.base import Rule
 from tamis.stages.resources import Resources
 from tamis.stages.video.clipping.splitting import CLIP_COLUMNS, split_rows
 from tamis.stages.video.film_stage import FilmStage, only_default, own_cpus
 from tamis.tasks import DocumentBatch
+from tamis.tasks.names import TOLD
 
 ENCODING_COLUMNS = ["encoder", "encoder_threads", "encoder_bit_rate_k"]
 _CHUNK_S = 8  # seconds that a clip is taken to have where clips are counted into chunks
@@ -66,7 +69,9 @@ class FixedStrideExtractorStage(FilmStage):
 @dataclass(repr=False)
 class ClipTranscodingStage(FilmStage):
     """How clips are written: with an encoder (libx264, libx265, libvpx-vp9, libsvtav1, libaom-av1, mpeg4, h264_nvenc: those that this
-    machine has), or as they are in the film (`encoder="copy"`, a hundred times as fast). Audio is always copied.
+    machine has), or as they are in the film (`encoder="copy"`, a hundred times as fast). Audio is always copied. h264_nvenc is a GPU's (data
+    centre cards such as A100, H100 and H200 have none): where it cannot be opened libx264 encodes, which the report tells,
+    and which stands in the column `encoder`.
 
     It is the writer that encodes, and only what is still there then: encoding is the dearest step by far, so clips that a filter drops
     are never encoded, and nothing is encoded twice. Memory is reserved here, from the size of the picture: a film that cannot be
@@ -97,7 +102,8 @@ class ClipTranscodingStage(FilmStage):
             raise UsageError(
                 f"{self.name}: encoder_threads, num_clips_per_chunk and nb_streams_per_gpu must be at least 1"
             )
-        on_gpu = self.encoder == "h264_nvenc"
+        self._chosen: tuple[str, str] | None = None
+        on_gpu = self.encoder == NVENC and count_gpus() > 0
         self.resources = (
             Resources(cpus=1.0, gpus=1.0 / self.nb_streams_per_gpu)
             if on_gpu
@@ -112,7 +118,9 @@ class ClipTranscodingStage(FilmStage):
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """An encoder that is not here is told before any film is opened."""
-        check_encoder(self.encoder, self.encoder_threads)
+        encoder, why = choose_encoder(self.encoder, self.encoder_threads)
+        if why:
+            print(f"{self.name}: {why}: {encoder} encodes", file=sys.stderr, flush=True)
 
     def setup(self, worker_metadata: Any = None) -> None:
         if self.ffmpeg_verbose:
@@ -127,14 +135,19 @@ class ClipTranscodingStage(FilmStage):
         from tamis.film import room
 
         n = batch.num_items
-        how = Encoding(self.encoder, self.encoder_threads)
+        if self._chosen is None:
+            self._chosen = choose_encoder(self.encoder, self.encoder_threads)
+        encoder, why = self._chosen
+        if why:
+            self._log_metrics({f"{TOLD}{why}: clips for {encoder}": n})
+        how = Encoding(encoder, self.encoder_threads)
         for width, height, pixels in {
             *zip(*(batch.values(c) for c in ("width", "height", "pixel_format")), strict=True)
         }:
-            what = f"writing clips of {width} x {height} with {self.encoder}"
+            what = f"writing clips of {width} x {height} with {encoder}"
             room.reserve(encoding_need(how, width, height, pixels or ""), what)
-        rates = batch.values("bit_rate_k") if self.use_input_bit_rate and self.encoder != COPY else [None] * n
-        batch = batch.with_column("encoder", pa.array([self.encoder] * n, pa.large_string()))
+        rates = batch.values("bit_rate_k") if self.use_input_bit_rate and encoder != COPY else [None] * n
+        batch = batch.with_column("encoder", pa.array([encoder] * n, pa.large_string()))
         batch = batch.with_column("encoder_threads", pa.array([self.encoder_threads] * n, pa.int32()))
         batch = batch.with_column("encoder_bit_rate_k", pa.array(rates, pa.int64()))
         return self._chunks(batch)

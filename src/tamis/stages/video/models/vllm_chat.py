@@ -1,12 +1,18 @@
-"""The same questions to a model in vLLM, where that is installed. Never imported without it."""
+"""The same questions to a model in vLLM, where that is installed. Never imported without it.
+
+vLLM's engine runs inside the worker and not in a process of its own, so that it counts against the worker's budget, ends with it, and
+puts batches together the same way each time. Of the GPU it takes what the worker was given.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.memory import device_limits
 
 if TYPE_CHECKING:
     from tamis.stages.text.models.folder import ModelFolder
@@ -34,15 +40,33 @@ def vllm_settings(stage: str, fp8: bool, disable_mmcache: bool, given: Mapping[s
     return settings
 
 
+def _engine(folder: ModelFolder, settings: Mapping[str, Any]) -> Any:
+    """vLLM's LLM over a model's folder. Settings that the user gave come first."""
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # read when it is imported
+    import vllm  # type: ignore[import-not-found,unused-ignore]
+
+    limit, own = device_limits.told(), {}
+    if limit.is_limited:
+        import torch
+
+        total = int(torch.cuda.get_device_properties(0).total_memory)
+        own["gpu_memory_utilization"] = round(limit.fraction_of(total), 4)
+    return vllm.LLM(model=str(folder.path), **{**own, **settings})
+
+
+def _sampling(max_tokens: int) -> Any:
+    """The likeliest answer, as in transformers."""
+    import vllm
+
+    return vllm.SamplingParams(temperature=0.0, repetition_penalty=1.05, max_tokens=max_tokens)
+
+
 class VllmCaptioner:
     """As Captioner: pictures in the order of time, then the question."""
 
     def __init__(self, folder: ModelFolder, max_tokens: int, settings: Mapping[str, Any]) -> None:
-        import vllm  # type: ignore[import-not-found,unused-ignore]
-
-        limits = {"limit_mm_per_prompt": {"image": _MOST_PICTURES}, **settings}
-        self._model = vllm.LLM(model=str(folder.path), **limits)
-        self._sampling = vllm.SamplingParams(temperature=0.0, repetition_penalty=1.05, max_tokens=max_tokens)
+        self._model = _engine(folder, {"limit_mm_per_prompt": {"image": _MOST_PICTURES}, **settings})
+        self._sampling = _sampling(max_tokens)
 
     def sides(self, height: int, width: int, n_frames: int) -> tuple[int, int]:
         scale = min(1.0, _LONGEST / max(height, width))
@@ -63,10 +87,7 @@ class VllmWriter:
     """A text model: prompts in, answers out."""
 
     def __init__(self, folder: ModelFolder, max_tokens: int, settings: Mapping[str, Any]) -> None:
-        import vllm
-
-        self._model = vllm.LLM(model=str(folder.path), **settings)
-        self._sampling = vllm.SamplingParams(temperature=0.0, repetition_penalty=1.05, max_tokens=max_tokens)
+        self._model, self._sampling = _engine(folder, settings), _sampling(max_tokens)
 
     def answers(self, chats: Sequence[list[dict[str, str]]]) -> list[str]:
         return [made.outputs[0].text.strip() for made in self._model.chat(list(chats), self._sampling, use_tqdm=False)]
