@@ -9,7 +9,7 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.stages.text.models.batching import Batch, Shape, plan
-from tamis.stages.text.models.device import Allowance, DeviceMemory, run_batches
+from tamis.stages.text.models.device import Allowance, DeviceMemory, TorchDevice, run_batches
 
 
 class Full(Exception):
@@ -198,3 +198,12 @@ def test_starting_twice_too_large_costs_few_events_and_little_time(per_length: f
     assert not best.full
     assert max(card.full.values(), default=0) <= 3
     assert best.seconds / card.seconds >= 0.95
+
+
+def test_a_narrow_model_takes_more_tokens_at_once_on_a_gpu_and_no_more_on_a_core() -> None:
+    pytest.importorskip("torch", reason="the extra `models` is not installed")
+    device = TorchDevice("cpu")
+    assert device.shape(64, True, False, 384).max_tokens == device.shape(64, True, False, 768).max_tokens
+    device.kind = "cuda"
+    tokens = {width: device.shape(64, True, False, width).max_tokens for width in (64, 384, 768, 4096)}
+    assert tokens == {64: 131_072, 384: 65_536, 768: 32_768, 4096: 32_768}

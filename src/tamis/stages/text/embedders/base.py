@@ -107,7 +107,7 @@ class Embedder:
     """The pooled states of an encoder, as vectors of length 1."""
 
     def __init__(self, encoder: Any) -> None:
-        self._encoder, self.packs = encoder, encoder.packs
+        self._encoder, self.packs, self.width = encoder, encoder.packs, encoder.width
 
     def __call__(self, texts: Any, batch: Any) -> Any:
         import torch

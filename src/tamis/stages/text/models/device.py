@@ -20,7 +20,7 @@ from tamis.memory.turns import Turns
 from tamis.stages.text.models.batching import Batch, Shape, next_batch, ordered
 
 CPU_TOKENS = 2048  # more tokens in a batch are no faster on a core, and take more memory
-GPU_TOKENS = 32_768
+GPU_TOKENS, GPU_WIDTH = 32_768, 768  # tokens of a batch of a model of this width
 GPU_STEP = 32
 _CLEAN, _CLEAN_AT_FIRST = (
     50,
@@ -196,12 +196,14 @@ class TorchDevice:
             else f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES', '0')} ({torch.cuda.get_device_name(0)})"
         )
 
-    def shape(self, max_rows: int, packed: bool, in_order: bool) -> Shape:
-        """Batches that are as fast as any on such a device."""
+    def shape(self, max_rows: int, packed: bool, in_order: bool, width: int = GPU_WIDTH) -> Shape:
+        """Batches that are as fast as any on such a device. `width`: values of a hidden state; a narrow model is done with a token sooner, and takes
+        more of them at once, so that the host has as long for the next batch."""
         if self.kind == "cpu":
             return Shape(CPU_TOKENS, max_rows, packed=packed, in_order=in_order)
+        n_tokens = GPU_TOKENS * max(1, min(4, GPU_WIDTH // max(1, width)))
         return Shape(
-            GPU_TOKENS, max_rows, 8 if packed else GPU_STEP, fixed=not in_order, packed=packed, in_order=in_order
+            n_tokens, max_rows, 8 if packed else GPU_STEP, fixed=not in_order, packed=packed, in_order=in_order
         )
 
     def is_full(self, exc: BaseException) -> bool:

@@ -75,7 +75,7 @@ class _Causal:
         self._model = load(folder, "AutoModelForCausalLM", half=device.kind == "cuda")
         add(self._model, adapter)
         self._model = self._model.to(device.kind)
-        self._device = device
+        self._device, self.width = device, int(self._model.config.hidden_size)
 
 
 class AnsweringModel(_Causal):

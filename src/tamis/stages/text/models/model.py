@@ -38,9 +38,10 @@ _LEAST_TOKENS = 16  # a text that is cut keeps so many
 
 
 class Network(Protocol):
-    """What a stage loads. `packs`: texts lie one behind the other, without padding."""
+    """What a stage loads. `packs`: texts lie one behind the other, without padding. `width`: values of a hidden state."""
 
     packs: bool
+    width: int
 
     def __call__(self, texts: Tokens, batch: Batch) -> Any:
         """One row of numbers per text, as a tensor on the device (nobody waits for it), or as an array."""
@@ -133,7 +134,9 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._max_tokens = folders.most_tokens(folder.config, self.max_seq_length, _DEFAULT_TOKENS)
         self._network = self._loaded(folder, self._device)
         self._allowance = Allowance(
-            self._device.shape(self.model_inference_batch_size, self._network.packs, not self.has_seq_order)
+            self._device.shape(
+                self.model_inference_batch_size, self._network.packs, not self.has_seq_order, self._network.width
+            )
         )
 
     def _loaded(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:

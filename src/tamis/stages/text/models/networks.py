@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tamis.errors import MissingExtra, TamisError, UsageError
 from tamis.stages.text.models import packed_bert, packed_deberta
 from tamis.stages.text.models.batching import Batch
+from tamis.stages.text.models.device import GPU_WIDTH
 from tamis.stages.text.models.folder import ModelFolder
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ class HeadedEncoder:
         self.sizes = [len(bias) for _, bias in layers]
         self._weight = torch.cat([w for w, _ in layers]).to(device.kind)
         self._bias = torch.cat([b for _, b in layers]).to(device.kind)
-        self.packs, self.n_outputs = self._encoder.packs, len(self._bias)
+        self.packs, self.width, self.n_outputs = self._encoder.packs, self._encoder.width, len(self._bias)
 
     def __call__(self, texts: Tokens, batch: Batch) -> torch.Tensor:
         import torch
@@ -272,7 +273,7 @@ class SequenceClassifier:
                 model.config.pad_token_id = -1
             dtype = need_torch("a model").bfloat16 if half and device.kind == "cuda" else model.dtype
             self._own = model.to(device.kind, dtype)
-        self.packs = self._encoder is not None
+        self.packs, self.width = self._encoder is not None, int(getattr(model.config, "hidden_size", GPU_WIDTH))
 
     def __call__(self, texts: Tokens, batch: Batch) -> torch.Tensor:
         import torch
