@@ -105,6 +105,10 @@ def fuzzy(
     index: IndexPath = None,
     against: Against = None,
     append: Append = False,
+    backend: Annotated[
+        Literal["cpu", "gpu", "auto"],
+        Option(help="Where sketches are made, with the same result; auto: whichever is faster here, measured."),
+    ] = "cpu",
     plan: PlanOnly = False,
     *,
     work: options.RunOptions,
@@ -122,7 +126,7 @@ def fuzzy(
         target, source, input_blocksize=work.blocksize, text_field=text_field, normalize_text=normalize, char_ngrams=char_ngrams,
         word_ngrams=word_ngrams, num_bands=bands, minhashes_per_band=rows, threshold=None if threshold == "off" else threshold,
         min_shingles=min_shingles, bands_per_iteration=bands_per_iteration, seed=seed, keep=keep, keep_by=keep_by,
-        perform_removal=not find_only, max_source_loss=max_source_loss, index_path=index, against=against, append=append,
+        perform_removal=not find_only, max_source_loss=max_source_loss, index_path=index, against=against, append=append, backend=backend,
     )  # fmt: skip
     if plan:
         from tamis.cli.plan.dedup import show

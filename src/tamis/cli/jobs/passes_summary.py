@@ -35,8 +35,9 @@ def print_summary(about: dict[str, Any], result: Any) -> None:
             ("largest group", f"{about['largest_group']:,}"),
             ("without text", f"{about['n_without_text']:,}"),
         ]
-    if "hashed_on" in about:
-        rows.append(("hashed on", about["hashed_on"]))
+    for name in ("hashed_on", "sketched_on"):
+        if name in about:
+            rows.append((name.replace("_", " "), about[name]))
     if "backend" in about:
         rows.append(("compared on", f"{about['backend']} ({about['backend_why']})"))
     if about.get("n_components"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ from tamis.dedup.keys import check_keep, hash_columns, place_columns, record_bat
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode, normalized
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
+from tamis.stages.resources import Resources
 from tamis.tasks import DocumentBatch
 
 
@@ -80,6 +82,27 @@ class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
     def sketch(self) -> Sketch:
         return Sketch(self.n, self.unit, self.bands, self.rows, self.seed, self.wide, self.method)
 
+    def on_gpu(self, n_workers: int) -> DocumentSketches:
+        """The same keys, made on GPUs that so many workers share: where they are made changes nothing that the run is known by."""
+        self.resources = Resources(cpus=1.0, gpus=1.0 / max(1, n_workers))
+        self.__dict__["_sketcher_kind"] = "gpu"
+        return self
+
+    _sketcher_kind: ClassVar[str] = "cpu"
+    _sketcher: ClassVar[Any] = None
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        if self._sketcher_kind == "gpu" and self._sketcher is None:
+            from tamis.dedup.fuzzy.gpu_sketch import Differs, GpuSketcher
+
+            try:
+                self.__dict__["_sketcher"] = GpuSketcher(self.sketch())
+            except Differs as exc:  # the CPU's keys are the right ones
+                print(f"{self.name}: sketches are made on the CPU: {exc}", file=sys.stderr, flush=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_sketcher"}
+
     def inputs(self) -> Any:
         return ["data"], [self.text_field, *([self.keep_by] if self.keep_by else [])]
 
@@ -106,6 +129,9 @@ class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
         from tamis.kernels.buffers import string_buffers
         from tamis.kernels.sketch.band_keys import band_keys
 
+        if self._sketcher is not None:
+            keys: tuple[Any, Any] = self._sketcher(string_buffers(texts))
+            return keys
         s = self.sketch()
         return band_keys(
             string_buffers(texts), n=s.n, unit=s.unit, bands=s.bands, rows=s.rows, seed=s.seed, wide=s.wide, method=s.method,  # type: ignore[arg-type]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis.dedup.exact.gpu_hash import BACKENDS
+from tamis.dedup.fuzzy.gpu_sketch import choose
 from tamis.dedup.fuzzy.sketching import CandidateTexts, DocumentSketches, Sketch
 from tamis.dedup.index.against import SignedSketches, index_options
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode
@@ -16,6 +19,8 @@ from tamis.sizes import parse_fraction
 if TYPE_CHECKING:
     from tamis.dedup.kinds import Passes
     from tamis.dedup.planning import DedupPlan
+
+_GPU_WORKERS = 8  # on one device: each has half a gigabyte of it for CUDA itself
 
 
 @dataclass
@@ -32,7 +37,8 @@ class FuzzyDeduplicationWorkflow(InOneCall):
 
     `index_path`: keep an index of what stays in this folder. `against`: an index that an earlier run kept; documents in it stay, and
     new ones that equal or resemble one of them go (similarity to them is estimated by signatures, their texts are not read).
-    `append`: add what stays to that index. With an index all bands are made in one pass.
+    `append`: add what stays to that index. With an index all bands are made in one pass. `backend`: where sketches are made, with the same keys: "cpu",
+    "gpu", or "auto" (whichever is faster here, measured).
     """
 
     output_path: str
@@ -62,10 +68,13 @@ class FuzzyDeduplicationWorkflow(InOneCall):
     index_path: str | None = None
     against: str | None = None
     append: bool = False
+    backend: str = "cpu"
 
     def __post_init__(self) -> None:
         self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path or "") or None
         self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
+        if self.backend not in BACKENDS:
+            raise UsageError(f"backend: expected one of {', '.join(BACKENDS)}, got {self.backend!r}")
         n = self.bands_per_iteration
         if n is not None and (isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= self.num_bands):
             raise UsageError(f"bands_per_iteration: expected a whole number from 1 to {self.num_bands}, got {n!r}")
@@ -109,6 +118,8 @@ class FuzzyDeduplicationWorkflow(InOneCall):
         index = self._index()
         identity |= {k: v for k, v in index.items() if v is not None}
         how = {"normalize_text": mode, "normalization_version": NORMALIZATION_VERSION, **vars(s)}
+        chosen = choose(self.backend, s, len(os.sched_getaffinity(0)))
+        told = {"told": {"sketched_on": f"{chosen.backend} ({chosen.why})"}} if self.backend != "cpu" else {}
         return Passes(
             "fuzzy deduplication",
             self._input().reader,
@@ -123,6 +134,7 @@ class FuzzyDeduplicationWorkflow(InOneCall):
                 "keep_by": self.keep_by,
                 "text_field": self.text_field,
                 "normalize_text": mode,
+                **told,
             },
             self._writer(),
             texts=(lambda places: CandidateTexts(places, self.text_field, mode))
@@ -135,13 +147,18 @@ class FuzzyDeduplicationWorkflow(InOneCall):
             index_kind="fuzzy",
             index_parameters=how,
             **index,
-            keys_of=self._keys_of,
+            keys_of=lambda per_pass: self._keys_of(per_pass, chosen.backend == "gpu"),
         )
 
-    def _keys_of(self, per_pass: int) -> list[Any]:
-        n = self.num_bands
-        cuts = [(a, min(a + per_pass, n)) for a in range(0, n, per_pass)]
-        return [(self._stage(a, b), list(range(a + 1, b + 1))) for a, b in cuts]
+    def _keys_of(self, per_pass: int, on_gpu: bool) -> list[Any]:
+        n, found = self.num_bands, []
+        for first in range(0, n, per_pass):
+            last = min(first + per_pass, n)
+            stage = self._stage(first, last)
+            if on_gpu:
+                stage = stage.on_gpu(min(_GPU_WORKERS, len(os.sched_getaffinity(0))))
+            found.append((stage, list(range(first + 1, last + 1))))
+        return found
 
     def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
         """What a run would take, from a small sample; `work`: its scratch folder. Nothing is written."""

@@ -1,0 +1,222 @@
+"""Sketches on a GPU, key for key what the CPU's kernel gives; and which of the two is faster here, measured.
+
+The kernel is in sketch.cu, compiled when it is first used (cupy, NVRTC); a test compiles the same file for the CPU and compares it with the CPU's kernel.
+Documents that are long or not well-formed, and shingles of words, are left to the CPU. Before it is used, it is compared with the CPU on some documents.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tamis.dedup.exact.gpu_hash import Choice
+from tamis.errors import MissingExtra, TamisError, UsageError
+from tamis.memory.gpu import count_gpus
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tamis.dedup.fuzzy.sketching import Sketch
+    from tamis.kernels.buffers import StringBuffers
+
+    Array = np.ndarray[Any, Any]
+
+SOURCE = Path(__file__).with_name("sketch.cu")
+MAX_BINS = 1024  # they lie in shared memory
+LONGEST_BYTES = 1 << 20  # a longer document would keep one block of threads busy while the others have nothing to do
+_MAX_BLOCKS = 1 << 16
+_TRIED_BYTES, _TRIED_TEXT = 32 << 20, 4000
+_DEADLINE_S = 90.0
+
+
+class Differs(TamisError):
+    """The GPU gave other keys than the CPU."""
+
+
+def why_not(sketch: Sketch) -> str:
+    """Why a sketch cannot be made on a GPU, as a part of a sentence; nothing if it can."""
+    if sketch.unit != "char":
+        return "shingles of words are made on the CPU"
+    if sketch.method != "fss":
+        return f"the method {sketch.method!r} is for comparison, on the CPU"
+    if sketch.bands * sketch.rows > MAX_BINS:
+        return f"{sketch.bands} bands of {sketch.rows} are more than the {MAX_BINS} values that fit"
+    return ""
+
+
+def definitions(sketch: Sketch) -> list[str]:
+    """How sketch.cu is compiled for a sketch."""
+    return [f"-DBINS={sketch.bands * sketch.rows}", f"-DROWS={sketch.rows}", f"-DWIDE={int(sketch.wide)}"]
+
+
+class GpuSketcher:
+    """Called like band_keys, with the buffers of texts: (keys[document, band], shingles of each)."""
+
+    def __init__(self, sketch: Sketch) -> None:
+        try:
+            import cupy
+        except ImportError:
+            raise MissingExtra("--backend gpu (sketches on a GPU)", "gpu") from None
+        from tamis.memory.device_limits import limit_cupy, told
+
+        self._cupy = cupy
+        limit_cupy(cupy, told())
+        options = ("--std=c++17", *definitions(sketch))
+        code = SOURCE.read_text(encoding="utf-8")
+        self._kernel = cupy.RawModule(code=code, options=options, backend="nvrtc").get_function("sketches")
+        self._run = Sketcher(sketch, self._launch)
+        check(self._run)
+
+    def __call__(self, parts: StringBuffers) -> tuple[Array, Array]:
+        return self._run(parts)
+
+    def _launch(
+        self, data: Array, starts: Array, ends: Array, n: int, power: Any, seed: Any, bands: int
+    ) -> tuple[Array, Array]:
+        import numpy as np
+
+        cupy, n_rows = self._cupy, len(starts)
+        keys, counts = cupy.empty((n_rows, bands), cupy.uint64), cupy.empty(n_rows, cupy.int64)
+        there = [cupy.asarray(x) for x in (data if len(data) else np.zeros(1, np.uint8), starts, ends)]
+        arguments = (*there, np.int64(n_rows), np.int32(n), power, seed, keys, counts)
+        self._kernel((min(n_rows, _MAX_BLOCKS),), (128,), arguments)
+        return cupy.asnumpy(keys), cupy.asnumpy(counts)
+
+
+class Sketcher:
+    """What is the same wherever sketch.cu runs: which documents go there, and what becomes of the others. `launch` runs the kernel."""
+
+    def __init__(self, sketch: Sketch, launch: Callable[..., tuple[Array, Array]]) -> None:
+        from tamis.kernels.sketch._documents import shingling
+
+        if reason := why_not(sketch):
+            raise UsageError(f"--backend gpu: {reason}; use --backend cpu")
+        self.sketch, self._launch = sketch, launch
+        self._plan = shingling("band_keys", sketch.n, "char", sketch.seed)
+
+    def __call__(self, parts: StringBuffers) -> tuple[Array, Array]:
+        import numpy as np
+
+        starts, ends = parts.spans()
+        keys = np.zeros((len(starts), self.sketch.bands), np.uint64)
+        n_shingles = np.full(len(starts), -1, np.int64)
+        there = np.flatnonzero(ends - starts <= LONGEST_BYTES)
+        if len(there):
+            first, last = int(starts[there].min()), int(ends[there].max())
+            data = np.ascontiguousarray(parts.data[first:last])
+            plan = self._plan
+            keys[there], n_shingles[there] = self._launch(
+                data, starts[there] - first, ends[there] - first, plan.n, plan.power, plan.seed, self.sketch.bands
+            )
+        here = np.flatnonzero(n_shingles < 0)  # too long, or not well-formed
+        if len(here):
+            keys[here], n_shingles[here] = on_cpu(self.sketch, parts, here)
+        return keys, n_shingles
+
+
+def on_cpu(sketch: Sketch, parts: StringBuffers, rows: Array | None = None) -> tuple[Array, Array]:
+    """The CPU's kernel over all documents, or some."""
+    import numpy as np
+
+    from tamis.kernels.buffers import StringBuffers
+    from tamis.kernels.sketch.band_keys import band_keys
+
+    if rows is not None:
+        starts, ends = parts.spans(rows)
+        data = np.concatenate(
+            [np.empty(0, np.uint8), *(parts.data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True))]
+        )
+        parts = StringBuffers(np.concatenate([[0], np.cumsum(ends - starts)]).astype(np.int64), data, None)
+    s = sketch
+    return band_keys(parts, n=s.n, unit=s.unit, bands=s.bands, rows=s.rows, seed=s.seed, wide=s.wide)  # type: ignore[arg-type]
+
+
+def check(sketcher: Sketcher) -> None:
+    """Compare with the CPU on documents of all kinds. Differs where a key is another."""
+    import pyarrow as pa
+
+    from tamis.kernels.buffers import string_buffers
+
+    words = "the quick brown fox jumps over a lazy dog while größere 中文 texts 😀 wait, and wait; "
+    texts = [(words * (1 + i))[: 7 * i * i] for i in range(30)] + ["", " \n\u3000", None, "x" * 5000, "é" * 40]
+    parts = string_buffers(pa.array(texts, pa.large_string()))
+    for name, a, b in zip(("keys", "shingles"), sketcher(parts), on_cpu(sketcher.sketch, parts), strict=True):
+        if not (a == b).all():
+            raise Differs(f"{name} of {int((a != b).sum())} documents differ from those of the CPU")
+
+
+def choose(
+    backend: str, sketch: Sketch, n_cores: int, n_gpus: int | None = None, measured: Callable[..., Any] | None = None
+) -> Choice:
+    """Where sketches are made. `gpu`: there, unless it gives other keys than the CPU; `auto`: where it is faster than all cores together."""
+    n_gpus = count_gpus() if n_gpus is None else n_gpus
+    if backend == "cpu":
+        return Choice("cpu", "as asked for")
+    reason = why_not(sketch)
+    if backend == "gpu" and (reason or not n_gpus):
+        raise UsageError(f"--backend gpu: {reason or 'this machine has no GPU'}; use --backend cpu, or auto")
+    if reason or not n_gpus:
+        return Choice("cpu", reason or "there is no GPU")
+    told = (measured or measure)(sketch)
+    if "gpu" not in told:
+        return Choice("cpu", f"the GPU cannot be used: {told.get('error', 'it told nothing')}")
+    cpu, gpu = told["cpu"] * n_cores / 1e9, told["gpu"] * n_gpus / 1e9
+    rates = f"{n_cores} cores sketch {cpu:.1f} GB/s, the GPU {gpu:.1f} GB/s with the copies to it"
+    if backend == "gpu":
+        return Choice("gpu", f"as asked for; measured: {rates}")
+    return Choice("gpu" if gpu > cpu else "cpu", f"measured: {rates}")
+
+
+def measure(sketch: Sketch) -> dict[str, Any]:
+    """Bytes per second of a core and of a GPU, by a process of its own: whoever asks must not hold CUDA."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", __name__, json.dumps(vars(sketch))], capture_output=True, text=True, timeout=_DEADLINE_S, check=False,
+            env=dict(os.environ),
+        )  # fmt: skip
+        found = json.loads(done.stdout.strip().splitlines()[-1])
+        return found if isinstance(found, dict) else {"error": "it told nothing"}
+    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as exc:
+        return {"error": type(exc).__name__}
+
+
+def measure_here(sketch: Sketch) -> dict[str, Any]:
+    """The same in this process."""
+    import numpy as np
+
+    from tamis.kernels.buffers import StringBuffers
+
+    data = np.random.default_rng(0).integers(97, 123, _TRIED_BYTES, np.uint8)
+    data[::6] = 32
+    offsets = np.append(np.arange(0, len(data), _TRIED_TEXT, dtype=np.int64), len(data))
+    parts = StringBuffers(offsets, data, None)
+    few = StringBuffers(offsets[: len(offsets) // 4], data, None)
+    on_cpu(sketch, StringBuffers(offsets[:2], data, None))
+    began = time.perf_counter()
+    on_cpu(sketch, few)
+    told: dict[str, Any] = {"cpu": int(few.offsets[-1]) / (time.perf_counter() - began)}
+    try:
+        sketcher = GpuSketcher(sketch)
+        sketcher(parts)
+        began = time.perf_counter()
+        sketcher(parts)
+        told["gpu"] = len(data) / (time.perf_counter() - began)
+    except Exception as exc:  # whatever the libraries raise: then the CPU it is
+        told["error"] = f"{type(exc).__name__}: {str(exc)[:200]}"
+    return told
+
+
+def _main() -> None:
+    asked: Any = SimpleNamespace(**json.loads(sys.argv[1]))  # a Sketch, by its fields
+    print(json.dumps(measure_here(asked)))
+
+
+if __name__ == "__main__":
+    _main()
