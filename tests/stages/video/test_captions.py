@@ -14,9 +14,10 @@ import pytest
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.cli.media.video import Wanted, make_recipe
-from tamis.errors import UsageError
+from tamis.errors import BudgetError, UsageError
 from tamis.film.previews import thumbnail
 from tamis.film.windows import compute_windows, smart_nframes
+from tamis.stages.text.models import folder as folders
 from tamis.stages.video.caption.caption_enhancement import CaptionEnhancementStage
 from tamis.stages.video.caption.caption_generation import CaptionGenerationStage
 from tamis.stages.video.caption.caption_preparation import CaptionPreparationStage
@@ -149,3 +150,24 @@ def test_the_recipe_of_the_command(films: Path, models: Path, tmp_path: Path) ->
 
     (tmp_path / "r.yaml").write_text(recipe)
     assert load_recipe(str(tmp_path / "r.yaml")) is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"), [(CaptionGenerationStage, "qwen"), (CaptionEnhancementStage, "llama")], ids=["new", "anew"]
+)
+def test_a_budget_below_the_weights_is_refused_before_the_run(
+    films: Path, models: Path, tmp_path: Path, kind: Any, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is downloaded to find out: what is not on this machine yet is not known."""
+    stage = kind(model_variant=str(models / model))
+    weights = sum(p.stat().st_size for p in (models / model).glob("*.safetensors"))
+    assert stage.least_bytes() == weights > 0
+    monkeypatch.setattr(folders, "fetch", lambda *_, **__: pytest.fail("the hub was asked"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    assert stage.least_bytes() == weights
+    assert kind(model_dir=str(tmp_path / "none")).least_bytes() == 0
+    monkeypatch.setattr(folders.ModelFolder, "n_bytes", 14_000_000_000)
+    writer = ClipWriterStage(str(tmp_path / "out"), str(films), True, False, False, False, True)
+    stages = [VideoReader(str(films)), stage, writer]
+    with pytest.raises(BudgetError, match=rf"weights of stage '{stage.name}' alone take 14"):
+        Pipeline("words", stages=stages).execute(InProcessExecutor(), memory="2GB")

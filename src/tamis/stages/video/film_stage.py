@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from uuid import UUID
 
-from tamis.errors import UsageError
+from tamis.errors import TamisError, UsageError
 from tamis.film.opening import FilmFault
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
@@ -103,6 +103,18 @@ class NetworkStage(FilmStage):
 
     @abstractmethod
     def _load(self) -> None: ...
+
+    def _weight_bytes(self) -> int:
+        """Bytes of the weights, where they are on this machine already. Must not fetch anything; may fail."""
+        return 0
+
+    def least_bytes(self) -> int:
+        if self.resources.requires_gpu:
+            return 0
+        try:
+            return self._weight_bytes()
+        except (TamisError, OSError):  # told when the run sets it up
+            return 0
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         self._fetch()

@@ -7,32 +7,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.memory.gpu import count_gpus
-from tamis.stages.resources import Resources
-from tamis.stages.text.models import folder as folders
 from tamis.stages.video.caption.caption_generation import CAPTIONS
+from tamis.stages.video.caption.chat_model_stage import DEFAULT_DIR, ChatModelStage
 from tamis.stages.video.caption.prompts import ENHANCE, prompt_of
-from tamis.stages.video.film_stage import NetworkStage
-from tamis.stages.video.models.captioner import find_model
-from tamis.stages.video.models.device import torch_device
-from tamis.stages.video.models.vllm_chat import VllmWriter, has_vllm, vllm_settings
+from tamis.stages.video.models.vllm_chat import VllmWriter
 from tamis.stages.video.models.writer import TextWriter
 from tamis.tasks import DocumentBatch
 
 ENHANCED = "enhanced_captions"
 MODELS = {"qwen2.5": "Qwen/Qwen2.5-14B-Instruct", "qwen3": "Qwen/Qwen3-14B"}
-_DEFAULT_DIR = "models/qwen"
 
 
 @dataclass(repr=False)
-class CaptionEnhancementStage(NetworkStage):
+class CaptionEnhancementStage(ChatModelStage):
     """Adds enhanced_captions: each caption written anew by a language model (qwen2.5, qwen3, or any chat model by hub id or folder).
 
     `prompt_variant` (default, av-surveillance) or `prompt_text` is what it is told. `captioning_model_variant` is what users of the original
     give: captions are found by their column, whoever wrote them. Other parameters as in CaptionGenerationStage.
     """
 
-    model_dir: str = _DEFAULT_DIR
+    known_models = MODELS
+    in_vllm, in_transformers = VllmWriter, TextWriter
+
+    model_dir: str = DEFAULT_DIR
     model_variant: str = "qwen2.5"
     captioning_model_variant: str = "qwen2.5"
     prompt_variant: str = "default"
@@ -49,24 +46,13 @@ class CaptionEnhancementStage(NetworkStage):
         prompt_of(self.name, self.prompt_variant, self.prompt_text, ENHANCE)
         if self.model_batch_size < 1 or self.max_output_tokens < 1:
             raise UsageError(f"{self.name}: model_batch_size and max_output_tokens must be at least 1")
-        vllm_settings(self.name, self.fp8, False, self.vllm_kwargs)
-        self.resources = Resources(cpus=1.0, gpus=1.0) if count_gpus() else Resources(cpus=1.0)
+        self._prepare()
 
     def inputs(self) -> Any:
         return ["data"], [CAPTIONS]
 
     def outputs(self) -> Any:
         return ["data"], [ENHANCED]
-
-    def _load(self) -> None:
-        if has_vllm() and self.resources.requires_gpu:
-            settings = vllm_settings(self.name, self.fp8, False, self.vllm_kwargs)
-            self._model = VllmWriter(self._fetch(), self.max_output_tokens, settings)
-        else:
-            self._model = TextWriter(self._fetch(), torch_device(self.name, self.resources), self.max_output_tokens)
-
-    def _fetch(self) -> folders.ModelFolder:
-        return find_model(self.model_dir, self.model_variant, MODELS, _DEFAULT_DIR)
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         import pyarrow as pa

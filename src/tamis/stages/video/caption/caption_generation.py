@@ -12,24 +12,20 @@ from tamis.film.decoding import frames_at
 from tamis.film.opening import FilmFault
 from tamis.film.sampling import rgb, shown_size
 from tamis.formats.input_files.names import path_of
-from tamis.memory.gpu import count_gpus
-from tamis.stages.resources import Resources
-from tamis.stages.text.models import folder as folders
 from tamis.stages.video.caption.caption_preparation import PROMPT, WINDOWS
-from tamis.stages.video.film_stage import SPAN, NetworkStage, good_rows
-from tamis.stages.video.models.captioner import MODELS, Captioner, Question, find_model
-from tamis.stages.video.models.device import torch_device
-from tamis.stages.video.models.vllm_chat import VllmCaptioner, has_vllm, vllm_settings
+from tamis.stages.video.caption.chat_model_stage import DEFAULT_DIR, ChatModelStage
+from tamis.stages.video.film_stage import SPAN, good_rows
+from tamis.stages.video.models.captioner import MODELS, Captioner, Question
+from tamis.stages.video.models.vllm_chat import VllmCaptioner
 from tamis.tasks import DocumentBatch
 
 CAPTIONS = "captions"
-_DEFAULT_DIR = "models/qwen"
 _AT_ONCE_BYTES = 128 << 20  # decoded frames of the windows that are asked about together
 _STAGE2 = "Improve and refine the following description of this video, keeping to what can be seen:\n"
 
 
 @dataclass(repr=False)
-class CaptionGenerationStage(NetworkStage):
+class CaptionGenerationStage(ChatModelStage):
     """Adds captions, one for each window that CaptionPreparationStage made.
 
     `model_variant`: qwen2.5 (Qwen2.5-VL-7B), qwen3 (Qwen3-VL-8B), or any vision-language chat model, by hub id or folder. `model_dir`: where the known
@@ -40,7 +36,10 @@ class CaptionGenerationStage(NetworkStage):
     given back with `stage2_prompt_text` to be refined. `fp8`, `disable_mmcache` and `vllm_kwargs` are for vLLM, and refused without it.
     """
 
-    model_dir: str = _DEFAULT_DIR
+    known_models = MODELS
+    in_vllm, in_transformers = VllmCaptioner, Captioner
+
+    model_dir: str = DEFAULT_DIR
     model_variant: str = "qwen2.5"
     caption_batch_size: int = 16
     fp8: bool = False
@@ -56,8 +55,7 @@ class CaptionGenerationStage(NetworkStage):
     def __post_init__(self) -> None:
         if self.caption_batch_size < 1 or self.max_output_tokens < 1:
             raise UsageError(f"{self.name}: caption_batch_size and max_output_tokens must be at least 1")
-        vllm_settings(self.name, self.fp8, self.disable_mmcache, self.vllm_kwargs)
-        self.resources = Resources(cpus=1.0, gpus=1.0) if count_gpus() else Resources(cpus=1.0)
+        self._prepare()
 
     def inputs(self) -> Any:
         return ["data"], [*SPAN, WINDOWS, PROMPT, "pixel_aspect"]
@@ -65,26 +63,6 @@ class CaptionGenerationStage(NetworkStage):
     def outputs(self) -> Any:
         return ["data"], [CAPTIONS]
 
-    # -- life cycle -------------------------------------------------------------------------------------------------------
-    def _load(self) -> None:
-        if has_vllm() and self.resources.requires_gpu:
-            settings = vllm_settings(self.name, self.fp8, self.disable_mmcache, self.vllm_kwargs)
-            self._model = VllmCaptioner(self._fetch(), self.max_output_tokens, settings)
-        else:
-            self._model = Captioner(self._fetch(), torch_device(self.name, self.resources), self.max_output_tokens)
-
-    def least_bytes(self) -> int:
-        if self.resources.requires_gpu:
-            return 0
-        try:
-            return self._fetch().n_bytes
-        except (UsageError, OSError):  # told when the run sets it up
-            return 0
-
-    def _fetch(self) -> folders.ModelFolder:
-        return find_model(self.model_dir, self.model_variant, MODELS, _DEFAULT_DIR)
-
-    # -- work ---------------------------------------------------------------------------------------------------------------
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         import pyarrow as pa
 

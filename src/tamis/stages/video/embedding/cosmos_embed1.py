@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from tamis.errors import UsageError
 from tamis.film.sampling import FrameExtractionPolicy, rgb, times_of
 from tamis.formats.input_files.names import path_of
+from tamis.stages.text.models import folder as folders
 from tamis.stages.video.film_stage import SPAN, FilmStage, NetworkStage, own_cpus
 from tamis.stages.video.models.cosmos_embed1 import N_FRAMES, VARIANTS, CosmosEmbed1, checked_folder, repository
 from tamis.stages.video.models.device import gpu_memory, model_folder, torch_device
@@ -112,6 +113,10 @@ class CosmosEmbed1EmbeddingStage(NetworkStage):
             checked_folder(Path(self.model_dir), False, self.name)
         path = model_folder(self.model_dir, repository(self.variant), _DEFAULT_DIR, with_code=True)
         return checked_folder(path, True, self.name)
+
+    def _weight_bytes(self) -> int:
+        path = model_folder(self.model_dir, repository(self.variant), _DEFAULT_DIR, with_code=True, find=folders.local)
+        return checked_folder(path, self.trust_remote_code, self.name).n_bytes
 
     # -- work ---------------------------------------------------------------------------------------------------------------
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:

@@ -68,6 +68,9 @@ class ClipAestheticFilterStage(NetworkStage):
         given = None if self.model_dir == _DEFAULT_DIR and not Path(self.model_dir).is_dir() else self.model_dir
         return clip, weights_file(given, AESTHETIC, (_FILE,))
 
+    def _weight_bytes(self) -> int:
+        return folders.open_folder(model_folder(self.model_dir, CLIP, _DEFAULT_DIR, find=folders.local)).n_bytes
+
     def _load(self) -> None:
         from tamis.stages.image.embedders.clip_vision import ClipVision
         from tamis.stages.image.heads import AestheticHead

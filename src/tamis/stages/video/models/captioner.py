@@ -6,8 +6,9 @@ ones, word by word, so that the same clip gets the same caption every time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
@@ -166,10 +167,15 @@ def _normalisation(folder: folders.ModelFolder) -> tuple[list[float], list[float
     return told.get("image_mean") or _OPENAI[0], told.get("image_std") or _OPENAI[1]
 
 
-def find_model(model_dir: str, variant: str, known: dict[str, str], default_dir: str) -> folders.ModelFolder:
-    """The folder of a model: of a known name below `model_dir` (or from the hub), or of any hub id or folder that `variant` is."""
+def find_model(
+    model_dir: str, variant: str, known: dict[str, str], default_dir: str, find: Callable[..., Path] | None = None
+) -> folders.ModelFolder:
+    """The folder of a model: of a known name below `model_dir` (or from the hub), or of any hub id or folder that `variant` is.
+
+    `find`: `folders.local` for whoever must not ask the hub.
+    """
     from tamis.stages.video.models.device import model_folder
 
     if variant in known:
-        return folders.open_folder(model_folder(model_dir, known[variant], default_dir))
-    return folders.open_folder(folders.fetch(variant))
+        return folders.open_folder(model_folder(model_dir, known[variant], default_dir, find=find))
+    return folders.open_folder((find or folders.fetch)(variant))

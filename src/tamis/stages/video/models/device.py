@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +58,14 @@ def weights_file(model_dir: str | None, repository: str, names: Sequence[str]) -
     )
 
 
-def model_folder(model_dir: str, identifier: str, default: str, with_code: bool = False) -> Path:
+def model_folder(
+    model_dir: str, identifier: str, default: str, with_code: bool = False, find: Callable[..., Path] | None = None
+) -> Path:
     """The folder of a model of transformers: `model_dir` itself, or what lies in it under the model's id. Where `model_dir` is the default
-    and is not there, the hub's cache, or the hub."""
+    and is not there, the hub's cache, or the hub. `find`: `folders.local` for whoever must not ask the hub."""
     from tamis.stages.image.models import model_place
     from tamis.stages.text.models import folder as folders
 
     if model_dir == default and not Path(model_dir).is_dir():
-        return folders.fetch(identifier, with_code=with_code)
-    return folders.fetch(model_place(model_dir, identifier), with_code=with_code)
+        return (find or folders.fetch)(identifier, with_code=with_code)
+    return (find or folders.fetch)(model_place(model_dir, identifier), with_code=with_code)
