@@ -99,3 +99,8 @@ class DownloadError(TamisError):
 
 class FormatError(TamisError):
     pass
+
+
+def first_line(exc: BaseException, n_chars: int = 300) -> str:
+    """What an error of another library says, short enough for a message of ours; its kind where it says nothing."""
+    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:n_chars]

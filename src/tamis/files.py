@@ -144,6 +144,16 @@ def move_folder(path: Path, final: Path) -> None:
     os.rename(path, final)
 
 
+def tail(path: Path, n_bytes: int = 4000) -> str:
+    """The end of a log, for a message; nothing where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - n_bytes))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def set_aside(path: Path, suffix: str) -> None:
     """Rename a file that is no longer wanted, over what was set aside before."""
     os.replace(path, os.fspath(path) + suffix)

@@ -116,7 +116,7 @@ class ForkedWorkers:
     def _refuse(self, answer: Any) -> NoReturn:
         if not isinstance(answer, NotLoaded):
             raise WorkerError(
-                f"the forking server died while starting; the end of {self._log} says why:\n{_tail(self._log)}"
+                f"the forking server died while starting; the end of {self._log} says why:\n{files.tail(self._log)}"
             )
         raise UsageError(
             f"the stages cannot be loaded in a worker: {secrets.hide(answer.error)}\n"
@@ -368,12 +368,3 @@ class InProcessExecutor(BaseExecutor):
 
     def make_workers(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> InlineWorkers:
         return InlineWorkers(job, place, log, count_caller)
-
-
-def _tail(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.path.getsize(path) - 4000))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""

@@ -127,12 +127,7 @@ class WarmProcess:
         return self._fork(ForkCall(self._next_child(), name, module, list(arguments)), stdout)
 
     def log_tail(self) -> str:
-        try:
-            with open(self._log, "rb") as file:
-                file.seek(max(0, os.path.getsize(self._log) - 4000))
-                return file.read().decode(errors="replace")
-        except OSError:
-            return ""
+        return files.tail(self._log)
 
     def close(self) -> None:
         if self._channel is not None:

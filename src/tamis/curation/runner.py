@@ -29,6 +29,7 @@ from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.solver_process import decide
 from tamis.engine.run import disk
 from tamis.errors import BudgetError, ConservationError, RunConflict, UsageError
+from tamis.memory import beside
 from tamis.memory.lookout import watching
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
@@ -353,10 +354,7 @@ class CurationRun:
         decide(folder, self.warm_process, lambda _: None, "tamis.curation.scores")
 
     def budget_bytes(self) -> int:
-        from tamis.memory import beside
-        from tamis.memory.budget import find_budget
-
-        return find_budget(self.settings.get("memory"), os.environ).bytes - beside.reserved_bytes()
+        return beside.budget_left(self.settings.get("memory"))
 
     def _about(self, written: Any, peak_bytes: int, seconds: float) -> dict[str, Any]:
         ledger = written.ledger

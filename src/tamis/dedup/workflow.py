@@ -29,6 +29,7 @@ from tamis.errors import (
     WorkerError,
 )
 from tamis.formats.input_files.names import ends_in
+from tamis.memory import beside
 from tamis.memory.lookout import watching
 from tamis.pipeline import Pipeline
 from tamis.pipeline.passes import seen_by, tell
@@ -291,10 +292,7 @@ class Workflow(WorkFolder):
         return list(found)
 
     def _budget_bytes(self) -> int:
-        from tamis.memory import beside
-        from tamis.memory.budget import find_budget
-
-        return find_budget(self.settings.get("memory"), os.environ).bytes - beside.reserved_bytes()
+        return beside.budget_left(self.settings.get("memory"))
 
     def _solver_room(self) -> int:
         return solver_room(self._budget_bytes())

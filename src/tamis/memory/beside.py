@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from tamis.memory import meter
 
 _RESERVED: dict[int, int] = {}  # pid -> bytes it may use
@@ -22,6 +24,13 @@ def pids() -> list[int]:
 def reserved_bytes() -> int:
     """What the budget must leave to them: what was said, or what they use, if that is more."""
     return sum(max(reserved, meter.pss(pid) or 0) for pid, reserved in _RESERVED.items())
+
+
+def budget_left(memory: str | int | None) -> int:
+    """The budget of a run that is asked for like this (budget.py), without what must be left to them."""
+    from tamis.memory.budget import find_budget
+
+    return find_budget(memory, os.environ).bytes - reserved_bytes()
 
 
 def pss_bytes() -> int:

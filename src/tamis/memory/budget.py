@@ -144,14 +144,22 @@ def _rlimit(which: int) -> dict[str, int | None]:
     return {"soft": soft, "hard": hard}
 
 
-def _meminfo(files: Files) -> dict[str, int]:
+def parse_meminfo(text: str) -> dict[str, int]:
+    """
+    >>> parse_meminfo("MemTotal: 16 kB\\nHugePages_Total: 3")
+    {'MemTotal': 16384, 'HugePages_Total': 3}
+    """
     found = {}
-    for line in (files.read("/proc/meminfo") or "").splitlines():
+    for line in text.splitlines():
         key, _, value = line.partition(":")
         parts = value.split()
         if parts and parts[0].isdigit():
             found[key] = int(parts[0]) * (1024 if parts[1:] == ["kB"] else 1)
     return found
+
+
+def _meminfo(files: Files) -> dict[str, int]:
+    return parse_meminfo(files.read("/proc/meminfo") or "")
 
 
 def _own_paths(files: Files) -> dict[int, str | None]:

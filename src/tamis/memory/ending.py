@@ -52,7 +52,7 @@ def end_descendants() -> None:
         for pid in living:
             if late or not is_tracker(pid):
                 send(pid, signal.SIGKILL)
-        _reap()
+        reap()
         if not living:
             return
         time.sleep(0.002 if len(living) > 1 or not is_tracker(living[0]) else 0.02)
@@ -97,7 +97,7 @@ def is_tracker(pid: int) -> bool:
     return _TRACKER in (meter.command_line(pid) or b"")
 
 
-def _reap() -> None:
+def reap() -> None:
     """The dead below us give their own children to us only once they are waited for, if they were ours."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:

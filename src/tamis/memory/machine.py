@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tamis.memory.budget import Files, RealFiles, find_cgroup
+from tamis.memory.budget import Files, RealFiles, find_cgroup, parse_meminfo
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -34,20 +34,6 @@ class Look:
 class Pressure(NamedTuple):
     some: float | None
     full: float | None
-
-
-def parse_meminfo(text: str) -> dict[str, int]:
-    """
-    >>> parse_meminfo("MemTotal: 16 kB\\nHugePages_Total: 3")
-    {'MemTotal': 16384, 'HugePages_Total': 3}
-    """
-    found = {}
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        parts = value.split()
-        if parts and parts[0].isdigit():
-            found[key] = int(parts[0]) * (1024 if parts[1:] == ["kB"] else 1)
-    return found
 
 
 def parse_pressure(text: str) -> Pressure:

@@ -11,7 +11,7 @@ import io
 import os
 from typing import TYPE_CHECKING, Any
 
-from tamis.errors import MissingExtra
+from tamis.errors import MissingExtra, first_line
 from tamis.pictures.faults import PictureFault
 from tamis.pictures.headers import Looks, look
 from tamis.pictures.scratch import Scratch
@@ -108,7 +108,7 @@ def _jpeg(data: bytes, looks: Looks, min_side: int, passing: bool) -> Pixels:
             data, "RGB", min_height=height, min_width=width, min_factor=1, buffer=room
         )
     except ValueError as exc:
-        raise PictureFault(f"a damaged JPEG: {_first_line(exc)}") from None
+        raise PictureFault(f"a damaged JPEG: {first_line(exc, 200)}") from None
     return pixels
 
 
@@ -126,7 +126,7 @@ def _by_pillow(data: bytes, looks: Looks, min_side: int) -> Pixels:
     except MemoryError:
         raise
     except Exception as exc:  # whatever a decoder says of bytes that others wrote
-        raise PictureFault(f"a damaged {looks.format.upper()}: {_first_line(exc)}") from None
+        raise PictureFault(f"a damaged {looks.format.upper()}: {first_line(exc, 200)}") from None
     return np.asarray(made)
 
 
@@ -150,7 +150,3 @@ def _pillow() -> Any:
         raise MissingExtra("reading pictures", "image") from None
     Image.MAX_IMAGE_PIXELS = None  # refused from the header already (headers.MAX_PIXELS)
     return Image
-
-
-def _first_line(exc: BaseException) -> str:
-    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:200]

@@ -40,7 +40,7 @@ def members(fd: int, start: int = 0) -> Iterator[Member]:
             return
         if len(block) < BLOCK:
             raise TarFault(at, "the tar ends inside a header")
-        if not _is_header(block):
+        if not is_header(block):
             raise TarFault(at, "no header of a tar where one should be")
         kind = block[156:157]
         n_bytes = _number(block[124:136], at)
@@ -52,16 +52,16 @@ def members(fd: int, start: int = 0) -> Iterator[Member]:
             if len(extra) < n_bytes:
                 raise TarFault(at, "the tar ends inside a header")
             if kind == b"L":
-                name = _text(extra)
+                name = text_of(extra)
             else:
-                path, length = _pax(extra)
+                path, length = pax(extra)
                 name, told_size = path or name, length if length >= 0 else told_size
-            at = data + _padded(n_bytes)
+            at = data + padded(n_bytes)
             continue
         if kind in (b"g", b"K"):
             if data + n_bytes > size:  # what follows would be passed over without a word
                 raise TarFault(at, "the tar ends inside a header")
-            at = data + _padded(n_bytes)
+            at = data + padded(n_bytes)
             continue
         if told_size >= 0:
             n_bytes = told_size
@@ -74,11 +74,12 @@ def members(fd: int, start: int = 0) -> Iterator[Member]:
             raise TarFault(begin, f"the tar ends inside {name or _plain_name(block)!r}")
         if is_link or kind in _FILES:
             yield Member(name or _plain_name(block), data, n_bytes, begin, is_link)
-        at = begin = data + _padded(n_bytes)
+        at = begin = data + padded(n_bytes)
         name, told_size = "", -1
 
 
-def _is_header(block: bytes) -> bool:
+def is_header(block: bytes) -> bool:
+    """Whether 512 bytes are the header of a member: their own checksum says."""
     digits = block[148:156].strip(b" \0")
     if not digits.isdigit():
         return False
@@ -89,7 +90,7 @@ def _is_header(block: bytes) -> bool:
     return told == sum(block) - sum(block[148:156]) + 8 * 32
 
 
-def _padded(n_bytes: int) -> int:
+def padded(n_bytes: int) -> int:
     return -(-n_bytes // BLOCK) * BLOCK
 
 
@@ -107,11 +108,11 @@ def _number(field: bytes, at: int) -> int:
 
 
 def _plain_name(block: bytes) -> str:
-    prefix = _text(block[345:500]) if block[257:263] == b"ustar\0" else ""
-    return f"{prefix}/{_text(block[:100])}" if prefix else _text(block[:100])
+    prefix = text_of(block[345:500]) if block[257:263] == b"ustar\0" else ""
+    return f"{prefix}/{text_of(block[:100])}" if prefix else text_of(block[:100])
 
 
-def _pax(extra: bytes) -> tuple[str, int]:
+def pax(extra: bytes) -> tuple[str, int]:
     """Name and size in an extended header, lines of `<length> key=value`; "" and -1 where it has none."""
     name, size, at = "", -1, 0
     while at < len(extra):
@@ -127,5 +128,5 @@ def _pax(extra: bytes) -> tuple[str, int]:
     return name, size
 
 
-def _text(field: bytes) -> str:
+def text_of(field: bytes) -> str:
     return field.split(b"\0", 1)[0].decode("utf-8", "replace")

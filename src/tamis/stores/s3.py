@@ -145,18 +145,24 @@ class Bucket:
 
     def objects(self, prefix: str) -> Iterator[Object]:
         """All objects whose keys begin with `prefix`, in the order of their keys, a thousand at a time."""
-        token: dict[str, Any] = {}
-        while True:
-
-            def call(token: dict[str, Any] = token) -> Any:
-                return self._ask("list_objects_v2", prefix, Prefix=prefix, **token, **self._payer())
-
-            answer = retry.again(call, f"listing {self.url(prefix)}")
+        following = {"ContinuationToken": "NextContinuationToken"}
+        for answer in self._pages("list_objects_v2", prefix, following, **self._payer()):
             for found in answer.get("Contents", ()):
                 yield Object(str(found["Key"]), int(found["Size"]), str(found["ETag"]))
+
+    def _pages(self, what: str, prefix: str, following: Mapping[str, str], **arguments: Any) -> Iterator[Any]:
+        """The answers to a request that lists, one after the other. `following`: how the next is asked for, by what this one tells."""
+        at: dict[str, Any] = {}
+        while True:
+
+            def call(at: dict[str, Any] = at) -> Any:
+                return self._ask(what, prefix, Prefix=prefix, **at, **arguments)
+
+            answer = retry.again(call, f"listing {self.url(prefix)}")
+            yield answer
             if not answer.get("IsTruncated"):
                 return
-            token = {"ContinuationToken": str(answer["NextContinuationToken"])}
+            at = {name: str(answer[told]) for name, told in following.items()}
 
     # -- reading --------------------------------------------------------------------------------------------------------
     def read_into(self, key: str, etag: str, offset: int, view: memoryview) -> None:
@@ -337,19 +343,11 @@ class Bucket:
 
     def uploads(self, prefix: str) -> Iterator[tuple[str, str, float]]:
         """Uploads that are not completed, of keys that begin with `prefix`: key, id, when they were begun (seconds since 1970)."""
-        marker: dict[str, Any] = {}
-        while True:
-
-            def call(marker: dict[str, Any] = marker) -> Any:
-                return self._ask("list_multipart_uploads", prefix, Prefix=prefix, **marker)
-
-            answer = retry.again(call, f"listing {self.url(prefix)}")
+        following = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+        for answer in self._pages("list_multipart_uploads", prefix, following):
             for found in answer.get("Uploads", ()):
                 if str(found["Key"]).startswith(prefix):  # some stores do not look at the prefix
                     yield str(found["Key"]), str(found["UploadId"]), found["Initiated"].timestamp()
-            if not answer.get("IsTruncated"):
-                return
-            marker = {"KeyMarker": str(answer["NextKeyMarker"]), "UploadIdMarker": str(answer["NextUploadIdMarker"])}
 
     # -- asking ---------------------------------------------------------------------------------------------------------
     def _payer(self) -> dict[str, Any]:

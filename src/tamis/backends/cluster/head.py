@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tamis import files
 from tamis.errors import UsageError, WorkerError
 from tamis.memory import meter
 
@@ -101,7 +102,9 @@ class Head:
             told = self._told()
             self.keeper_pid = int(told.get("pid", 0))
             if told.get("code") != 0:
-                raise WorkerError(f"Ray could not be started ({told.get('error', 'see below')}):\n{_tail(log)}")
+                raise WorkerError(
+                    f"Ray could not be started ({told.get('error', 'see below')}):\n{files.tail(log, 3000)}"
+                )
             with open(pointer, encoding="ascii") as file:
                 self.address = file.read().strip()
         except BaseException:
@@ -160,12 +163,3 @@ def check_installed(module: str = "ray") -> None:
     """UsageError with the command that installs it, where it is missing. Does not import it."""
     if importlib.util.find_spec(module) is None:
         raise UsageError(f"{module} is not installed, which this executor needs: {INSTALL}")
-
-
-def _tail(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.path.getsize(path) - 3000))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""

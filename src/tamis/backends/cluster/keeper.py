@@ -22,7 +22,7 @@ import time
 from typing import NoReturn
 
 from tamis.backends.forking import adopt_orphans, name_process
-from tamis.memory import meter
+from tamis.memory import ending, meter
 
 START_S = 120.0
 _LOOK_S = 1.0
@@ -43,7 +43,7 @@ def main(fd: int, log: str, folder: str, command: list[str]) -> NoReturn:
         with contextlib.suppress(OSError):
             sock.sendall(json.dumps({**told, "pid": os.getpid()}).encode() + b"\n")
         while told["code"] == 0 and not _is_closed(sock, _LOOK_S):
-            _reap()
+            ending.reap()
         _end_all()
         if folder and told["code"] == 0:  # else somebody still wants to read the log in it
             shutil.rmtree(folder, ignore_errors=True)
@@ -77,16 +77,10 @@ def _end_all() -> None:
         for pid in below:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        _reap()
+        ending.reap()
         if not below:
             return
         time.sleep(0.02)
-
-
-def _reap() -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
 
 
 if __name__ == "__main__":

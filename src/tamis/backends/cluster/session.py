@@ -29,8 +29,6 @@ class Wish:
 
     how: str
     address: str = ""
-    n_cpus_per_node: int | None = None
-    n_gpus_per_node: float | None = None
     memory_bytes: int = 0  # of each node, told to Ray as a resource where the node has so much
     options: dict[str, Any] = field(default_factory=dict)
 

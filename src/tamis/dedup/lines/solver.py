@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tamis.dedup.decisions import place_ids, write_table
+from tamis.dedup.decisions import PlaceTable, place_ids, write_table
 from tamis.dedup.lines.records import UnitRecords
-from tamis.dedup.lines.table import CutTable
+from tamis.dedup.lines.table import COLUMNS
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.sorting import runs, sort_pairs
 from tamis.formats.input_files.names import path_text
@@ -238,7 +238,8 @@ class _Marks:
 
 def _write_table(records: UnitRecords, marks: _Marks, folder: str, n_files: int) -> dict[str, Any]:
     """The removal table, and counts that take a walk through all documents."""
-    table = CutTable(folder, n_files)
+    shutil.rmtree(folder, ignore_errors=True)
+    table, n_cuts = PlaceTable(folder, COLUMNS), 0
     units_of, cut_of = np.zeros(n_files, np.int64), np.zeros(n_files, np.int64)
     n_edited = n_units = n_without_text = 0
     for r, (first, last) in enumerate(itertools.pairwise(marks.runs)):
@@ -252,7 +253,12 @@ def _write_table(records: UnitRecords, marks: _Marks, folder: str, n_files: int)
             n_cut = np.diff(np.searchsorted(local, bounds))
             rows = np.flatnonzero(n_cut)
             if len(rows):
-                table.add(facts["file"][rows], facts["offset"][rows], n_cut[rows], records.unit_numbers(i)[local])
+                ends = n_cuts + np.cumsum(n_cut[rows])
+                table.add(
+                    file=facts["file"][rows], offset=facts["offset"][rows], first=ends - n_cut[rows], end=ends,
+                    cuts=records.unit_numbers(i)[local],
+                )  # fmt: skip
+                n_cuts += len(local)
             units_of += np.bincount(facts["file"], np.diff(bounds), n_files).astype(np.int64)
             cut_of += np.bincount(facts["file"], n_cut, n_files).astype(np.int64)
             n_edited += len(rows)

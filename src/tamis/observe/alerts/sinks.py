@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from tamis import files
@@ -34,17 +34,16 @@ class SinkError(Exception):
         self.again = again
 
 
-class Sink(Protocol):
+class Sink:
     name: str
     retries: int
 
     def deliver(self, alert: Mapping[str, Any]) -> None:
         """`alert` is the JSON object of an alert (watch.py). Raises SinkError."""
-        ...
+        raise NotImplementedError
 
     def abandon(self) -> None:
         """Called from another thread when nobody waits for a delivery under way any more."""
-        ...
 
 
 def printable(text: str) -> str:
@@ -57,7 +56,7 @@ def printable(text: str) -> str:
 
 
 @dataclass
-class LogSink:
+class LogSink(Sink):
     """A line per alert in the run directory."""
 
     path: str
@@ -75,12 +74,9 @@ class LogSink:
         except OSError as exc:
             raise SinkError(f"{self.path}: {exc.strerror}") from None
 
-    def abandon(self) -> None:
-        pass
-
 
 @dataclass
-class TerminalSink:
+class TerminalSink(Sink):
     show: Callable[[str], None]
     name: str = "terminal"
     retries: int = 0
@@ -90,12 +86,9 @@ class TerminalSink:
         text = str(alert["text"]).removeprefix("resolved ")
         self.show(printable(f"{word} {alert['rule']}: {text}"))
 
-    def abandon(self) -> None:
-        pass
-
 
 @dataclass
-class CommandSink:
+class CommandSink(Sink):
     """A program with the alert as JSON on its standard input. No shell; ended with all its children after `timeout_s`."""
 
     name: str
@@ -142,7 +135,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @dataclass
-class WebhookSink:
+class WebhookSink(Sink):
     """A JSON POST. Network errors, 429 and 5xx are tried again; redirects are refused: they may lead anywhere."""
 
     name: str
@@ -185,9 +178,6 @@ class WebhookSink:
             raise SinkError(f"{host}: {printable(str(reason))[:200]}", again=True) from None
         except ValueError as exc:
             raise SinkError(f"{host}: {printable(str(exc))[:200]}") from None
-
-    def abandon(self) -> None:
-        pass
 
 
 def backoff_s(n_tries: int) -> float:

@@ -42,11 +42,11 @@ class Sheet:
     pictures: list[Chosen] = field(default_factory=list)
 
 
-def is_about_pictures(folder: Path) -> bool:
-    """Whether the plan of a run begins with a reader of pictures."""
+def is_about_pictures(folder: Path, reader: str = _READER) -> bool:
+    """Whether a stage in the plan of a run is a reader of pictures, or that reader."""
     try:
         stages = json.loads((folder / "plan.json").read_bytes())["stages"]
-        return any(str(entry["stage"]).startswith(_READER) for entry in stages)
+        return any(str(entry["stage"]).startswith(reader) for entry in stages)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import TamisError
-from tamis.observe.contact.choose import MAX_KEPT, MAX_PER_RULE, MAX_RULES, first_rows, spread
+from tamis.observe.contact.choose import MAX_KEPT, MAX_PER_RULE, MAX_RULES, first_rows, is_about_pictures, spread
 
 SIDE = 112
 _READER = "tamis.stages.video.io.video_reader."
@@ -29,12 +29,8 @@ _FIELDS = ("id", "path", "start_s", "end_s", "pixel_aspect", *_SCORES)
 
 
 def is_about_films(folder: Path) -> bool:
-    """Whether the plan of a run begins with a reader of films."""
-    try:
-        stages = json.loads((folder / "plan.json").read_bytes())["stages"]
-        return any(str(entry["stage"]).startswith(_READER) for entry in stages)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    """Whether the plan of a run has a reader of films."""
+    return is_about_pictures(folder, _READER)
 
 
 def clip_sheets(folder: Path) -> list[dict[str, Any]]:

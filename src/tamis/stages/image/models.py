@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tamis.errors import MissingExtra, UsageError
+from tamis.errors import MissingExtra, UsageError, first_line
 from tamis.memory.gpu import count_gpus
 from tamis.stages.resources import Resources
 
@@ -51,15 +51,11 @@ def read_weights(path: Path) -> dict[str, Any]:
     except ImportError:
         raise MissingExtra(f"the weights {path}", "models") from None
     except Exception as exc:
-        raise UsageError(f"{path} cannot be read as safetensors: {_first_line(exc)}") from None
+        raise UsageError(f"{path} cannot be read as safetensors: {first_line(exc)}") from None
     try:
         found = torch.load(str(path), map_location="cpu", weights_only=True)
         return {str(k): v.float().numpy() for k, v in dict(found).items()}
     except Exception as exc:
         raise UsageError(
-            f"{path} holds no plain weights ({_first_line(exc)}); nothing else is loaded from a file of torch"
+            f"{path} holds no plain weights ({first_line(exc)}); nothing else is loaded from a file of torch"
         ) from None
-
-
-def _first_line(exc: BaseException) -> str:
-    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:300]

@@ -97,8 +97,6 @@ def cpus_and_gpus(resources: dict[str, float], wish: dict[str, Any]) -> tuple[in
     options = wish["options"]
     n_cpus = int(resources.get("CPU", 0) - float(options.get("reserved_cpus", 0.0)))
     n_gpus = max(0.0, resources.get("GPU", 0) - float(options.get("reserved_gpus", 0.0)))
-    if wish.get("n_cpus_per_node"):
-        n_cpus = min(n_cpus, int(wish["n_cpus_per_node"]))
     return max(1, n_cpus), n_gpus
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tamis.errors import MissingExtra, UsageError
+from tamis.errors import MissingExtra, UsageError, first_line
 from tamis.stages.image.filters.base import BaseFilterStage
 from tamis.stages.image.heads import NsfwHead
 from tamis.stages.image.models import NSFW, model_place, read_weights
@@ -51,7 +51,6 @@ def _from_hub(stage: str, fetch: bool) -> Path:
     try:
         return Path(hf_hub_download(NSFW, _FILES[-1], local_files_only=not fetch))
     except Exception as exc:
-        why = (str(exc).strip().splitlines() or [type(exc).__name__])[0][:200]
         raise UsageError(
-            f"{stage}: the weights {NSFW}/{_FILES[-1]} are not on this machine and cannot be downloaded ({why}); give weights_path or model_dir"
+            f"{stage}: the weights {NSFW}/{_FILES[-1]} are not on this machine and cannot be downloaded ({first_line(exc, 200)}); give weights_path or model_dir"
         ) from None

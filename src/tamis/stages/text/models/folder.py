@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tamis.errors import MissingExtra, UsageError
+from tamis.errors import MissingExtra, UsageError, first_line
 
 DATA_FILES = [
     "*.json",
@@ -78,7 +78,7 @@ def fetch(identifier: str, cache_dir: str | None = None, token: str | None = Non
     except Exception as exc:
         raise UsageError(
             f"model {identifier!r} is neither a folder here nor in the local cache, and it cannot be downloaded "
-            f"({type(exc).__name__}: {_first_line(exc)}); give a folder that holds it, or download it where the hub can be reached "
+            f"({type(exc).__name__}: {first_line(exc)}); give a folder that holds it, or download it where the hub can be reached "
             "(gated models need hf_token)"
         ) from None
 
@@ -94,7 +94,7 @@ def local(identifier: str, cache_dir: str | None = None, with_code: bool = False
     try:
         return Path(snapshot_download(**_wanted(identifier, cache_dir, with_code), local_files_only=True))
     except Exception as exc:
-        raise FileNotFoundError(f"{identifier}: {_first_line(exc)}") from None
+        raise FileNotFoundError(f"{identifier}: {first_line(exc)}") from None
 
 
 def _wanted(identifier: str, cache_dir: str | None, with_code: bool) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def read_json(path: Path) -> dict[str, Any]:
             f"model folder {path.parent}: it has no {path.name}; expected the files of one model"
         ) from None
     except (OSError, ValueError) as exc:
-        raise UsageError(f"model file {path} cannot be read: {_first_line(exc)}") from None
+        raise UsageError(f"model file {path} cannot be read: {first_line(exc)}") from None
     if not isinstance(found, dict):
         raise UsageError(f"model file {path}: expected a JSON object, got {type(found).__name__}")
     return found
@@ -224,7 +224,3 @@ def _check_header(part: Path) -> None:
         raise UsageError(
             f"model file {part} is damaged: it is not safetensors, or not all of it is there; copy it again"
         )
-
-
-def _first_line(exc: BaseException) -> str:
-    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:300]

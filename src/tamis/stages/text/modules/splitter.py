@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(repr=False)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from tamis.errors import FormatError
+from tamis.pictures.tar import BLOCK
 from tamis.stages.text.download.arxiv.comments import without_comments
-from tamis.stages.text.download.arxiv.tar import BLOCK, is_tar_header, read_members
+from tamis.stages.text.download.arxiv.tar import is_tar_header, read_members
 from tamis.stages.text.download.base.iterator import DocumentIterator
 from tamis.stages.text.download.streams import Decoded
 
