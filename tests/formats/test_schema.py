@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamis.formats.schema.lattice import canonical_order, join, join_schemas, normal, storable
+from tamis.formats.schema.lattice import canonical_order, join, join_schemas, normal
 
 TEXT = pa.large_string()
 SCALARS = [
@@ -112,9 +112,3 @@ def test_the_schema_of_a_run_does_not_depend_on_the_order_of_partitions(
 def test_canonical_order() -> None:
     schema = pa.schema({"z": pa.int64(), "b": pa.int64(), "text": pa.int64(), "id": pa.int64()})
     assert canonical_order(schema, ["id", "text", "gone", "id"]).names == ["id", "text", "b", "z"]
-
-
-def test_what_parquet_cannot_store_becomes_text() -> None:
-    empty = pa.struct([])
-    schema = pa.schema({"a": empty, "b": pa.list_(empty), "c": pa.struct({"d": empty, "e": pa.int64()})})
-    assert storable(schema) == pa.schema({"a": TEXT, "b": pa.list_(TEXT), "c": pa.struct({"d": TEXT, "e": pa.int64()})})

@@ -65,7 +65,6 @@ class ForkedWorkers:
         self._payload, self._place, self._log, self._count_caller = payload, place, log, count_caller
         self._warm_process, self._meanwhile = warm_process, meanwhile
         self._workers: dict[int, _Process] = {}
-        self._by_exit: list[Event] = []
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
         self._waking = threading.RLock()

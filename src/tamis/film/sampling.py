@@ -81,13 +81,6 @@ def square(frame: Any, side: int, pixel_aspect: float = 1.0) -> np.ndarray[Any, 
     return made[top : top + side, left : left + side]
 
 
-def within(frame: Any, longest: int, pixel_aspect: float = 1.0) -> np.ndarray[Any, Any]:
-    """A whole frame whose longer side is at most `longest`; both sides even."""
-    width, height = shown_size(frame, pixel_aspect)
-    scale = min(1.0, longest / max(width, height))
-    return rgb(frame, *(max(2, round(side * scale / 2) * 2) for side in (width, height)))
-
-
 def squares_at(
     path: str, times_s: Sequence[float], side: int, pixel_aspect: float = 1.0
 ) -> Iterator[np.ndarray[Any, Any]]:

@@ -1,6 +1,6 @@
 """What processes use, as Linux tells it: the one file of the memory room that asks the operating system.
 
-Covers resident, anonymous, proportional (PSS) and peak memory, CPU time, process trees and the
+Covers resident, anonymous, proportional (PSS) and peak memory, process trees and the
 RLIMIT_DATA cap, by plain reads of /proc. A process that is gone, or that we may not look at, gives None and never
 an exception; anything else (no descriptors left, for example) is raised, because "cannot see" must not look like "uses nothing".
 Does not decide anything: see predictor.py and pressure.py.
@@ -20,7 +20,6 @@ from typing import Literal, NamedTuple, Protocol
 Pid = int | Literal["self"]
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _STATUS_KEYS = ("VmData", "VmHWM", "VmRSS", "RssAnon", "RssFile", "RssShmem", "VmSwap", "Threads")
 
 
@@ -249,29 +248,15 @@ def mappings(pid: Pid = "self") -> list[Mapping]:
     return found
 
 
-def process_start_time(pid: Pid = "self") -> int | None:
-    """Clock ticks from boot to the start of the process. (pid, start time) tells a reused pid from the old process."""
+def is_alive(pid: int) -> bool:
+    """Whether `pid` runs (a zombie does not)."""
     fields = _stat_fields(pid)
-    return None if fields is None else int(fields[19])
-
-
-def is_alive(pid: int, start_time: int | None = None) -> bool:
-    """Whether `pid` runs (a zombie does not) and, where given, is still the process that started at `start_time`."""
-    fields = _stat_fields(pid)
-    return (
-        fields is not None and fields[0] not in (b"Z", b"X") and (start_time is None or int(fields[19]) == start_time)
-    )
+    return fields is not None and fields[0] not in (b"Z", b"X")
 
 
 def environment(pid: Pid = "self") -> bytes | None:
     """The environment that a process (or the one it was forked from) was started with: NAME=value, ended by zero bytes each."""
     return _read(f"/proc/{pid}/environ")
-
-
-def cpu_s(pid: Pid = "self") -> float | None:
-    """User plus system seconds of the process itself, without its children."""
-    fields = _stat_fields(pid)
-    return None if fields is None else (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def data_limit(pid: Pid = "self") -> DataLimit | None:

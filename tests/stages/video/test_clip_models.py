@@ -14,7 +14,7 @@ import pytest
 from tamis import InProcessExecutor, Pipeline
 from tamis.errors import UsageError
 from tamis.film.decoding import Frames
-from tamis.film.sampling import FrameExtractionPolicy, FramePurpose, square, within
+from tamis.film.sampling import FrameExtractionPolicy, FramePurpose, rgb, shown_size, square
 from tamis.stages.video.clipping.clip_extraction_stages import FixedStrideExtractorStage
 from tamis.stages.video.clipping.clip_frame_extraction import ClipFrameExtractionStage
 from tamis.stages.video.embedding.cosmos_embed1 import (
@@ -122,12 +122,12 @@ def test_pictures_are_upright_and_in_their_true_shape(tmp_path: Path) -> None:
         return picture
 
     turned = next(iter(Frames(make_film(tmp_path / "t.mp4", 3, rotation=90, picture=left_bright))))[1]
-    upright = within(turned, 64)
+    upright = rgb(turned, *shown_size(turned, 1.0))
     assert upright.shape == (64, 48, 3)  # 64 x 48, turned against the clock: what was left is below
     assert upright[-8:].mean() > 200
     assert upright[:8].mean() < 50
     wide = next(iter(Frames(make_film(tmp_path / "w.mp4", 3, picture=left_bright))))[1]
-    assert within(wide, 1000, pixel_aspect=2.0).shape == (48, 128, 3)
+    assert shown_size(wide, 2.0) == (128, 48)
     assert square(wide, 32, pixel_aspect=2.0).shape == (32, 32, 3)
 
 

