@@ -10,6 +10,7 @@ from hypothesis import settings
 # Numbers fitted by one test must not steer the next one.
 os.environ["TAMIS_PROFILES"] = "off"
 sys.path.insert(0, str(Path(__file__).parent / "support"))
+from limits import pytest_runtest_protocol  # noqa: F401
 
 # The same examples every time, on every machine; `HYPOTHESIS=new make test` looks for new ones.
 settings.register_profile("same", derandomize=True)

@@ -1,5 +1,6 @@
-"""tests/support/bounded.py: a command always ends, and nothing it started is left."""
+"""tests/support/bounded.py: a command always ends, and nothing it started is left. limits.py: nor does a test wait for ever."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,3 +52,36 @@ def test_nothing_becomes_real_time() -> None:
     done = bounded(0.5, "import os\nos.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99))")
     assert done.returncode == 1
     assert "PermissionError" in done.stdout + done.stderr
+
+
+WAITING = """
+import subprocess, sys, pytest
+pytest_plugins = ["limits"]
+
+@pytest.fixture(scope="module")
+def server():
+    with subprocess.Popen(["sleep", "30"]) as process:
+        yield process
+        assert process.poll() is None
+        process.kill()
+
+def test_first(server):
+    pass
+
+@pytest.mark.timeout(0.5)
+def test_that_hangs(server):
+    with subprocess.Popen(["sh", "-c", "sleep 31 & sleep 31"], stdout=subprocess.PIPE) as process:
+        process.stdout.read()
+"""
+
+
+def test_a_test_that_waits_for_its_process_without_end_loses_it(tmp_path: Path) -> None:
+    (tmp_path / "test_waiting.py").write_text(WAITING)
+    code = "import sys, limits, pytest; limits.GRACE_S = 0.3; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', 'test_waiting.py']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=25,
+        env={**os.environ, "PYTHONPATH": str(BOUNDED.parent)}, check=False,
+    )  # fmt: skip
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr  # what an earlier test began is left alone
+    assert "Captured killed call" in done.stdout
+    assert "\nsh -c sleep 31 & sleep 31\nsleep 31\nsleep 31\n" in done.stdout

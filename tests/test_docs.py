@@ -58,7 +58,7 @@ def test_code_and_recipes_of_a_page_run(page: Path, place: Path) -> None:
         assert name is not None, "the first line of a recipe in the docs names its file"
         (place / name[1]).write_text(recipe)
         allowed = [part for module in modules for part in ("--allow-module", module)]
-        done = run("-m", "tamis.cli.main", "run", name[1], "--json", *allowed, cwd=place)
+        done = run("-m", "tamis.cli.start", "run", name[1], "--json", *allowed, cwd=place)
         assert json.loads(done.stdout)["status"] == "finished"
 
 
@@ -95,7 +95,7 @@ SHIPPED = sorted(p.stem for p in (ROOT / "src/tamis/recipe/presets").glob("*.yam
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_recipes_run(name: str, place: Path) -> None:
     options = ["--set", "input=data", "--set", "output=out", "--memory", "512MB", "--json"]
-    about = json.loads(run("-m", "tamis.cli.main", "run", name, *options, cwd=place).stdout)
+    about = json.loads(run("-m", "tamis.cli.start", "run", name, *options, cwd=place).stdout)
     assert about.get("n_records", about.get("n_documents")) == 12
     assert name not in ("copy", "to_parquet") or about["n_written"] == 12
 

@@ -42,7 +42,7 @@ with open("told.jsonl", "a") as file:
 def tamis(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(SRC), "XDG_CONFIG_HOME": str(cwd / "config"), **env}
     env.pop("TAMIS_ALERTS", None)
-    command = [sys.executable, "-m", "tamis.cli.main", *args]
+    command = [sys.executable, "-m", "tamis.cli.start", *args]
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=100, check=False)
 
 

@@ -18,7 +18,7 @@ import small_models as small
 
 
 def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tamis.cli.main", *args]
+    command = [sys.executable, "-m", "tamis.cli.start", *args]
     env = {
         **os.environ,
         "TOKENIZERS_PARALLELISM": "true",

@@ -41,7 +41,7 @@ def _copy(folder: Path) -> Seen:
     (folder / "in" / "a.jsonl").write_text('{"text": "a few words"}\n' * 2000)
     recipe = folder / "recipe.yaml"
     recipe.write_text(RECIPE.format(folder=folder))
-    command = [sys.executable, "-m", "tamis.cli.main", "run", str(recipe), "--memory", "512MB", "--json"]
+    command = [sys.executable, "-m", "tamis.cli.start", "run", str(recipe), "--memory", "512MB", "--json"]
     return measured(command, PYTHONPATH=os.pathsep.join([str(SRC), *sys.path]))
 
 

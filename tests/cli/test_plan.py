@@ -21,7 +21,7 @@ SRC = Path(__file__).parents[2] / "src"
 
 def tamis(*args: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(SRC), **more}
-    command = [sys.executable, "-m", "tamis.cli.main", *args]
+    command = [sys.executable, "-m", "tamis.cli.start", *args]
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=100, check=False)
 
 

@@ -44,7 +44,7 @@ def environment(place: Path) -> dict[str, str]:
 
 
 def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tamis.cli.main", *args]
+    command = [sys.executable, "-m", "tamis.cli.start", *args]
     return subprocess.run(
         command, capture_output=True, text=True, env=environment(cwd), cwd=cwd, timeout=110, check=False
     )
@@ -114,7 +114,7 @@ def test_a_stage_that_fails_on_everything_ends_early(place: Path) -> None:
 
 
 def test_interrupted_it_leaves_nothing(place: Path) -> None:
-    command = [sys.executable, "-m", "tamis.cli.main", "profile", "mine.yaml", "--budgets", "512MB", "--blocksizes", "auto", "--repeat", "20"]  # fmt: skip
+    command = [sys.executable, "-m", "tamis.cli.start", "profile", "mine.yaml", "--budgets", "512MB", "--blocksizes", "auto", "--repeat", "20"]  # fmt: skip
     with subprocess.Popen(
         command, env=environment(place), cwd=place, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

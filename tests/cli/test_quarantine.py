@@ -37,7 +37,7 @@ class Picky(ProcessingStage):
 
 def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(SRC)}
-    command = [sys.executable, "-m", "tamis.cli.main", *args]
+    command = [sys.executable, "-m", "tamis.cli.start", *args]
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=100, check=False)
 
 

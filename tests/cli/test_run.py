@@ -57,7 +57,7 @@ class Slow(ProcessingStage):
 
 def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(SRC)}
-    command = [sys.executable, "-m", "tamis.cli.main", *args]
+    command = [sys.executable, "-m", "tamis.cli.start", *args]
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=100, check=False)
 
 
@@ -205,7 +205,7 @@ def test_ctrl_c_keeps_what_is_committed_and_leaves_no_process(place: Path) -> No
     (place / "slow.yaml").write_text(
         (place / "slow.yaml").read_text().replace("${input}", "${input}\n    files_per_partition: 1")
     )
-    command = [sys.executable, "-m", "tamis.cli.main", "run", "slow.yaml", "--allow-module", "user_stages"]
+    command = [sys.executable, "-m", "tamis.cli.start", "run", "slow.yaml", "--allow-module", "user_stages"]
     env = {**os.environ, "PYTHONPATH": str(SRC)}
     process = subprocess.Popen(command, cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60

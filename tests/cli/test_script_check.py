@@ -99,7 +99,7 @@ def test_the_script_is_not_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "tamis.cli.main",
+        "tamis.cli.start",
         "tamis.engine.run.run",
         "os.path",
         "tamis.stages.__main__",

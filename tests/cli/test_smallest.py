@@ -37,7 +37,7 @@ def test_below_it_runs_refuse_and_at_it_they_work(place: Path) -> None:
     assert refused.exit_code == 4
     again = tamis("run", *copy, "--memory", f"{smallest - 1}MB")
     assert (again.exit_code, named(again.stderr)) == (4, smallest)
-    command = [sys.executable, "-m", "tamis.cli.main", "run", *copy, "--memory", f"{smallest}MB", "--json"]
+    command = [sys.executable, "-m", "tamis.cli.start", "run", *copy, "--memory", f"{smallest}MB", "--json"]
     seen = measured(command, PYTHONPATH=os.pathsep.join([str(SRC), *sys.path]))
     about = json.loads(seen.output)
     assert (about["exit_code"], about["n_written"]) == (0, 20_000)

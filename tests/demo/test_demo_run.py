@@ -17,7 +17,7 @@ SRC = Path(__file__).parents[2] / "src"
 
 def demo(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(SRC)}
-    command = [sys.executable, "-m", "tamis.cli.main", "demo", "--size", "3MB", *args]
+    command = [sys.executable, "-m", "tamis.cli.start", "demo", "--size", "3MB", *args]
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=110, check=False)
 
 

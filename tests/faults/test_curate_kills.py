@@ -38,7 +38,7 @@ def start(folder: Path, output: Path, memory: str = "512MB", workers: str = "2")
     command = [
         sys.executable,
         "-m",
-        "tamis.cli.main",
+        "tamis.cli.start",
         "curate",
         folder / "in",
         output,

@@ -61,7 +61,7 @@ def write_corpus(folder: Path) -> Path:
 def start(
     source: Path, output: Path, memory: str = "512MB", workers: str = "2", more: Sequence[str] = ()
 ) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tamis.cli.main", "dedup", "fuzzy", str(source), str(output), "--quiet", "--json"]
+    command = [sys.executable, "-m", "tamis.cli.start", "dedup", "fuzzy", str(source), str(output), "--quiet", "--json"]
     options = ["--memory", memory, "--workers", workers, "--blocksize", "2MB"]
     return subprocess.Popen(
         [*command, *options, *more], env=env(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -27,7 +27,7 @@ def start(films: Path, out: Path, memory: str = "600MB") -> subprocess.Popen[str
     command = [
         sys.executable,
         "-m",
-        "tamis.cli.main",
+        "tamis.cli.start",
         "video",
         str(films),
         str(out),

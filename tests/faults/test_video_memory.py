@@ -26,7 +26,7 @@ def run(films: Path, out: Path, memory: str, *more: str) -> Any:
     command = [
         sys.executable,
         "-m",
-        "tamis.cli.main",
+        "tamis.cli.start",
         "video",
         str(films),
         str(out),

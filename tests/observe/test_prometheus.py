@@ -251,7 +251,7 @@ def test_a_real_run_is_scraped(prometheus: Prometheus, tmp_path: Path) -> None:
     (tmp_path / "in" / "a.jsonl").write_text("\n".join(lines) + "\n")
     (tmp_path / "user_stages.py").write_text(STAGES)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    command = [sys.executable, "-m", "tamis.cli.main", "run", "recipe.yaml", "--allow-module", "user_stages", "-q"]
+    command = [sys.executable, "-m", "tamis.cli.start", "run", "recipe.yaml", "--allow-module", "user_stages", "-q"]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     run = subprocess.Popen(

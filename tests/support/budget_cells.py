@@ -233,7 +233,7 @@ def command_of(job: str, budget: str, source: Path, target: Path, folder: Path) 
         what = [*JOBS[job], "--set", f"input={source}", "--set", f"output={target}"]
     else:
         what = [*JOBS[job], str(source), str(target)]
-    return [sys.executable, "-m", "tamis.cli.main", *what, "--memory", budget]
+    return [sys.executable, "-m", "tamis.cli.start", *what, "--memory", budget]
 
 
 def run_cells(job: str, budget: str, source: Path, folder: Path, home: Path | None = None) -> Iterator[Cell]:

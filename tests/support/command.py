@@ -23,7 +23,7 @@ class Told:
 
 
 def tamis(*arguments: object) -> Told:
-    command = [sys.executable, "-m", "tamis.cli.main", *map(str, arguments)]
+    command = [sys.executable, "-m", "tamis.cli.start", *map(str, arguments)]
     env = {**os.environ, "PYTHONPATH": str(SRC)}
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=100, check=False)
     return Told(done.returncode, done.stdout, done.stderr)

@@ -17,7 +17,7 @@ SECONDS = 120
 
 
 def start(source: Path, out: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tamis.cli.main", "images", str(source), str(out), "--memory", "600MB", "--quiet"]
+    command = [sys.executable, "-m", "tamis.cli.start", "images", str(source), str(out), "--memory", "600MB", "--quiet"]
     return subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, start_new_session=True
     )

@@ -126,7 +126,7 @@ def test_texts_that_mean_the_same_are_one_in_the_output(tmp_path: Path) -> None:
     ]
     env = {**os.environ, "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "tamis.cli.main", *command],
+        [sys.executable, "-m", "tamis.cli.start", *command],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -175,7 +175,7 @@ def test_from_labelled_documents_to_labels_on_the_command_line(tmp_path: Path) -
 
     def tamis(*args: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "tamis.cli.main", *args], cwd=tmp_path, capture_output=True, text=True, timeout=110
+            [sys.executable, "-m", "tamis.cli.start", *args], cwd=tmp_path, capture_output=True, text=True, timeout=110
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
