@@ -41,9 +41,17 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+# Each is a program of its own; libraries are loaded once for all of a page.
+IN_ORDER = """
+import runpy, sys
+for program in sys.argv[1:]:
+    runpy.run_path(program, run_name="__main__")
+"""
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_code_and_recipes_of_a_page_run(page: Path, place: Path) -> None:
-    modules = []
+    modules, programs = [], []
     for i, code in enumerate(blocks(page, "python")):
         name = re.match(r"# ([\w/]+)\.py\n", code)
         if name is not None:  # a module that what follows on the page uses
@@ -52,7 +60,10 @@ def test_code_and_recipes_of_a_page_run(page: Path, place: Path) -> None:
             modules += [] if "/" in name[1] else [name[1]]
             continue
         (place / f"block{i}.py").write_text(code)
-        run(f"block{i}.py", cwd=place)
+        programs.append(f"block{i}.py")
+    if programs:
+        (place / "in_order.py").write_text(IN_ORDER)
+        run("in_order.py", *programs, cwd=place)
     for recipe in blocks(page, "yaml"):
         name = re.match(r"# (\w+\.yaml)\n", recipe)
         assert name is not None, "the first line of a recipe in the docs names its file"

@@ -191,7 +191,7 @@ wait.set()
 
 def test_scope_in_threads_leaves_nothing_open():
     def work():
-        for _ in range(20):
+        for _ in range(5):
             with scope("thread"):
                 bytes(1_000_000)
 

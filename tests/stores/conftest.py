@@ -10,7 +10,7 @@ import pytest
 from s3_server import CREDENTIALS, FaultyProxy, S3Server
 
 boto3 = pytest.importorskip("boto3", reason="the extra s3 is not installed")
-pytest.importorskip("moto", reason="moto[server] is not installed")
+pytest.importorskip("moto", reason="moto[s3] is not installed")
 
 
 @pytest.fixture(scope="session")

@@ -181,8 +181,8 @@ def test_nothing_is_left_to_redact(text: str) -> None:
         "a" * 64 + "@" + "b" * 250,
     ],
 )
-def test_a_megabyte_of_anything_ends(piece: str) -> None:
-    text = piece * (1_000_000 // len(piece))
+def test_much_of_anything_ends(piece: str) -> None:
+    text = piece * (300_000 // len(piece))  # what takes time by the square would take hours
     redactor = PiiRedactor()
     assert redactor.modify_batch(pa.array([text])).to_pylist() == [redactor.modify_document(text)]
 
