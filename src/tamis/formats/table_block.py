@@ -59,6 +59,9 @@ class TableBlock:
             else pa.array([], chunks.type)
         )
 
+    def narrow(self, rows: Array) -> None:
+        """Nothing to save: columns are decoded one by one, each as a whole."""
+
     def column_of(self, name: str, rows: Array) -> pa.Array:
         return self.column(name).take(pa.array(rows))
 

@@ -51,6 +51,10 @@ class Origin(Protocol):
         """The same of some records, none of them -1."""
         ...
 
+    def narrow(self, rows: Array) -> None:
+        """Told when only these records (-1: none) can be asked for any more: the others need not be looked into."""
+        ...
+
     def exact(self, name: str, rows: Array) -> pa.Array:
         """One field of some records, every value as it is; null where a row is -1."""
         ...

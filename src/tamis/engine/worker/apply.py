@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from tamis.engine.histograms import Histogram
 from tamis.engine.ledger import UNTRACED, StageBook
@@ -23,7 +24,7 @@ from tamis.kernels.records import hash128
 from tamis.memory import meter
 from tamis.memory.release import PeakWatch
 from tamis.stages.base import ALL_BATCHES, DropNote, ProcessingStage
-from tamis.tasks import DocumentBatch, FailedTask, NoneTask, Task
+from tamis.tasks import DocumentBatch, FailedTask, NoneTask, Origin, Task
 
 GIVEN_UP = "tasks_given_up"  # the metric of a stage that returned FailedTask
 Aside = Callable[[DocumentBatch, str, list[str]], None]
@@ -115,6 +116,18 @@ def run_stage(
     book.seconds += time.perf_counter() - began
     book.count(stage._consume_custom_metrics())
     return results
+
+
+def narrow(tasks: Sequence[Task[Any]]) -> None:
+    """Between two stages: records behind documents that were dropped are told to be so, and are not looked into any more."""
+    rows: dict[int, tuple[Origin, list[np.ndarray[Any, Any]]]] = {}
+    for task in tasks:
+        if not isinstance(task, DocumentBatch) or (lineage := task.lineage) is None:
+            return  # whatever it holds
+        rows.setdefault(id(lineage.origin), (lineage.origin, []))[1].append(lineage.rows)
+    for origin, found in rows.values():
+        if not origin.is_parsed:
+            origin.narrow(np.concatenate(found))
 
 
 def _in_parts(tasks: list[Task[Any]], n: int) -> list[Task[Any]]:
@@ -287,14 +300,24 @@ def _account(
         for note in notes:  # a document goes once, for the first reason given, and only if it is really gone
             serials = np.asarray(note.serials, np.int64)
             chosen = np.flatnonzero(gone[serials])
-            values = None if note.values is None else [note.values[i] for i in chosen.tolist()]
-            dropped.append((serials[chosen], note._replace(values=values)))
+            dropped.append((serials[chosen], note._replace(values=_values_at(note.values, chosen))))
             gone[serials] = False
         dropped.append((np.flatnonzero(gone), DropNote((), label, None, "")))
     ordinal = 0
     for batch in results:
         ordinal = _identify_results(batch, kept, before, book, ordinal)
     return [(serials, note) for serials, note in dropped if len(serials)]
+
+
+def _values_at(values: Any, at: np.ndarray[Any, Any]) -> list[Any] | None:
+    """What was measured of some documents, as plain values where it is an array: one by one they would cost more than many a filter."""
+    if values is None:
+        return None
+    if isinstance(values, np.ndarray):
+        return list(values[at].tolist())
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return list(values.take(pa.array(at)).to_pylist())
+    return [values[i] for i in at.tolist()]
 
 
 def _identify_results(

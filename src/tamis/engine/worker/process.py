@@ -29,7 +29,7 @@ from tamis.engine.messages import Done, Failure, Held, Read, Report, SetUp, Stag
 from tamis.engine.supervisor.units import Kind, Mode, Unit
 from tamis.engine.worker import binning, handover
 from tamis.engine.worker import write as output
-from tamis.engine.worker.apply import SetupFailure, StageFailure, Uses, identify, run_stage
+from tamis.engine.worker.apply import SetupFailure, StageFailure, Uses, identify, narrow, run_stage
 from tamis.engine.worker.blocks import BlockFault
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.fields import FieldCheck
@@ -209,6 +209,7 @@ class UnitRunner:
                 aside,
                 self.job.has_own_tasks,
             )
+            narrow(tasks)
             if probe is not None:
                 tasks = probe.after(self.job.labels[index], tasks, rejections, kept.n_bytes)
         doing.note(WRITING)

@@ -67,7 +67,7 @@ class Rejections:
             )
             if inside.any():
                 at = gone[inside] - batch.serial[0]
-                mine = [t for t, yes in zip(texts, inside.tolist(), strict=True) if yes]
+                mine = texts if inside.all() else [t for t, yes in zip(texts, inside.tolist(), strict=True) if yes]
                 self._add(batch, at, stage, rule, mine, limit)
 
     def _add(
@@ -82,8 +82,8 @@ class Rejections:
         n = len(at)
         file, offset, sizes = self._facts(batch)
         columns = [
-            pa.array(file[at]), pa.array(offset[at]), self._ids(batch, at), pa.array([stage] * n, _TYPES[3]),
-            pa.array([rule] * n, _TYPES[4]), pa.array(values, _TYPES[5]), pa.array([threshold] * n, _TYPES[6]),
+            pa.array(file[at]), pa.array(offset[at]), self._ids(batch, at), pa.repeat(pa.scalar(stage, _TYPES[3]), n),
+            pa.repeat(pa.scalar(rule, _TYPES[4]), n), pa.array(values, _TYPES[5]), pa.repeat(pa.scalar(threshold, _TYPES[6]), n),
             pa.array(sizes[at]),
         ]  # fmt: skip
         self._tables.append(pa.table(columns, names=list(_COLUMNS)))
@@ -145,8 +145,10 @@ class Rejections:
 
 
 def _text(value: Any) -> str | None:
-    if value is None:
-        return None
+    if value is None or type(value) is str:
+        return value
+    if type(value) is float and value - value == 0:
+        return repr(value)
     if hasattr(value, "as_py"):
         value = value.as_py()
     elif isinstance(value, np.generic):

@@ -60,6 +60,7 @@ class JsonlBlock:
         self.start, self.end = self._found.start, self._found.end
         self.n_rows = self._found.n_records
         self._names: list[str] | None = None
+        self._wanted: Array | None = None  # records that are looked into from now on, in order; None: all
         self._identity: tuple[Array, Array] | None = None
         self.places: tuple[Array, Array] | None = None  # number of the input file and offset in it, by row
 
@@ -105,11 +106,29 @@ class JsonlBlock:
     @property
     def _scan(self) -> json_scan.Scan:
         if self._found is None:
-            found = json_scan.scan_records(self.buf, [], 1 << 62)
-            if found.n_records != self.n_rows or bool((found.status != json_scan.OK).any()):
-                raise FormatError("records that were valid before are not any more: the input changed during the run")
-            self._found = found
+            if self._wanted is not None and len(self._wanted) * _FEW <= self.n_rows:
+                self._found = self._scan_of(self._wanted)
+            else:
+                self._found = _valid(json_scan.scan_records(self.buf, [], 1 << 62), self.n_rows)
         return self._found
+
+    def narrow(self, rows: Array) -> None:
+        """From now on only these records (-1: none) are looked into: the others, which nobody has any more, need not be scanned."""
+        if self._found is None:
+            self._wanted = np.unique(rows[rows >= 0])
+
+    def _scan_of(self, rows: Array) -> json_scan.Scan:
+        """Of these records; the others have no fields."""
+        data, _ = splice.assemble_plain(self.buf, self.start, self.end, rows)
+        found = _valid(json_scan.scan_records(data, [], 1 << 62), len(rows))
+        close, status = np.full(self.n_rows, -1, np.int64), np.full(self.n_rows, json_scan.NOT_OBJECT, np.uint8)
+        n_fields = np.zeros(self.n_rows, np.int32)
+        close[rows], status[rows] = found.close + (self.start[rows] - found.start), found.status
+        n_fields[rows] = found.n_fields
+        none, empty = np.zeros((self.n_rows, 0), np.uint8), np.zeros((self.n_rows, 0), np.int64)
+        return json_scan.Scan(
+            (), self.n_rows, self.n_blank, self.start, self.end, close, n_fields, status, none, empty, empty
+        )
 
     @property
     def close(self) -> Array:
@@ -131,8 +150,21 @@ class JsonlBlock:
             runs = list(zip(start[order].tolist(), end[order].tolist(), strict=True))
             column = JsonlBlock.parse(self.lying.gather(runs), [name]).column(name)
             return column.take(pa.array(np.argsort(order)))
+        if (found := self._found_in(name, rows)) is not None:
+            return found
         data, _ = splice.assemble_plain(self.buf, self.start, self.end, rows)
         return JsonlBlock.parse(data, [name]).column(name)
+
+    def _found_in(self, name: str, rows: Array) -> pa.Array | None:
+        """The same where they lie, without copying or checking them again; None where one of them has white space behind it."""
+        start, end = self.start[rows], self.end[rows]
+        if not len(rows) or bool((end <= start).any()) or bool((self.buf[end - 1] != ord("}")).any()):
+            return None
+        status, n_fields = np.full(len(rows), json_scan.OK, np.uint8), np.zeros(len(rows), np.int32)
+        none, empty = np.zeros((len(rows), 0), np.uint8), np.zeros((len(rows), 0), np.int64)
+        lines = json_scan.Scan((), len(rows), 0, start, end, end - 1, n_fields, status, none, empty, empty)
+        types, at, length = (np.ascontiguousarray(x[:, 0]) for x in json_scan.rescan(self.buf, lines, [name]))
+        return decode_values(self.buf, types, at, length)
 
     def field_names(self) -> list[str]:
         if self._names is None:
@@ -284,6 +316,13 @@ def _python_values(buf: Array, types: Array, start: Array, length: Array) -> lis
             at, n = at - 1, n + 2
         values.append(load(bytes(raw[at : at + n])))
     return values
+
+
+def _valid(scan: json_scan.Scan, n: int) -> json_scan.Scan:
+    """A scan of records that were valid before; FormatError where they are not any more."""
+    if scan.n_records != n or bool((scan.status != json_scan.OK).any()):
+        raise FormatError("records that were valid before are not any more: the input changed during the run")
+    return scan
 
 
 def _only(scan: json_scan.Scan, rows: Array) -> json_scan.Scan:
