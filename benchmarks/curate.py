@@ -3,7 +3,8 @@
 The preset web-english over real text in one command, beside the same steps as commands of their own, each reading what the one before
 wrote; and each of its steps alone over all of the input. Every line is measured now, from outside (measuring.py). Input: 1 GB, the
 base files ten times over, each time with another word between every four, so that copies are no duplicates of each other; `--quick`: 100 MB.
-docs/benchmarks-curate.md is written by a full run.
+The part `peers` does a like job with nemo-curator and datatrove over 20 MB (curate_peers.py). docs/benchmarks-curate.md is written by a full
+run; `--only peers` puts its own rows into it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import curate_peers
 import data
 import figures
 from figures import ROWS, note, table
@@ -195,5 +197,10 @@ def write() -> None:
     figures.write_page("benchmarks-curate.md", [*head, *table(ROWS)])
 
 
+def peers(quick: bool) -> None:
+    curate_peers.peers(quick)
+    figures.put_rows("benchmarks-curate.md", curate_peers.about(ROWS))
+
+
 if __name__ == "__main__":
-    raise SystemExit(figures.run_parts(__doc__, {"whole": whole, "large": large}, OUT, write))
+    raise SystemExit(figures.run_parts(__doc__, {"whole": whole, "large": large, "peers": peers}, OUT, write))

@@ -40,6 +40,15 @@ def write_above_gpu(name: str, lines: Iterable[str]) -> None:
     write_page(name, ["\n".join(lines).rstrip(), *([mark.rstrip() + "\n" + rest.rstrip()] if mark else [])])
 
 
+def put_rows(name: str, rows: Sequence[Sequence[str]]) -> None:
+    """Put rows of one part into the table of a page that is there, in the place of those that it has of this part."""
+    page = DOCS / name
+    if rows and page.exists():
+        part = rows[0][0].partition(",")[0]
+        left = [line for line in page.read_text().splitlines() if not line.startswith(f"| {part}")]
+        page.write_text("\n".join([*left, *table(rows)[2:]]) + "\n")
+
+
 def run_parts(
     about: str | None, parts: Mapping[str, Callable[[bool], None]], out: Path, write: Callable[[], None]
 ) -> int:
