@@ -59,7 +59,7 @@ class Rejections:
         """`gone`: serials of the dropped documents; `values`: what was measured for each of them, or None."""
         order = np.argsort(gone)
         gone = np.asarray(gone)[order]
-        texts = [None] * len(gone) if values is None else [_text(values[i]) for i in order.tolist()]
+        texts: list[str | None] = [None] * len(gone) if values is None else [_text(values[i]) for i in order.tolist()]
         limit = threshold if isinstance(threshold, str) else json.dumps(dict(threshold), default=str)
         for batch in parents:
             inside = (
