@@ -101,7 +101,7 @@ bench-budget: $(STAMP)
 	@$(BIN)/python benchmarks/budget.py
 
 bench-cluster: $(STAMP)
-	@$(BIN)/python benchmarks/cluster.py --kills 20
+	@$(BIN)/python benchmarks/cluster.py --kills 20 --peers
 
 bench-plan: $(STAMP)
 	@$(BIN)/python benchmarks/plan.py

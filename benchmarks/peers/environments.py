@@ -36,15 +36,16 @@ class Peer:
         code = f"from importlib.metadata import version; print(version({self.name!r}))"
         return f"{self.name} {self._says(code)}"
 
-    def command(self, source: Path, target: Path) -> list[str]:
-        """Its filters over a folder of JSONL, to JSONL."""
+    def command(self, source: Path, target: Path, executor: str = "ray_data") -> list[str]:
+        """Its filters over a folder of JSONL, to JSONL. `executor`: which of its own, where it has several."""
         if self.name == "datatrove":
             # Its logs go with its output: left from a run before, they would make it skip what it takes for done.
             return [self.python, str(HERE / "datatrove_gopher.py"), str(source), str(target), str(target / "logs")]
         package = self._says("from importlib.util import find_spec; print(find_spec('nemo_curator').origin)")
         recipes = Path(package).parent / "config" / "text"
         # Ray Data: the quicker of its two executors here. The other needs a core for each of 30 stages, or batch mode.
-        recipe = [f"--config-path={recipes}", "--config-name=heuristic_filter_english_pipeline", "+backend=ray_data"]
+        chosen = [f"+backend={executor}", *(["+execution_mode=batch"] if executor == "xenna" else [])]
+        recipe = [f"--config-path={recipes}", "--config-name=heuristic_filter_english_pipeline", *chosen]
         return [self.python, "-m", "nemo_curator.config.run", *recipe, f"input_path={source}", f"output_path={target}"]
 
     def _says(self, code: str) -> str:
