@@ -120,6 +120,32 @@ def test_a_deduplication_in_shards_keeps_the_same_documents(kind: str, source: P
     assert [n for n in os.listdir(tmp_path / "all") if n.startswith("shard")] == []
 
 
+@pytest.mark.slow
+def test_semantic_deduplication_in_shards_by_command_keeps_the_same_documents(tmp_path: Path) -> None:
+    """Clusters are made once all vectors are there: by `tamis merge`."""
+    chance, run = random.Random(4), CliRunner()
+    (tmp_path / "in").mkdir()
+    for f in range(4):
+        with open(tmp_path / "in" / f"{f}.jsonl", "w") as file:
+            for i in range(30):
+                base = random.Random(i if i % 3 else f * 100 + i)  # two of three are like one of each other file
+                vector = [base.gauss(0, 1) + chance.gauss(0, 1e-4) for _ in range(8)]
+                file.write(json.dumps({"id": f"{f}-{i}", "text": "x", "embeddings": vector}) + "\n")
+    words = ["dedup", "semantic", str(tmp_path / "in"), "{}", "--eps", "0.01", "--clusters", "3", "--quiet"]
+    words += ["--memory", "4GB", "--max-source-loss", "100%"]
+
+    def told(output: str, *more: str, before: tuple[str, ...] = ()) -> None:
+        done = run.invoke(app, [*before, *(w.format(str(tmp_path / output)) for w in words), *more])
+        assert done.exit_code == 0, done.output
+
+    told("one")
+    for i in range(2):
+        told("all", "--shard", f"{i}/2")
+    told("all", before=("merge",))
+    assert ids(tmp_path / "all") == ids(tmp_path / "one")
+    assert len(ids(tmp_path / "one")) == 20 + 4 * 10
+
+
 @pytest.mark.parametrize("with_duplicates", [True, False])
 def test_a_curation_in_shards(with_duplicates: bool, source: Path, tmp_path: Path) -> None:
     def make(output: str) -> Curation:

@@ -12,65 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from here_agents import BUDGET, HereExecutor, HereSession
 
 from tamis import LocalExecutor, Pipeline
-from tamis.backends.base import BaseExecutor
 from tamis.backends.cluster import remote_workers
 from tamis.backends.cluster.handshake import prove
 from tamis.backends.cluster.hub import Hub
 from tamis.backends.cluster.placing import leases
-from tamis.backends.cluster.placing.started import StartedAgent
 from tamis.backends.cluster.remote_workers import RemoteWorkers
-from tamis.backends.cluster.session import Session, Wish
 from tamis.errors import UsageError, WorkerError
 from tamis.observe.nodes_table import nodes_table
 from tamis.observe.series import open_series
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io import JsonlReader, JsonlWriter
-
-BUDGET = 4_000_000_000  # an agent counts who started it: this whole pytest, with all that other tests made it import
-
-
-class HereSession(Session):
-    """A session whose agents are started by the test, not by Ray."""
-
-    def __init__(self, n_agents: int) -> None:
-        super().__init__(Wish("nobody"))
-        self.n_expected = n_agents
-        self.agents: list[StartedAgent] = []
-
-    def start(self, wake: Any) -> None:
-        if self._hub is None:
-            self._hub = Hub("127.0.0.1")
-            for i in range(self.n_expected):
-                self.add_agent(f"node {i}")
-        self._hub.on_arrival = wake
-
-    def add_agent(self, name: str) -> None:
-        assert self._hub is not None
-        facts = {"host": "127.0.0.1", "port": self._hub.port, "token": self._hub.token, "n_cpus": 1, "name": name}
-        self.agents.append(StartedAgent(facts))
-
-    def close(self) -> None:
-        super().close()
-        for agent in self.agents:
-            agent.end()
-
-
-class HereExecutor(BaseExecutor):
-    is_cluster = True
-
-    def __init__(self, session: HereSession) -> None:
-        super().__init__({"memory": str(BUDGET)})
-        self.session = session
-
-    def make_workers(self, job: Any, place: dict[str, Any], log: str, count_caller: bool) -> RemoteWorkers:
-        import cloudpickle
-
-        return RemoteWorkers(
-            self.session, cloudpickle.dumps(job), place, log, count_caller, job.kernel_groups(), BUDGET
-        )
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ rows, its base number and the places of its columns in the file (some 8 bytes ea
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from tamis.formats.scratch.stored_arrays import read_into
 Array = NDArray[Any]
 MAX_DOCUMENTS = NO_ROW  # numbers are uint32
 _ALL = (0, 1 << 64)
+_FEW_ROWS = 1024  # are read whole
 
 
 @dataclass(frozen=True)
@@ -108,10 +110,7 @@ class Records:
         """Keys in [part) and the numbers of their documents, run after run; within a run ascending."""
         keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)]
         for i, run in enumerate(self._runs):
-            key = np.empty(run.n_rows, np.uint64)
-            row = np.empty(run.n_rows, np.uint32)
-            _read_into(run, f"key_{k}", key)
-            _read_into(run, f"row_{k}", row)
+            key, row = _read_near(run, k, part) or _read_keys(run, k, 0, run.n_rows)
             a, b = _slice(key, row, part)
             if b > a:
                 keys.append(key[a:b].copy())
@@ -124,6 +123,28 @@ class Records:
             values = np.empty(run.n_rows, self.types[name])
             _read_into(run, name, values)
             yield int(self.bases[i]), values
+
+
+def _read_keys(run: _Run, k: int, first: int, last: int) -> tuple[Array, Array]:
+    key, row = np.empty(last - first, np.uint64), np.empty(last - first, np.uint32)
+    read_into(run.path, run.offsets[f"key_{k}"] + first * key.itemsize, key)
+    read_into(run.path, run.offsets[f"row_{k}"] + first * row.itemsize, row)
+    return key, row
+
+
+def _read_near(run: _Run, k: int, part: tuple[int, int]) -> tuple[Array, Array] | None:
+    """The keys around a small part, where they should lie: keys are sorted hashes, so they are even. None where they do not reach beyond the part on
+    both sides: then the whole column must be read. Without this a deduplication in a thousand parts would read all keys a thousand times."""
+    low, high = part
+    if (high - low) << 3 > 1 << 64 or run.n_rows < _FEW_ROWS:
+        return None
+    margin = 4 * math.isqrt(run.n_rows) + 16
+    first = max(0, (low * run.n_rows >> 64) - margin)
+    last = min(run.n_rows, (high * run.n_rows >> 64) + margin)
+    key, row = _read_keys(run, k, first, last)
+    begins = first == 0 or int(key[0]) < low
+    ends = last == run.n_rows or (int(key[-1]) >= high and int(row[-1]) != NO_ROW)
+    return (key, row) if begins and ends and (first == 0 or int(row[0]) != NO_ROW) else None
 
 
 def _slice(key: Array, row: Array, part: tuple[int, int]) -> tuple[int, int]:

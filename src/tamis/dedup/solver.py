@@ -43,14 +43,18 @@ def solve(folder: str) -> None:
 
             records = open_records(task)
             found = decision_files(os.path.join(folder, "found"), records, room)
-            exact_duplicates(records, found, room, say("equal texts"))
+            if task.get("spread"):
+                from tamis.dedup.spread.found import add_equal
+
+                add_equal(task["spread"]["equal"], found)
+            else:
+                exact_duplicates(records, found, room, say("equal texts"))
             _conclude(folder, task, records, found, {})
         elif step == "link":
             from tamis.dedup.fuzzy.solver import link_pass
 
-            link_pass(
-                folder, open_records(task, "linked"), task["bands"], room, say, max(1, int(task.get("threads", 1)))
-            )
+            threads = max(1, int(task.get("threads", 1)))
+            link_pass(folder, open_records(task, "linked"), task["bands"], room, say, threads, task.get("spread"))
         elif step == "candidates":
             from tamis.dedup.fuzzy.solver import find_candidates
 

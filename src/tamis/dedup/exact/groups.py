@@ -19,13 +19,14 @@ def exact_duplicates(records: Records, found: DecisionFiles, room_bytes: int, pr
     """Of every group of equal hashes the document with the smallest (rank, number) stays; the others go to `found`."""
     parts = parts_of(len(records) * BYTES_PER_HASH, room_bytes)
     for i, part in enumerate(parts):
-        number, kept, size = _of_part(records, part)
+        number, kept, size = equal_in_part(records, part)
         found.add(number, kept, np.ones(len(number)), size)
         if progress is not None:
             progress((i + 1) / len(parts))
 
 
-def _of_part(records: Records, part: tuple[int, int]) -> tuple[Array, Array, Array]:
+def equal_in_part(records: Records, part: tuple[int, int]) -> tuple[Array, Array, Array]:
+    """(number, kept, size of the group) of every document that goes, of those whose keys are in this part."""
     keys, numbers = records.keys(0, part)
     sort_pairs(keys, numbers)
     starts, ends = runs(keys)

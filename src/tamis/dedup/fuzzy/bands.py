@@ -75,19 +75,13 @@ class Linked:
 
         Several threads read and sort where all bands fit together; they are linked in the same order.
         """
-        is_equal = np.zeros(-(-self.n_documents // 8), np.uint8)
-        for numbers in equal:
-            np.bitwise_or.at(is_equal, numbers >> 3, np.uint8(1) << (numbers & 7).astype(np.uint8))
+        is_equal = equal_marks(equal, self.n_documents)
         held = is_equal.nbytes + (self.parents.nbytes if self.parents is not None else 0)
         room = max(self.room_bytes - held, self.room_bytes // 8)
         steps = [(band, part) for band in bands for part in parts_of(len(records) * BYTES_PER_KEY, room)]
 
         def sorted_keys(step: tuple[int, tuple[int, int]]) -> tuple[Array, Array]:
-            keys, numbers = records.keys(*step)
-            left = (is_equal[numbers >> 3] >> (numbers & 7).astype(np.uint8)) & 1 == 0
-            keys, numbers = keys[left], numbers[left]
-            sort_pairs(keys, numbers)
-            return keys, numbers
+            return keys_left(records, *step, is_equal)
 
         with contextlib.ExitStack() as scope:
             found: Iterator[tuple[Array, Array]] = map(sorted_keys, steps)
@@ -95,26 +89,20 @@ class Linked:
                 thread_stack()
                 found = scope.enter_context(ThreadPoolExecutor(threads)).map(sorted_keys, steps)
             for i, (keys, numbers) in enumerate(found):
-                self._add_sorted(keys, numbers)
+                self.add(*star_edges_of(keys, numbers))
                 if progress is not None:
                     progress((i + 1) / len(steps))
 
-    def _add_sorted(self, keys: Array, numbers: Array) -> None:
-        starts, ends = runs(keys)
-        sizes = ends - starts
-        if not len(sizes):
-            return
-        self.n_heavy += int(np.count_nonzero(sizes > HEAVY_BUCKET))
-        self.heaviest = max(self.heaviest, int(sizes.max()))
-        n = int(sizes.sum()) - len(sizes)
-        a, b = np.empty(n, np.uint32), np.empty(n, np.uint32)
-        n = star_edges(keys, numbers, a, b)
-        self.n_edges += n
+    def add(self, a: Numbers, b: Numbers, n_heavy: int, heaviest: int) -> None:
+        """Link these pairs; `n_heavy`, `heaviest`: of the buckets that they come from (see star_edges_of)."""
+        self.n_heavy += n_heavy
+        self.heaviest = max(self.heaviest, heaviest)
+        self.n_edges += len(a)
         if self.parents is not None:
-            link(self.parents, a[:n], b[:n])
-        else:
+            link(self.parents, a, b)
+        elif len(a):
             with open(self._edges, "ab") as file:
-                file.write(np.stack([a[:n], b[:n]], axis=1).tobytes())
+                file.write(np.stack([a, b], axis=1).tobytes())
 
     # -- components -----------------------------------------------------------------------------------------------------
     def clusters(self) -> NDArray[np.uint64]:
@@ -146,6 +134,37 @@ class Linked:
         with open(self._edges, "rb") as file:
             while len(edges := np.fromfile(file, np.uint32, 2 * _CHUNK)):
                 yield edges.reshape(-1, 2)
+
+
+def equal_marks(equal: Iterable[Numbers], n_documents: int) -> NDArray[np.uint8]:
+    """A bit for every document, set for those whose numbers are given."""
+    marks = np.zeros(-(-n_documents // 8), np.uint8)
+    for numbers in equal:
+        np.bitwise_or.at(marks, numbers >> 3, np.uint8(1) << (numbers & 7).astype(np.uint8))
+    return marks
+
+
+def keys_left(
+    records: Records, band: int, part: tuple[int, int], is_equal: NDArray[np.uint8]
+) -> tuple[NDArray[np.uint64], Numbers]:
+    """Keys of one part of a band, sorted, with the numbers of their documents; those marked as equal to another one are left out."""
+    keys, numbers = records.keys(band, part)
+    left = (is_equal[numbers >> 3] >> (numbers & 7).astype(np.uint8)) & 1 == 0
+    keys, numbers = keys[left], numbers[left]
+    sort_pairs(keys, numbers)
+    return keys, numbers
+
+
+def star_edges_of(keys: Array, numbers: Array) -> tuple[Numbers, Numbers, int, int]:
+    """Of sorted keys: each document with a key paired with the first that has it; how many buckets are heavy, and the size of the largest."""
+    starts, ends = runs(keys)
+    sizes = ends - starts
+    if not len(sizes):
+        return np.empty(0, np.uint32), np.empty(0, np.uint32), 0, 0
+    n = int(sizes.sum()) - len(sizes)
+    a, b = np.empty(n, np.uint32), np.empty(n, np.uint32)
+    n = star_edges(keys, numbers, a, b)
+    return a[:n], b[:n], int(np.count_nonzero(sizes > HEAVY_BUCKET)), int(sizes.max())
 
 
 def _pairs(parents: Numbers, nodes: Numbers | None) -> NDArray[np.uint64]:

@@ -7,7 +7,7 @@ the candidates are. Without verification the first call decides. Both can be rep
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,17 +25,29 @@ BYTES_PER_CANDIDATE = 200  # while a slice of the components is looked up and or
 Say = Any
 
 
-def link_pass(folder: str, records: Records, bands: list[int], room_bytes: int, say: Say, threads: int = 1) -> None:
-    """Link the bands of one pass; with the first pass equal documents are found, too."""
+def link_pass(
+    folder: str, records: Records, bands: list[int], room_bytes: int, say: Say, threads: int = 1, spread: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
+    """Link the bands of one pass; with the first pass equal documents are found, too. `spread`: folders of what workers found already."""
     marker = os.path.join(folder, "equal.done")
     first = not os.path.exists(marker)
     equal = _equal(folder, records, room_bytes, first)
     if first:
-        exact_duplicates(records, equal, room_bytes, say("equal texts"))
+        if spread:
+            from tamis.dedup.spread.found import add_equal
+
+            add_equal(spread["equal"], equal)
+        else:
+            exact_duplicates(records, equal, room_bytes, say("equal texts"))
         open(marker, "wb").close()
     linked = Linked(folder, len(records), room_bytes)
     linked.begin()
-    linked.add_bands(records, bands, equal.numbers(), say("shared bands"), threads)
+    if spread:
+        from tamis.dedup.spread.found import add_edges
+
+        add_edges(spread["bands"], linked)
+    else:
+        linked.add_bands(records, bands, equal.numbers(), say("shared bands"), threads)
     linked.save()
 
 

@@ -1,0 +1,62 @@
+"""Input and output in a bucket (an S3 server on loopback), workers on a real Ray cluster. Prints one line of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from on_one_node import HERE, command, start, write_documents
+from s3_server import CREDENTIALS, S3Server
+
+
+def main() -> None:
+    import boto3
+
+    from tamis.core.client import RayClient
+
+    write_documents()
+    with S3Server(600.0) as server:
+        # Workers find the credentials where a user's would: in the environment of the node.
+        os.environ.update(CREDENTIALS, AWS_ENDPOINT_URL=server.url, TAMIS_RUNS=str(HERE / "runs"))
+        s3: Any = boto3.client("s3", endpoint_url=server.url)
+        s3.create_bucket(Bucket="corpus")
+        for path in sorted((HERE / "data").iterdir()):
+            s3.upload_file(str(path), "corpus", f"in/{path.name}")
+        found: dict[str, Any] = {"here": command("filter", "c4", "data", "here", "--memory", "1GB", "--quiet")}
+        client = RayClient(num_cpus=2, include_dashboard=False, object_store_memory=80_000_000)
+        start(client)
+        try:
+            words = ["--executor", "ray", "--address", client.address, "--memory", "1GB", "--quiet"]
+            found["filter"] = command(
+                "filter", "c4", "s3://corpus/in", "s3://corpus/clean", "--blocksize", "100kB", *words
+            )
+            found["dedup"] = command("dedup", "exact", "s3://corpus/in", "s3://corpus/unique", *words)
+            found["exact here"] = command("dedup", "exact", "data", "exact-here", "--memory", "1GB", "--quiet")
+        finally:
+            client.stop()
+        found["kept here"] = lines_of((HERE / "here").glob("*.jsonl"))
+        found["kept"] = sorted(objects(s3, "clean/"))
+        found["unique here"] = lines_of((HERE / "exact-here").glob("*.jsonl"))
+        found["unique"] = sorted(objects(s3, "unique/"))
+        found["uploads"] = len(s3.list_multipart_uploads(Bucket="corpus").get("Uploads", []))
+    print(json.dumps(found))
+
+
+def lines_of(paths: Any) -> list[str]:
+    return sorted(line for path in paths for line in path.read_text().splitlines())
+
+
+def objects(s3: Any, prefix: str) -> list[str]:
+    found: list[str] = []
+    for entry in s3.list_objects_v2(Bucket="corpus", Prefix=prefix).get("Contents", []):
+        if entry["Key"].endswith(".jsonl") and "/_tamis/" not in entry["Key"]:
+            found += s3.get_object(Bucket="corpus", Key=entry["Key"])["Body"].read().decode().splitlines()
+    return found
+
+
+if __name__ == "__main__":
+    main()
