@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
 
@@ -44,14 +45,31 @@ def sampled_vectors(
     step = max(1, round(fps / target_fps))
     frames = Frames(path, start_s, end_s, vectors=codec in TELL_VECTORS)
     due = 0
-    for i, (width, height, vectors) in enumerate(_own(frames) if codec in TELL_VECTORS else _of_a_copy(frames, fps)):
-        if i >= due:
-            # A keyframe tells none: then the next frame that does serves, so that a film with a keyframe at every step is not called still.
-            told = vectors()
-            due = (i // step + 1) * step if told is not None else due
-            yield width, height, told
+    with _old_objects_aside():
+        for i, (width, height, vectors) in enumerate(
+            _own(frames) if codec in TELL_VECTORS else _of_a_copy(frames, fps)
+        ):
+            if i >= due:
+                # A keyframe tells none: then the next frame that does serves, so that a film with a keyframe at every step is not called still.
+                told = vectors()
+                due = (i // step + 1) * step if told is not None else due
+                yield width, height, told
     if not frames.n_frames:
         raise FilmFault(frames.fault or f"no picture can be decoded from {start_s:.2f} s on")
+
+
+@contextmanager
+def _old_objects_aside() -> Iterator[None]:
+    """Looking for garbage (`_vectors`) takes as long as there are objects: with torch loaded a quarter of a second, for each picture. Those that are
+    there already are left out meanwhile; in a worker they are so from its start."""
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _own(frames: Frames) -> Iterator[tuple[int, int, Any]]:
