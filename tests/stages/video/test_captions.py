@@ -171,3 +171,25 @@ def test_a_budget_below_the_weights_is_refused_before_the_run(
     stages = [VideoReader(str(films)), stage, writer]
     with pytest.raises(BudgetError, match=rf"weights of stage '{stage.name}' alone take 14"):
         Pipeline("words", stages=stages).execute(InProcessExecutor(), memory="2GB")
+
+
+def test_the_recipe_that_ships(films: Path, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From films to captions by name, with small models; the network that finds cuts sees none, and small pictures cannot be judged."""
+    from tamis.recipe.load import load_recipe
+    from tamis.recipe.step_names import PRESETS
+    from tamis.stages.video.filtering import motion_filter
+    from tamis.stages.video.models import transnetv2
+
+    torch = pytest.importorskip("torch")
+    made = transnetv2.network().state_dict()
+    torch.save({**made, "cls_layer1.bias": torch.tensor([-50.0])}, tmp_path / transnetv2.WEIGHTS)
+    monkeypatch.setattr(motion_filter.MotionFilterStage, "process_rows", lambda stage, batch: batch)
+    changes = {
+        "input": str(films / "a.mp4"), "output": str(tmp_path / "out"), "model_folder": str(tmp_path), "min_clip_seconds": "0.5",
+        "caption_model": str(models / "qwen"), "caption_tokens": "4",
+    }  # fmt: skip
+    stages: Any = load_recipe(PRESETS / "video-caption.yaml", overrides=changes).stages
+    result = Pipeline("words", stages=stages).execute(InProcessExecutor())
+    assert (result.status, result.ledger.written.n) == ("finished", 1)
+    (row,) = [r for p in (tmp_path / "out").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
+    assert (row["start_s"], row["end_s"], len(row["captions"])) == (0.5, 1.5, 1)

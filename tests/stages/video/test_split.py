@@ -218,6 +218,21 @@ def test_mistakes_are_told_when_the_stage_is_made(tmp_path: Path) -> None:
         ClipTranscodingStage(encoder="h265").setup_on_node()
 
 
+def test_the_recipe_that_ships(films: Path, tmp_path: Path) -> None:
+    from tamis.recipe.load import load_recipe
+    from tamis.recipe.step_names import PRESETS
+
+    changes = {
+        "input": str(films / "a.mp4"),
+        "output": str(tmp_path / "out"),
+        "clip_seconds": "1",
+        "min_clip_seconds": "0.5",
+    }
+    stages: Any = load_recipe(PRESETS / "video-split.yaml", overrides=changes).stages
+    result = Pipeline("split", stages=stages).execute(InProcessExecutor())
+    assert (result.status, result.ledger.written.n, len(table(tmp_path / "out"))) == ("finished", 3, 3)
+
+
 def test_the_command_and_again(films: Path, tmp_path: Path, split: tuple[Path, Any]) -> None:
     typed = ["video", str(films), str(tmp_path / "out"), "--clip-seconds", "1", "--min-clip-seconds", "0.5", "--memory", "3GB", "--json",
              "--quarantine-limit", "100%"]  # fmt: skip
