@@ -176,3 +176,10 @@ def test_a_pipe_beside_a_picture_is_no_caption(tmp_path: Path) -> None:
     (tmp_path / "a.json").mkdir()
     ((_, table),) = pictures.iter_rows(str(tmp_path / "a.jpg"), 0, 1)
     assert (table["caption"].to_pylist(), table["json"].to_pylist()) == ([None], [None])
+
+
+def test_a_tar_without_members_is_a_file_without_rows(tmp_path: Path) -> None:
+    tarfile.open(tmp_path / "empty.tar", "w").close()
+    told = pictures.describe(tmp_path / "empty.tar")
+    assert (told.n_rows, told.row_groups) == (0, [])
+    assert list(pictures.iter_rows(tmp_path / "empty.tar", 0, 0)) == []

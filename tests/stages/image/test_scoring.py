@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 from tests.support import small_clip
 from tests.support.made_pictures import jpeg, pixels, png, stored, tar
 
@@ -25,6 +24,8 @@ from tamis.stages.image.heads import AestheticHead, NsfwHead
 from tamis.stages.image.io.image_reader import ImageReader, ImageReaderStage
 from tamis.stages.image.io.image_writer import ImageWriterStage
 from tamis.tasks import FileGroupTask
+
+torch = pytest.importorskip("torch", reason="the extra `models` is not installed")
 
 
 @pytest.fixture(scope="module")

@@ -7,18 +7,18 @@ the file, which goes to quarantine with the reason.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import pyarrow as pa
 
 from tamis.film.facts import read_facts
 from tamis.film.opening import FilmFault
-from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
+from tamis.formats.base import RowsFault
+from tamis.formats.fixed_columns import OneRowPerFile
 from tamis.formats.input_files.names import path_text
-from tamis.formats.table_files import counted
 
-TableWriter = None
 _SCHEMA = pa.schema(
     [
         ("path", pa.large_string()),
@@ -39,31 +39,13 @@ _SCHEMA = pa.schema(
 _ROW_BYTES = 1024  # of one row, about
 
 
-def describe(path: str | os.PathLike[str]) -> TableInfo:
-    size = os.path.getsize(path)
-    return TableInfo(1, [RowGroup(0, 1, _ROW_BYTES)], [(f.name, str(f.type)) for f in _SCHEMA], size)
-
-
-def read_schema(path: str | os.PathLike[str]) -> pa.Schema:
-    return _SCHEMA
-
-
-def iter_rows(
-    path: str | os.PathLike[str],
-    first_row: int,
-    end_row: int,
-    columns: Sequence[str] | None = None,
-    batch_bytes: int = BATCH_BYTES,
-    max_rows: int = MAX_BATCH_ROWS,
-) -> Iterator[tuple[int, pa.Table]]:
-    if first_row > 0 or end_row < 1:
-        return
-    wanted = [f for f in _SCHEMA if columns is None or f.name in columns]
-    if not wanted:
-        yield from counted(0, 1)
-        return
+def _row(path: str, names: Sequence[str]) -> dict[str, Any]:
     try:
-        facts = {"path": path_text(os.path.abspath(os.fspath(path))), **asdict(read_facts(os.fspath(path)))}
+        return {"path": path_text(os.path.abspath(path)), **asdict(read_facts(path))}
     except FilmFault as exc:
         raise RowsFault(0, str(exc), 1) from exc
-    yield 0, pa.table({f.name: pa.array([facts[f.name]], f.type) for f in wanted})
+
+
+TableWriter = None
+_files = OneRowPerFile(_SCHEMA, _row, lambda path, file_bytes: _ROW_BYTES)
+describe, read_schema, iter_rows = _files.describe, _files.read_schema, _files.iter_rows

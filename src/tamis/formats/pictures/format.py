@@ -13,12 +13,14 @@ import os
 import stat
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
 from tamis.errors import FormatError
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
+from tamis.formats.fixed_columns import FixedColumns
 from tamis.formats.input_files.names import path_text
 from tamis.formats.table_files import counted
 from tamis.pictures.faults import PictureFault, TarFault
@@ -48,35 +50,29 @@ SCHEMA = pa.schema(
         ("others", pa.large_string()),  # JSON: [[what follows the key, offset, length], ...]
     ]
 )
-
-
+_columns = FixedColumns(SCHEMA)
+read_schema = _columns.read_schema
 LOCAL_ONLY = "pictures are read from folders of this machine; copy them there"
 
 
 def describe(path: str | os.PathLike[str]) -> TableInfo:
     path = os.fspath(path)
-    columns = [(f.name, str(f.type)) for f in SCHEMA]
     if is_remote(path):
         raise FormatError(LOCAL_ONLY)
     size = os.path.getsize(path)
     if _is_tar(path) and not size:
         raise FormatError("a tar of zero bytes")
     if not _is_tar(path):
-        return TableInfo(1, [RowGroup(0, 1, ROW_BYTES)], columns, size)
+        return _columns.info([RowGroup(0, 1, ROW_BYTES)], size)
     try:
         index = index_of(path)
     except TarFault as exc:
         raise FormatError(f"no tar, or damaged at its beginning: {exc}") from None
     firsts = [first for _, first in index.begins]
     groups = [
-        RowGroup(first, end - first, (end - first) * ROW_BYTES)
-        for first, end in zip(firsts, [*firsts[1:], index.n_rows], strict=True)
+        RowGroup(first, end - first, (end - first) * ROW_BYTES) for first, end in pairwise([*firsts, index.n_rows])
     ]
-    return TableInfo(index.n_rows, groups, columns, size)
-
-
-def read_schema(path: str | os.PathLike[str]) -> pa.Schema:
-    return SCHEMA
+    return _columns.info(groups, size)
 
 
 def iter_rows(
@@ -88,11 +84,10 @@ def iter_rows(
     max_rows: int = MAX_BATCH_ROWS,
 ) -> Iterator[tuple[int, pa.Table]]:
     path = os.fspath(path)
-    names = [n for n in SCHEMA.names if columns is None or n in columns]
-    if not names:
+    schema = _columns.wanted(columns)
+    if not schema.names:
         yield from counted(first_row, end_row)
         return
-    schema = pa.schema([SCHEMA.field(n) for n in names])
     most = max(1, min(max_rows, _ROWS_AT_ONCE, batch_bytes // ROW_BYTES))
     made: list[dict[str, Any]] = []
     at = first_row

@@ -6,52 +6,28 @@ Memory: one file. Text that is not UTF-8 is a fault of the file, which goes to q
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
+from tamis.formats.base import RowsFault
 from tamis.formats.compression.stream_fault import StreamFault
 from tamis.formats.compression.streams import StreamReader, codec_of
-from tamis.formats.table_files import counted
+from tamis.formats.fixed_columns import OneRowPerFile
 from tamis.stores.opening import size_of
 
-TableWriter = None
-_COLUMNS = ("text", "file_name")
+_SCHEMA = pa.schema([("text", pa.large_string()), ("file_name", pa.large_string())])
 _READ_BYTES = 1 << 20
 _EXPANSION = 4  # of compressed text, about
 
 
-def describe(path: str | os.PathLike[str]) -> TableInfo:
-    size = size_of(path)
-    decoded = size if codec_of(os.fspath(path)) is None else size * _EXPANSION
-    return TableInfo(1, [RowGroup(0, 1, decoded)], [(name, "large_string") for name in _COLUMNS], size)
+def _row(path: str, names: Sequence[str]) -> dict[str, str]:
+    name = os.path.basename(path).encode("utf-8", "replace").decode()
+    return {"file_name": name, "text": _text(path)} if "text" in names else {"file_name": name}
 
 
-def read_schema(path: str | os.PathLike[str]) -> pa.Schema:
-    return pa.schema([(name, pa.large_string()) for name in _COLUMNS])
-
-
-def iter_rows(
-    path: str | os.PathLike[str],
-    first_row: int,
-    end_row: int,
-    columns: Sequence[str] | None = None,
-    batch_bytes: int = BATCH_BYTES,
-    max_rows: int = MAX_BATCH_ROWS,
-) -> Iterator[tuple[int, pa.Table]]:
-    if first_row > 0 or end_row < 1:
-        return
-    wanted = _COLUMNS if columns is None else [name for name in columns if name in _COLUMNS]
-    if not wanted:
-        yield from counted(0, 1)
-        return
-    values = {}
-    if "text" in wanted:
-        values["text"] = _text(os.fspath(path))
-    if "file_name" in wanted:
-        values["file_name"] = os.path.basename(os.fspath(path)).encode("utf-8", "replace").decode()
-    yield 0, pa.table({name: pa.array([values[name]], pa.large_string()) for name in wanted})
+def _row_bytes(path: str, file_bytes: int) -> int:
+    return file_bytes if codec_of(path) is None else file_bytes * _EXPANSION
 
 
 def _text(path: str) -> str:
@@ -63,3 +39,8 @@ def _text(path: str) -> str:
         raise RowsFault(0, f"not UTF-8 at byte {exc.start}", 1) from None
     except StreamFault as exc:
         raise RowsFault(0, str(exc), 1) from exc
+
+
+TableWriter = None
+_files = OneRowPerFile(_SCHEMA, _row, _row_bytes, size_of)
+describe, read_schema, iter_rows = _files.describe, _files.read_schema, _files.iter_rows
