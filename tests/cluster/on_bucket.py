@@ -9,8 +9,19 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from on_one_node import HERE, command, start, write_documents
+from on_one_node import HERE, command, start
 from s3_server import CREDENTIALS, S3Server
+
+
+def write_documents() -> None:
+    """Of every seven documents one is no prose; every second one is there twice."""
+    (HERE / "data").mkdir()
+    for f in range(3):
+        with open(HERE / "data" / f"{f}.jsonl", "w") as file:
+            for n in range(200):
+                lines = [f"The river number {n // 2} carries the drum to place {k}." for k in range(8)]
+                text = "no prose" if n % 7 == 0 else "\n".join(lines)
+                file.write(json.dumps({"id": f"{f}-{n}", "text": text}) + "\n")
 
 
 def main() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
+import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tamis import files
-from tamis.backends.cluster import head, session
+from tamis.backends.cluster import head, placer, session
 from tamis.backends.cluster.head import Head, HeadOptions, free_port
 from tamis.backends.ray_actor_pool import RayActorPoolExecutor
 from tamis.backends.ray_data import RayDataExecutor
@@ -93,6 +96,17 @@ def test_clusters_have_a_token_of_their_own() -> None:
 def test_our_address_is_the_one_that_reaches_the_cluster() -> None:
     assert session.own_address("127.0.0.1:6379") == "127.0.0.1"
     assert session.own_address("localhost:6379") == "127.0.0.1"
+
+
+def test_what_asks_for_a_cluster_without_an_address_gets_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may run on the same machine."""
+    inits: list[Any] = []
+    context = SimpleNamespace(gcs_address="10.0.0.1:6379")
+    fake = SimpleNamespace(init=lambda **told: inits.append(told["address"]), get_runtime_context=lambda: context)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setenv("RAY_ADDRESS", "another:1")
+    placer.connect("auto")
+    assert (inits, os.environ["RAY_ADDRESS"]) == (["auto"], "10.0.0.1:6379")
 
 
 def test_a_client_checks_its_numbers() -> None:

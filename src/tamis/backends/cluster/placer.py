@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import socket
 import sys
 import traceback
 
 from tamis.backends.cluster.placing.driver import Driver
 from tamis.backends.forking import leave, name_process
+
+
+def connect(address: str) -> None:
+    """Join this cluster, and name it to whatever asks for one without an address: where several run on a machine, Ray's own tools (and with them
+    Xenna) take any that they find, and wait for minutes for one whose token they do not know."""
+    import ray
+
+    ray.init(address=address, log_to_driver=False, ignore_reinit_error=True, configure_logging=False)
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
 
 
 def main(fd: int, parent: int, how: str = "") -> None:
@@ -24,10 +34,8 @@ def main(fd: int, parent: int, how: str = "") -> None:
     driver = Driver(socket.socket(fileno=fd))
     wish = driver.wish()
     try:
-        import ray
-
         driver.tell(text=f"connecting to Ray at {wish['address']}")
-        ray.init(address=wish["address"], log_to_driver=False, ignore_reinit_error=True, configure_logging=False)
+        connect(wish["address"])
         importlib.import_module(f"tamis.backends.cluster.placing.{wish['how']}").place(wish, driver)
     except BaseException as exc:
         traceback.print_exc()
