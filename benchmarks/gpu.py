@@ -35,7 +35,9 @@ except ImportError:  # all stages here are importable: plain pickle is enough
 from gpu_parts import corpus, page  # noqa: E402
 from gpu_parts.jobs import JOBS  # noqa: E402
 
-PARTS = [*JOBS]
+OTHERS = ("turns", "oom", "semantic", "semantic-cpu", "hashing")
+PARTS = [*JOBS, *OTHERS]
+STEPS = {"turns": ["build", "one", "shared"]}  # of parts that have several
 
 
 def main() -> int:
@@ -80,7 +82,7 @@ def _arguments() -> argparse.Namespace:
 def _measure(part: str, given: argparse.Namespace, work: Path, out: Path) -> int:
     """One part, its steps in processes of their own; 1 where a figure was not reached, or none came."""
     began, figures = time.perf_counter(), {"part": part, "device": given.device, "tiny": given.tiny}
-    steps = ["build", "end_to_end", "model_only"] if part in JOBS else ["run"]
+    steps = ["build", "end_to_end", "model_only"] if part in JOBS else STEPS.get(part, ["run"])
     for step in steps:
         print(f"-- {part}: {step} ({time.perf_counter() - began:.0f} s)", flush=True)
         found = _child(part, step, given, work)
@@ -120,7 +122,7 @@ def _step(given: argparse.Namespace) -> int:
     part, _, step = given.step.partition(":")
     work = Path(given.work)
     try:
-        found = _job_step(part, step, given, work)
+        found = _job_step(part, step, given, work) if part in JOBS else _other_step(part, step, given, work)
     except Exception as exc:
         traceback.print_exc()
         found = {"error": f"{type(exc).__name__}: {str(exc)[:500]}"}
@@ -129,13 +131,37 @@ def _step(given: argparse.Namespace) -> int:
     return 1 if "error" in found else 0
 
 
+def _other_step(part: str, step: str, given: argparse.Namespace, work: Path) -> dict[str, Any]:
+    if part == "turns":  # the quality classifier with one worker on the card, and as the product shares it
+        given.workers_per_gpu = 1 if step == "one" else None
+        return _job_step("quality", "build" if step == "build" else "end_to_end", given, work)
+    if part in ("semantic", "semantic-cpu"):
+        from gpu_parts import semantic
+
+        n = given.documents or (2000 if given.tiny else 1_000_000 if part == "semantic" else 200_000)
+        on_gpu = part == "semantic" and given.device == "cuda"
+        return semantic.run(work, n, "gpu" if on_gpu else "cpu", "16GB" if on_gpu else "3GB", None if on_gpu else 2)
+    texts = _texts(given)
+    if part == "oom":
+        from gpu_parts import oom
+
+        return {**oom.run(texts, given.device, given.tiny), **(_card() if given.device == "cuda" else {})}
+    from gpu_parts import hashing
+
+    return hashing.run(texts, given.device, given.tiny)
+
+
+def _texts(given: argparse.Namespace) -> list[str]:
+    return corpus.texts_of(Path(given.corpus)) if given.corpus else corpus.made_up(60 if given.tiny else 5000)
+
+
 def _job_step(part: str, step: str, given: argparse.Namespace, work: Path) -> dict[str, Any]:
     job, models = JOBS[part], work / "models"
     if given.tiny:
         job = job.tiny()
     if given.documents:
         job = replace(job, n_documents=given.documents)
-    texts = corpus.texts_of(Path(given.corpus)) if given.corpus else corpus.made_up(60 if given.tiny else 5000)
+    texts = _texts(given)
     if step == "build":
         from gpu_parts import model_folders
 

@@ -57,7 +57,9 @@ def test_documents_are_repeated_with_marks(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["quality", "fineweb-edu", "minilm", "aegis"])
+@pytest.mark.parametrize(
+    "part", ["quality", "fineweb-edu", "minilm", "aegis", "turns", "oom", "semantic", "semantic-cpu", "hashing"]
+)
 def test_a_part_runs_on_the_cpu(part: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs the extra models")
     command = [
@@ -83,6 +85,11 @@ def test_a_part_runs_on_the_cpu(part: str, tmp_path: Path) -> None:
             pass
     assert process.returncode == 0, said
     figures = json.loads((tmp_path / f"{part}.json").read_text())
+    page.write(tmp_path / "page.md", page.read(tmp_path))
+    assert len((tmp_path / "page.md").read_text().splitlines()) > 6
+    if "run" in figures or part == "turns":
+        assert all(reached is not False for *_, reached in page.rows(figures))
+        return
     assert figures["end_to_end"]["documents"] == 50
     assert figures["end_to_end"]["quarantined"] == 0
     assert figures["end_to_end"]["documents_per_s"] > 0

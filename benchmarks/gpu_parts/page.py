@@ -11,6 +11,15 @@ from gpu_parts.jobs import BUSY, CARD_TFLOPS, JOBS
 Row = tuple[str, str, bool | None]  # what, measured, whether it reached what it has to (None: nothing is asked of it)
 
 
+_ABOUT = {
+    "turns": ["The quality classifier from JSONL to JSONL.", ""],
+    "oom": ["DistilBERT with padding over the lengths of the corpus; the process may take what half of a first batch needs.", ""],
+    "semantic": ["Made clusters with planted copies (10 %), Parquet to Parquet with removal; recall of brute force over the made clusters.", ""],
+    "semantic-cpu": ["The same, smaller.", ""],
+    "hashing": ["Texts of the corpus in memory as Arrow has them; keys of the GPU compared with those of the CPU.", ""],
+}  # fmt: skip
+
+
 def verdict(reached: bool | None) -> str:
     return "" if reached is None else "reached" if reached else "MISSED"
 
@@ -26,7 +35,75 @@ def rows(figures: dict[str, Any]) -> list[Row]:
         for name, step in figures.items()
         if isinstance(step, dict) and "error" in step
     ]
-    return failed + _of_job(figures) if figures["part"] in JOBS else failed
+    if figures["part"] in JOBS:
+        return failed + _of_job(figures)
+    made = {
+        "turns": _of_turns,
+        "oom": _of_oom,
+        "semantic": _of_semantic,
+        "semantic-cpu": _of_semantic,
+        "hashing": _of_hashing,
+    }
+    return failed if failed else made[figures["part"]](figures)
+
+
+def _asked(figures: dict[str, Any]) -> bool:
+    """Whether goals count: not where the script is only tried, nor without a card."""
+    return not figures.get("tiny") and figures.get("device") == "cuda"
+
+
+def _of_turns(figures: dict[str, Any]) -> list[Row]:
+    found: list[Row] = []
+    for step, what in (("one", "one worker on the card"), ("shared", "workers that take turns")):
+        rate, busy = figures[step].get("documents_per_s"), figures[step].get("gpu_busy")
+        told = "" if busy is None else f", busy {busy:.1%}"
+        reached = busy >= BUSY if step == "shared" and busy is not None and _asked(figures) else None
+        found.append((f"{what} {figures[step].get('workers_per_gpu')}", f"{_n(rate)} documents/s{told}", reached))
+    return found
+
+
+def _of_oom(figures: dict[str, Any]) -> list[Row]:
+    run = figures["run"]
+    best = max(run["fixed"].values(), default=0.0)
+    share = run["documents_per_s"] / best if best else 0.0
+    asked = _asked(figures)
+    return [
+        ("documents that failed (none)", str(run["failures"]), run["failures"] == 0),
+        (
+            "out-of-memory events of a length (at most 3)",
+            f"{run['most_events_of_a_length']} ({run['events']} in all, {run['lengths']} lengths)",
+            run["most_events_of_a_length"] <= 3,
+        ),
+        ("rate beside the best fixed size (at least 95%)", f"{run['documents_per_s']:,.0f} documents/s, {share:.1%} of {best:,.0f}", share >= 0.95 if asked else None),
+    ]  # fmt: skip
+
+
+def _of_semantic(figures: dict[str, Any]) -> list[Row]:
+    run = figures["run"]
+    budget = parse_gb(run["memory"])
+    return [
+        (f"{run['vectors']:,} vectors of 384 on the {run['backend']}, {run['cores']} cores", f"{run['seconds']:,.0f} s, {run['duplicates']:,} duplicates, {run['clusters']:,} clusters", None),
+        (f"peak of the host's memory (at most {run['memory']})", f"{run['peak_gb']} GB", run["peak_gb"] <= budget),
+        ("recall of planted copies (at least 99%)", f"{run['recall']:.2%}", run["recall"] >= 0.99 if not figures.get("tiny") else None),
+        ("documents that went though nothing like them stays (none)", str(run["wrongly_gone"]), run["wrongly_gone"] == 0),
+    ]  # fmt: skip
+
+
+def parse_gb(size: str) -> float:
+    return float(size.removesuffix("GB"))
+
+
+def _of_hashing(figures: dict[str, Any]) -> list[Row]:
+    run = figures["run"]
+    found: list[Row] = []
+    for name in ("exact", "sketch"):
+        found.append((f"{name}: a core", f"{run[f'{name}_cpu_gb_per_s_per_core']} GB/s", None))
+        if f"{name}_gpu_gb_per_s" in run:
+            inside = run.get(f"{name}_gpu_on_device_gb_per_s")
+            more = f" ({inside} where texts are on the device already)" if inside else ""
+            found.append((f"{name}: the GPU, copies included", f"{run[f'{name}_gpu_gb_per_s']} GB/s{more}", None))
+            found.append((f"{name}: the same keys", str(run[f"{name}_same"]), bool(run[f"{name}_same"])))
+    return found + [(f"auto, {name}", told, None) for name, told in run["auto"].items()]
 
 
 def _of_job(figures: dict[str, Any]) -> list[Row]:
@@ -63,6 +140,14 @@ def write(at: Path, measured: dict[str, dict[str, Any]]) -> None:
     jobs = [measured[name] for name in JOBS if name in measured]
     if jobs:
         lines += ["", "## Models, from JSONL to JSONL", "", *_about_jobs(jobs)]
+    titles = {
+        "turns": "Workers that share the card", "oom": "A batch that is twice too large", "semantic": "Semantic deduplication on the GPU",
+        "semantic-cpu": "Semantic deduplication on two cores", "hashing": "Keys of exact and fuzzy deduplication",
+    }  # fmt: skip
+    for part, title in titles.items():
+        if part in measured:
+            lines += ["", f"## {title}", "", *_ABOUT.get(part, ()), "| what | measured | |", "|---|---|---|"]
+            lines += [f"| {what} | {found} | {verdict(reached)} |" for what, found, reached in rows(measured[part])]
     at.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
 
 

@@ -1,0 +1,102 @@
+"""A device on which a batch twice as large as fits is tried first: failures, out-of-memory events for each length, and the rate beside the best fixed size.
+
+The model is a padded one (DistilBERT, 6 layers of 768), so that each padded length learns by itself. Documents have the lengths of the corpus.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from typing import Any
+
+N_DOCUMENTS, MAX_TOKENS = 60_000, 512
+_SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # of what fits, as fixed sizes
+
+
+def run(texts: list[str], device: str, tiny: bool) -> dict[str, Any]:
+    import numpy as np
+    import torch
+    import transformers
+
+    from tamis.stages.text.models.batching import Batch
+    from tamis.stages.text.models.device import Allowance, TorchDevice, run_batches
+    from tamis.stages.text.models.networks import padded
+
+    where, rng = TorchDevice(device), random.Random(0)
+    small = {"dim": 32, "hidden_dim": 64, "n_layers": 1, "n_heads": 2} if tiny else {}
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = transformers.DistilBertModel(transformers.DistilBertConfig(**small)).eval()
+    model = model.to(torch.bfloat16 if device == "cuda" else torch.float32)
+    if device == "cpu":
+        torch.set_num_threads(1)
+    n = 60 if tiny else N_DOCUMENTS
+    lengths = [min(MAX_TOKENS, max(4, len(texts[rng.randrange(len(texts))]) // 4)) for _ in range(n)]
+    tokens = [np.full(length, 7, np.int64) for length in lengths]
+    shape = where.shape(256, False, False)
+    room = [10**9]  # tokens of a batch: the limit of a CPU that stands for a card
+
+    class Full(Exception):
+        pass
+
+    class Place:
+        """The device, and a limit where it has none of its own."""
+
+        name = where.name
+
+        def is_full(self, exc: BaseException) -> bool:
+            return isinstance(exc, Full) or where.is_full(exc)
+
+        def release(self) -> None:
+            where.release()
+
+    class Counted(Allowance):
+        def failed(self, batch: Batch) -> bool:
+            events[self.shape.key(batch)] += 1
+            return super().failed(batch)
+
+    def step(batch: Batch) -> Any:
+        if device == "cpu" and batch.n_tokens > room[0]:
+            raise Full
+        ids, mask = padded([tokens[i] for i in batch.at], batch, device)
+        with torch.inference_mode():
+            return model(input_ids=ids, attention_mask=mask).last_hidden_state[: len(batch.at), 0].float()
+
+    def rate(max_tokens: int, some: list[int]) -> float:
+        events.clear()
+        began = time.perf_counter()
+        found = [rows for _, rows in run_batches(list(some), step, Counted(shape.within(max_tokens)), Place())]
+        missing[0] = len(some) - sum(len(rows.cpu()) for rows in found)
+        return len(some) / (time.perf_counter() - began)
+
+    events: Counter[int] = Counter()
+    missing = [0]  # documents of the last run without a result
+    whole = shape.max_tokens
+    # What half of a batch takes is what there is.
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_reserved()
+        rate(whole // 2, lengths[: n // 4])
+        used = torch.cuda.max_memory_reserved() - before
+        total = torch.cuda.get_device_properties(0).total_memory
+        limit = before + int(used * 1.02)
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total))
+    else:
+        limit, room[0] = 0, whole // 2
+        rate(whole // 2, lengths)
+    fixed: dict[str, float] = {}
+    for share in _SHARES[:2] if tiny else _SHARES:
+        found = rate(int(whole // 2 * share), lengths[: n // 2])
+        print(
+            f"   fixed {int(whole // 2 * share):,} tokens: {found:,.0f} documents/s, {sum(events.values())} events",
+            flush=True,
+        )
+        if not events:
+            fixed[str(int(whole // 2 * share))] = round(found, 1)
+    ours = rate(whole, lengths)
+    return {
+        "documents": n, "tokens_of_first_batch": whole, "device_limit_gb": round(limit / 1e9, 2), "fixed": fixed, "documents_per_s": round(ours, 1),
+        "failures": missing[0], "events": sum(events.values()), "most_events_of_a_length": max(events.values(), default=0), "lengths": len({shape.padded(x) for x in lengths}),
+    }  # fmt: skip
