@@ -52,7 +52,10 @@ SCHEMA = pa.schema(
 )
 _columns = FixedColumns(SCHEMA)
 read_schema = _columns.read_schema
-LOCAL_ONLY = "pictures are read from folders of this machine; copy them there"
+LOCAL_ONLY = (
+    "pictures are read from folders of this machine: tars by thousands of small reads, and every stage reads its pictures again where they "
+    "lie; copy them to a local folder first (aws s3 sync, curl)"
+)
 
 
 def describe(path: str | os.PathLike[str]) -> TableInfo:

@@ -72,9 +72,9 @@ class ImageReader(FileReader):
         given = [self.file_paths] if isinstance(self.file_paths, str) else self.file_paths
         remote = [path for path in given or () if is_remote(str(path))]
         if remote:
-            raise UsageError(
-                f"{self.name}: {remote[0]}: pictures are read from folders of this machine; copy them there"
-            )
+            from tamis.formats.pictures.format import LOCAL_ONLY
+
+            raise UsageError(f"{self.name}: {remote[0]}: {LOCAL_ONLY}")
         super().__post_init__()
 
     reader: ClassVar[type[FileReaderStage]] = _Rows

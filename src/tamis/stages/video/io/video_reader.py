@@ -81,7 +81,8 @@ class VideoReader(CompositeStage[EmptyTask, DocumentBatch]):
         given = [self.input_video_path] if isinstance(self.input_video_path, str) else self.input_video_path
         if any("://" in os.fspath(path) for path in given):
             raise UsageError(
-                f"{self.name}: films are read from local folders, where they can be entered at any place; copy them first"
+                f"{self.name}: films are read from local folders: every stage enters them at places of its own, again and again; copy them to "
+                "a local folder first (aws s3 sync, curl)"
             )
         # One film a partition: that is what a kill or a bad film costs.
         files = FilePartitioningStage(
