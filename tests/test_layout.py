@@ -28,7 +28,7 @@ SUPERVISOR_SIDE = [
     *(f"tamis.dedup.{m}" for m in (
         "alarms", "remembered.stages", "ids.removal", "index.index", "planning", "progress_files", "segments.passes", "solver_process", "workflow",
     )),
-    *(m for m in MODULES if m.startswith("tamis.curation") and m not in ("tamis.curation.packer", "tamis.curation.scores", "tamis.curation.taking")),
+    *(m for m in MODULES if m.startswith("tamis.curation") and m not in ("tamis.curation.packer", "tamis.curation.scores", "tamis.curation.share_of_source")),
 ]  # fmt: skip
 STAGES_FOR_THE_ENGINE = {
     "tamis.stages.base",
@@ -464,3 +464,28 @@ LONG = {"tamis.engine.worker.read"}
 
 def test_no_file_grows_beyond_what_one_reads_at_a_time() -> None:
     assert {m for m, path in MODULES.items() if len(path.read_text().splitlines()) > 480} <= LONG
+
+
+FLAT = {
+    "formats": {"__init__", "base", "faults", "fixed_columns", "registry", "table_block", "table_files", "whole_file"},
+    "cli": {"__init__", "main", "reference", "start"},
+    "kernels": {"__init__", "buffers", "compile", "spare"},
+}
+
+
+@pytest.mark.parametrize("name", sorted(FLAT))
+def test_rooms_that_were_sorted_into_folders_stay_sorted(name: str) -> None:
+    assert {path.stem for path in (ROOT / name).glob("*.py")} == FLAT[name]
+
+
+def test_every_format_is_a_folder_and_a_line() -> None:
+    from tamis.formats import registry
+
+    listed = [*(of.module for of in [*registry.LINES.values(), *registry.TABLES.values()]), *registry.PACKERS.values()]
+    folders = {path.parent.name for path in (ROOT / "formats").glob("*/format.py")}
+    assert sorted(listed) == sorted(f"tamis.formats.{name}.format" for name in folders)
+
+
+def test_no_folder_is_too_crowded_to_be_looked_over() -> None:
+    crowded = {str(f.relative_to(ROOT)): n for f in ROOT.rglob("*/") if (n := len(list(f.glob("*.py")))) > 28}
+    assert crowded == {}

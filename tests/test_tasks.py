@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tamis.errors import UsageError
-from tamis.formats.frames.adopting import adopt
+from tamis.formats.frames.returned_data import adopt
 from tamis.formats.table_block import TableBlock
 from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tamis.cli.plan.heads import copy_heads
+from tamis.cli.plan.first_megabytes import copy_heads
 
 SRC = Path(__file__).parents[2] / "src"
 

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.cli.jobs.request import reader_formats, redirect
-from tamis.cli.plan import heads
+from tamis.cli.plan import first_megabytes
 from tamis.cli.profile import sample as profile_sample
 from tamis.formats.registry import reads_rows
-from tamis.observe.whereabouts import read_record
+from tamis.observe.without_verdict import read_record
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import DocumentReader, JsonlReader, ParquetReader, TextReader
 
@@ -35,7 +35,7 @@ def test_copies(
 ) -> None:
     for folder in ("plan", "profile"):
         (tmp_path / folder).mkdir()
-    (head,) = heads.copy_heads([files[name]], str(tmp_path / "plan"), 1_000_000, formats)
+    (head,) = first_megabytes.copy_heads([files[name]], str(tmp_path / "plan"), 1_000_000, formats)
     taken = profile_sample.take([files[name]], [1], str(tmp_path / "profile"), 1_000_000, formats)
     for copy in (head["head"], *taken["paths"]):
         assert copy.endswith(ends)

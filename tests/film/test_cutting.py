@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tamis.errors import UsageError
-from tamis.film import room
+from tamis.film import memory_needed
 from tamis.film.cutting import copy_cut
 from tamis.film.decoding import Frames, frames_at
 from tamis.film.encoding import Encoding, available, check_encoder, choose_encoder, encode_span, encoding_need
@@ -104,7 +104,7 @@ def test_memory_is_asked_for_before_anything_is_decoded(tmp_path: Path, monkeypa
         asked.append(n_bytes)
         raise MemoryError(f"malloc of size {n_bytes} would fail: {what}")
 
-    monkeypatch.setattr(room, "reserve", full)
+    monkeypatch.setattr(memory_needed, "reserve", full)
     with pytest.raises(MemoryError, match="encoding 64 x 48 with libx264"):
         encode_span(film, 0, 1, str(tmp_path / "x.mp4"), "mp4", Encoding("libx264"))
     with pytest.raises(MemoryError, match="decoding 64 x 48"):
@@ -113,7 +113,7 @@ def test_memory_is_asked_for_before_anything_is_decoded(tmp_path: Path, monkeypa
         asked[0]
         == encoding_need(Encoding("libx264"), 64, 48, "yuv420p")
         > asked[1]
-        == room.decoding_bytes(64, 48, "yuv420p")
+        == memory_needed.decoding_bytes(64, 48, "yuv420p")
     )
     assert 580e6 < encoding_need(Encoding("libx264"), 3840, 2160) < 700e6
 
@@ -123,13 +123,13 @@ def test_a_reservation_knows_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("tamis.memory.meter.data_limit", lambda: DataLimit(10**9, None))
     monkeypatch.setattr("tamis.memory.meter.data_bytes", lambda: 9 * 10**8)
-    room.reserve(10**8, "little")
+    memory_needed.reserve(10**8, "little")
     with pytest.raises(
         MemoryError, match="malloc of size 100000001 would fail: much takes that much, and 100000000 bytes are free"
     ):
-        room.reserve(10**8 + 1, "much")
+        memory_needed.reserve(10**8 + 1, "much")
     monkeypatch.setattr("tamis.memory.meter.data_limit", lambda: DataLimit(None, None))
-    room.reserve(10**15, "anything")
+    memory_needed.reserve(10**15, "anything")
 
 
 def test_damage_in_the_middle_is_counted_and_told(tmp_path: Path) -> None:

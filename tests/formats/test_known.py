@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from tamis.dedup.records import Records
-from tamis.formats.jsonl import known
+from tamis.formats.jsonl import known_records
 from tamis.formats.jsonl.block import JsonlBlock
-from tamis.formats.jsonl.known import KnownRecords, known_columns
+from tamis.formats.jsonl.known_records import KnownRecords, known_columns
 from tamis.tasks import DocumentBatch
 
 
@@ -105,7 +105,7 @@ def test_records_that_cannot_be_read_at_once_are_not_kept(monkeypatch: pytest.Mo
     batch = DocumentBatch.over(block, np.arange(2))
     batch._identity = block.identity()
     assert known_columns(batch)
-    monkeypatch.setattr(known, "_MOST_BYTES", len(_record(1)))
+    monkeypatch.setattr(known_records, "_MOST_BYTES", len(_record(1)))
     assert known_columns(batch) == {}
 
 

@@ -12,7 +12,7 @@ import pytest
 from tamis.engine.job import make_job
 from tamis.engine.run.budget_shares import Server, share_budget
 from tamis.engine.run.settings import Record, RunSettings
-from tamis.memory import beside
+from tamis.memory import counted_processes
 from tamis.stages.text.io.reader import JsonlReader
 
 
@@ -23,29 +23,29 @@ def companion() -> Iterator[int]:
         try:
             yield process.pid
         finally:
-            beside.leave(process.pid)
+            counted_processes.leave(process.pid)
             process.communicate(b"\n")
 
 
 def test_they_are_reserved_and_measured(companion: int) -> None:
-    assert (beside.pids(), beside.reserved_bytes(), beside.pss_bytes()) == ([], 0, 0)
-    beside.join(companion, 32_000_000)
-    assert beside.pids() == [companion]
-    assert beside.reserved_bytes() == 32_000_000
-    assert 1_000_000 < beside.pss_bytes() < 32_000_000
-    beside.join(companion, 1000)
-    assert beside.reserved_bytes() > 1_000_000
-    beside.leave(companion)
-    beside.leave(companion)
-    assert (beside.pids(), beside.reserved_bytes()) == ([], 0)
+    assert (counted_processes.pids(), counted_processes.reserved_bytes(), counted_processes.pss_bytes()) == ([], 0, 0)
+    counted_processes.join(companion, 32_000_000)
+    assert counted_processes.pids() == [companion]
+    assert counted_processes.reserved_bytes() == 32_000_000
+    assert 1_000_000 < counted_processes.pss_bytes() < 32_000_000
+    counted_processes.join(companion, 1000)
+    assert counted_processes.reserved_bytes() > 1_000_000
+    counted_processes.leave(companion)
+    counted_processes.leave(companion)
+    assert (counted_processes.pids(), counted_processes.reserved_bytes()) == ([], 0)
 
 
 def test_one_that_is_gone_keeps_its_place_until_it_leaves() -> None:
-    beside.join(2**22 + 1, 5_000_000)
+    counted_processes.join(2**22 + 1, 5_000_000)
     try:
-        assert (beside.reserved_bytes(), beside.pss_bytes()) == (5_000_000, 0)
+        assert (counted_processes.reserved_bytes(), counted_processes.pss_bytes()) == (5_000_000, 0)
     finally:
-        beside.leave(2**22 + 1)
+        counted_processes.leave(2**22 + 1)
 
 
 @pytest.mark.parametrize(("counted", "expected"), [(True, 200_000_000), (False, 0)])
@@ -54,9 +54,9 @@ def test_the_budget_leaves_them_their_share(companion: int, counted: bool, expec
     settings = RunSettings(memory="2GB", count_caller=counted)
     fixed = []
     for reserved in (0, 200_000_000):
-        beside.leave(companion)
+        counted_processes.leave(companion)
         if reserved:
-            beside.join(companion, reserved)
+            counted_processes.join(companion, reserved)
         fixed.append(
             share_budget(
                 2_000_000_000, Server(100_000_000, 90_000_000, 120_000_000), settings, Record(), job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tamis.memory.family import LEAST_BYTES, Account, Family
+from tamis.memory.worker_tree import LEAST_BYTES, Account, Family
 
 MB = 1_000_000
 

@@ -12,8 +12,8 @@ import pytest
 
 from tamis.memory import lookout
 from tamis.memory.lookout import Lookout, Mark, Started, marked
+from tamis.memory.pss_sum import Tally
 from tamis.memory.release import hygiene_env
-from tamis.memory.tally import Tally
 
 HOLD = "import sys; held = bytearray({}); print(1, flush=True); sys.stdin.read()"
 

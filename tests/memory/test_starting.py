@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tamis.forecast.starting import (
+from tamis.forecast.shipped_table import (
     CLASSIFIERS,
     FUZZY_BANDS,
     GB,

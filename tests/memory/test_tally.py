@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tests.support.fake_meter import FakeMeter, FakeProcess
 
 from tamis.memory.meter import Pid
-from tamis.memory.tally import EXACT_S, Tally
+from tamis.memory.pss_sum import EXACT_S, Tally
 
 MB = 1_000_000
 

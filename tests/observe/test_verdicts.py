@@ -29,7 +29,7 @@ from tamis.observe.verdicts import (
     rules_of,
     run_folder,
 )
-from tamis.observe.whereabouts import ASIDE, KEPT, NO_RECORD, NOT_READ, NOT_SAMPLED, whereabouts
+from tamis.observe.without_verdict import ASIDE, KEPT, NO_RECORD, NOT_READ, NOT_SAMPLED, whereabouts
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters import ScoreFilter

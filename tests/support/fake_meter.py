@@ -1,4 +1,4 @@
-"""Pretended processes, for tests of code that counts processes (memory/tally.py)."""
+"""Pretended processes, for tests of code that counts processes (memory/pss_sum.py)."""
 
 from __future__ import annotations
 

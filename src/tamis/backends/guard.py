@@ -1,7 +1,7 @@
 """The guard of the workers of a machine: keeps each worker, with all that it starts and maps, to its cap, and leaves nothing of it behind.
 
 Three threads meet here. One waits at the gate (memory/gate.py) and answers: it knows the family of whoever asks, and lets pass
-what fits its cap (memory/family.py). The lookout's thread tells after each look what everybody uses: a family above its ceiling
+what fits its cap (memory/worker_tree.py). The lookout's thread tells after each look what everybody uses: a family above its ceiling
 is stopped at once and measured exactly; whether it is ended is the supervisor's decision, which is woken for it. The executor's own
 thread brings families in, grants caps and ends them. One lock for all.
 """
@@ -22,8 +22,8 @@ from typing import Literal
 
 from tamis.memory import leftovers, lookout, meter, ramfiles
 from tamis.memory.ending import end_escaped, end_tree, send
-from tamis.memory.family import Account, Family
 from tamis.memory.gate import Asked, Gate
+from tamis.memory.worker_tree import Account, Family
 
 _MOVED_BYTES = 4_000_000
 _REMOVE_S = 1.0  # what could not be removed because somebody used it is tried again

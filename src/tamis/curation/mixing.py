@@ -1,7 +1,7 @@
 """Mixing: several inputs, each with a weight or with a number of documents. How often a document is written follows from these and the hash of its text.
 
 A weight needs no knowledge of other documents. A number (`max_documents`) does: a pass before the last writes a number drawn from the text of each document
-that is left (`Draw`), taking.py finds up to which number there are as many as wanted, and the last pass writes those.
+that is left (`Draw`), share_of_source.py finds up to which number there are as many as wanted, and the last pass writes those.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Draw(_OfSources):
 class Mix(_OfSources):
     """Writes each document as often as the weight of its input file says, or once if it is among those that were chosen.
 
-    `weights`: of each source. `limits`: a file (taking.py) with the last number, file and offset that is written of each source, for
+    `weights`: of each source. `limits`: a file (share_of_source.py) with the last number, file and offset that is written of each source, for
     `most`, the numbers of documents that were asked for.
     """
 

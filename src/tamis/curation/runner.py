@@ -29,7 +29,7 @@ from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.solver_process import decide
 from tamis.engine.run import disk
 from tamis.errors import BudgetError, ConservationError, RunConflict, UsageError
-from tamis.memory import beside
+from tamis.memory import counted_processes
 from tamis.memory.lookout import watching
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
@@ -46,7 +46,7 @@ _FORKED = [
     "tamis.dedup.removal",
     "tamis.dedup.remembered.stages",
     "tamis.curation.scores",
-    "tamis.curation.taking",
+    "tamis.curation.share_of_source",
     "tamis.curation.packer",
 ]
 
@@ -314,7 +314,7 @@ class CurationRun:
             made = [os.path.join(drawn, f["name"]) for f in result.files]
             task = {"records": made, "most": mix.most, "limits": limits, "budget_bytes": self.budget_bytes()}
             write_json(os.path.join(folder, "task.json"), task)
-            decide(folder, self.warm_process, self.progress, "tamis.curation.taking")
+            decide(folder, self.warm_process, self.progress, "tamis.curation.share_of_source")
         return limits
 
     def _check_counts(self, written: Any, summaries: Mapping[str, Mapping[str, Any]]) -> None:
@@ -354,7 +354,7 @@ class CurationRun:
         decide(folder, self.warm_process, lambda _: None, "tamis.curation.scores")
 
     def budget_bytes(self) -> int:
-        return beside.budget_left(self.settings.get("memory"))
+        return counted_processes.budget_left(self.settings.get("memory"))
 
     def _about(self, written: Any, peak_bytes: int, seconds: float) -> dict[str, Any]:
         ledger = written.ledger

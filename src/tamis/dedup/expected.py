@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.errors import TamisError
-from tamis.forecast import profiles, ranges, starting
+from tamis.forecast import profiles, ranges, shipped_table
 from tamis.forecast.prediction import MAX_RUNS, Conditions, Forecast, Interval, Measured, predict, runs_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def forecast(
     kind = "fuzzy" if plan.n_bands else "exact"
     passes = 1 + _MORE_PASSES * (plan.n_key_passes - 1)
     found = predict(
-        asked, [], past, passes / starting.DEDUP_RATES[kind] / 1e6, start_s=starting.DEDUP_START_S[kind], elsewhere=elsewhere,
+        asked, [], past, passes / shipped_table.DEDUP_RATES[kind] / 1e6, start_s=shipped_table.DEDUP_START_S[kind], elsewhere=elsewhere,
         nodes=nodes, kind=ranges.PROFILE if past else ranges.TABLE, ranges=ranges.load(),
     )  # fmt: skip
     if past:
@@ -92,7 +92,7 @@ class DedupExpectation:
             w.passes.identity.get("bands_per_iteration"), w._budget_bytes(), w.work,
         )  # fmt: skip
         workers = w.settings.get("workers") or len(os.sched_getaffinity(0))
-        self._asked = conditions(self._plan, int(workers), starting.decoded_bytes(files.paths, files.sizes))
+        self._asked = conditions(self._plan, int(workers), shipped_table.decoded_bytes(files.paths, files.sizes))
         past = runs_of(profiles.load(self._key))
         found = forecast(self._plan, self._asked, past)
         self.prediction = as_prediction(found, self._asked, basis_of(past))
@@ -154,7 +154,7 @@ class DedupExpectation:
                 "as asked for" if asked else "as many as half of the free disk can hold: fewer take more passes over the input",
                 {
                     "bands": plan.n_bands, "passes": plan.n_key_passes, "scratch_bytes": w.scratch_bytes, "free_bytes": plan.free_bytes,
-                    "published_guide": starting.fuzzy_bands(plan.input_bytes).bands_per_iteration,
+                    "published_guide": shipped_table.fuzzy_bands(plan.input_bytes).bands_per_iteration,
                 },
             )  # fmt: skip
         record.note(

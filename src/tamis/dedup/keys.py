@@ -125,7 +125,7 @@ def hash_columns(
     batch: DocumentBatch, written: pa.Array, texts: pa.Array, keep: str, keep_by: str | None, hasher: Any = None
 ) -> dict[str, Words]:
     """What every document is known by: the hash of its text (`texts`: normalised), its rank, the sorted key 0, and facts of its record."""
-    from tamis.formats.jsonl.known import known_columns
+    from tamis.formats.jsonl.known_records import known_columns
 
     hi, lo, length = text_hashes(texts, hasher)
     key, row = sorted_keys(hi, length >= 0)

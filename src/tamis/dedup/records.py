@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tamis.dedup.keys import NO_ROW
 from tamis.errors import FormatError, UsageError
 from tamis.formats.arrow.column_places import batches_of, numpy_type
-from tamis.formats.jsonl import known
+from tamis.formats.jsonl import known_records
 from tamis.formats.scratch.stored_arrays import read_into
 
 Array = NDArray[Any]
@@ -75,8 +75,10 @@ class Records:
         return found
 
     def write_known(self, folder: str) -> None:
-        """Where the columns lie that tell a later pass of the records, so that it need not look for them (formats/jsonl/known.py)."""
-        known.write_index(folder, [known.Run(run.path, run.first, run.n_rows, run.offsets) for run in self._runs])
+        """Where the columns lie that tell a later pass of the records, so that it need not look for them (formats/jsonl/known_records.py)."""
+        known_records.write_index(
+            folder, [known_records.Run(run.path, run.first, run.n_rows, run.offsets) for run in self._runs]
+        )
 
     def __len__(self) -> int:
         return self.n_documents

@@ -31,7 +31,7 @@ from tamis.errors import (
     WorkerError,
 )
 from tamis.formats.input_files.names import ends_in
-from tamis.memory import beside
+from tamis.memory import counted_processes
 from tamis.memory.lookout import watching
 from tamis.pipeline import Pipeline
 from tamis.pipeline.passes import seen_by, tell
@@ -307,7 +307,7 @@ class Workflow(WorkFolder):
         return list(found)
 
     def _budget_bytes(self) -> int:
-        return beside.budget_left(self.settings.get("memory"))
+        return counted_processes.budget_left(self.settings.get("memory"))
 
     def _solver_room(self) -> int:
         return solver_room(self._budget_bytes())

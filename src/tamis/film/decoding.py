@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tamis.film import room
+from tamis.film import memory_needed
 from tamis.film.opening import CLOSE_S, FilmFault, faults, library, opened, said, seek, video_stream
 
 _BEFORE_S = 1.0  # a nearest picture may lie before its time, but hardly by more
@@ -39,8 +39,8 @@ class Frames:
             context.thread_type = "SLICE"
             if self.vectors:
                 context.flags2 |= av.codec.context.Flags2.export_mvs
-            need = room.decoding_bytes(context.width, context.height, context.pix_fmt or "")
-            room.reserve(need, f"decoding {context.width} x {context.height}")
+            need = memory_needed.decoding_bytes(context.width, context.height, context.pix_fmt or "")
+            memory_needed.reserve(need, f"decoding {context.width} x {context.height}")
             base, tick = stream.start_time or 0, float(stream.time_base)
             seek(container, stream, self.start_s)
             before, behind = self.start_s - CLOSE_S, self.end_s - CLOSE_S
@@ -114,10 +114,10 @@ def first_keyframe(path: str, at_s: float) -> Any:
         stream = video_stream(container)
         stream.codec_context.thread_count = 1
         stream.codec_context.skip_frame = "NONKEY"
-        need = room.decoding_bytes(
+        need = memory_needed.decoding_bytes(
             stream.codec_context.width, stream.codec_context.height, stream.codec_context.pix_fmt or ""
         )
-        room.reserve(need, "a thumbnail")
+        memory_needed.reserve(need, "a thumbnail")
         seek(container, stream, at_s)
         with faults(av, "its packets cannot be decoded"):
             for packet in container.demux(stream):

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.film import room
+from tamis.film import memory_needed
 from tamis.film.cutting import COPY, container_of, move, muxer_name, muxer_options, span_packets, zero_of
 from tamis.film.decoding import Frames
 from tamis.film.opening import FilmFault, faults, library, opened, said, video_stream
@@ -131,15 +131,15 @@ def encode_span(path: str, start_s: float, end_s: float, target: str, extension:
 def encoding_need(how: Encoding, width: int, height: int, pixel_format: str = "") -> int:
     """Bytes that writing a clip of such a film takes."""
     if how.encoder == COPY:
-        return room.decoding_bytes(width, height, pixel_format)  # one picture of it is looked at
-    return room.encoding_bytes(how.encoder, width, height) * max(1, how.threads) + room.decoding_bytes(
-        width, height, pixel_format
-    )
+        return memory_needed.decoding_bytes(width, height, pixel_format)  # one picture of it is looked at
+    return memory_needed.encoding_bytes(how.encoder, width, height) * max(
+        1, how.threads
+    ) + memory_needed.decoding_bytes(width, height, pixel_format)
 
 
 def _reserve(context: Any, how: Encoding) -> None:
     need = encoding_need(how, context.width, context.height, context.pix_fmt or "")
-    room.reserve(need, f"encoding {context.width} x {context.height} with {how.encoder}")
+    memory_needed.reserve(need, f"encoding {context.width} x {context.height} with {how.encoder}")
 
 
 def _plain(frame: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The lookout: a thread that counts the memory of all processes of a run (tally.py), from the first moment to the last.
+"""The lookout: a thread that counts the memory of all processes of a run (pss_sum.py), from the first moment to the last.
 
 There is one for this process with everything below it (commands), and one for what Tamis starts from it (programs of the
 user's, whose own memory is told but not counted). Peaks are kept in marks: whoever wants to know the highest use of some time
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tamis.memory import meter
-from tamis.memory.tally import EXACT_S, RESTLESS_S, Tally
+from tamis.memory.pss_sum import EXACT_S, RESTLESS_S, Tally
 
 LOOK_S, HURRIED_S = 0.02, 0.01
 _YOUNG_S = 1.0  # a process that was just started may still be on its way to becoming one of ours

@@ -288,7 +288,7 @@ def set_data_limit(pid: Pid, soft_bytes: int | None) -> int | None:
 
 
 class Meter(Protocol):
-    """What counting processes asks about them (tally.py): this module, or in tests something that pretends."""
+    """What counting processes asks about them (pss_sum.py): this module, or in tests something that pretends."""
 
     def statm(self, pid: Pid = "self") -> Statm | None: ...
     def peak_rss(self, pid: Pid = "self") -> int | None: ...

@@ -18,7 +18,7 @@ class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
     fields: Sequence[str] | None = None
     batch: ClassVar[type[DocumentBatch]] = DocumentBatch  # what its documents flow as
     checked = False  # set by a workflow whose earlier pass found every record of the same files to be valid
-    known: str | None = None  # ... and the folder where that pass told where they lie (formats/jsonl/known.py)
+    known: str | None = None  # ... and the folder where that pass told where they lie (formats/jsonl/known_records.py)
 
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:
         """Whole files at once, for use outside of a run; a run reads ranges that fit its budget."""

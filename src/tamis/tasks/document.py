@@ -3,7 +3,7 @@
 A `DocumentBatch` looks like an Arrow table and is one only on demand: fields are decoded when somebody asks for them, and
 every row remembers the record it came from (`_rows` into `_origin`), so that what nobody touched can be written back byte
 for byte. Tables and frames handed to users carry that memory as a hidden row id (`_tamis_row`: a column in Arrow, the index
-in pandas); `formats/frames/adopting.py` finds it again in what the user's stage returned. `data` is a frame that takes the place of
+in pandas); `formats/frames/returned_data.py` finds it again in what the user's stage returned. `data` is a frame that takes the place of
 the documents until the stage is through.
 
 Every value is what its record says, whatever its neighbours are: `values` gives Python values, `texts` the texts, and only
@@ -136,7 +136,7 @@ class DocumentBatch(TracedBatch):
 
     def _settled(self) -> DocumentBatch:
         """The documents of a frame that took the place of others, traced to these."""
-        from tamis.formats.frames.adopting import adopt
+        from tamis.formats.frames.returned_data import adopt
 
         assert self._behind is not None
         child = self._child()

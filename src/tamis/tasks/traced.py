@@ -168,7 +168,7 @@ class TracedBatch(Task["pa.Table"]):
             self._serial = np.full(origin.n_rows, -1, np.int64)
 
     def take_up(self, lineage: Lineage, serial: Array, identity: Identity | None, parent: TracedBatch) -> None:
-        """Become documents that descend from those of `parent` (and others that it came with): formats/frames/adopting.py traced them."""
+        """Become documents that descend from those of `parent` (and others that it came with): formats/frames/returned_data.py traced them."""
         self._table, self._behind = None, None
         self._put_lineage(lineage)
         self._serial, self._identity, self._handed = serial, identity, {}

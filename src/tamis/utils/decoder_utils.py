@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from tamis.errors import UsageError
-from tamis.film import room
+from tamis.film import memory_needed
 from tamis.film.decoding import Frames
 from tamis.film.facts import read_facts
 from tamis.film.opening import opened, video_stream
@@ -176,7 +176,7 @@ def decode_video_cpu_frame_ids(
     source = _source(data)
     facts = read_facts(source)
     times = np.ones(len(frame_ids), np.int64) if counts is None else np.asarray(counts)
-    room.reserve(
+    memory_needed.reserve(
         int(times.sum()) * facts.width * facts.height * 3,
         f"{int(times.sum())} frames of {facts.width} x {facts.height}",
     )

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
-from tamis.film import room
+from tamis.film import memory_needed
 from tamis.film.decoding import Frames
 from tamis.film.facts import read_facts
 from tamis.film.sampling import rgb
@@ -45,7 +45,9 @@ def read_video_cpu(
         n = smart_nframes(fps, max(2, end - window.start + 1), facts.fps)
         wanted.append([round(f) for f in np.linspace(window.start, end, n)])
     n_frames = sum(map(len, wanted))
-    room.reserve(n_frames * facts.width * facts.height * 3, f"{n_frames} frames of {facts.width} x {facts.height}")
+    memory_needed.reserve(
+        n_frames * facts.width * facts.height * 3, f"{n_frames} frames of {facts.width} x {facts.height}"
+    )
     chosen = {f for of in wanted for f in of}
     found = {i: rgb(frame, facts.width, facts.height) for i, (_, frame) in enumerate(Frames(path)) if i in chosen}
     last = found[max(found)]

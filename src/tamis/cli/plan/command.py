@@ -168,7 +168,7 @@ def plan(
 
 
 def _imagined(dataset_bytes: str, document_bytes: str | None) -> Dataset:
-    from tamis.forecast.starting import DOCUMENT_BYTES
+    from tamis.forecast.shipped_table import DOCUMENT_BYTES
     from tamis.sizes import parse_size
 
     size = parse_size(dataset_bytes, "--dataset-bytes")
@@ -199,7 +199,7 @@ def make_plan(
     from tamis.engine.run.inputs import files_of
     from tamis.engine.run.preparing import DEFAULT_BLOCK_BYTES
     from tamis.engine.run.settings import DEFAULT_MAX_RECORD
-    from tamis.forecast import profiles, ranges, starting
+    from tamis.forecast import profiles, ranges, shipped_table
     from tamis.forecast.prediction import predict, runs_of
     from tamis.memory.budget import find_budget
     from tamis.sizes import parse_size
@@ -236,7 +236,7 @@ def make_plan(
             past = [tried.measured]
     data = asked or _dataset(files, tried, past)
     conditions = _conditions(job, settings, data, past, budget, where, block)
-    start_s = starting.seconds_per_byte(stage_names(stages))
+    start_s = shipped_table.seconds_per_byte(stage_names(stages))
     kind = ranges.PROFILE if runs_of(profile) else ranges.PROBE if tried is not None else ranges.TABLE
     known_ranges = ranges.load()
     found = predict(
@@ -246,7 +246,7 @@ def make_plan(
     if kind == ranges.PROBE and where.is_here:  # the run will tell how far this was off
         ranges.plan_of(key, {"conditions": vars(conditions).copy(), **found.to_dict()})
     fits, smallest = _judge(conditions, tried if where.is_here else None)
-    gpu = starting.gpu_seconds_per_document(stage_names(stages)) * _documents(data, past)
+    gpu = shipped_table.gpu_seconds_per_document(stage_names(stages)) * _documents(data, past)
     told = ranges.with_command(found.to_dict(), known_ranges) if where.is_here else found.to_dict()
     seconds = float(told["seconds"]["expected"])
     if gpu and where.gpus:  # GPU and CPU work overlap: the slower one decides
@@ -255,7 +255,7 @@ def make_plan(
     if where.nodes > 1:
         cluster = cluster_figures(where.nodes, seconds, data.decoded_bytes, found.n_partitions).to_dict()
         seconds = float(cluster["seconds"])
-    row = starting.text_sizing(data.decoded_bytes)
+    row = shipped_table.text_sizing(data.decoded_bytes)
     return Plan(
         n_files=data.n_files, kinds=data.kinds, input_bytes=data.input_bytes, decoded_bytes=data.decoded_bytes, output=output,
         budget_bytes=budget, smallest_budget_bytes=smallest, fits=fits, n_workers=conditions.n_workers, block_bytes=found.block_bytes,
@@ -287,7 +287,7 @@ def _taught(tried: Probe, block_bytes: int) -> Predictor:
 
 def _dataset(files: FileList | None, tried: Probe | None, past: list[Measured]) -> Dataset:
     from tamis.cli.plan.probe import kind_of
-    from tamis.forecast.starting import decoded_bytes
+    from tamis.forecast.shipped_table import decoded_bytes
 
     assert files is not None
     kinds: dict[str, int] = {}
@@ -313,13 +313,13 @@ def _conditions(
 ) -> Conditions:
     from tamis.engine.run.budget_shares import GOOD_CAP_BYTES, USABLE, count_workers
     from tamis.engine.supervisor.state import MIN_CAP_BYTES
-    from tamis.forecast import starting
+    from tamis.forecast import shipped_table
     from tamis.forecast.prediction import Conditions
     from tamis.sizes import parse_size
 
     last = past[-1].conditions if past else None
-    fixed = last.fixed_bytes if last else starting.FIXED_BYTES
-    worker = last.worker_bytes if last else starting.WORKER_BYTES
+    fixed = last.fixed_bytes if last else shipped_table.FIXED_BYTES
+    worker = last.worker_bytes if last else shipped_table.WORKER_BYTES
     pool = int(budget * USABLE) - fixed
     asked = int(max((s.resources.memory_gb for s in job.segments), default=0.0) * 1e9)
     wanted = settings.get("workers") or where.cores
@@ -346,7 +346,7 @@ def _judge(conditions: Conditions, tried: Probe | None) -> tuple[bool, int]:
 
 
 def _documents(data: Dataset, past: list[Measured]) -> float:
-    from tamis.forecast.starting import DOCUMENT_BYTES
+    from tamis.forecast.shipped_table import DOCUMENT_BYTES
 
     if data.document_bytes:
         return data.decoded_bytes / data.document_bytes

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.curation.planner import EXACT, FUZZY, LINES, SEMANTIC
-from tamis.forecast import starting
+from tamis.forecast import shipped_table
 from tamis.sizes import format_size
 
 if TYPE_CHECKING:
@@ -64,9 +64,10 @@ def costs_of(
             written = decoded
         else:
             written = int(sizes["n_documents"]) * _NUMBER_BYTES
-        cpu_s = decoded * starting.seconds_per_byte(names)
+        cpu_s = decoded * shipped_table.seconds_per_byte(names)
         held = min(
-            budget_bytes, starting.FIXED_BYTES + n_cores * (starting.WORKER_BYTES + _partition_bytes(decoded, n_cores))
+            budget_bytes,
+            shipped_table.FIXED_BYTES + n_cores * (shipped_table.WORKER_BYTES + _partition_bytes(decoded, n_cores)),
         )
         found.append(PassCost(one.name, decoded, written, held, round(cpu_s, 2), round(cpu_s / n_cores, 2)))
     return found
@@ -80,7 +81,7 @@ def decoded_bytes(curation: Curation) -> int:
 
 
 def _unpacked(path: str) -> float:
-    return next((times for suffix, times in starting.PACKED.items() if path.endswith(suffix)), 1.0)
+    return next((times for suffix, times in shipped_table.PACKED.items() if path.endswith(suffix)), 1.0)
 
 
 def _partition_bytes(decoded: int, n_cores: int) -> int:

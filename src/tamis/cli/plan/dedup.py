@@ -52,7 +52,7 @@ def show(
     from tamis.cli.terminal.show import print_json, print_lines, print_table
     from tamis.dedup.expected import conditions, forecast, profile_key
     from tamis.engine.run.expectation import basis_of
-    from tamis.forecast import profiles, ranges, starting
+    from tamis.forecast import profiles, ranges, shipped_table
     from tamis.forecast.prediction import runs_of
     from tamis.formats.input_files.passed_over import passed_lines
 
@@ -68,8 +68,8 @@ def show(
     )
     made = ranges.with_command(expected.to_dict(), ranges.load()) if where.is_here else expected.to_dict()
     basis = basis_of(past)
-    guide = starting.fuzzy_bands(found.input_bytes)
-    row = starting.text_sizing(found.input_bytes)
+    guide = shipped_table.fuzzy_bands(found.input_bytes)
+    row = shipped_table.text_sizing(found.input_bytes)
     if as_json:
         about = {"basis": basis, "machine": str(where), "nodes": where.nodes, "forecast": made}
         about |= {"guide": {"nodes": row.nodes, "gpus": row.gpus, "memory": row.memory}}

@@ -65,7 +65,7 @@ def copy_heads(files: FileList, folder: str, n_bytes: int, formats: Sequence[str
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     asked = json.dumps({"paths": chosen, "folder": folder, "n_bytes": n_bytes, "formats": list(formats)})
     done = subprocess.run(
-        [sys.executable, "-m", "tamis.cli.plan.heads"],
+        [sys.executable, "-m", "tamis.cli.plan.first_megabytes"],
         input=asked,
         env=env,
         capture_output=True,

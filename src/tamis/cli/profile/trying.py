@@ -91,7 +91,7 @@ def _sample(
     request: Request, tried: Configurations, sample: str | None, limit_bytes: str | None, folder: str
 ) -> tuple[list[str], int]:
     from tamis.engine.run.inputs import files_of
-    from tamis.forecast.starting import decoded_bytes
+    from tamis.forecast.shipped_table import decoded_bytes
     from tamis.stages.file_partitioning import FilePartitioningStage
     from tamis.stages.io import Writer
 

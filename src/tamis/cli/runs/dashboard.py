@@ -82,7 +82,7 @@ def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
     if not wanted and port is None:
         yield
         return
-    from tamis.memory import beside as others
+    from tamis.memory import counted_processes as others
 
     try:
         process, address = _start(run_dir, PORT if port is None else port, settings.get("scratch"))

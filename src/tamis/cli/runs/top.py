@@ -32,7 +32,7 @@ def top(
     once: Annotated[bool, Option("--once", help="Show the state now, and stop.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Watch a run: memory against the budget, processes, stages, GPUs, machine, speed, time left, last units and events.
+    """Watch a run: memory against the budget, processes, stages, GPUs, machine, speed, time left, last partitions and events.
 
     Works during the run, after it, and on another machine that sees the folder. Ends with the run, or with Ctrl-C.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.exact.gpu_hash import BACKENDS, choose
 from tamis.dedup.exact.hashing import DocumentHashes
-from tamis.dedup.index.against import index_options
+from tamis.dedup.index.options import index_options
 from tamis.dedup.normalization import NORMALIZATION_VERSION
 from tamis.dedup.options import InOneCall, absolute
 from tamis.errors import UsageError

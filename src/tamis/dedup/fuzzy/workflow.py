@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tamis.dedup.exact.gpu_hash import BACKENDS
 from tamis.dedup.fuzzy.gpu_sketch import choose
 from tamis.dedup.fuzzy.sketching import CandidateTexts, DocumentSketches, Sketch
-from tamis.dedup.index.against import SignedSketches, index_options
+from tamis.dedup.index.options import SignedSketches, index_options
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode
 from tamis.dedup.options import InOneCall, absolute
 from tamis.errors import UsageError

@@ -41,7 +41,7 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
         import numpy as np
         import pyarrow as pa
 
-        from tamis.formats.jsonl.known import known_columns
+        from tamis.formats.jsonl.known_records import known_columns
 
         if self.embedding_field not in batch.get_columns():
             raise UsageError(

@@ -17,7 +17,7 @@ from tamis.engine.run.settings import Record, RunSettings
 from tamis.engine.supervisor.state import MIN_CAP_BYTES
 from tamis.engine.workers_interface import Server
 from tamis.errors import BudgetError
-from tamis.memory import beside, meter
+from tamis.memory import counted_processes, meter
 from tamis.sizes import format_size
 
 USABLE = 0.88  # caps are granted up to here, below the level (90 %) at which the pressure ladder starts to kill
@@ -50,7 +50,7 @@ def share_budget(budget_bytes: int, server: Server, settings: RunSettings, recor
     caller = server.others_bytes
     if settings.count_caller and not caller:
         own = max(CALLER_BYTES, meter.own_bytes() or 0)
-        caller = own + CALLER_LIBRARY_BYTES + GROWTH_BYTES + beside.reserved_bytes()
+        caller = own + CALLER_LIBRARY_BYTES + GROWTH_BYTES + counted_processes.reserved_bytes()
     fixed = caller + server.own_bytes + LIBRARY_BYTES
     worker = int(server.anon_bytes * COPIED_SHARE) + WORKER_OWN_BYTES
     loading = caller + server.peak_bytes

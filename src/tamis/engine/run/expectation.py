@@ -21,7 +21,7 @@ from tamis.engine.run.outcome import Outcome
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.units import Kind
 from tamis.errors import TamisError
-from tamis.forecast import profiles, ranges, starting
+from tamis.forecast import profiles, ranges, shipped_table
 from tamis.forecast.prediction import MAX_RUNS, Conditions, Forecast, Measured, predict, runs_of
 from tamis.memory.predictor import Predictor
 
@@ -135,7 +135,7 @@ def conditions(
     """`passes`: how often the input is read (once per sampling step). `done_bytes`: decoded, by an earlier attempt."""
     streams = any(kind is not Kind.BYTES for kind in inputs.kinds)
     stored = max(0, inputs.files.total_bytes) * passes
-    decoded = starting.decoded_bytes(inputs.files.paths, inputs.files.sizes) * passes
+    decoded = shipped_table.decoded_bytes(inputs.files.paths, inputs.files.sizes) * passes
     ratios = [m.conditions.decoded_bytes / m.conditions.input_bytes for m in past if m.conditions.input_bytes]
     if ratios and streams:
         decoded = int(stored * ratios[-1])
@@ -164,7 +164,7 @@ def prediction(
     """As prediction.json holds it. `learned`: partitions begin with the sizes that earlier runs arrived at."""
     past = runs_of(profile)
     found = predict(
-        asked, predictors, past, starting.seconds_per_byte(stage_names(stages)), learned=learned,
+        asked, predictors, past, shipped_table.seconds_per_byte(stage_names(stages)), learned=learned,
         kind=ranges.PROFILE if past else ranges.TABLE, ranges=ranges.load(),
     )  # fmt: skip
     return as_prediction(found, asked, basis_of(past))

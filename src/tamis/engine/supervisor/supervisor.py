@@ -18,9 +18,9 @@ from tamis.engine.supervisor.actions import (
     Replace,
     Stop,
 )  # fmt: skip
+from tamis.engine.supervisor.after_failure import Setbacks
 from tamis.engine.supervisor.cutting import without
 from tamis.engine.supervisor.deaths import judge_death
-from tamis.engine.supervisor.setbacks import Setbacks
 from tamis.engine.supervisor.state import NodeSpec, counts_of
 from tamis.engine.supervisor.units import MIN_ROWS_BYTES, Kind, Mode, Piece, Recast, Unit
 from tamis.engine.supervisor.work import held_by

@@ -27,7 +27,7 @@ from tamis.memory.predictor import Predictor
 
 
 class Work(Pool):
-    """The part of the supervisor's state that is about work; dispatch.py hands it out, setbacks.py takes it back."""
+    """The part of the supervisor's state that is about work; dispatch.py hands it out, after_failure.py takes it back."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from tamis.engine.worker.dropped import Seen, record_bytes
 from tamis.engine.worker.kept_scores import Kept
 from tamis.engine.worker.rejections import Rejections
 from tamis.errors import PipelineError
-from tamis.formats.frames.adopting import adopt, parents_of
+from tamis.formats.frames.returned_data import adopt, parents_of
 from tamis.formats.table_block import TableBlock
 from tamis.kernels import spare
 from tamis.kernels.records import hash128

@@ -43,7 +43,7 @@ from tamis.engine.worker.sending import send_outputs
 from tamis.engine.worker.workplace import Workplace
 from tamis.errors import FormatError, PipelineError
 from tamis.formats.faults import asked_bytes, is_memory_failure
-from tamis.formats.jsonl.known import KnownRecords
+from tamis.formats.jsonl.known_records import KnownRecords
 from tamis.formats.registry import TABLES, is_table, table_format
 from tamis.kernels.records import hash128
 from tamis.memory import meter

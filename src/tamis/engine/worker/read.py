@@ -26,7 +26,7 @@ from tamis.formats.columns.row_bytes import row_bytes
 from tamis.formats.columns.utf8 import bad_text_rows
 from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of
 from tamis.formats.faults import is_memory_failure
-from tamis.formats.jsonl.known import Found, KnownRecords
+from tamis.formats.jsonl.known_records import Found, KnownRecords
 from tamis.formats.jsonl.ranges import read_range
 from tamis.formats.jsonl.stretches import Stretch, Stretches
 from tamis.formats.registry import line_format, table_format

@@ -6,7 +6,7 @@ from tamis.observe.gpu_figures import gpu_cards
 from tamis.observe.markup import bar, cards, table, value_text
 from tamis.observe.nodes_table import nodes_table
 from tamis.observe.passes import Place
-from tamis.observe.pictures import of_run
+from tamis.observe.pictures import run_pictures
 from tamis.observe.pictures.svg import clock_text, count_text, number, seconds_text, text
 from tamis.observe.series import AlertPoint
 from tamis.observe.snapshot import Snapshot
@@ -29,19 +29,19 @@ def fragments(run: Snapshot, place: Place) -> dict[str, str]:
         "notices": _notices(run),
         "cards": _cards(run),
         "progress": _progress(run),
-        "memory": of_run.memory_of(run),
-        "map": of_run.map_of(run),
-        "funnel": of_run.funnel_of(run),
-        "throughput": of_run.throughput_of(run),
-        "speed": of_run.speed_of(run),
-        "queues": of_run.queues_of(run),
-        "gpus": of_run.gpus_of(run),
+        "memory": run_pictures.memory_of(run),
+        "map": run_pictures.map_of(run),
+        "funnel": run_pictures.funnel_of(run),
+        "throughput": run_pictures.throughput_of(run),
+        "speed": run_pictures.speed_of(run),
+        "queues": run_pictures.queues_of(run),
+        "gpus": run_pictures.gpus_of(run),
         "nodes": nodes_table(run.nodes),
         "stages": _stages(run),
         "workers": _workers(run),
         "alerts": _alerts(run),
         "events": _events(run),
-        "lengths": of_run.lengths_of(run),
+        "lengths": run_pictures.lengths_of(run),
         "machine": _machine(run),
         "settings": _settings(run),
         "foot": _foot(run),

@@ -8,7 +8,7 @@ from tamis.observe.contact import sheet
 from tamis.observe.gpu_figures import gpu_cards
 from tamis.observe.markup import cards
 from tamis.observe.nodes_table import nodes_table
-from tamis.observe.pictures import of_run
+from tamis.observe.pictures import run_pictures
 from tamis.observe.pictures.style import CSS
 from tamis.observe.pictures.svg import number, text
 from tamis.observe.report import parts
@@ -27,19 +27,19 @@ body{max-width:76rem;margin:0 auto;padding:1.6rem clamp(.8rem,3vw,2rem)}section{
 def render(facts: Facts) -> str:
     run = facts.run
     made = [
-        _section("Documents", of_run.funnel_of(run) + parts.documents(facts)),
+        _section("Documents", run_pictures.funnel_of(run) + parts.documents(facts)),
         _section("Dropped", parts.dropped(facts)),
         _section("Pictures", facts.pictures),
-        _section("Memory against the budget", of_run.memory_of(run)),
+        _section("Memory against the budget", run_pictures.memory_of(run)),
         _pair(
-            _section("Partition map", of_run.map_of(run)),
-            _section("Documents per second, by stage", of_run.throughput_of(run)),
-            _section("Input per second", of_run.speed_of(run)),
-            _section("Queue and scratch", of_run.queues_of(run)),
+            _section("Partition map", run_pictures.map_of(run)),
+            _section("Documents per second, by stage", run_pictures.throughput_of(run)),
+            _section("Input per second", run_pictures.speed_of(run)),
+            _section("Queue and scratch", run_pictures.queues_of(run)),
         ),
         _section("Nodes", nodes_table(run.nodes)),
-        _section("GPUs", of_run.gpus_of(run)),
-        _section("Length of documents", of_run.lengths_of(run)),
+        _section("GPUs", run_pictures.gpus_of(run)),
+        _section("Length of documents", run_pictures.lengths_of(run)),
         _section("Scores", parts.scores(facts)),
         _section("Stages", parts.stages(facts)),
         _section("Predicted and measured", parts.prediction(facts)),

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from tamis.engine.ledger import UNTRACED
 from tamis.hints import command, quoted
 from tamis.observe.markup import bar, table, value_text
-from tamis.observe.pictures import of_run
+from tamis.observe.pictures import run_pictures
 from tamis.observe.pictures.svg import clock_text, number, seconds_text, text
 from tamis.observe.report.facts import MAX_ENTRIES, Facts
 from tamis.sizes import format_size
@@ -91,7 +91,7 @@ def dropped(facts: Facts) -> str:
 
 
 def scores(facts: Facts) -> str:
-    found = of_run.scores_of(facts.run)
+    found = run_pictures.scores_of(facts.run)
     drawn = "".join(f"<div><h3>{text(name)}</h3>{picture}</div>" for name, picture in found)
     return f'<div class="devices many">{drawn}</div>' if drawn else ""
 

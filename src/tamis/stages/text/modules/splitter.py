@@ -39,7 +39,7 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow.compute as pc
 
         from tamis.formats.columns.exact import replaced
-        from tamis.formats.jsonl.emptied import without_texts
+        from tamis.formats.jsonl.emptied_records import without_texts
 
         texts = batch.texts(self.text_field)
         pieces = pc.split_pattern(texts.fill_null(""), pattern=self.separator)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.film import room
+from tamis.film import memory_needed
 from tamis.film.decoding import frames_at
 from tamis.film.opening import FilmFault
 from tamis.film.sampling import rgb, shown_size
@@ -114,7 +114,9 @@ class CaptionGenerationStage(ChatModelStage):
                 is_turned = round(frame.rotation / 90.0) % 2 == 1
                 upright = (width, height) if is_turned else (height, width)
                 sides = self._model.sides(*upright, len(times))
-                room.reserve(len(times) * sides[0] * sides[1] * 3, f"{len(times)} frames of {sides[1]} x {sides[0]}")
+                memory_needed.reserve(
+                    len(times) * sides[0] * sides[1] * 3, f"{len(times)} frames of {sides[1]} x {sides[0]}"
+                )
                 stored = sides if is_turned else sides[::-1]
             frames.append(rgb(frame, *stored))
         apart = (times[-1] - times[0]) / max(1, len(times) - 1)

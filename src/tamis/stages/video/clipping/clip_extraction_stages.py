@@ -132,7 +132,7 @@ class ClipTranscodingStage(FilmStage):
     def process_rows(self, batch: DocumentBatch) -> list[DocumentBatch]:
         import pyarrow as pa
 
-        from tamis.film import room
+        from tamis.film import memory_needed
 
         n = batch.num_items
         if self._chosen is None:
@@ -145,7 +145,7 @@ class ClipTranscodingStage(FilmStage):
             *zip(*(batch.values(c) for c in ("width", "height", "pixel_format")), strict=True)
         }:
             what = f"writing clips of {width} x {height} with {encoder}"
-            room.reserve(encoding_need(how, width, height, pixels or ""), what)
+            memory_needed.reserve(encoding_need(how, width, height, pixels or ""), what)
         rates = batch.values("bit_rate_k") if self.use_input_bit_rate and encoder != COPY else [None] * n
         batch = batch.with_column("encoder", pa.array([encoder] * n, pa.large_string()))
         batch = batch.with_column("encoder_threads", pa.array([self.encoder_threads] * n, pa.int32()))

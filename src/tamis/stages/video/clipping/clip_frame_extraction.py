@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
-from tamis.film import room
+from tamis.film import memory_needed
 from tamis.film.decoding import frames_at
 from tamis.film.sampling import FrameExtractionPolicy, FramePurpose, rgb, shown_size, signature, times_of
 from tamis.formats.input_files.names import path_of
@@ -92,7 +92,7 @@ class ClipFrameExtractionStage(FilmStage):
         for _, frame in frames_at(path_of(path), times):
             height, width = self.target_res or shown_size(frame, 1.0)[::-1]
             if not made:
-                room.reserve(len(times) * width * height * 3, f"{len(times)} frames of {width} x {height}")
+                memory_needed.reserve(len(times) * width * height * 3, f"{len(times)} frames of {width} x {height}")
             made.append(rgb(frame, width, height))
         self._say(f"{len(made)} frames of {path}")
         return np.stack(made)

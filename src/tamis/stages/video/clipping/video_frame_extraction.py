@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
-from tamis.film import room
+from tamis.film import memory_needed
 from tamis.film.decoding import Frames, check_shows
 from tamis.film.facts import read_facts
 from tamis.formats.input_files.names import path_of
@@ -31,7 +31,7 @@ def get_frames_from_ffmpeg(
         raise UsageError("get_frames_from_ffmpeg: films are decoded on the CPU; leave use_gpu out")
     path = os.fspath(video_file)
     n = read_facts(path).n_frames
-    room.reserve(n * width * height * 3, f"{n} frames of {width} x {height}")
+    memory_needed.reserve(n * width * height * 3, f"{n} frames of {width} x {height}")
     out = np.empty((n, height, width, 3), np.uint8)
     at = 0
     for _, frame in Frames(path):

@@ -1,6 +1,6 @@
 """The first MB of some input files, copied as files of their own: what `tamis plan` tries a recipe on.
 
-Runs as a process of its own (`python -m tamis.cli.plan.heads`, JSON on stdin and stdout), because it needs pyarrow and the
+Runs as a process of its own (`python -m tamis.cli.plan.first_megabytes`, JSON on stdin and stdout), because it needs pyarrow and the
 planning process is measured as part of the budget.
 """
 
