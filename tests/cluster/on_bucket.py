@@ -14,12 +14,14 @@ from s3_server import CREDENTIALS, S3Server
 
 
 def write_documents() -> None:
-    """Of every seven documents one is no prose; every second one is there twice."""
+    """Of every seven documents one is no prose; every second one is there twice, some in every file."""
     (HERE / "data").mkdir()
     for f in range(3):
         with open(HERE / "data" / f"{f}.jsonl", "w") as file:
             for n in range(200):
-                lines = [f"The river number {n // 2} carries the drum to place {k}." for k in range(8)]
+                lines = [
+                    f"The river number {n // 2} carries the drum {f if n % 4 else ''} to place {k}." for k in range(8)
+                ]
                 text = "no prose" if n % 7 == 0 else "\n".join(lines)
                 file.write(json.dumps({"id": f"{f}-{n}", "text": text}) + "\n")
 
@@ -49,23 +51,24 @@ def main() -> None:
             found["exact here"] = command("dedup", "exact", "data", "exact-here", "--memory", "1GB", "--quiet")
         finally:
             client.stop()
-        found["kept here"] = lines_of((HERE / "here").glob("*.jsonl"))
+        found["kept here"] = ids_in((HERE / "here").glob("*.jsonl"))
         found["kept"] = sorted(objects(s3, "clean/"))
-        found["unique here"] = lines_of((HERE / "exact-here").glob("*.jsonl"))
+        found["unique here"] = ids_in((HERE / "exact-here").glob("*.jsonl"))
         found["unique"] = sorted(objects(s3, "unique/"))
         found["uploads"] = len(s3.list_multipart_uploads(Bucket="corpus").get("Uploads", []))
     print(json.dumps(found))
 
 
-def lines_of(paths: Any) -> list[str]:
-    return sorted(line for path in paths for line in path.read_text().splitlines())
+def ids_in(paths: Any) -> list[str]:
+    return sorted(json.loads(line)["id"] for path in paths for line in path.read_text().splitlines())
 
 
 def objects(s3: Any, prefix: str) -> list[str]:
     found: list[str] = []
     for entry in s3.list_objects_v2(Bucket="corpus", Prefix=prefix).get("Contents", []):
         if entry["Key"].endswith(".jsonl") and "/_tamis/" not in entry["Key"]:
-            found += s3.get_object(Bucket="corpus", Key=entry["Key"])["Body"].read().decode().splitlines()
+            body = s3.get_object(Bucket="corpus", Key=entry["Key"])["Body"].read()
+            found += [json.loads(line)["id"] for line in body.splitlines()]
     return found
 
 

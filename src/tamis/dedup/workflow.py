@@ -400,9 +400,15 @@ MIN_SOURCE_DOCUMENTS = 100  # a handful of documents says nothing about a source
 
 
 def source_of(path: str, paths: list[str]) -> str:
-    """The source of a file: its folder, or the file itself when all lie in one folder."""
+    """The source of a file: its folder, or the file itself when all lie in one folder.
+
+    >>> source_of("s3://b/in/1.jsonl", ["s3://b/in/1.jsonl", "s3://b/in/2.jsonl"])
+    's3://b/in/1.jsonl'
+    """
     folder = os.path.dirname(path)
-    return path if folder == os.path.commonpath([os.path.dirname(p) for p in paths]) else folder
+    # As they are in a bucket, two slashes would become one.
+    common = os.path.commonpath([os.path.dirname(p).replace("://", ":/") for p in paths])
+    return path if folder.replace("://", ":/") == common else folder
 
 
 def _size_of(folder: str) -> int:
