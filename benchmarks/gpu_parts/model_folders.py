@@ -82,6 +82,7 @@ def _merged(texts: list[str], size: int, names: list[str]) -> Any:
         normalizers.Replace("\n", " "),
         normalizers.Replace("\t", " "),
         normalizers.NFKC(),
+        normalizers.Strip(left=False, right=True),
         normalizers.Replace(Regex(" {2,}"), " "),
     ]
     own.normalizer = normalizers.Sequence(spaces)
