@@ -1,6 +1,6 @@
 """Pictures and films on a GPU: CLIP and TransNetV2 by themselves, and whole runs through Tamis, from tars to tars and from films to clips.
 
-    python benchmarks/gpu_media.py --out DIR [--only decode,clip-model,clip,quality,transnet-model,transnet] [--wheels FOLDER] [--small]
+    python benchmarks/gpu_media.py --out DIR [--only clip,transnet,clip-model,transnet-model,decode,quality] [--wheels FOLDER] [--small]
     python benchmarks/gpu_media.py --page DIR/gpu_media.json
 
 Pictures and films are made here; weights are random, which is as fast as trained ones. Each part is a process of its own with a time limit: one
@@ -27,7 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 FILE = "gpu_media.json"
-PARTS = ("decode", "clip-model", "clip", "quality", "transnet-model", "transnet")
+PARTS = ("clip", "transnet", "clip-model", "transnet-model", "decode", "quality")
 _LIMIT_S = 420.0
 
 
@@ -39,9 +39,10 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="Little data and small networks: does it run?")
     parser.add_argument("--place", help="Where data lie while it runs (default: a temporary folder).")
     parser.add_argument("--pictures", type=int, default=24_000)
-    parser.add_argument("--film-seconds", type=int, default=120)
+    parser.add_argument("--film-seconds", type=int, default=60)
     parser.add_argument("--films", type=int, default=16)
     parser.add_argument("--limit", type=float, default=_LIMIT_S, help="Seconds for one part.")
+    parser.add_argument("--total", type=float, default=3600.0, help="Seconds for all parts: what is left bounds each.")
     parser.add_argument("--page", metavar="JSON", help="Only write the figures of this file into docs/.")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -64,6 +65,7 @@ def run_all(wanted: tuple[str, ...], given: argparse.Namespace) -> int:
     out.mkdir(parents=True, exist_ok=True)
     kept = out / FILE
     figures: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+    end = time.monotonic() + given.total
     with tempfile.TemporaryDirectory(prefix="tamis-gpu-media-", dir=given.place) as place:
         env = environment(Path(place), given.wheels)
         figures["machine"] = ask([sys.executable, str(Path(__file__).with_name("gpu_media_parts.py"))], env, 120.0)
@@ -74,7 +76,7 @@ def run_all(wanted: tuple[str, ...], given: argparse.Namespace) -> int:
                 rest.remove(given.only)
             command = [sys.executable, __file__, *rest, "--part", part, "--place", place]
             began = time.perf_counter()
-            figures[part] = ask(command, env, given.limit)
+            figures[part] = ask(command, env, max(1.0, min(given.limit, end - time.monotonic())))
             figures[part]["part_s"] = round(time.perf_counter() - began, 1)
             print(json.dumps({part: figures[part]}), flush=True)
             kept.write_text(json.dumps(figures, indent=1))

@@ -6,8 +6,11 @@ import argparse
 import json
 import multiprocessing
 import os
+import pickle
+import shutil
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,6 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+try:
+    import cloudpickle  # noqa: F401
+except ImportError:  # all stages here can be imported: plain pickle is enough
+    sys.modules["cloudpickle"] = pickle
 
 SIDE = 224
 CLIP_L = {
@@ -103,7 +111,7 @@ def clip_model(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     from tamis.stages.text.models import folder as folders
     from tamis.stages.text.models.device import TorchDevice
 
-    build_models(folder, given.small)
+    folder = models_folder(given)
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     place = folders.open_folder(folder / "openai" / "clip-vit-large-patch14")
     squares = list(np.random.default_rng(0).integers(0, 256, (max(_BATCHES), SIDE, SIDE, 3), np.uint8))
@@ -158,8 +166,7 @@ def quality(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """The same with the aesthetic and the NSFW filter; what these two take by themselves."""
     from tamis.stages.image.filters import ImageAestheticFilterStage, ImageNSFWFilterStage
 
-    models = str(folder / "models")
-    build(folder / "models", given.small)
+    models = str(models_folder(given))
     heads = [ImageAestheticFilterStage(models, score_threshold=-1e9), ImageNSFWFilterStage(models, score_threshold=2.0)]
     vectors = np.random.default_rng(0).standard_normal((4096, 768)).astype(np.float32)
     alone = {}
@@ -184,13 +191,14 @@ def _run_pictures(folder: Path, given: argparse.Namespace, filters: list[Any]) -
     n = 240 if given.small else given.pictures
     source, out = folder / "in", folder / "out"
     source.mkdir()
-    build(folder / "models", given.small)
+    models = models_folder(given)
     n_tars = max(1, n // 2000)
-    for k in range(n_tars):
-        make_tar(source / f"{k:03d}.tar", n // n_tars, *PICTURE, distinct=48)
+    make_tar(source / "000.tar", n // n_tars, *PICTURE, distinct=48)
+    for k in range(1, n_tars):  # a picture of one name is another one here, whatever it shows
+        os.link(source / "000.tar", source / f"{k:03d}.tar")
     stages = [
         ImageReader(str(source)),
-        ImageEmbeddingStage(str(folder / "models")),
+        ImageEmbeddingStage(str(models)),
         *filters,
         ImageWriterStage(str(out)),
     ]
@@ -204,8 +212,6 @@ def _run_pictures(folder: Path, given: argparse.Namespace, filters: list[Any]) -
 
 def _timed(pipeline: Any, n: int, written: Any) -> dict[str, Any]:
     """A run: documents a second from the first to the last moment, and between the first and the last tenth of what was written."""
-    from gpu_classify import Busy
-
     busy = Busy()
     busy.start()
     began = time.perf_counter()
@@ -225,15 +231,42 @@ def _timed(pipeline: Any, n: int, written: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+class Busy(threading.Thread):
+    """How busy the GPU is, as nvidia-smi says every 0.2 s, from the first busy moment to the last."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._seen: list[float] = []
+        self._process: Any = None
+        if shutil.which("nvidia-smi"):
+            command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "200"]
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def run(self) -> None:
+        for line in self._process.stdout if self._process else ():
+            if line.strip().isdecimal():
+                self._seen.append(float(line))
+
+    def end(self) -> dict[str, float]:
+        if self._process:
+            self._process.terminate()
+        at = [i for i, share in enumerate(self._seen) if share > 0]
+        used = self._seen[at[0] : at[-1] + 1] if at else [0.0]
+        later = used[len(used) // 5 :]  # the first fifth warms up
+        return {"busy": round(sum(used) / len(used), 1), "busy_after_warm_up": round(sum(later) / len(later), 1)}
+
+
 def total_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def build(folder: Path, small: bool) -> None:
-    """In a process of its own: torch stays out of the one that starts a run."""
+def models_folder(given: argparse.Namespace) -> Path:
+    """Made once for all parts, in a process of its own: torch stays out of the one that starts a run."""
+    folder = Path(given.place) / "models"
     if not folder.exists():
         work = "import sys; from pathlib import Path; import gpu_media_parts as p; p.build_models(Path(sys.argv[1]), sys.argv[2] == '1')"
-        subprocess.run([sys.executable, "-c", work, str(folder), str(int(small))], check=True)
+        subprocess.run([sys.executable, "-c", work, str(folder), str(int(given.small))], check=True)
+    return folder
 
 
 def build_models(folder: Path, small: bool) -> None:
