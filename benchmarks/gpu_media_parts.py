@@ -215,7 +215,7 @@ def _timed(pipeline: Any, n: int, written: Any) -> dict[str, Any]:
     busy = Busy()
     busy.start()
     began = time.perf_counter()
-    result = pipeline.execute(memory="64GB" if total_memory() > 100e9 else "3GB")
+    result = pipeline.execute(memory=f"{max(3, min(64, int(total_memory() * 0.6 / 1e9)))}GB")
     seconds = time.perf_counter() - began
     done, marks = 0, []
     for at, rows in sorted(written()):
