@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tamis.curation.describe import CHARS, LANGUAGE, LICENCE
+from tamis.engine.monitor.stage_costs import removes_duplicates
 from tamis.sizes import format_size
 
 MARK = "<!-- written by tamis curate -->"
@@ -24,7 +25,7 @@ def make_card(
     licences = _counts(metrics, LICENCE)
     codes = [lang] if lang else [c for c in languages if _CODE.fullmatch(c)]
     lines = ["---", *_head(name, codes, licences, ledger.written.n, splits), "---", MARK, f"# {_plain(name)}", ""]
-    n_duplicates = sum(t.n for b in ledger.stages if _is_duplicates(b.name) for t in b.dropped.values())
+    n_duplicates = sum(t.n for b in ledger.stages if removes_duplicates(b.name) for t in b.dropped.values())
     lines += [
         "| documents | |", "|---|---|",
         f"| read | {ledger.records.n:,} |",
@@ -110,10 +111,6 @@ def _lengths(ledger: Any, metrics: Mapping[str, float]) -> list[str]:
 
 def _counts(metrics: Mapping[str, float], what: str) -> dict[str, int]:
     return {key.partition("=")[2]: int(n) for key, n in metrics.items() if key.startswith(f"{what}=")}
-
-
-def _is_duplicates(stage: str) -> bool:
-    return stage.startswith("remove_") and "duplicates" in stage
 
 
 def _plain(text: str) -> str:

@@ -8,7 +8,7 @@ be read gives tamis_up 0 and tamis_readable 0.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tamis.observe.exposition import Family, render
@@ -127,19 +127,23 @@ def _stages(stages: Iterable[StagePoint]) -> Iterable[Family]:
         "counter",
         "Documents that went into a stage, came out, were dropped, quarantined.",
     )
-    n_bytes = Family("tamis_stage_read_bytes_total", "counter", "Bytes of the records that went into a stage.")
-    seconds = Family("tamis_stage_seconds_total", "counter", "Time that workers spent in a stage.")
-    cpu = Family("tamis_stage_cpu_seconds_total", "counter", "CPU time that workers spent in a stage.")
-    peak = Family("tamis_stage_peak_bytes", "gauge", "The most memory that one partition took in a stage.")
+    families = {
+        "in_bytes": Family("tamis_stage_read_bytes_total", "counter", "Bytes of the records that went into a stage."),
+        "seconds": Family("tamis_stage_seconds_total", "counter", "Time that workers spent in a stage."),
+        "cpu_s": Family("tamis_stage_cpu_seconds_total", "counter", "CPU time that workers spent in a stage."),
+        "peak_bytes": Family("tamis_stage_peak_bytes", "gauge", "The most memory that one partition took in a stage."),
+    }
     for point in stages:
         for direction in ("in", "out", "dropped", "quarantined"):
             documents.add(getattr(point, f"n_{direction}"), {"stage": point.stage, "direction": direction})
-        label = {"stage": point.stage}
-        n_bytes.add(point.in_bytes, label)
-        seconds.add(point.seconds, label)
-        cpu.add(point.cpu_s, label)
-        peak.add(point.peak_bytes, label)
-    return documents, n_bytes, seconds, cpu, peak
+        _add(families, point, {"stage": point.stage})
+    return documents, *families.values()
+
+
+def _add(families: Mapping[str, Family], point: object, labels: dict[str, str]) -> None:
+    """The figures of one point, each to the family of its name."""
+    for name, family in families.items():
+        family.add(getattr(point, name), labels)
 
 
 def _partitions(cells: Iterable[Cell]) -> Iterable[Family]:
@@ -166,19 +170,16 @@ def _partitions(cells: Iterable[Cell]) -> Iterable[Family]:
 
 
 def _gpus(gpus: Iterable[GpuPoint]) -> Iterable[Family]:
-    used = Family("tamis_gpu_memory_used_bytes", "gauge", "Memory in use on a GPU, whoever uses it.")
-    ours = Family("tamis_gpu_memory_run_bytes", "gauge", "Memory in use on a GPU by this run.")
-    total = Family("tamis_gpu_memory_total_bytes", "gauge", "Memory of a GPU.")
-    busy = Family("tamis_gpu_busy_ratio", "gauge", "Share of the time that a GPU works, 0 to 1.")
-    heat = Family("tamis_gpu_temperature_celsius", "gauge", "Temperature of a GPU.")
+    families = {
+        "used_bytes": Family("tamis_gpu_memory_used_bytes", "gauge", "Memory in use on a GPU, whoever uses it."),
+        "ours_bytes": Family("tamis_gpu_memory_run_bytes", "gauge", "Memory in use on a GPU by this run."),
+        "total_bytes": Family("tamis_gpu_memory_total_bytes", "gauge", "Memory of a GPU."),
+        "busy": Family("tamis_gpu_busy_ratio", "gauge", "Share of the time that a GPU works, 0 to 1."),
+        "temperature_c": Family("tamis_gpu_temperature_celsius", "gauge", "Temperature of a GPU."),
+    }
     for point in gpus:
-        label = {"gpu": str(point.gpu), "name": point.name}
-        used.add(point.used_bytes, label)
-        ours.add(point.ours_bytes, label)
-        total.add(point.total_bytes, label)
-        busy.add(point.busy, label)
-        heat.add(point.temperature_c, label)
-    return used, ours, total, busy, heat
+        _add(families, point, {"gpu": str(point.gpu), "name": point.name})
+    return families.values()
 
 
 class _Alerts:

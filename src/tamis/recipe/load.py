@@ -225,13 +225,8 @@ class _Loader:
             raise self.fail(str(exc), node, "steps") from None
 
     def writing(self) -> dict[str, object]:
-        node = self.top.get("write")
-        if node is None or node.value is None:
-            return {}
-        if not isinstance(node.value, dict):
-            raise self.fail("expected a mapping, e.g. {format: jsonl.zst}", node, "write")
         found: dict[str, object] = {}
-        for key, item in node.value.items():
+        for key, item in self._mapping("write", "expected a mapping, e.g. {format: jsonl.zst}").items():
             if key not in _WRITING:
                 raise self.fail(f"unknown field {key!r}{suggest(key, list(_WRITING))}", item, f"write.{key}")
             value = self.targets.build(item, f"write.{key}")
@@ -294,13 +289,8 @@ class _Loader:
         return read_section(self.top["alerts"], self.references, self.file, "alerts")
 
     def settings(self) -> dict[str, object]:
-        node = self.top.get("settings")
-        if node is None or node.value is None:
-            return {}
-        if not isinstance(node.value, dict):
-            raise self.fail("expected a mapping of settings", node, "settings")
         found: dict[str, object] = {}
-        for key, item in node.value.items():
+        for key, item in self._mapping("settings", "expected a mapping of settings").items():
             path = f"settings.{key}"
             if key in ("allow_modules", "allow_module"):
                 raise self.fail(
@@ -320,6 +310,15 @@ class _Loader:
                 raise self.fail(str(exc), item, path) from None
             found[key] = value
         return found
+
+    def _mapping(self, key: str, otherwise: str) -> dict[str, Node]:
+        """A part of the recipe that is a mapping; empty where there is none. `otherwise`: what to say of anything else."""
+        node = self.top.get(key)
+        if node is None or node.value is None:
+            return {}
+        if not isinstance(node.value, dict):
+            raise self.fail(otherwise, node, key)
+        return node.value
 
     def schema(self, node: Node, path: str) -> dict[str, str]:
         if not isinstance(node.value, dict) or not node.value:

@@ -43,10 +43,15 @@ def _whole(path: str, folder: str, i: int) -> dict[str, Any]:
     """A file that is one document, or many in one archive, as it is."""
     if size_of(path) > _WHOLE_BYTES:
         raise ValueError(f"{path} is too large to be tried on")
-    copy = os.path.join(folder, f"head-{i:03d}-{os.path.basename(path)}")
+    copy = copied_whole(path, os.path.join(folder, f"head-{i:03d}-{os.path.basename(path)}"))
+    return {"head": copy, "ratio": 1.0}
+
+
+def copied_whole(path: str, copy: str) -> str:
+    """A file as it is, also one that lies elsewhere; returns the name of the copy."""
     with open_buffered(path) as source, open(copy, "wb") as target:
         shutil.copyfileobj(source, target)
-    return {"head": copy, "ratio": 1.0}
+    return copy
 
 
 def _jsonl(path: str, folder: str, i: int, n_bytes: int) -> dict[str, Any]:
@@ -78,23 +83,30 @@ def _ratio(reader: StreamReader, n_read: int, size_bytes: int) -> float:
 
 
 def _rows(path: str, folder: str, i: int, n_bytes: int) -> dict[str, Any]:
+    from tamis.formats.parquet import format as parquet
+
+    table, total, info = first_rows(path, n_bytes, max_rows=256)
+    copy = os.path.join(folder, f"head-{i:03d}.parquet")
+    parquet.write_table(table, copy)
+    decoded = sum(group.decoded_bytes for group in info.row_groups)
+    return {"head": copy if total else "", "ratio": decoded / max(info.file_bytes, 1)}
+
+
+def first_rows(path: str, n_bytes: int, max_rows: int = 1 << 17) -> tuple[Any, int, Any]:
+    """Rows from the beginning of a file, about `n_bytes` decoded: a table, its bytes, and what the file tells of itself."""
     import pyarrow as pa
 
-    from tamis.formats.parquet import format as parquet
     from tamis.formats.registry import table_format
 
     rows = table_format(path)
     info = rows.describe(path)
     tables, total = [], 0
-    for _, table in rows.iter_rows(path, 0, info.n_rows, batch_bytes=1 << 20, max_rows=256):
+    for _, table in rows.iter_rows(path, 0, info.n_rows, batch_bytes=1 << 20, max_rows=max_rows):
         tables.append(table)
         total += table.nbytes
         if total >= n_bytes:
             break
-    copy = os.path.join(folder, f"head-{i:03d}.parquet")
-    parquet.write_table(pa.concat_tables(tables) if tables else pa.table({}), copy)
-    decoded = sum(group.decoded_bytes for group in info.row_groups)
-    return {"head": copy if total else "", "ratio": decoded / max(info.file_bytes, 1)}
+    return pa.concat_tables(tables) if tables else pa.table({}), total, info
 
 
 def main() -> None:

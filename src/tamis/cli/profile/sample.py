@@ -11,15 +11,14 @@ import gzip
 import json
 import lzma
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from tamis.cli.plan.heads import copied_whole, first_rows
 from tamis.errors import FormatError
 from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of
 from tamis.formats.registry import is_read_whole, reads_rows
-from tamis.stores.opening import open_buffered
 
 _MAX_FILES = 64
 _CHUNK = 1 << 20
@@ -51,10 +50,7 @@ def take(paths: list[str], sizes: list[int], folder: str, n_bytes: int, formats:
 
 
 def _whole(path: str, folder: str, i: int) -> tuple[str, int]:
-    """A file that is one document, or many in one archive, as it is."""
-    copy = os.path.join(folder, f"sample-{i:04d}-{os.path.basename(path)}")
-    with open_buffered(path) as source, open(copy, "wb") as target:
-        shutil.copyfileobj(source, target)
+    copy = copied_whole(path, os.path.join(folder, f"sample-{i:04d}-{os.path.basename(path)}"))
     return copy, os.path.getsize(copy)
 
 
@@ -105,23 +101,12 @@ def _open(codec: str | None, path: str) -> Any:
 
 def _rows(path: str, folder: str, i: int, n_bytes: int) -> tuple[str, int]:
     """Rows from the beginning, in groups of about the file's own size."""
-    import pyarrow as pa
-
     from tamis.formats.parquet import format as parquet
-    from tamis.formats.registry import table_format
 
     copy = os.path.join(folder, f"sample-{i:04d}.parquet")
-    rows = table_format(path)
-    info = rows.describe(path)
+    table, total, info = first_rows(path, n_bytes)
     n_rows = max(1, info.row_groups[0].n_rows if info.row_groups else 1)
-    tables: list[pa.Table] = []
-    total = 0
-    for _, table in rows.iter_rows(path, 0, info.n_rows, batch_bytes=1 << 20):
-        tables.append(table)
-        total += table.nbytes
-        if total >= n_bytes:
-            break
-    parquet.write_table(pa.concat_tables(tables) if tables else pa.table({}), copy, row_group_size=n_rows)
+    parquet.write_table(table, copy, row_group_size=n_rows)
     return copy, total
 
 

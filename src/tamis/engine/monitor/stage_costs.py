@@ -63,7 +63,7 @@ class StageCosts:
     @property
     def n_duplicates(self) -> int:
         """Documents that stages which remove duplicates have dropped."""
-        return sum(c.n_dropped for c in self._stages.values() if _removes_duplicates(c.stage))
+        return sum(c.n_dropped for c in self._stages.values() if removes_duplicates(c.stage))
 
     def _stage(self, label: str) -> StageCost:
         if label not in self._stages:
@@ -79,9 +79,9 @@ class StageCosts:
         cost.seconds += book.seconds
 
 
-def _removes_duplicates(label: str) -> bool:
+def removes_duplicates(label: str) -> bool:
     """
-    >>> [_removes_duplicates(n) for n in ("remove_duplicates", "remove_listed_duplicates#2", "duplicate_lines")]
+    >>> [removes_duplicates(n) for n in ("remove_duplicates", "remove_listed_duplicates#2", "duplicate_lines")]
     [True, True, False]
     """
     return label.startswith("remove_") and "duplicates" in label

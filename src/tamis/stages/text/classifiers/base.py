@@ -227,11 +227,6 @@ class ClassifierModelStage(ModelStage):
         )
         return network  # type: ignore[no-any-return]
 
-    def _base(self, folder: folders.ModelFolder) -> folders.ModelFolder | None:
-        """The model that a head was put on, for its shape, where the folder itself does not tell."""
-        base = folder.config.get("base_model")
-        return None if "hidden_size" in folder.config or not isinstance(base, str) else self._find(base)
-
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
         import numpy as np
         import pyarrow as pa

@@ -65,11 +65,10 @@ class PromptTaskComplexityModelStage(ModelStage):
             raise UsageError(
                 f"model folder {folder.path}: config.json has no {wrong[0] if wrong else 'heads ' + ', '.join(DIMENSIONS)}"
             )
-        base = folder.config.get("base_model")
         network = HeadedEncoder(
             folder, device, self._max_tokens, self.autocast, prefix="backbone.",
             heads=[f"head_{i}.fc" for i in range(1 + len(DIMENSIONS))], pooling="mean",
-            base=None if "hidden_size" in folder.config or not isinstance(base, str) else self._find(base),
+            base=self._base(folder),
         )  # fmt: skip
         self._sizes = network.sizes
         return network

@@ -172,6 +172,11 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         path = folders.fetch(identifier or self.model_identifier, self.cache_dir, self.hf_token, self.trust_remote_code)
         return folders.open_folder(path, self.trust_remote_code)
 
+    def _base(self, folder: folders.ModelFolder) -> folders.ModelFolder | None:
+        """The model that a head was put on, for its shape, where the folder itself does not tell."""
+        base = folder.config.get("base_model")
+        return None if "hidden_size" in folder.config or not isinstance(base, str) else self._find(base)
+
     def _find_here(self) -> folders.ModelFolder:
         return folders.open_folder(folders.local(self.model_identifier, self.cache_dir), trust_remote_code=True)
 

@@ -64,15 +64,20 @@ class NumbersFilter(StatisticsFilter):
     at_most = "max_number_to_text_ratio"
 
 
-class _UrlPattern:
+class _UrlPattern(StatisticsFilter):
     """URLs by the built-in scanner, or by an expression of the user's."""
 
     url_regex: re.Pattern[str] | str | None
 
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        return self.compares if self.url_regex is None else ()
+
     def compiled(self) -> re.Pattern[str]:
         return re.compile(self.url_regex or "")
 
-    def check_pattern(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         try:
             self.compiled().search("")  # one for bytes does not read texts
         except (re.error, TypeError) as exc:
@@ -80,7 +85,7 @@ class _UrlPattern:
 
 
 @dataclass
-class UrlsFilter(StatisticsFilter, _UrlPattern):
+class UrlsFilter(_UrlPattern):
     """Share of characters in URLs. With `url_regex`, Python's `re` looks for them, in the time that your expression takes."""
 
     max_url_to_text_ratio: float = 0.2
@@ -88,14 +93,6 @@ class UrlsFilter(StatisticsFilter, _UrlPattern):
     _name = "urls_ratio"
     compares = ("url_chars", "chars")
     at_most = "max_url_to_text_ratio"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_pattern()
-
-    @property
-    def statistics(self) -> tuple[str, ...]:
-        return self.compares if self.url_regex is None else ()
 
     def score_batch(self, texts: pa.Array) -> list[float]:
         find = self.compiled().finditer
@@ -254,19 +251,11 @@ class WordsWithoutAlphabetsFilter(WordsFilter):
 
 
 @dataclass
-class PornographicUrlsFilter(StatisticsFilter, _UrlPattern):
+class PornographicUrlsFilter(_UrlPattern):
     """1 where a URL contains "porn": such documents are dropped. `url_regex` as in UrlsFilter."""
 
     url_regex: re.Pattern[str] | str | None = None
     compares = ("porn_urls",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_pattern()
-
-    @property
-    def statistics(self) -> tuple[str, ...]:
-        return self.compares if self.url_regex is None else ()
 
     def score_from(self, stats: Stats) -> np.ndarray[Any, Any]:
         import numpy as np
