@@ -42,12 +42,11 @@ def wordpiece() -> Any:
     )
 
 
-def unigram() -> Any:
+def unigram(*first: Any) -> Any:
+    """`first`: normalizers before the usual ones."""
     own = tokenizers.Tokenizer(tokenizers.models.Unigram())
     squeeze = tokenizers.normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
-    own.normalizer = tokenizers.normalizers.Sequence(
-        [tokenizers.normalizers.NFKC(), tokenizers.normalizers.Strip(), squeeze]
-    )
+    own.normalizer = tokenizers.normalizers.Sequence([*first, tokenizers.normalizers.NFKC(), squeeze])
     own.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
     trainer = tokenizers.trainers.UnigramTrainer(
         vocab_size=150, special_tokens=["<unk>", "[SEP]"], unk_token="<unk>", show_progress=False
@@ -60,8 +59,15 @@ def encoder(own: Any) -> Callable[[Sequence[str]], list[list[int]]]:
     return lambda texts: own(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
 
 
-WORDPIECE, UNIGRAM = wordpiece(), unigram()
-CACHES = [(own, word_cache.cache_of(own, encoder(own))) for own in (WORDPIECE, UNIGRAM)]
+WORDPIECE = wordpiece()
+STRIP, REPLACE = tokenizers.normalizers.Strip, tokenizers.normalizers.Replace
+KINDS = {
+    "wordpiece": WORDPIECE,
+    "unigram": unigram(STRIP()),
+    "lines are spaces": unigram(STRIP(), REPLACE("\n", " "), REPLACE("\t", " ")),
+    "spaces at the end are a token": unigram(REPLACE("\n", " ")),
+}
+CACHES = [(own, word_cache.cache_of(own, encoder(own))) for own in KINDS.values()]
 
 
 def test_these_kinds_are_looked_at_word_by_word() -> None:
@@ -80,7 +86,7 @@ def test_ids_are_those_of_the_tokenizer(texts: list[str]) -> None:
         assert made.encode(texts) == wanted  # from the cache
 
 
-def test_a_full_cache_starts_over_and_stays_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_cache_forgets_what_nobody_asks_for_and_stays_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_cache, "MAX_WORDS", 20)
     made = word_cache.cache_of(WORDPIECE, encoder(WORDPIECE))
     assert made is not None
@@ -91,6 +97,7 @@ def test_a_full_cache_starts_over_and_stays_right(monkeypatch: pytest.MonkeyPatc
         ]
         assert made.encode(texts) == encoder(WORDPIECE)(texts)
         assert len(made._ids) <= 20
+        assert len(made._older) <= 40
 
 
 def test_others_are_asked_about_whole_texts() -> None:

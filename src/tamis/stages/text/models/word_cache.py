@@ -3,7 +3,7 @@
 Tokenizers of BERT and of SentencePiece look at words one by one: the ids of a text are those of its words, one behind the other. The libraries tokenize
 each word of each text again, which takes most of the time; here a text is cut into words, and only new ones go to the tokenizer, all of them in one call.
 Whether a tokenizer is of that kind is told by its parts and tried with texts that would show it if it were not (`cache_of`); any other is used as it is.
-Memory: some 250 bytes for each of at most MAX_WORDS words, per worker.
+Memory: some 250 bytes for each of at most three times MAX_WORDS words, per worker.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from itertools import chain
 from typing import Any
 
 MAX_WORDS = 1 << 16
-_LONGEST = 32  # characters of a word that is kept: longer ones hardly come twice
+_LONGEST = 64  # characters of a word that is kept: longer ones hardly come twice
 _PROBES = (
     "a b", "a  b", "a   b", " a", "a ", "  a  ", "ab c'd, e. (f) g-h", "a\nb", "a\n\nb", "\ta\tb", "a\r\nb", "A\u00c9 \u00e9\u0301 b", " ", "",
     "\u4e2d\u6587 x \u4e2d", "x\u00a0y z", "a\u200bb c", "1 2,000.5 %", "\U0001f600 b\U0001f600", "a \u0301b", "\ufb01 \ufb02 x", "don't can't",
-    "a\x1cb \x00 c", "x.\u0301y", "a_b __c__", "\u2028a\u3000b", "#tag @x a/b\\\\c <d> [e]",
+    "a\x1cb \x00 c", "x.\u0301y", "a_b __c__", "\u2028a\u3000b", "a\u2003b\u202fc \u00a0d\u00a0", "#tag @x a/b\\\\c <d> [e]",
 )  # fmt: skip
 _PUNCTUATION = r"!-/:-@\[-`{-~"  # of ASCII: BERT makes each of these a word of its own
 _BERT_WORDS = re.compile(rf"[^ \n{_PUNCTUATION}]+|[{_PUNCTUATION}]")
 _SPACES, _LINES_TOO = re.compile(" "), re.compile("[ \n]")
+_BLANKS_TOO = re.compile("[ \n\t\u00a0\u2003\u202f\u3000]")
 Encode = Callable[[Sequence[str]], list[list[int]]]
 Ids = dict[str, tuple[int, ...]]
 
@@ -41,6 +42,7 @@ class WordCache:
         self._words_of, self._ask, self._encode = words_of, ask, encode
         self._marked = re.compile(marks).search if marks else None
         self._ids: Ids = {"": ()}
+        self._older: Ids = {}
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """What the tokenizer gives for these texts, without special tokens."""
@@ -55,16 +57,21 @@ class WordCache:
 
     def _look_up(self, words: set[str]) -> Ids:
         """The ids of all these words, those of others perhaps too."""
-        new = [w for w in words if w not in self._ids]
-        if not new:
-            return self._ids
-        asked = {w: tuple(ids) for w, ids in zip(new, self._ask(new), strict=True)}
-        found = {w: self._ids[w] for w in words if w in self._ids} | asked
-        kept = {w: ids for w, ids in asked.items() if len(w) <= _LONGEST}
-        if len(self._ids) + len(kept) > MAX_WORDS:  # start over: words of now are likelier than those of long ago
+        found, new = self._ids, []
+        for word in words:
+            if word not in found:
+                known = self._older.get(word)
+                if known is None:
+                    new.append(word)
+                else:
+                    found[word] = known  # of those that are still in use
+        if new:
+            asked = {w: tuple(ids) for w, ids in zip(new, self._ask(new), strict=True)}
+            found.update(asked)
+        if len(found) > MAX_WORDS:  # those that nobody asks for again while as many others come are forgotten
+            is_usual = len(found) <= 2 * MAX_WORDS  # not one text that is a library
+            self._older = {w: ids for w, ids in found.items() if len(w) <= _LONGEST} if is_usual else {}
             self._ids = {"": ()}
-        if len(kept) < MAX_WORDS:
-            self._ids.update(kept)
         return found
 
 
@@ -78,7 +85,14 @@ def cache_of(tokenizer: Any, encode: Encode) -> WordCache | None:
     if type(own.pre_tokenizer).__name__ == "BertPreTokenizer":
         cuts: list[tuple[Callable[[str], list[str]], str]] = [(_BERT_WORDS.findall, "|".join(marks))]
     else:
-        cuts = [(_LINES_TOO.split, "|".join([*marks, r"[^\S \n]"])), (_SPACES.split, "|".join([*marks, r"[^\S ]"]))]
+        others = [
+            (_BLANKS_TOO.split, [r"[^\S \n\t\u00a0\u2003\u202f\u3000]"]),
+            (_LINES_TOO.split, [r"[^\S \n]"]),
+            (_SPACES.split, [r"[^\S ]"]),
+        ]
+        # Where nothing takes the spaces from the end of a text, they are a token of their own there.
+        others += [(split, [*aside, r"\s\Z"]) for split, aside in others]
+        cuts = [(split, "|".join([*marks, *aside])) for split, aside in others]
 
     def ask(words: list[str]) -> list[list[int]]:
         """All in one call: a call for each would take longer than the words do."""
