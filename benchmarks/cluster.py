@@ -58,7 +58,11 @@ def main() -> int:
         told, same = kills([e for e in asked.only if e != "local"], folder, asked.memory, asked.kills)
         lines, fine = [*lines, "", "## Kills", "", *told], fine and same
     if asked.peers:
-        told, reached = cluster_peers.against_peer(folder, asked.memory, n_times)
+        try:
+            told, reached = cluster_peers.against_peer(folder, asked.memory, n_times)
+        except SystemExit as exc:
+            print(exc, flush=True)
+            told, reached = ["The comparison FAILED."], False
         lines, fine = [*lines, "", "## Beside NeMo Curator", "", *told], fine and reached
     shutil.rmtree(folder, ignore_errors=True)
     print("\n".join(lines))
@@ -80,7 +84,13 @@ def kills(executors: list[str], folder: Path, memory: str, n_kills: int) -> tupl
     ]
     for i, executor in enumerate(executors):
         n = n_kills // len(executors) + (i < n_kills % len(executors))
-        killed = cluster_kills.run_killed(executor, source, folder, memory, n, n_partitions)
+        try:
+            killed = cluster_kills.run_killed(executor, source, folder, memory, n, n_partitions)
+        except (SystemExit, Exception) as exc:  # what was measured before is worth more than an early end
+            print(repr(exc), flush=True)
+            lines.append(f"| {executor} | the run FAILED | | |")
+            all_same = False
+            continue
         same = killed.content == wanted
         all_same = all_same and same and killed.kills.total() == n
         told = ", ".join(f"{k} {name}{'s' if k > 1 else ''}" for name, k in sorted(killed.kills.items()))

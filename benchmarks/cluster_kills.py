@@ -27,7 +27,7 @@ KINDS = {
 }
 SETTINGS = {
     "RAY_memory_monitor_refresh_ms": "0", "RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "3",
-    "RAY_MAX_LIMIT_FROM_API_SERVER": "40000", "RAY_MAX_LIMIT_FROM_DATA_SOURCE": "40000",
+    "RAY_MAX_LIMIT_FROM_API_SERVER": "40000", "RAY_MAX_LIMIT_FROM_DATA_SOURCE": "40000", "RAY_raylet_start_wait_time_s": "120",
 }  # fmt: skip
 
 
@@ -43,9 +43,9 @@ class TwoNodes:
     """A Ray cluster of a head and another node, with a core each."""
 
     def __init__(self, with_dashboard: bool) -> None:
+        os.environ.update(SETTINGS)  # Ray looks at some of them when it is imported
         from ray.cluster_utils import Cluster
 
-        os.environ.update(SETTINGS)
         head = {
             "num_cpus": 1, "include_dashboard": with_dashboard, "object_store_memory": 80_000_000, "memory": 10**9,
         }  # fmt: skip
