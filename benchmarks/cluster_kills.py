@@ -27,7 +27,7 @@ KINDS = {
 }
 SETTINGS = {
     "RAY_memory_monitor_refresh_ms": "0", "RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "3",
-    "RAY_MAX_LIMIT_FROM_API_SERVER": "40000", "RAY_MAX_LIMIT_FROM_DATA_SOURCE": "40000", "RAY_raylet_start_wait_time_s": "120",
+    "RAY_MAX_LIMIT_FROM_API_SERVER": "40000", "RAY_MAX_LIMIT_FROM_DATA_SOURCE": "40000",
 }  # fmt: skip
 
 
