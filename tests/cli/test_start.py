@@ -172,3 +172,14 @@ def test_exit_functions_are_called_before_the_end() -> None:
         env={**os.environ, "PYTHONPATH": str(SRC)},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "called\n")
+
+
+def test_a_reader_that_is_gone_is_no_fault_to_tell_of() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "tamis.cli.start", "filter", "--list"], stdout=write, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(SRC)}, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")

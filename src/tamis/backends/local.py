@@ -35,6 +35,7 @@ from tamis.sizes import format_size
 _LOG_EVERY_S = 0.5
 _MAX_SERVER_STARTS = 20
 _LOG_BYTES = 64 << 20
+_LOG_KEPT_BYTES = 1 << 16
 
 
 @dataclass
@@ -335,13 +336,16 @@ class ForkedWorkers:
         self.open()
 
     def _trim_log(self) -> None:
-        """A stage that prints without end must not fill the disk."""
+        """A stage that prints without end must not fill the disk; what it said last is kept."""
         if time.monotonic() - self._log_seen_at < _LOG_EVERY_S:
             return
         self._log_seen_at = time.monotonic()
         with contextlib.suppress(OSError):
             if os.path.getsize(self._log) > _LOG_BYTES:
+                last = files.tail(self._log, _LOG_KEPT_BYTES).encode()
                 os.truncate(self._log, 0)
+                with open(files.open_to_append(self._log), "ab") as log:
+                    log.write(last)
 
 
 class LocalExecutor(BaseExecutor):

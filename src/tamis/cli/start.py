@@ -40,6 +40,8 @@ def _end(code: int) -> None:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
+    except BrokenPipeError:  # nobody reads what it prints
+        code = 1
     except (OSError, ValueError, AttributeError):
         return
     os._exit(code)
