@@ -20,7 +20,7 @@ MODULES = {
     for p in sorted(ROOT.rglob("*.py"))
     if "\nraise ModuleNotFoundError(" not in p.read_text()  # at paths of the original that are not here
 }
-HEAVY = ("numpy", "pyarrow", "numba", "pandas", "torch", "ray", "zstandard", "bokeh", "boto3")
+HEAVY = ("numpy", "pyarrow", "numba", "pandas", "torch", "ray", "backports", "bokeh", "boto3")
 SUPERVISOR_SIDE = [
     *(m for m in MODULES if m.startswith(("tamis.engine.supervisor", "tamis.engine.run", "tamis.forecast"))),
     "tamis.engine.channel", "tamis.engine.job", "tamis.engine.ledger", "tamis.engine.monitor.database", "tamis.engine.worker.workplace",

@@ -17,7 +17,7 @@ import pytest
 import zstandard
 
 from tamis.errors import UsageError
-from tamis.formats.compression import members
+from tamis.formats.compression import members, zstd
 from tamis.formats.compression import streams as compression
 from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of, open_writer, strip_codec
 
@@ -354,7 +354,7 @@ def test_a_failed_allocation_is_no_fault_of_the_stream(
 def test_a_failed_zstd_allocation_is_no_fault_of_the_stream() -> None:
     class Starved:
         def decompress(self, data: bytes) -> bytes:
-            raise zstandard.ZstdError("zstd decompress error: Allocation error : not enough memory")
+            raise zstd.ZstdError("Unable to decompress Zstandard data: Allocation error : not enough memory")
 
     reader = StreamReader(io.BytesIO(compress(text(300_000), "zst")), "zst")
     reader.read(10)
@@ -422,3 +422,16 @@ def test_a_fault_survives_pickling() -> None:
     assert (fault.decoded_offset, fault.compressed_offset, fault.reason) == (5, 3, "because")
     assert (fault.kind, fault.suspect_offset) == ("cut", 2)
     assert compression.PIECE_BYTES == 262_144
+
+
+def test_texts_are_packed_one_by_one_and_checked_when_unpacked() -> None:
+    packer = zstd.Packer(level=1)
+    for data in (b"", b"short", text(300_000)):
+        frame = packer.pack(data)
+        assert zstd.unpack(frame, len(data) + 1) == data
+        assert zstandard.ZstdDecompressor().decompress(frame) == data  # another library knows its size
+        for damaged in (frame[:-1], frame + frame, b""):
+            with pytest.raises(zstd.ZstdError):
+                zstd.unpack(damaged, len(data) + 1)
+    with pytest.raises(zstd.ZstdError, match="at most 10 decoded bytes"):
+        zstd.unpack(packer.pack(text(300_000)), 10)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
+from tamis.formats.compression import zstd
 from tamis.formats.faults import asked_bytes, is_memory_failure
 
 
@@ -37,6 +38,7 @@ def of_class(module: str, name: str, *args: object) -> Exception:
         made_by("pyarrow", OSError("IOError: zstd: Allocation error : not enough memory")),
         zlib.error("Error -4 while decompressing data"),
         zstandard.ZstdError("zstd decompress error: Allocation error : not enough memory"),
+        zstd.ZstdError("Unable to decompress Zstandard data: Allocation error : not enough memory"),
         of_class("torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB"),
         of_class("torch.cuda", "OutOfMemoryError"),
         RuntimeError(

@@ -21,7 +21,7 @@ if kind == "parquet":
     from tamis.formats.parquet.format import iter_rows
     read = lambda: [t.num_rows for _, t in iter_rows(path, 0, 10**9, batch_bytes=200_000_000)]
 else:
-    import zstandard
+    from tamis.formats.compression import zstd
     from tamis.formats.compression.streams import StreamReader
     read = lambda: StreamReader(open(path, "rb"), kind).skip(10**12)
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))

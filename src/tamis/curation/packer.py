@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import zstandard
 
 from tamis import files
 from tamis.curation.writing import cuts_of
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.solver import run_apart, say
+from tamis.formats.compression.zstd import ZstdFile
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.parquet import format as parquet
 from tamis.kernels.buffers import string_buffers
@@ -178,7 +178,7 @@ class _JsonlFile:
         self._raw = files.create(path)
         self._out: Any = self._raw
         if extension.endswith(".zst"):
-            self._out = zstandard.ZstdCompressor(level=3).stream_writer(self._raw, closefd=False)
+            self._out = ZstdFile(self._raw, "wb", level=3)
         elif extension.endswith(".gz"):
             self._out = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, mtime=0, compresslevel=6)
 

@@ -20,8 +20,9 @@ _CLASSES = {"torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError"}
 _NO_MAP = ("failed to map segment", "cannot allocate memory")
 _WORDS: dict[str, tuple[str, ...]] = {
     "zlib": ("error -4 while",),  # Z_MEM_ERROR
-    "zstandard": ("allocation error", "not enough memory"),
-    "_zstd": ("allocation error", "not enough memory"),
+    "backports": ("allocation error", "not enough memory"),  # zstd, before Python 3.14
+    "compression": ("allocation error", "not enough memory"),
+    "zstandard": ("allocation error", "not enough memory"),  # what stages of users may use
     # An OSError without a number: what a codec or a file system inside Arrow said.
     "pyarrow": ("malloc of size", "allocation error", "allocation failed", "failed to allocate", "not enough memory",
                 "out of memory", "cannot allocate memory", "bad_alloc", "error -4 while"),

@@ -94,9 +94,9 @@ def _open(codec: str | None, path: str) -> Any:
         return bz2.open(path, "wb", compresslevel=3)
     if codec == "xz":
         return lzma.open(path, "wb", preset=1)
-    import zstandard
+    from tamis.formats.compression.zstd import ZstdFile
 
-    return zstandard.open(path, "wb", cctx=zstandard.ZstdCompressor(level=3))
+    return ZstdFile(path, "wb", level=3)
 
 
 def _rows(path: str, folder: str, i: int, n_bytes: int) -> tuple[str, int]:

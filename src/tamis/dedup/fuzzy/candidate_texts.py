@@ -12,12 +12,12 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import zstandard
 from numpy.typing import NDArray
 
 from tamis.dedup.normalization import normalized
 from tamis.errors import FormatError
 from tamis.formats.arrow.column_places import batches_of
+from tamis.formats.compression import zstd
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.tasks import DocumentBatch
 
@@ -167,12 +167,6 @@ class Texts(StoredTexts):
                 f"the texts of {len(numbers)} documents were to be compared, {int(self._first[-1])} are there"
             )
         self._numbers = numbers
-        self._unpack = zstandard.ZstdDecompressor().decompress
-
-    def another(self) -> Self:
-        made = super().another()
-        made._unpack = zstandard.ZstdDecompressor().decompress  # one cannot be used by two threads at once
-        return made
 
     def array(self, numbers: NDArray[np.uint32]) -> pa.Array:
         """Held once, besides the one that is being read."""
@@ -189,8 +183,8 @@ class Texts(StoredTexts):
         path = self._paths[int(np.searchsorted(self._first, row, side="right")) - 1]
         packed = os.pread(self._file(path), int(self._sizes[row]), int(self._starts[row]))
         try:
-            return self._unpack(packed, max_output_size=_MAX_TEXT_BYTES)
-        except zstandard.ZstdError as exc:
+            return zstd.unpack(packed, _MAX_TEXT_BYTES)
+        except zstd.ZstdError as exc:
             raise FormatError(f"{path}: damaged ({exc}); start over with fresh (--fresh)") from None
 
 

@@ -159,14 +159,14 @@ class CandidateTexts(ProcessingStage[DocumentBatch, DocumentBatch]):
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         import numpy as np
         import pyarrow as pa
-        import zstandard
 
         from tamis.dedup.removal import listed_rows
+        from tamis.formats.compression.zstd import Packer
 
         rows, _ = listed_rows(self.places, *batch.places())
         batch = batch.take(np.sort(rows))
         texts = normalized(batch.texts(self.text_field), str(self.normalize_text))
-        squeeze = zstandard.ZstdCompressor(level=1).compress
+        squeeze = Packer(level=1).pack
         packed = pa.array([squeeze((t or "").encode()) for t in texts.to_pylist()], pa.large_binary())
         batch = record_batch(batch, place_columns(batch)).with_column("text", packed)
         return batch.select(["file", "offset", "text"])

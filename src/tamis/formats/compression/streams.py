@@ -255,9 +255,11 @@ def _compressor(codec: str | None) -> Any:
     if codec == "gz":
         return zlib.compressobj(6, zlib.DEFLATED, 31)  # 31: a gzip header without name or time, hence deterministic
     if codec == "zst":
-        import zstandard
+        from tamis.formats.compression.zstd import CompressionParameter, ZstdCompressor
 
-        return zstandard.ZstdCompressor(level=3, write_checksum=True).compressobj()
+        return ZstdCompressor(
+            options={CompressionParameter.compression_level: 3, CompressionParameter.checksum_flag: 1}
+        )
     if codec == "bz2":
         return bz2.BZ2Compressor(9)
     if codec == "xz":

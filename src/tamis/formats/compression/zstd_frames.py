@@ -1,10 +1,9 @@
 """Zstandard frames, block by block. Covers: reading one frame after another with exact offsets and bounded output.
 
-The zstandard package offers a decoder whose output per call has no upper limit (a 256 KiB piece of a bomb becomes
-gigabytes) and a stream reader that cannot tell a complete frame from a truncated one. A frame is a header, blocks
-that name their own length and decode to at most 128 KiB each, and perhaps a checksum (RFC 8878), so this module cuts
-it at block borders and feeds the decoder one block at a time: output is bounded, every fault has an offset, and all
-blocks before a fault are delivered.
+The library's decoder does not tell at which byte of its input it found a fault. A frame is a header, blocks that name
+their own length and decode to at most 128 KiB each, and perhaps a checksum (RFC 8878), so this module cuts it at block
+borders and feeds the decoder one block at a time: output is bounded (a 256 KiB piece of a bomb would become gigabytes),
+every fault has an offset, and all blocks before a fault are delivered.
 """
 
 from __future__ import annotations
@@ -43,11 +42,9 @@ class ZstdFrames:
     """The decoded blocks of all frames of `source`, in order."""
 
     def __init__(self, source: Source) -> None:
-        import zstandard
+        from tamis.formats.compression import zstd  # here: most runs have no such file
 
-        self._source = source
-        self._zstd_error: type[Exception] = zstandard.ZstdError
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
+        self._source, self._zstd = source, zstd
         self._frame: Any = None
         self._window_bytes = 0
         self._has_checksum = False
@@ -98,7 +95,8 @@ class ZstdFrames:
         rest = _whole(self._source.take(n_rest), n_rest, "a frame header")
         self._check_needs(rest, single_segment, n_id_bytes, n_size_bytes)
         self._has_checksum = bool(flags & 4)
-        self._frame = self._decompressor.decompressobj()
+        options: dict[int, int] = {self._zstd.DecompressionParameter.window_log_max: MAX_WINDOW_BYTES.bit_length() - 1}
+        self._frame = self._zstd.ZstdDecompressor(options=options)
         self._feed(head + descriptor + rest)
         return True
 
@@ -137,13 +135,14 @@ class ZstdFrames:
 
     def _feed(self, data: bytes) -> bytes:
         try:
-            return bytes(self._frame.decompress(data))
-        except self._zstd_error as exc:
+            decoded: bytes = self._frame.decompress(data)
+            return decoded
+        except self._zstd.ZstdError as exc:
             if is_memory_failure(exc):
                 raise MemoryError(
                     f"tried to allocate {self._window_bytes} bytes, the window of a zstd frame: {exc}"
                 ) from exc
-            raise BadFrame(str(exc).removeprefix("zstd decompress error: ")) from exc
+            raise BadFrame(str(exc).partition(": ")[2] or str(exc)) from exc
 
 
 def _whole(data: bytes, n_bytes: int, what: str) -> bytes:
