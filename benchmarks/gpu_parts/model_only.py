@@ -113,7 +113,8 @@ def plain(job: Job, models: Path, device: str) -> tuple[Callable[..., Any], Any,
 
         @torch.inference_mode()
         def prefill(ids: Any, mask: Any) -> Any:
-            return model(input_ids=ids, attention_mask=mask, use_cache=False, logits_to_keep=1).logits
+            hidden = model.model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+            return model.lm_head(hidden[:, -1])
 
         return prefill, model.config, lambda found, tokens: None
     if job.kind == "bert":
