@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tamis.cli.plan.heads import copied_whole, first_rows
+from tamis.cli.plan.first_megabytes import copied_whole, first_rows
 from tamis.errors import FormatError
 from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of
 from tamis.formats.registry import is_read_whole, reads_rows
