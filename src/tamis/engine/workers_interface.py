@@ -1,4 +1,7 @@
-"""What an executor provides: it starts workers, passes messages to them and on what they say, measures their memory."""
+"""What an executor provides: `Workers`, through which the engine starts worker processes, talks to them and measures their memory.
+
+Made by an executor (`make_workers`), used by the loop of a run (run/drive.py), which knows nothing else of processes and machines.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from tamis.engine.messages import Assign, News, Order
 
 @dataclass(frozen=True)
 class Server:
-    """The forking server that workers come from (and the process it was forked from) when everything is loaded."""
+    """The memory of the process that workers are forked from (and of the one that was forked from), when everything is loaded."""
 
     own_bytes: int  # private memory
     anon_bytes: int  # of which a worker may copy a part
@@ -75,17 +78,23 @@ Event = Said | Died | Noticed | NodeUp | NodeDown
 
 
 class Workers(Protocol):
-    """Workers by their numbers. Messages are plain data (messages.py). Where there are several machines, `node` is the one to start on."""
+    """Worker processes, each named by a number that the supervisor chooses. Messages are plain data (messages.py)."""
 
-    def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None: ...
+    def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None:
+        """Start a worker for a segment of the stages; `environment`: variables that it has besides; `node`: the machine to start it on."""
 
-    def assign(self, worker: int, message: Assign, cap_bytes: int, ceiling_bytes: int) -> None: ...
+    def assign(self, worker: int, message: Assign, cap_bytes: int, ceiling_bytes: int) -> None:
+        """Set its memory cap, then give it a unit to work on. Above the ceiling, with all that it started, it is stopped."""
 
-    def send(self, worker: int, message: Order) -> None: ...
+    def send(self, worker: int, message: Order) -> None:
+        """Pass any other order on: the size of the next block, give memory back, exit."""
 
-    def kill(self, worker: int) -> None: ...
+    def kill(self, worker: int) -> None:
+        """End it at once; `poll` then tells that it died."""
 
-    def poll(self, timeout_s: float) -> list[Event]: ...
+    def poll(self, timeout_s: float) -> list[Event]:
+        """What has happened since the last call; waits at most so long for something to happen."""
+        ...
 
     def measure(self) -> Mapping[int, tuple[int, dict[int, int]]]:
         """By node (this machine alone is number 0): bytes in use there, and by worker. What has not been measured anew is left out."""

@@ -1,6 +1,6 @@
-"""The one loop of a run: events from the workers and the committer go to the supervisor, its actions go back.
+"""The one loop of a run: tells the supervisor what workers and committer did, and carries out the actions that it returns.
 
-Workers are reached through `Workers` (engine/workers_interface.py). This file knows nothing of processes.
+Called by run.py. Workers are reached through `Workers` (workers_interface.py); nothing here knows of processes or machines.
 """
 
 from __future__ import annotations
@@ -13,26 +13,14 @@ from typing import Any, Protocol
 from tamis.engine import messages
 from tamis.engine.messages import Block, Done, Failure, News, Read, Ready, RowsTooLarge, SetUp, StreamTooLarge, Trimmed
 from tamis.engine.run.commit import Committer
-from tamis.engine.supervisor.actions import (
-    Action,
-    Assign,
-    Commit,
-    Committed,
-    Discard,
-    Kill,
-    More,
-    Note,
-    Replace,
-    Start,
-    Stop,
-    Trim,
-)
+from tamis.engine.supervisor import actions as do
+from tamis.engine.supervisor.actions import Action, Commit, Committed
 from tamis.engine.supervisor.state import NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Unit
 from tamis.engine.workers_interface import Died, Event, NodeDown, NodeUp, Noticed, Said, Workers
 
-TICK_S = 0.04
+TICK_S = 0.04  # between two looks at everything, where nothing happens
 _MEASURE_S = 0.01  # events that follow each other faster are not worth a look at every process
 STOP_S = 10.0
 
@@ -50,6 +38,8 @@ class Observer(Protocol):
 
 
 class Driver:
+    """One supervisor and its workers, from the first event to the last."""
+
     def __init__(
         self,
         supervisor: Supervisor,
@@ -101,6 +91,7 @@ class Driver:
             self.step()
 
     def step(self) -> None:
+        """Events, then commits, then memory, then time: each goes to the supervisor, whose actions are carried out at once."""
         for event in self.workers.poll(TICK_S):
             self.act(self._handle(event, time.monotonic()))
         self._collect_commits()
@@ -164,6 +155,7 @@ class Driver:
                 return self.supervisor.node_down(node, now)
 
     def _hear(self, worker: int, news: News, now: float) -> list[Action]:
+        """What the supervisor wants done about what a worker said."""
         s = self.supervisor
         match news:
             case Ready(vitals=vitals):
@@ -190,29 +182,29 @@ class Driver:
         """Carry out what the supervisor decided."""
         for action in actions:
             match action:
-                case Start(worker, segment, environment, node):
+                case do.Start(worker, segment, environment, node):
                     self.workers.start(worker, segment, environment, node)
-                case Assign(worker, unit, fence, cap_bytes):
+                case do.Assign(worker, unit, fence, cap_bytes):
                     self.workers.assign(
                         worker, messages.Assign(unit, fence), cap_bytes, self.supervisor.ceiling(worker, cap_bytes)
                     )
-                case More(worker, block_bytes):
+                case do.More(worker, block_bytes):
                     self.workers.send(worker, messages.More(block_bytes))
-                case Trim(worker):
+                case do.Trim(worker):
                     self.workers.send(worker, messages.Trim())
-                case Stop(worker):
+                case do.Stop(worker):
                     self.workers.send(worker, messages.Exit())
-                case Kill(worker, why):
+                case do.Kill(worker, why):
                     self.observe("kill", {"worker": worker, "why": why})
                     self.workers.kill(worker)
-                case Commit() | Replace():
-                    if self.observer is not None and isinstance(action, Commit):
+                case do.Commit() | do.Replace():
+                    if self.observer is not None and isinstance(action, do.Commit):
                         self.observer.committing(action)
                     self.committer.submit(action)
-                case Discard(paths):
+                case do.Discard(paths):
                     for path in paths:
                         _remove(path)
-                case Note(kind, text, data):
+                case do.Note(kind, text, data):
                     self.observe(kind, {"text": text, **data})
 
 

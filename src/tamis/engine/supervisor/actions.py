@@ -1,4 +1,4 @@
-"""What the supervisor wants done. Plain data; backends carry it out."""
+"""What the supervisor wants done: every event that it is told of returns a list of these. run/drive.py carries them out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tamis.engine.supervisor.units import Piece, Unit
 
 @dataclass(frozen=True)
 class Start:
-    """`environment`: variables of its process alone, such as the GPUs that it sees."""
+    """Start a worker; `environment`: variables of its process alone, such as the GPUs that it sees."""
 
     worker: int
     segment: int
@@ -21,6 +21,8 @@ class Start:
 
 @dataclass(frozen=True)
 class Assign:
+    """Give a worker a unit, and so much memory. `fence`: the number of the attempt; news with an older one count for nothing."""
+
     worker: int
     unit: Unit
     fence: int
@@ -37,6 +39,8 @@ class More:
 
 @dataclass(frozen=True)
 class Trim:
+    """Have an idle worker give memory back to the system."""
+
     worker: int
 
 
@@ -49,12 +53,16 @@ class Stop:
 
 @dataclass(frozen=True)
 class Kill:
+    """End a worker at once; its unit is tried again."""
+
     worker: int
     why: str
 
 
 @dataclass(frozen=True)
 class Commit:
+    """Make the staged files of a partition part of the output. `covered`: the input that they stand for, as (file, from, to, at end)."""
+
     partition: int
     first: Piece
     step: int

@@ -34,6 +34,8 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Piece:
+    """A range of one file: from `start` up to `end`, in the coordinate that `kind` says."""
+
     file: int
     kind: Kind
     path: str
@@ -61,13 +63,13 @@ class Recast:
 
 @dataclass
 class Unit:
+    """What one worker is given at a time. Made by the supervisor, sent with Assign (messages.py), tried again or cut by recovery.py."""
+
     id: int
     pieces: list[Piece]
     segment: int = 0
     mode: Mode = Mode.RUN
-    partition: int = (
-        -1
-    )  # the unit of segment 0 that this one comes from; all units of a partition are committed together
+    partition: int = -1  # the unit of segment 0 that it comes from: all units of a partition are committed together
     step: int = 0  # which sampling step
     alone: bool = False
     n_failures: int = 0
@@ -90,9 +92,7 @@ class Unit:
     # what has been tried and learned, which the supervisor alone needs
     n_kills: int = 0  # for others' sake
     n_own_failures: int = 0  # n_failures counts those of the whole that it was cut from, too
-    is_patient: bool = (
-        False  # a feeder that would have to decode its file again up to here: it waits for an empty queue
-    )
+    is_patient: bool = False  # a feeder that waits for an empty queue: it must decode its file again up to here
     need_bytes: int = 0  # the cap that a feeder needs, as far as one knows
     compressed_bytes: int = 0  # of its file that a feeder has read
 

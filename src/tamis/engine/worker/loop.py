@@ -1,4 +1,4 @@
-"""THE loop: a worker takes one unit at a time, reports, cleans up.
+"""The loop of a worker process: take one unit, run it, report, clean up. Called by backends/forkserver.py in every forked worker.
 
 The supervisor moves this process's cap (RLIMIT_DATA) from outside. A worker that met any allocation failure says so and
 exits: after one, libraries may be in any state, and a fresh fork costs milliseconds.
@@ -12,21 +12,8 @@ import sys
 import time
 from dataclasses import replace
 
+from tamis.engine import messages
 from tamis.engine.channel import Channel
-from tamis.engine.messages import (
-    Assign,
-    Done,
-    Exit,
-    Failure,
-    More,
-    Order,
-    Ready,
-    Trim,
-    Trimmed,
-    UnitNews,
-    Vitals,
-    about,
-)
 from tamis.engine.worker.probe import PythonProbe
 from tamis.engine.worker.process import UnitRunner
 from tamis.kernels import spare
@@ -41,39 +28,39 @@ _IDLE_S = 0.05
 def work(channel: Channel, runner: UnitRunner) -> int:
     """Run until told to stop, or until the supervisor is gone. Returns the exit status."""
     spare.activate()
-    channel.send(Ready(os.getpid(), _vitals()))
+    channel.send(messages.Ready(os.getpid(), _vitals()))
     while (message := _next(channel)) is not None:
         match message:
-            case Exit():
+            case messages.Exit():
                 runner.teardown()
                 return 0
-            case Trim():
+            case messages.Trim():
                 spare.drop()
                 release()
-                channel.send(Trimmed(_vitals()))
-            case Assign() if _one_unit(channel, runner, message):
+                channel.send(messages.Trimmed(_vitals()))
+            case messages.Assign() if _one_unit(channel, runner, message):
                 return EXIT_AFTER_MEMORY_FAILURE
     return 0
 
 
-def _next(channel: Channel) -> Order | None:
-    """The next message. Who has to wait for it gives back the buffers kept for it."""
+def _next(channel: Channel) -> messages.Order | None:
+    """The next message from the supervisor. If none is there at once, buffers that were kept for the next unit are given back."""
     if spare.held_bytes() and not channel.wait(_IDLE_S):
         spare.drop()
-    order: Order | None = channel.receive()
+    order: messages.Order | None = channel.receive()
     return order
 
 
-def _one_unit(channel: Channel, runner: UnitRunner, message: Assign) -> bool:
+def _one_unit(channel: Channel, runner: UnitRunner, message: messages.Assign) -> bool:
     """Process one unit and report. True after an allocation failure."""
     unit, fence = message.unit, message.fence
 
-    def say(news: UnitNews) -> None:
-        channel.send(about(news, unit.id, fence))
+    def say(news: messages.UnitNews) -> None:
+        channel.send(messages.about(news, unit.id, fence))
 
     def wait() -> int:
         answer = channel.receive()
-        if not isinstance(answer, More):
+        if not isinstance(answer, messages.More):
             os._exit(0)  # the supervisor is gone or wants this worker to end: blocks handed out so far stand
         return answer.block_bytes
 
@@ -83,25 +70,25 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: Assign) -> bool:
     cpu = time.process_time()
     report = runner.run(unit, fence, say, wait)
     peak_bytes, cpu_s = max(0, watch.stop() - floor), round(time.process_time() - cpu, 6)
-    is_starved = isinstance(report, Failure) and report.kind == "memory"
-    if isinstance(report, Failure) and not is_starved:
+    is_starved = isinstance(report, messages.Failure) and report.kind == "memory"
+    if isinstance(report, messages.Failure) and not is_starved:
         with contextlib.suppress(OSError):  # to the run's worker.log, which may lie on a full disk
             print(report.trace, file=sys.stderr, flush=True)
     if not is_starved:
         release(device=False)
-    if isinstance(report, Done | Failure):
+    if isinstance(report, messages.Done | messages.Failure):
         vitals = None if is_starved else _vitals()
         report = replace(report, peak_bytes=peak_bytes, cpu_s=cpu_s, vitals=vitals)
-    if isinstance(report, Done) and probe is not None and report.held is not None:
+    if isinstance(report, messages.Done) and probe is not None and report.held is not None:
         report = replace(report, held=probe.weighed(report.held))
     say(report)
     return is_starved
 
 
-def _vitals() -> Vitals:
+def _vitals() -> messages.Vitals:
     status = meter.status() or {}
     kept = spare.held_bytes()
-    return Vitals(
+    return messages.Vitals(
         floor_bytes=max(0, status.get("RssAnon", 0) - kept),
         shared_bytes=status.get("RssShmem", 0),
         file_bytes=status.get("RssFile", 0),
