@@ -15,5 +15,5 @@ python=".venv/bin/python"
 test -x "$python" || python=python3
 rm -rf bench-data/wheels
 mkdir -p bench-data/wheels
-"$python" -m pip download -q --no-deps --only-binary=:all: --python-version "${1:-3.12}" -d bench-data/wheels simplejpeg pillow av cloudpickle zstandard
+"$python" -m pip download -q --no-deps --only-binary=:all: --python-version "${1:-3.12}" -d bench-data/wheels simplejpeg pillow av cloudpickle backports.zstd
 du -sh bench-data/wheels

@@ -222,3 +222,83 @@ def test_sixteen_bits_alpha_and_cmyk_have_pixels(tmp_path: Path) -> None:
     Image.fromarray(four, "CMYK").save(out, "JPEG", quality=95)
     assert np.abs(decode(out.getvalue()).astype(int) - pixels(3)).mean() < 12
     assert decode(stored(pixels(4), "WEBP", lossless=True)).tolist() == pixels(4).tolist()
+
+
+def test_heads_of_the_public_shapes(tmp_path: Path) -> None:
+    """1024, 128, 64, 16, 1 and 64, 512, 256, 1 rows over 768 numbers, in the files and folders that the public ones have."""
+    from safetensors.numpy import save_file
+
+    from tamis.stages.image.models import AESTHETIC, NSFW
+
+    rng = np.random.default_rng(0)
+
+    def layers(name: str, numbers: tuple[int, ...], rows: tuple[int, ...]) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for n, out, width in zip(numbers, rows, (768, *rows), strict=False):
+            made[f"{name}{n}.weight"] = (rng.normal(size=(out, width)) / width**0.5).astype(np.float32)
+            made[f"{name}{n}.bias"] = rng.normal(size=out).astype(np.float32)
+        return made
+
+    for repository in (AESTHETIC, NSFW):
+        (tmp_path / repository).mkdir(parents=True)
+    pleasing = layers("layers.", (0, 2, 4, 6, 7), (1024, 128, 64, 16, 1))
+    save_file(pleasing, tmp_path / AESTHETIC / "model.safetensors")
+    safe = layers("linear_", (1, 2, 3, 4), (64, 512, 256, 1))
+    safe |= {"norm.mean": np.zeros((1, 768), np.float32), "norm.variance": np.full((1, 768), 4.0, np.float32)}
+    torch.save({k: torch.from_numpy(v) for k, v in safe.items()}, tmp_path / NSFW / "clip_autokeras_binary_nsfw.pth")
+    vectors = rng.normal(size=(3, 768)).astype(np.float32)
+    one, two = ImageAestheticFilterStage(str(tmp_path)), ImageNSFWFilterStage(str(tmp_path))
+    for stage in (one, two):
+        stage.setup()
+    x = vectors
+    for n in (0, 2, 4, 6, 7):
+        x = x @ pleasing[f"layers.{n}.weight"].T + pleasing[f"layers.{n}.bias"]
+    assert np.allclose(one._scores(vectors), x[:, 0], atol=1e-4)
+    y = vectors / 2
+    for n in (1, 2, 3, 4):
+        y = y @ safe[f"linear_{n}.weight"].T + safe[f"linear_{n}.bias"]
+        y = np.maximum(y, 0) if n < 4 else 1 / (1 + np.exp(-y))
+    assert np.allclose(two._scores(vectors), y[:, 0], atol=1e-5)
+
+
+def test_threads_decode_ahead_and_keep_the_order() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from tamis.pictures.faults import PictureFault
+    from tamis.pictures.scratch import MOST_BYTES, Scratch
+    from tamis.stages.image.pixels import each
+
+    scratch = Scratch()
+
+    def make(where: Any) -> int:
+        if where[1] == 7:
+            raise PictureFault("no picture")
+        held = scratch.bytes("a", 1000)  # each thread has its own: what is put there stays until it is read
+        held[:] = where[1]
+        return int(held.max())
+
+    found: list[Any] = [("", i, 0, None) for i in range(23)]
+    with ThreadPoolExecutor(3) as pool:
+        chunks = list(each(found, make, 4, pool))
+    assert [len(c) for c in chunks] == [4, 4, 4, 4, 4, 3]
+    flat = [one for chunk in chunks for one in chunk]
+    assert [i for i, one in enumerate(flat) if isinstance(one, PictureFault)] == [7]
+    assert all(one == i for i, one in enumerate(flat) if i != 7)
+    kept = scratch.bytes("b", 5000)
+    assert kept.base is scratch.bytes("b", 60_000).base
+    assert len(scratch.bytes("b", MOST_BYTES + 1)) == MOST_BYTES + 1
+    assert scratch.bytes("b", 10).base is kept.base
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_fewer_pictures_get_the_same_vectors(tmp_path: Path) -> None:
+    from tamis.stages.image.embedders.clip_vision import ClipVision
+    from tamis.stages.text.models import folder as folders
+    from tamis.stages.text.models.device import TorchDevice
+
+    place = folders.open_folder(small_clip.clip(tmp_path / "clip"))
+    squares = list(np.random.default_rng(0).integers(0, 256, (5, small_clip.SIDE, small_clip.SIDE, 3), np.uint8))
+    network = ClipVision(place, TorchDevice("cuda"), 4)
+    assert np.array_equal(network(squares)[:1], network(squares[:1]))
+    wanted = ClipVision(place, TorchDevice("cpu"), 4)(squares)
+    assert (network(squares) * wanted).sum(1).min() > 0.999
