@@ -35,6 +35,7 @@ def against_peer(folder: Path, memory: str, n_times: int) -> tuple[list[str], bo
         wall_s, start_s = (_theirs(peer, source, folder / "theirs", executor) for source in (data.many(1), tiny()))
         if not wall_s or not start_s:
             lines.append(f"| {executor} | {_whole(ours):,.0f} | did not finish in {LIMIT_S:.0f} s, or failed | | | | |")
+            reached = False
             continue
         n = ours.documents / n_times
         whole, after = n / wall_s, n / max(wall_s - start_s, 0.1)
