@@ -44,6 +44,7 @@ def of_class(module: str, name: str, *args: object) -> Exception:
         RuntimeError(
             "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 5 bytes."
         ),
+        RuntimeError("unable to mmap 2105611000 bytes from file </models/a.safetensors>: Cannot allocate memory (12)"),
         ImportError("/lib/x.so: failed to map segment from shared object", path="/lib/x.so"),
         made_by("ctypes", OSError("libx.so: failed to map segment from shared object")),
         made_by("threading", RuntimeError("can't start new thread")),
@@ -124,5 +125,7 @@ def test_what_was_asked_for_is_known_where_a_library_says_it() -> None:
         )
         == 77
     )
+    mapped = "unable to mmap 2105611000 bytes from file </models/a.safetensors>: Cannot allocate memory (12)"
+    assert asked_bytes(RuntimeError(mapped)) == 2_105_611_000
     assert asked_bytes(ValueError("malloc of size 99 failed")) == 0
     assert asked_bytes(MemoryError()) == 0

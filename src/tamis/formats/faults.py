@@ -33,9 +33,13 @@ _WORDS: dict[str, tuple[str, ...]] = {
 """What a library says, in lower case, by the name of its package."""
 
 _TORCH = "defaultcpuallocator: can't allocate memory"  # a plain RuntimeError, raised where the user's code calls torch
+_TORCH_FILE = re.compile(
+    r"unable to mmap [0-9]{1,18} bytes from file <.*>: cannot allocate memory \(12\)", re.DOTALL
+)  # weights that are mapped
 
 _ASKED = re.compile(
-    r"(?:alloc of size|tried to allocate) (?P<n>[0-9]{1,18}(?:\.[0-9]{1,6})?)(?: (?P<unit>[KMGT])iB)?", re.IGNORECASE
+    r"(?:alloc of size|tried to allocate|^unable to mmap) (?P<n>[0-9]{1,18}(?:\.[0-9]{1,6})?)(?: (?P<unit>[KMGT])iB)?",
+    re.IGNORECASE,
 )
 """Arrow and torch say it in words."""
 
@@ -85,7 +89,9 @@ def _is_failed_allocation(exc: BaseException) -> bool:
     if any(f"{kind.__module__}.{kind.__qualname__}" in _CLASSES for kind in type(exc).__mro__):
         return True
     text = str(exc).lower()
-    if type(exc) is RuntimeError and text.startswith("[enforce fail at") and _TORCH in text:
+    if type(exc) is RuntimeError and (
+        (text.startswith("[enforce fail at") and _TORCH in text) or _TORCH_FILE.match(text)
+    ):
         return True
     if isinstance(exc, ImportError) and exc.path is not None:  # the loader's: one that a program raises names no file
         return any(words in text for words in _NO_MAP)
