@@ -64,7 +64,7 @@ def test_lists_deeper_than_arrow_should_recurse_are_text() -> None:
 def test_load_keeps_digits_and_replaces_lone_surrogates() -> None:
     assert load(b'{"a\\udc00":["\\ud800x","\\ud83d\\ude00"]}') == {"a\ufffd": ["\ufffdx", "😀"]}
     assert load(b"[" + b"9" * 5000 + b",1]") == [Digits("9" * 5000), 1]
-    with pytest.raises(ValueError, match="Expecting value"):
+    with pytest.raises(ValueError, match=r"Expecting value|Illegal trailing comma"):
         load(b"[1,]")
 
 
