@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from tamis.memory import device_limits
 from tamis.stages.text.models.folder import open_folder
-from tamis.stages.video.caption import caption_enhancement, caption_generation
+from tamis.stages.video.caption import caption_enhancement, caption_generation, chat_model_stage
 from tamis.stages.video.models import vllm_chat
 from tamis.stages.video.models.captioner import Question
 from tamis.tasks import Video, VideoTask
@@ -73,8 +73,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> type[LLM]:
     module.LLM, module.SamplingParams = LLM, SamplingParams  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "vllm", module)
     monkeypatch.delenv("VLLM_ENABLE_V1_MULTIPROCESSING", raising=False)
-    monkeypatch.setattr(caption_generation, "count_gpus", lambda: 1)
-    monkeypatch.setattr(caption_enhancement, "count_gpus", lambda: 1)
+    monkeypatch.setattr(chat_model_stage, "count_gpus", lambda: 1)
     LLM.made = []
     return LLM
 
