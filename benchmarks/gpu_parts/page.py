@@ -179,7 +179,7 @@ def _about_jobs(jobs: list[dict[str, Any]]) -> list[str]:
         if "seconds" in whole:
             notes.append(
                 f"- {figures['part']}: {_n(built.get('documents'))} documents in {whole['seconds']:.0f} s from the start to the last commit, first output after "
-                f"{_n(whole.get('first_output_s'))} s, host peak {whole['host_peak_gb']} GB of {whole['budget']}, answers differ from transformers by {alone.get('differs')} at most, "
+                f"{_n(whole.get('first_output_s'))} s, host peak {whole['host_peak_gb']} GB of {whole['budget']}, answers before the softmax differ from transformers by {alone.get('differs')} at most, "
                 f"a core tokenises {_n(alone.get('tokenizer_documents_per_s_per_core'))} documents/s."
             )
     return [*lines, "", *notes]
