@@ -16,6 +16,7 @@ from tamis.errors import Incomplete, PipelineError, RunConflict, TamisError, Usa
 from tamis.pipeline import WorkflowRunResult
 from tamis.pipeline.pipeline import assign_root_task_ids
 from tamis.stages.base import ProcessingStage
+from tamis.stages.resources import Resources
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader, JsonlReaderStage
@@ -129,6 +130,28 @@ def test_a_stage_that_names_files_before_a_reader(tmp_path: Path) -> None:
     source = corpus(tmp_path / "in", 5)
     (batch,) = run(Names([f"{source}/a.jsonl"]), JsonlReaderStage(), Documents2())
     assert batch.data["id"].tolist() == [0, 1, 2, 3, 4]
+
+
+class Files(ProcessingStage[DocumentBatch, FileGroupTask]):
+    """Makes files of its own, on a GPU."""
+
+    name = "files"
+
+    def __init__(self, path: str) -> None:
+        self.path, self.resources = path, Resources(gpus=1.0)
+
+    def process(self, task: DocumentBatch) -> FileGroupTask:
+        return FileGroupTask("d", [self.path])
+
+
+def test_files_of_a_stage_on_a_gpu_reach_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    source = corpus(tmp_path / "in", 5)
+    made = f"{source}/a.jsonl"
+    found = run(JsonlReader(source), Files(made), JsonlWriter(str(tmp_path / "out")))
+    assert [t.data for t in found] == [[made]]
+    with pytest.raises(TamisError, match="FileGroupTask cannot be passed on to another worker; give documents"):
+        run(JsonlReader(source), Files(made), Documents2(), JsonlWriter(str(tmp_path / "out2")))
 
 
 class Documents2(ProcessingStage[DocumentBatch, DocumentBatch]):

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from tamis.dedup.exact.hashing import DocumentHashes
+from tamis.dedup.fuzzy.sketching import DocumentSketches
 from tamis.engine.job import Job, make_job
 from tamis.errors import PipelineError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
+from tamis.stages.text.models.model import ModelStage
 from tamis.tasks import DocumentBatch, Task
 
 
@@ -29,6 +32,10 @@ class Step(ProcessingStage[Any, Any]):
 
     def process(self, task: Task[Any]) -> Task[Any]:
         return task
+
+
+class Model(Step):
+    gives_documents = True
 
 
 class Source(Step):
@@ -58,10 +65,12 @@ def test_neighbours_with_equal_needs_are_fused() -> None:
 
 def test_who_has_a_gpu_does_not_write_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    on_gpu = Step()
-    on_gpu.resources = Resources(gpus=0.5)
+    on_gpu, anything = Model(), Step()
+    on_gpu.resources = anything.resources = Resources(gpus=0.5)
     assert spans([Step(), on_gpu]) == [(0, 1), (1, 2), (2, 2)]
     assert spans([on_gpu, Step()]) == [(0, 1), (1, 2)]
+    assert spans([on_gpu, anything]) == [(0, 2)], "it may give files, which only the worker that has them can write"
+    assert all(kind.gives_documents for kind in (ModelStage, DocumentHashes, DocumentSketches))
 
 
 def test_batch_mode_keeps_stages_apart() -> None:

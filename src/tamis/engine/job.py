@@ -139,8 +139,10 @@ def make_job(
     plain = (
         documents if reader is None else reader.batch is DocumentBatch
     )  # pictures stay in the worker that has them decoded
-    if writer is not None and plain and job.segments[-1].resources.requires_gpu:
+    on_gpu = job.segments[-1].resources.requires_gpu
+    if writer is not None and plain and on_gpu and rest[-1].gives_documents:
         # Encoding and syncing files is work for cores: a worker that has a GPU would leave it idle meanwhile.
+        # Only documents can be handed to another worker: what may be files is written where it is.
         job.segments.append(Segment(len(rest), len(rest), Resources()))
     for segment in job.segments:
         for i in range(segment.first, segment.last):

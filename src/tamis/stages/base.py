@@ -98,6 +98,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     )
     keeps_results: ClassVar[bool] = False  # see keep_between_passes
     only_adds: ClassVar[bool] = False  # it adds columns; fields that were there, and documents, stay as they are
+    gives_documents: ClassVar[bool] = False  # never another kind of task: behind a GPU, another worker may write them
     only_drops: ClassVar[bool] = False  # it drops documents and changes nothing: a later pass may go by what it did
 
     @abstractmethod

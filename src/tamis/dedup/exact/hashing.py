@@ -33,6 +33,7 @@ class DocumentHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         self.__dict__["_hasher_kind"] = "gpu"
         return self
 
+    gives_documents: ClassVar[bool] = True
     _hasher_kind: ClassVar[str] = "cpu"
     _hasher: ClassVar[Any] = None
 

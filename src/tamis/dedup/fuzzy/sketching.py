@@ -88,6 +88,7 @@ class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
         self.__dict__["_sketcher_kind"] = "gpu"
         return self
 
+    gives_documents: ClassVar[bool] = True
     _sketcher_kind: ClassVar[str] = "cpu"
     _sketcher: ClassVar[Any] = None
 

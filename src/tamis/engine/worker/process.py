@@ -215,7 +215,7 @@ class UnitRunner:
         doing.note(WRITING)
         passed_on, held = None, None
         if unit.segment + 1 < len(self.job.segments):
-            passed = _documents(tasks, self.job)
+            passed = _documents(tasks, self.job, _PASSED_ON)
             passed_on = handover.save(passed, base + ".arrow")
             files = kept.write(passed, base, is_last=False)
             passed.clear()
@@ -406,14 +406,21 @@ class UnitRunner:
         return Done(made.rows, made.n_bytes or 0, files=[made])
 
 
-def _documents(tasks: list[Task[Any]], job: Job) -> list[DocumentBatch]:
+_WRITTEN = (
+    "written; give documents (DocumentBatch) or files (FileGroupTask) to the writer, "
+    "or leave the writer out to get the tasks back"
+)
+_PASSED_ON = (
+    "passed on to another worker; give documents (DocumentBatch), or in streaming mode the next stage equal resources"
+)
+
+
+def _documents(tasks: list[Task[Any]], job: Job, how: str = _WRITTEN) -> list[DocumentBatch]:
+    """The tasks, which must be documents to be used in this way."""
     documents = []
     for task in tasks:
         if not isinstance(task, DocumentBatch):
-            raise PipelineError(
-                f"pipeline {job.name!r}: {type(task).__name__} cannot be written; give documents (DocumentBatch) or files "
-                "(FileGroupTask) to the writer, or leave the writer out to get the tasks back"
-            )
+            raise PipelineError(f"pipeline {job.name!r}: {type(task).__name__} cannot be {how}")
         documents.append(task)
     return documents
 

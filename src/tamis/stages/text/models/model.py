@@ -83,6 +83,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._forget()
 
     only_adds: ClassVar[bool] = True
+    gives_documents: ClassVar[bool] = True
     keeps_results: ClassVar[bool] = True
 
     _network: Network | None = None
