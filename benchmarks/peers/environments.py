@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import venv
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ PACKAGES = {
     "datatrove": ["datatrove==0.10.1", "regex", "spacy>=3.8,<4", "orjson"],
     "nemo-curator": ["nemo-curator[text-cpu]==1.4.0"],
 }
+_TOKEN = secrets.token_hex(
+    32
+)  # with which a cluster that a peer starts knows its own processes; without one its Ray refuses itself
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,8 @@ class Peer:
 
     @property
     def env(self) -> dict[str, str]:
-        return {**os.environ, "PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"}
+        own = {"PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"}
+        return {**os.environ, **own, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
 
     def version(self) -> str:
         code = f"from importlib.metadata import version; print(version({self.name!r}))"

@@ -16,6 +16,7 @@ from tamis import InProcessExecutor
 from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
 from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
 from tamis.dedup.spread import passes, ranges
+from tamis.errors import FormatError
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +78,9 @@ def test_ranges_cut_the_keys_and_read_as_they_were_written(tmp_path: Path) -> No
     ranges.write_ranges(str(tmp_path / "in"), made)
     texts = [json.loads(path.read_text())["text"] for path in sorted((tmp_path / "in").iterdir())]
     assert [ranges.KeyRange.from_text(text) for text in texts] == made
+
+
+def test_a_range_of_which_nothing_is_left_is_noticed(tmp_path: Path) -> None:
+    spreading = passes.Spreading("x", str(tmp_path), 100, 48_000_000, lambda *_: None)  # which says that all is done
+    with pytest.raises(FormatError, match=r"16 ranges of keys is gone; start over \(--fresh\)"):
+        spreading.look(0, [], [])

@@ -9,6 +9,7 @@ from typing import Any
 from tamis.dedup.planning import BYTES_PER_HASH, BYTES_PER_KEY
 from tamis.dedup.progress_files import write_json
 from tamis.dedup.spread import ranges
+from tamis.errors import FormatError
 from tamis.pipeline import Pipeline
 
 _LEAST_RANGES = 16  # of a column of keys, so that there is something for everybody
@@ -52,6 +53,9 @@ class Spreading:
         stages: list[Any] = [JsonlReader(f"{here}-in", files_per_partition=1)]
         stages += [LookAtRanges(f"{here}.json", found, equal, round(memory_gb, 3)), RangeWriter(here)]
         self._execute(Pipeline(f"{self._name}: ranges of {name}", stages=stages), f"ranges-{name}")
+        missing = ranges.not_found(f"{here}-in", found)
+        if missing:  # a disk that lost files behind the commit log's back: without them duplicates would stay, and nobody would know
+            raise FormatError(f"{found}: what was found in {missing} ranges of keys is gone; start over (--fresh)")
         return found
 
     def _is_large(self, key_bytes: int) -> bool:

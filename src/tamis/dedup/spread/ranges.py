@@ -66,3 +66,9 @@ def write_ranges(folder: str, ranges: list[KeyRange]) -> None:
         path = os.path.join(folder, f"{one.name}.jsonl")
         if not os.path.exists(path):
             files.write_text(path, json.dumps({"id": one.name, "text": one.to_text()}) + "\n", sync=False)
+
+
+def not_found(folder: str, found: str) -> int:
+    """How many ranges of the folder nothing lies in `found` for."""
+    there = {os.path.splitext(name)[0] for name in os.listdir(found) if name.endswith(".npy")}
+    return len({os.path.splitext(name)[0] for name in os.listdir(folder) if name.endswith(".jsonl")} - there)
