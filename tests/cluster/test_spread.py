@@ -82,5 +82,21 @@ def test_ranges_cut_the_keys_and_read_as_they_were_written(tmp_path: Path) -> No
 
 def test_a_range_of_which_nothing_is_left_is_noticed(tmp_path: Path) -> None:
     spreading = passes.Spreading("x", str(tmp_path), 100, 48_000_000, lambda *_: None)  # which says that all is done
-    with pytest.raises(FormatError, match=r"16 ranges of keys is gone; start over \(--fresh\)"):
-        spreading.look(0, [], [])
+    with pytest.raises(FormatError, match=r"16 ranges of keys were not looked at.*start over \(--fresh\)"):
+        spreading.look(0, [], [], [])
+
+
+def test_equal_texts_are_looked_for_once_and_later_where_the_first_pass_was_decided_otherwise(tmp_path: Path) -> None:
+    looked: list[str] = []
+
+    def execute(pipeline: Any, label: str) -> None:
+        looked.append(label)
+        stage = next(s for s in pipeline.stages if hasattr(s, "found_in"))
+        for one in Path(stage.found_in.removesuffix("-found") + "-in").iterdir():
+            (Path(stage.found_in) / one.with_suffix(".npy").name).touch()
+
+    spreading = passes.Spreading("x", str(tmp_path), 100, 48_000_000, execute)
+    for i in (1, 2):  # pass 0 ran on one machine, and left no ranges
+        spreading.look(i, ["first"], ["now"], [3])
+    assert looked == ["ranges-equal", "ranges-bands-1", "ranges-bands-2"]
+    assert [json.loads(p.read_text()) for p in sorted(tmp_path.glob("ranges-equal-*.json"))] == [["first"]]

@@ -255,14 +255,14 @@ class Workflow(WorkFolder):
                 if i == last and bands:
                     steps += ["candidates"] if self._needs_texts() else ["candidates", "decide"]
                 self.scratch_bytes = max(self.scratch_bytes, _size_of(self.work))
-                spread = self._spread(steps, i, files, bands)
+                spread = self._spread(steps, i, first, files, bands)
                 self._solve(steps, records=first, linked=files, bands=bands, **spread)
                 write_json(os.path.join(self.work, f"linked-{i}.json"), {})
             if i:
                 shutil.rmtree(os.path.join(self.work, folder), ignore_errors=True)
         return first
 
-    def _spread(self, steps: list[str], i: int, paths: list[str], bands: list[int]) -> dict[str, Any]:
+    def _spread(self, steps: list[str], i: int, first: list[str], paths: list[str], bands: list[int]) -> dict[str, Any]:
         """Ranges of keys looked at by all workers of a cluster, where one process would be the bottleneck; what the deciding process is told of it."""
         n = int(self._told("n_records.json") or 0)
         is_by_key = "link" in steps or "exact" in steps
@@ -271,8 +271,12 @@ class Workflow(WorkFolder):
         if self._told("older.json"):  # documents of an index are numbered with the new ones; they are read here alone
             return {}
         n_workers = int(self.settings.get("workers") or len(os.sched_getaffinity(0)))
-        room = ranges.worker_room(self._budget_bytes(), n_workers)
-        return {"spread": Spreading(self.passes.name, self.work, n, room, self._execute).look(i, paths, bands)}
+        # As it was at first: a run that goes on with other workers looks at the ranges that are left, not at others.
+        room = self._told("spread.json") or ranges.worker_room(self._budget_bytes(), n_workers)
+        write_json(os.path.join(self.work, "spread.json"), room)
+        return {
+            "spread": Spreading(self.passes.name, self.work, n, int(room), self._execute).look(i, first, paths, bands)
+        }
 
     def _needs_texts(self) -> bool:
         """Whether texts must be collected to be compared: not where each can be read from the input by its place."""

@@ -25,9 +25,12 @@ class Spreading:
         self._name, self._work, self._n_documents, self._execute = name, work, n_documents, execute
         self._room_bytes = room_bytes
 
-    def look(self, i: int, paths: list[str], bands: list[int]) -> dict[str, str]:
-        """Folders of what was found in the record files of pass `i`: "equal" texts (in the first pass's) and, where there are any, shared "bands"."""
-        equal = self._pass("equal", paths, [0], BYTES_PER_HASH) if not i else self._found_in("equal", BYTES_PER_HASH)
+    def look(self, i: int, first: list[str], paths: list[str], bands: list[int]) -> dict[str, str]:
+        """Folders of what was found in the record files of pass `i`: "equal" texts (in those of the `first` pass) and, where there are any, shared
+        "bands". Equal texts are looked for once: with the first pass, or later where that one was decided in another way."""
+        equal = self._found_in("equal", BYTES_PER_HASH)
+        if ranges.not_found(f"{self._folder('equal', BYTES_PER_HASH)}-in", equal):
+            self._pass("equal", first, [0], BYTES_PER_HASH)
         bands_found = {"bands": self._pass(f"bands-{i}", paths, bands, BYTES_PER_KEY, equal)} if bands else {}
         return {"equal": equal, **bands_found}
 
@@ -54,8 +57,11 @@ class Spreading:
         stages += [LookAtRanges(f"{here}.json", found, equal, round(memory_gb, 3)), RangeWriter(here)]
         self._execute(Pipeline(f"{self._name}: ranges of {name}", stages=stages), f"ranges-{name}")
         missing = ranges.not_found(f"{here}-in", found)
-        if missing:  # a disk that lost files behind the commit log's back: without them duplicates would stay, and nobody would know
-            raise FormatError(f"{found}: what was found in {missing} ranges of keys is gone; start over (--fresh)")
+        if missing:  # one that failed is in quarantine; or a disk lost files. Without them duplicates would stay, and nobody would know
+            raise FormatError(
+                f"{found}: {missing} ranges of keys were not looked at, or what was found there is gone; `tamis report {here}` tells "
+                "more. Mend the cause and start over (--fresh)"
+            )
         return found
 
     def _is_large(self, key_bytes: int) -> bool:

@@ -69,6 +69,8 @@ def write_ranges(folder: str, ranges: list[KeyRange]) -> None:
 
 
 def not_found(folder: str, found: str) -> int:
-    """How many ranges of the folder nothing lies in `found` for."""
+    """How many ranges of the folder nothing lies in `found` for; one where there is no such folder."""
+    if not os.path.isdir(folder) or not os.path.isdir(found):
+        return 1
     there = {os.path.splitext(name)[0] for name in os.listdir(found) if name.endswith(".npy")}
     return len({os.path.splitext(name)[0] for name in os.listdir(folder) if name.endswith(".jsonl")} - there)

@@ -100,6 +100,17 @@ def test_a_full_cache_forgets_what_nobody_asks_for_and_stays_right(monkeypatch: 
         assert len(made._older) <= 40
 
 
+def test_words_as_long_as_paragraphs_are_not_kept() -> None:
+    """As texts without blanks have them: Chinese, Japanese, Thai, base64."""
+    made = word_cache.cache_of(WORDPIECE, encoder(WORDPIECE))
+    assert made is not None
+    texts = ["x" * 300, "ab " + "y" * 400, "ab cd"]
+    for _ in range(2):
+        assert made.encode(texts) == encoder(WORDPIECE)(texts)
+    assert "ab" in made._ids
+    assert max(map(len, made._ids)) <= word_cache._LONGEST
+
+
 def test_others_are_asked_about_whole_texts() -> None:
     byte_level = tokenizers.Tokenizer(tokenizers.models.BPE())
     byte_level.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel()

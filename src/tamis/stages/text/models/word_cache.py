@@ -67,10 +67,13 @@ class WordCache:
                     found[word] = known  # of those that are still in use
         if new:
             asked = {w: tuple(ids) for w, ids in zip(new, self._ask(new), strict=True)}
-            found.update(asked)
-        if len(found) > MAX_WORDS:  # those that nobody asks for again while as many others come are forgotten
-            is_usual = len(found) <= 2 * MAX_WORDS  # not one text that is a library
-            self._older = {w: ids for w, ids in found.items() if len(w) <= _LONGEST} if is_usual else {}
+            long = {w: ids for w, ids in asked.items() if len(w) > _LONGEST}  # a paragraph without a blank may be one
+            found.update(asked if not long else {w: ids for w, ids in asked.items() if len(w) <= _LONGEST})
+            found = found if not long else {**{w: found[w] for w in words if w in found}, **long}
+        if len(self._ids) > MAX_WORDS:  # those that nobody asks for again while as many others come are forgotten
+            self._older = (
+                self._ids if len(self._ids) <= 2 * MAX_WORDS else {}
+            )  # not the words of a text that is a library
             self._ids = {"": ()}
         return found
 
