@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 from limits import pytest_runtest_protocol  # noqa: F401
 
 # The same examples every time, on every machine; `HYPOTHESIS=new make test` looks for new ones.
-settings.register_profile("same", derandomize=True)
-settings.register_profile("new", max_examples=500)
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("new", max_examples=500, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS", "same"))
 
 

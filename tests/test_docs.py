@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -51,13 +52,16 @@ for program in sys.argv[1:]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_code_and_recipes_of_a_page_run(page: Path, place: Path) -> None:
-    modules, programs = [], []
+    modules, programs, left_out = [], [], []
     for i, code in enumerate(blocks(page, "python")):
         name = re.match(r"# ([\w/]+)\.py\n", code)
         if name is not None:  # a module that what follows on the page uses
             (place / name[1]).parent.mkdir(exist_ok=True)
             (place / f"{name[1]}.py").write_text(code)
             modules += [] if "/" in name[1] else [name[1]]
+            continue
+        if "import torch\n" in code and importlib.util.find_spec("torch") is None:
+            left_out.append(i)
             continue
         (place / f"block{i}.py").write_text(code)
         programs.append(f"block{i}.py")
@@ -71,6 +75,8 @@ def test_code_and_recipes_of_a_page_run(page: Path, place: Path) -> None:
         allowed = [part for module in modules for part in ("--allow-module", module)]
         done = run("-m", "tamis.cli.start", "run", name[1], "--json", *allowed, cwd=place)
         assert json.loads(done.stdout)["status"] == "finished"
+    if left_out:
+        pytest.skip(f"blocks {left_out} of {page.name} need torch: the extra `models` is not installed; the others ran")
 
 
 EXAMPLES = {

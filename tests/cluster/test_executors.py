@@ -133,6 +133,7 @@ class Joining(SlurmRayClient):
 
 def test_a_node_of_a_requeued_job_joins_the_head_of_this_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job has the same number; the address of the head that was killed with its first start lies there still."""
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
     slurm = {"SLURM_JOB_ID": "7", "SLURM_NODEID": "1", "SLURM_NNODES": "2", "SLURM_SUBMIT_DIR": str(tmp_path)}
     before, *_ = client._slurm(slurm)
     files.write_text(before, "killed:1 t0\n")
