@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import pickle
 import random
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from tamis.dedup.fuzzy import gpu_sketch
 from tamis.dedup.fuzzy.gpu_sketch import SOURCE, Differs, Sketcher, check, choose, definitions, on_cpu
 from tamis.dedup.fuzzy.sketching import DocumentSketches, Sketch
 from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
-from tamis.errors import UsageError
+from tamis.errors import MissingExtra, UsageError
 from tamis.kernels.buffers import string_buffers
 
 COMPILER = shutil.which("g++") or shutil.which("c++") or ""
@@ -114,6 +115,15 @@ def test_where_sketches_are_made_is_measured_and_told() -> None:
     assert told("auto", 0.9, 10).why == "measured: 16 cores sketch 14.4 GB/s, the GPU 10.0 GB/s with the copies to it"
     failed = choose("gpu", Sketch(), 16, 1, lambda _: {"cpu": 1e9, "error": "Differs: keys of 3 documents"})
     assert (failed.backend, failed.why) == ("cpu", "the GPU cannot be used: Differs: keys of 3 documents")
+    for error, kind, why in (
+        ("MissingExtra: needs more", MissingExtra, r"--backend gpu .* pip install 'tamis\[gpu\]'"),
+        ("CompileException: no nvrtc", UsageError, "cannot be used: CompileException: no nvrtc; mend that, or use --backend cpu, or auto"),
+        ("", UsageError, "cannot be used: it told nothing"),
+    ):  # fmt: skip
+        told_so = {"error": error} if error else {}
+        with pytest.raises(kind, match=why):
+            choose("gpu", Sketch(), 16, 1, lambda _, told_so=told_so: told_so)
+        assert choose("auto", Sketch(), 16, 1, lambda _, told_so=told_so: told_so).backend == "cpu"
     assert choose("auto", Sketch(unit="word"), 16, 1).why == "shingles of words are made on the CPU"
     assert choose("auto", Sketch(), 16, 0).why == "there is no GPU"
     for sketch, n_gpus, why in (
@@ -123,6 +133,35 @@ def test_where_sketches_are_made_is_measured_and_told() -> None:
     ):
         with pytest.raises(UsageError, match=why):
             choose("gpu", sketch, 16, n_gpus)
+
+
+@pytest.mark.parametrize(
+    "error", [MissingExtra("sketches", "gpu"), RuntimeError("nvrtc: no such file"), Differs("keys")]
+)
+def test_a_worker_that_cannot_use_its_gpu_falls_back_unless_the_gpu_was_asked_for(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(sketch: Sketch) -> Any:
+        raise error
+
+    monkeypatch.setattr(gpu_sketch, "GpuSketcher", fails)
+    texts = pa.array(["one two three four five six seven"], pa.large_string())
+    stage = DocumentSketches().on_gpu(2)
+    stage.setup()
+    assert f"document_sketches: sketches are made on the CPU: {error}" in capsys.readouterr().err
+    assert (stage._keys(texts)[0] == DocumentSketches()._keys(texts)[0]).all()
+    asked = pickle.loads(pickle.dumps(DocumentSketches().on_gpu(2, asked_for=True)))
+    if isinstance(error, Differs):
+        asked.setup()
+        return
+    with pytest.raises(type(error), match=str(error)[:8]):
+        asked.setup()
+
+
+def test_the_gpu_asked_for_is_asked_for_on_workers_too() -> None:
+    for backend in ("gpu", "auto"):
+        (stage, _bands), *_ = FuzzyDeduplicationWorkflow("o", "i", backend=backend)._keys_of(20, True)
+        assert stage._sketcher_kind == backend
 
 
 def test_a_run_says_where_and_a_stage_on_gpus_is_the_same_stage(

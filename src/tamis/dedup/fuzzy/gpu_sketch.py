@@ -40,6 +40,10 @@ class Differs(TamisError):
     """The GPU gave other keys than the CPU."""
 
 
+def _missing() -> MissingExtra:
+    return MissingExtra("--backend gpu (sketches on a GPU)", "gpu")
+
+
 def why_not(sketch: Sketch) -> str:
     """Why a sketch cannot be made on a GPU, as a part of a sentence; nothing if it can."""
     if sketch.unit != "char":
@@ -63,7 +67,7 @@ class GpuSketcher:
         try:
             import cupy
         except ImportError:
-            raise MissingExtra("--backend gpu (sketches on a GPU)", "gpu") from None
+            raise _missing() from None
         from tamis.memory.device_limits import limit_cupy, told
 
         self._cupy = cupy
@@ -155,7 +159,8 @@ def check(sketcher: Sketcher) -> None:
 def choose(
     backend: str, sketch: Sketch, n_cores: int, n_gpus: int | None = None, measured: Callable[..., Any] | None = None
 ) -> Choice:
-    """Where sketches are made. `gpu`: there, unless it gives other keys than the CPU; `auto`: where it is faster than all cores together."""
+    """Where sketches are made. `gpu`: there, unless it gives other keys than the CPU (an error where it cannot be used at all);
+    `auto`: where it is faster than all cores together."""
     n_gpus = count_gpus() if n_gpus is None else n_gpus
     if backend == "cpu":
         return Choice("cpu", "as asked for")
@@ -166,7 +171,15 @@ def choose(
         return Choice("cpu", reason or "there is no GPU")
     told = (measured or measure)(sketch)
     if "gpu" not in told:
-        return Choice("cpu", f"the GPU cannot be used: {told.get('error', 'it told nothing')}")
+        error = str(told.get("error", "it told nothing"))
+        kind = error.partition(":")[0]
+        if backend == "gpu" and kind == MissingExtra.__name__:
+            raise _missing()
+        if backend == "gpu" and kind != Differs.__name__:
+            raise UsageError(
+                f"--backend gpu: the GPU cannot be used: {error}; mend that, or use --backend cpu, or auto"
+            )
+        return Choice("cpu", f"the GPU cannot be used: {error}")
     cpu, gpu = told["cpu"] * n_cores / 1e9, told["gpu"] * n_gpus / 1e9
     rates = f"{n_cores} cores sketch {cpu:.1f} GB/s, the GPU {gpu:.1f} GB/s with the copies to it"
     if backend == "gpu":

@@ -82,10 +82,13 @@ class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
     def sketch(self) -> Sketch:
         return Sketch(self.n, self.unit, self.bands, self.rows, self.seed, self.wide, self.method)
 
-    def on_gpu(self, n_workers: int) -> DocumentSketches:
-        """The same keys, made on GPUs that so many workers share: where they are made changes nothing that the run is known by."""
+    def on_gpu(self, n_workers: int, asked_for: bool = False) -> DocumentSketches:
+        """The same keys, made on GPUs that so many workers share: where they are made changes nothing that the run is known by.
+
+        `asked_for`: a GPU that cannot be used is an error; otherwise a worker that has such a one makes its keys on the CPU.
+        """
         self.resources = Resources(cpus=1.0, gpus=1.0 / max(1, n_workers))
-        self.__dict__["_sketcher_kind"] = "gpu"
+        self.__dict__["_sketcher_kind"] = "gpu" if asked_for else "auto"
         return self
 
     gives_documents: ClassVar[bool] = True
@@ -93,12 +96,14 @@ class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
     _sketcher: ClassVar[Any] = None
 
     def setup(self, worker_metadata: Any = None) -> None:
-        if self._sketcher_kind == "gpu" and self._sketcher is None:
+        if self._sketcher_kind != "cpu" and self._sketcher is None:
             from tamis.dedup.fuzzy.gpu_sketch import Differs, GpuSketcher
 
             try:
                 self.__dict__["_sketcher"] = GpuSketcher(self.sketch())
-            except Differs as exc:  # the CPU's keys are the right ones
+            except Exception as exc:  # whatever the libraries of this node raise: the CPU's keys are the right ones
+                if self._sketcher_kind == "gpu" and not isinstance(exc, Differs):
+                    raise
                 print(f"{self.name}: sketches are made on the CPU: {exc}", file=sys.stderr, flush=True)
 
     def __getstate__(self) -> dict[str, Any]:
