@@ -24,7 +24,7 @@ class Records(TableBlock):
         self.n_rows = len(next(iter(columns.values())))
         self.decoded: list[str] = []
 
-    def field_names(self) -> list[str]:
+    def field_names(self, rows: Any = None) -> list[str]:
         return list(self.columns)
 
     def column(self, name: str) -> pa.Array:
@@ -291,7 +291,7 @@ def test_decoded_columns_are_copied_only_for_those_who_ask() -> None:
     class Block:
         n_rows, places, n_decoded = 8, None, 0
 
-        def field_names(self) -> list[str]:
+        def field_names(self, rows: Any = None) -> list[str]:
             return ["text"]
 
         def column(self, name: str) -> pa.Array:

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,8 +17,10 @@ from hypothesis import strategies as st
 
 from tamis import InProcessExecutor, LocalExecutor, Pipeline
 from tamis.engine.run.run_result import RunResult
+from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import JsonlReader, ParquetReader
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
+from tamis.tasks import DocumentBatch
 
 
 def cut_into(folder: Path, lines: list[str], n_lines: int) -> Path:
@@ -41,6 +44,28 @@ def test_documents_without_fields_are_not_lost(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("{}\n{ }\n")
     convert(tmp_path / "in.jsonl", tmp_path / "out")
     assert outcome(tmp_path / "out")[1] == {'{"_tamis_no_fields": null}': 2}
+
+
+class LongOnes(ProcessingStage[DocumentBatch, DocumentBatch]):
+    name = "long_ones"
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        return task.filter(np.array([len(text) > 3 for text in task.values("text")]))
+
+
+@pytest.mark.parametrize("n_lines", [2, 5, 40])
+def test_a_field_that_only_dropped_documents_have_is_no_column(tmp_path: Path, n_lines: int) -> None:
+    """As if the filter had been a run of its own: whatever the cut, and whether a partition loses some documents or all."""
+    records = [{"text": "long text"} if i % 4 == 0 or i > 35 else {"text": "x", "extra": i} for i in range(40)]
+    source = cut_into(tmp_path / "in", [json.dumps(r) for r in records], n_lines)
+    (tmp_path / "apart").mkdir()
+    for first, writer in ((tmp_path / "one", ParquetWriter), (tmp_path / "apart" / "kept", JsonlWriter)):
+        stages = [JsonlReader(str(source), files_per_partition=1), LongOnes(), writer(str(first))]
+        assert Pipeline("p", stages=stages).execute(InProcessExecutor(), memory="512MB").exit_code == 0
+    convert(tmp_path / "apart" / "kept", tmp_path / "two")
+    one, two = outcome(tmp_path / "one"), outcome(tmp_path / "two")
+    assert one[:2] == two[:2]
+    assert one[0] == {"text: large_string"}
 
 
 def outcome(folder: Path) -> tuple[set[str], Counter[str], int]:

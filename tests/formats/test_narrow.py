@@ -63,3 +63,17 @@ def test_what_is_written_is_the_same() -> None:
         made.append(encode_jsonl(batch).data.tobytes())
     assert made[0] == made[1]
     assert [json.loads(line)["text"] for line in made[0].splitlines()] == ["X", "Y", "t1"]
+
+
+@pytest.mark.parametrize("n_others", [1, 30])
+def test_fields_of_dropped_records_alone_are_no_columns(n_others: int) -> None:
+    """However many records lie beside those that are left, and whether or not these were looked into."""
+    kept = ['{"id": 1, "text": "a"}', '{"text": "b", "more": null}']
+    buf = _bytes([*kept, *['{"id": 2, "extra": 3}'] * n_others])
+    narrowed, parsed = JsonlBlock.checked(buf), JsonlBlock.parse(buf)
+    narrowed.narrow(np.array([0, 1]))
+    for block in (narrowed, parsed):
+        assert DocumentBatch.over(block, np.array([0, 1])).get_columns() == ["id", "text", "more"]
+        assert DocumentBatch.over(block, np.array([-1, 0])).get_columns() == ["id", "text"]
+    assert parsed.field_names() == ["id", "text", "more", "extra"]
+    assert DocumentBatch.over(parsed, np.array([], np.int64)).get_columns() == parsed.field_names()

@@ -248,7 +248,7 @@ def test_checking_a_batch_decodes_nothing() -> None:
     class Block:
         n_rows, places = 2, None
 
-        def field_names(self) -> list[str]:
+        def field_names(self, rows: Any = None) -> list[str]:
             return ["text"]
 
         def column(self, name: str) -> pa.Array:

@@ -30,7 +30,8 @@ class TableBlock:
             None  # input file and row number, by row
         )
 
-    def field_names(self) -> list[str]:
+    def field_names(self, rows: Array | None = None) -> list[str]:
+        """Columns are declared: every row has them all."""
         return list(self._at)
 
     def column(self, name: str) -> pa.Array:

@@ -158,7 +158,7 @@ class DocumentBatch(TracedBatch):
         if self._rows is None:
             return [c for c in names_of(self._table) if c != ROW_ID]
         assert self._origin is not None
-        names = [n for n in self._origin.field_names() if n not in self._hidden]
+        names = [n for n in self._origin.field_names(self._rows) if n not in self._hidden]
         names += [n for n in self._columns if n not in names]
         return [n for n in names if n in self._only] if self._only is not None else names
 

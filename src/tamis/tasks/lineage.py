@@ -41,7 +41,9 @@ class Origin(Protocol):
         """Whether records are bytes that can be written as they are (lines)."""
         ...
 
-    def field_names(self) -> list[str]: ...
+    def field_names(self, rows: Array | None = None) -> list[str]:
+        """Fields that these records have (none given: all records). What others beside them have depends on how the input was cut."""
+        ...
 
     def column(self, name: str) -> pa.Array:
         """One field of all records, for computing; null where it is missing."""
@@ -114,4 +116,4 @@ class Lineage:
 
     def adds(self, name: str) -> bool:
         """Whether a field is there only because a stage added it."""
-        return name in self.columns and name not in self.origin.field_names()
+        return name in self.columns and name not in self.origin.field_names(self.rows)

@@ -59,7 +59,7 @@ class JsonlBlock:
         self._found: json_scan.Scan | None = scan if not self.bad else _only(scan, np.flatnonzero(ok))
         self.start, self.end = self._found.start, self._found.end
         self.n_rows = self._found.n_records
-        self._names: list[str] | None = None
+        self._names: tuple[Array | None, list[str]] | None = None  # of the rows that were asked for last
         self._wanted: Array | None = None  # records that are looked into from now on, in order; None: all
         self._identity: tuple[Array, Array] | None = None
         self.places: tuple[Array, Array] | None = None  # number of the input file and offset in it, by row
@@ -166,10 +166,13 @@ class JsonlBlock:
         types, at, length = (np.ascontiguousarray(x[:, 0]) for x in json_scan.rescan(self.buf, lines, [name]))
         return decode_values(self.buf, types, at, length)
 
-    def field_names(self) -> list[str]:
-        if self._names is None:
-            self._names = json_scan.discover_keys(self.buf, self._scan)
-        return self._names
+    def field_names(self, rows: Array | None = None) -> list[str]:
+        if rows is not None and not len(rows):
+            rows = None
+        if self._names is None or self._names[0] is not rows:
+            scan = self._scan if rows is None else _only(self._scan, np.unique(rows[rows >= 0]))
+            self._names = rows, json_scan.discover_keys(self.buf, scan)
+        return self._names[1]
 
     def spans(self, names: Sequence[str]) -> tuple[Array, Array, Array]:
         """(types, start, length) of these fields, each (n_rows, len(names)); strings without their quotes."""

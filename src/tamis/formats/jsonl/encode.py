@@ -229,8 +229,11 @@ def _interleave(batch: DocumentBatch, new: Array) -> Encoded:
     """Some rows have a record and some do not: encode the two kinds apart, then put them back in order."""
     old_at, new_at = np.flatnonzero(~new), np.flatnonzero(new)
     old = encode_jsonl(batch.take(old_at))
-    # Without nulls: which fields a block has depends on its other records, and the output must not.
-    made = _from_columns(new_at, {n: batch.exact_column(n) for n in batch.get_columns()}, with_nulls=False)
+    # Only what a stage gave, in its order and without nulls: which fields a block has depends on its other records, and the output must not.
+    assert batch.lineage is not None
+    there = set(batch.get_columns())
+    given = {n: batch.exact_column(n) for n in batch.lineage.columns if n in there}
+    made = _from_columns(new_at, given, with_nulls=False)
     data = np.concatenate([old.data, made.data])
     start, length = np.empty(len(new), np.int64), np.empty(len(new), np.int64)
     start[old_at], length[old_at] = old.offsets[:-1], np.diff(old.offsets)
