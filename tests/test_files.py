@@ -210,6 +210,14 @@ def test_scratch_lies_where_not_everybody_can_swap_it(tmp_path: Path) -> None:
     assert files.unguessable(tmp_path, "tamis-") != files.unguessable(tmp_path, "tamis-")
 
 
+def test_the_end_of_a_log_is_no_longer_than_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log"
+    log.write_text("0123456789")
+    assert (files.tail(log, 4), files.tail(log, 40), files.tail(tmp_path / "none")) == ("6789", "0123456789", "")
+    monkeypatch.setattr(os.path, "getsize", lambda _: 6)  # somebody appends meanwhile
+    assert len(files.tail(log, 4)) == 4
+
+
 def test_it_loads_nothing_heavy() -> None:
     code = (
         "import sys, tamis.files; print(len([m for m in sys.modules if m.startswith(('numpy', 'tempfile', 'random'))]))"

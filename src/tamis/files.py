@@ -149,7 +149,7 @@ def tail(path: Path, n_bytes: int = 4000) -> str:
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.path.getsize(path) - n_bytes))
-            return file.read().decode(errors="replace")
+            return file.read(n_bytes).decode(errors="replace")  # no more, though somebody appends meanwhile
     except OSError:
         return ""
 

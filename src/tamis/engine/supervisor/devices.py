@@ -107,7 +107,7 @@ def environment(
     devices: Sequence[str], share: float, limit_bytes: int = 0, overflow: str = "quarantine"
 ) -> Mapping[str, str]:
     """What a worker's process must know before any library looks for GPUs: which it sees, what share of each it may take (and, of a
-    limit, how many bytes that is), and what becomes of a document that does not fit there (memory/device.py reads it).
+    limit, how many bytes that is), and what becomes of a document that does not fit there (memory/device_limits.py reads it).
 
     >>> environment(["1"], 0.5, 40 * 10**9)["TAMIS_GPU_MEMORY"]
     '20000000000'
