@@ -151,15 +151,27 @@ def test_a_server_that_is_killed_leaves_no_daemon_of_a_stage(tmp_path: Path) -> 
     assert marked(tmp_path) == []
 
 
-@pytest.mark.parametrize(("out", "code"), [("/dev/null", 0), ("/dev/full", 1)])
-def test_what_cannot_be_printed_is_told_by_the_exit_code(out: str, code: int) -> None:
-    with open(out, "w") as sink:
-        done = subprocess.run(
-            [sys.executable, "-m", "tamis.cli.start", "--version"], stdout=sink, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": str(SRC)}, timeout=60, check=False,
-        )  # fmt: skip
-    assert done.returncode == code
-    assert ("No space left" in done.stderr) == bool(code)
+def with_streams(redirected: str, *args: str, module: str = "start") -> tuple[int, str]:
+    """Exit code and stderr of a command whose streams a shell redirects."""
+    command = f"exec {sys.executable} -m tamis.cli.{module} {' '.join(args)} {redirected}"
+    env = {**os.environ, "PYTHONPATH": str(SRC)}
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=env, timeout=60, check=False)
+    return done.returncode, done.stderr
+
+
+FULL = (1, "error: what this command prints cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("args", [["--version"], ["--help"], ["filter", "--list"], ["doctor"]])
+def test_what_cannot_be_printed_is_told_in_a_line_and_by_the_exit_code(args: list[str]) -> None:
+    assert with_streams(">/dev/full", *args) == FULL
+
+
+def test_streams_that_are_closed_are_nobodys() -> None:
+    assert with_streams(">/dev/null", "--version") == (0, "")
+    assert with_streams(">&-", "--help") == (0, "")
+    assert with_streams("<&- >&- 2>&-", "--help", module="main") == (0, "")
+    assert with_streams(">&-", "filter", "--no-such-option")[0] == 2
 
 
 def test_exit_functions_are_called_before_the_end() -> None:

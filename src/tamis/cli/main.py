@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from tamis.cli.parsing.arguments import HELP, Commands, Exit, Misuse, echo
 from tamis.cli.parsing.arguments import run as call
+from tamis.cli.terminal.streams import reopen_closed
 from tamis.errors import TamisError
 
 
@@ -92,6 +93,7 @@ app.add("demo", "tamis.cli.jobs.demo:demo")
 
 def main() -> None:
     """Run the command that sys.argv names."""
+    reopen_closed()
     try:
         call(app, sys.argv[1:])
     except KeyboardInterrupt:  # before or after a command: while output is flushed

@@ -8,12 +8,15 @@ import os
 import sys
 import threading
 
+from tamis.cli.terminal.streams import Lost, put, reopen_closed
+
 _WARM, _SERVER = "tamis.backends.warm_process", "tamis.backends.forkserver"
 _DEDUP = ("exact", "fuzzy", "lines", "remove")  # commands of `tamis dedup` that fork workers from a warm process
 
 
 def main() -> None:
     gc.disable()  # what is imported now stays; a command turns it on again (main.py)
+    reopen_closed()  # before anything takes the number of a closed stream
     module = process_for(sys.argv[1:])
     if module:
         from tamis.backends.early import prepare
@@ -32,16 +35,19 @@ def main() -> None:
 def _end(code: int) -> None:
     """End this process with `code` at once: to take down what is loaded takes 10 ms, and changes nothing.
 
-    Returns where the interpreter has to do it: other threads are alive, or what was printed does not reach its reader.
+    Returns where the interpreter has to do it: other threads are alive, or a stream cannot be flushed.
     """
     if threading.active_count() > 1:
         return
     atexit._run_exitfuncs()
     try:
-        sys.stdout.flush()
+        put("", flush=True)
         sys.stderr.flush()
     except BrokenPipeError:  # nobody reads what it prints
         code = 1
+    except Lost as exc:
+        print(f"error: {exc}", file=sys.stderr, flush=True)
+        code = code or exc.exit_code
     except (OSError, ValueError, AttributeError):
         return
     os._exit(code)

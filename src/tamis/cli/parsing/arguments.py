@@ -16,6 +16,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
+from tamis.cli.terminal.streams import put
 from tamis.errors import UsageError
 
 HELP = ("-h", "--help")
@@ -38,7 +39,11 @@ class Misuse(UsageError):
 
 
 def echo(text: object = "", err: bool = False, nl: bool = True) -> None:
-    print(text, end="\n" if nl else "", file=sys.stderr if err else sys.stdout, flush=True)
+    line = f"{text}\n" if nl else str(text)
+    if err:
+        print(line, end="", file=sys.stderr, flush=True)
+    else:
+        put(line, flush=True)
 
 
 # -- declaring --------------------------------------------------------------------------------------------------------------

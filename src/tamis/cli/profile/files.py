@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tamis import files
 from tamis.cli.parsing.arguments import Argument, Option
+from tamis.cli.terminal.streams import put
 from tamis.errors import TamisError, UsageError
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def export(
     data = profiles.export(tuple(key or ()))
     text = json.dumps(data, indent=1) + "\n"
     if file is None:
-        sys.stdout.write(text)
+        put(text)
         return
     try:
         files.write_text(file, text)

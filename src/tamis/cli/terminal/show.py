@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tamis import secrets
+from tamis.cli.terminal.streams import put
 from tamis.cli.terminal.table import table_lines
 from tamis.errors import TamisError
 from tamis.terminal import is_terminal, width_of
@@ -27,7 +28,7 @@ def tamis_version() -> str:
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout. Lone surrogates (possible in examples of odd data) are written as escapes."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=True) + "\n")
+    put(json.dumps(value, indent=2, ensure_ascii=True) + "\n")
 
 
 def tell_failure(exc: TamisError, as_json: bool) -> int:
@@ -64,7 +65,7 @@ def _write(lines: Iterable[str]) -> None:
     """Whatever stdout cannot encode (an old locale) is written as "?" instead of ending the command."""
     encoding = sys.stdout.encoding or "utf-8"
     text = "".join(f"{line}\n" for line in lines)
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+    put(text.encode(encoding, "replace").decode(encoding))
 
 
 def bar(share: float, width: int = 30) -> str:

@@ -1,0 +1,41 @@
+"""The streams of a command where they are not what one expects: closed, or on a disk that is full. Used by whatever prints."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from tamis.errors import TamisError
+
+
+class Lost(TamisError):
+    """What a command prints cannot be written: the disk is full."""
+
+    def __init__(self, why: OSError) -> None:
+        super().__init__(f"what this command prints cannot be written: {why.strerror}")
+
+
+def reopen_closed() -> None:
+    """What a caller has closed (`>&-`) goes to /dev/null: otherwise the next file or socket would take its number, and be written to."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it takes the lowest number that is free
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def put(text: str, flush: bool = False) -> None:
+    """Print a text as it is. Lost where that fails, and then the rest goes nowhere; a reader who has gone away is a BrokenPipeError."""
+    try:
+        sys.stdout.write(text)
+        if flush:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise Lost(exc) from None
