@@ -90,6 +90,25 @@ def test_other_steps_or_another_input_are_not_mixed_with_what_is_there(
         run(source, out, [ExactDuplicates()])
 
 
+def test_a_version_that_moved_its_modules_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, out = write(tmp_path / "in", 60), tmp_path / "out"
+
+    def stop(self: Any) -> Any:
+        raise Stopped
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CurationRun, "_write", stop)
+        with pytest.raises(Stopped):
+            run(source, out)
+    told = [p for p in out.rglob("*.json") if p.name in ("identity.json", "plan.json")]
+    recorded = [(p, p.read_text()) for p in told if '"tamis.stages.text.filters.' in p.read_text()]
+    assert {p.name for p, _ in recorded} == {"identity.json", "plan.json"}
+    for path, text in recorded:
+        path.write_text(text.replace('"tamis.stages.text.filters.', '"tamis.stages.text.old_room.'))
+    result = run(source, out)
+    assert (result.status, [p["name"] for p in result.passes]) == ("finished", ["write"])
+
+
 class FailsOn(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Fails on one document, in the first pass alone: as a stage does that ran out of memory once."""
 

@@ -13,10 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tamis.dedup.documented import removal as documented
+from tamis.dedup.ids import stages as ids
+from tamis.dedup.index.options import SignedSketches
 from tamis.engine.job import make_job
 from tamis.engine.run.identity import describe_job, differences
+from tamis.observe.diff import setting_changes
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
+from tamis.stages.text.filters import ScoreFilter
+from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import Task
@@ -146,3 +152,39 @@ def test_a_description_survives_json() -> None:
 
     before = described(Keep(0.5, {"a"}, long))
     assert differences(json.loads(json.dumps(before)), described(Keep(0.5, {"a"}, long))) == []
+
+
+def moved(description: Any, paths: dict[str, str]) -> Any:
+    """A description as a version wrote it in which these modules had other paths."""
+    text = json.dumps(description)
+    for now, then in paths.items():
+        assert now in text
+        text = text.replace(now, then)
+    return json.loads(text)
+
+
+def test_a_class_of_tamis_may_move_to_another_module() -> None:
+    """Recorded when SignedSketches was in dedup.index.against; so may a class that a stage holds, as a filter."""
+    now = described(SignedSketches())
+    before = moved(now, {"tamis.dedup.index.options.": "tamis.dedup.index.against."})
+    assert before[-3]["stage"] == "tamis.dedup.index.against.SignedSketches"
+    assert differences(before, now) == setting_changes(before, now) == []
+    before[-3]["params"]["first"] = 7
+    assert differences(before, now) == ["tamis.SignedSketches: first was 7 and is 0"]
+    before[-3]["stage"] = "tamis.dedup.index.against.Sketches"
+    assert differences(before, now)[0].startswith("the stages were ")
+    assert setting_changes(before, now)[0].startswith("the stages were ")
+    now = described(ScoreFilter(WordCountFilter(min_words=3)))
+    assert differences(moved(now, {WordCountFilter.__module__ + ".": "tamis.stages.text.words."}), now) == []
+
+
+def test_a_stage_of_the_user_is_known_by_its_whole_path() -> None:
+    now = described(Keep(0.5, rule=Colour.RED))
+    assert differences(moved(now, {f"{__name__}.Keep": "tamis_like.Keep"}), now)[0].startswith("the stages were ")
+    assert "rule was" in differences(moved(now, {f"{__name__}.Colour": "mine.Colour"}), now)[0]
+
+
+def test_stages_of_one_name_in_two_rooms_of_tamis_have_other_parameters() -> None:
+    assert differences(
+        described(documented.TextDuplicatesRemovalStage("a")), described(ids.TextDuplicatesRemovalStage("a"))
+    )

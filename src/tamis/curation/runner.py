@@ -258,8 +258,12 @@ class CurationRun:
             changed = found[0]
         elif earlier.get("deduplications") != now["deduplications"]:
             changed = "a parameter of a deduplication differs"
-        else:
+        elif earlier.get("text_field") != now["text_field"]:
+            changed = f"its text field was {earlier.get('text_field')!r} and is {now['text_field']!r}"
+        elif earlier.get("writing") != now["writing"]:
             changed = f"it was written with {earlier.get('writing')} and is to be with {now['writing']}"
+        else:  # stages of Tamis that another version has in other modules
+            return
         raise RunConflict(
             f"{self.output} holds another curation: {changed}; give another output, or start over with fresh (--fresh)"
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tamis.engine.run.identity import differences
+from tamis.engine.run.identity import comparable, differences
 from tamis.errors import UsageError
 from tamis.formats.input_files.names import path_text
 from tamis.observe.gpu_figures import figures
@@ -112,7 +112,8 @@ def run_figures(first: Path, second: Path) -> list[Figure]:
 
 def setting_changes(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str]:
     """What is set differently, value by value; where the stages themselves differ, that alone."""
-    if [s.get("stage") for s in before] != [s.get("stage") for s in after]:
+    before, after = comparable(before), comparable(after)
+    if [s["stage"] for s in before] != [s["stage"] for s in after]:
         return differences(before, after)
     found: dict[str, None] = {}
     for old, new in zip(before, after, strict=True):

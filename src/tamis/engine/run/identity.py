@@ -42,6 +42,7 @@ _PLACES = {
 }  # of sources and writers: inputs are compared by themselves
 _DEPTH = 6
 _FILES = "model files"
+_OWN_CLASS = re.compile(r"(tamis\.)(?:[a-z0-9_]+\.)+(_*[A-Z][\w.]*:?)")
 
 
 def describe_job(job: Job, extra: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -53,7 +54,7 @@ def describe_job(job: Job, extra: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def differences(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[str]:
     """What changed, as sentences."""
-    before, now = secrets.redacted(before), secrets.redacted(now)  # an earlier version kept them
+    before, now = comparable(before), comparable(now)
     found = []
     if [e["stage"] for e in before] != [e["stage"] for e in now]:
         return [f"the stages were {[e['stage'] for e in before]} and are {[e['stage'] for e in now]}"]
@@ -67,6 +68,32 @@ def differences(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list
         if old["source"] != new["source"]:
             found.append(f"{new['stage']}: its source code changed")
     return found
+
+
+def comparable(stages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A description of this version or an earlier one, which kept secrets and may have had a class of Tamis in another module.
+
+    These go by the name of the class; everybody else's by the whole path. For `differences` and `tamis diff`.
+    """
+    found = []
+    for entry in secrets.redacted(stages):
+        there = {"params": _without_modules(entry["params"])} if "params" in entry else {}
+        found.append({**entry, **there, "stage": _class_name(str(entry.get("stage")))})
+    return found
+
+
+def _class_name(path: str) -> str:
+    own = _OWN_CLASS.fullmatch(path)
+    return own[1] + own[2] if own else path
+
+
+def _without_modules(value: Any) -> Any:
+    """A value as `_plain` made it; classes have a colon behind the name there."""
+    if isinstance(value, dict):
+        return {k: _without_modules(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_without_modules(v) for v in value]
+    return _class_name(value) if isinstance(value, str) and value.endswith(":") else value
 
 
 def _describe_stage(stage: ProcessingStage[Any, Any]) -> dict[str, Any]:
