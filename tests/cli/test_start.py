@@ -174,6 +174,14 @@ def test_streams_that_are_closed_are_nobodys() -> None:
     assert with_streams(">&-", "filter", "--no-such-option")[0] == 2
 
 
+def test_a_job_without_stdout_is_done_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "some words"}\n' * 3)
+    place = [str(tmp_path / "in.jsonl"), str(tmp_path / "out"), "--memory", "400MB", "--quiet"]
+    code, told = with_streams("<&- >&-", "dedup", "exact", *place)
+    assert code == 0, told
+    assert "".join(p.read_text() for p in (tmp_path / "out").glob("*.jsonl")) == '{"text": "some words"}\n'
+
+
 def test_exit_functions_are_called_before_the_end() -> None:
     code = (
         "import atexit, sys; from tamis.cli import start; sys.argv = ['tamis', 'filter', '--no-such-option'];"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TextIO
 
 from tamis.errors import TamisError
 
@@ -17,15 +18,22 @@ class Lost(TamisError):
 
 def reopen_closed() -> None:
     """What a caller has closed (`>&-`) goes to /dev/null: otherwise the next file or socket would take its number, and be written to."""
+    ours = set()
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it takes the lowest number that is free
+            ours.add(os.open(os.devnull, os.O_RDWR))  # it takes the lowest number that is free
+            os.set_inheritable(fd, True)
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        sys.stdout = _stream(1 if 1 in ours else None)
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        sys.stderr = _stream(2 if 2 in ours else None)
+
+
+def _stream(fd: int | None) -> TextIO:
+    """A stream on this number: processes that are forked from this one put a log or a pipe in its place. None: somebody else has it."""
+    return open(os.devnull if fd is None else fd, "w", encoding="utf-8", closefd=fd is None)
 
 
 def put(text: str, flush: bool = False) -> None:
