@@ -136,9 +136,8 @@ def make_job(
     job = Job(name, source, reader, rest, writer)
     job.labels = _labels(rest)
     job.segments = _segments(rest, mode) if reader is not None or documents or not rest else [_one_segment(rest)]
-    plain = (
-        documents if reader is None else reader.batch is DocumentBatch
-    )  # pictures stay in the worker that has them decoded
+    # Pictures stay in the worker that has them decoded.
+    plain = documents if reader is None else reader.batch is DocumentBatch
     on_gpu = job.segments[-1].resources.requires_gpu
     if writer is not None and plain and on_gpu and rest[-1].gives_documents:
         # Encoding and syncing files is work for cores: a worker that has a GPU would leave it idle meanwhile.

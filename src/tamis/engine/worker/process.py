@@ -140,9 +140,8 @@ class UnitRunner:
                 stage.setup(WorkerMetadata(str(os.getpid())))
             except Exception as exc:
                 raise SetupFailure(doing.setting_up(label), exc) from exc
-        if (
-            part.resources.requires_gpu
-        ):  # what a model's libraries are made of: half a million objects, looked through after every unit
+        if part.resources.requires_gpu:
+            # What a model's libraries are made of is half a million objects, which would be looked through after every unit.
             gc.collect()
             gc.freeze()
         self._ready.add(segment)
