@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from limits import end_newer, present
+
 BOUNDED = Path(__file__).parent / "support" / "bounded.py"
 DAEMON = "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\n    print(os.getpid(), flush=True)\n    time.sleep(60)\n"
 
@@ -75,6 +78,33 @@ def test_that_hangs(server):
 """
 
 
+class Item:
+    """A test, as far as its report is concerned."""
+
+    def __init__(self) -> None:
+        self.sections: list[tuple[str, ...]] = []
+
+    def add_report_section(self, *section: str) -> None:
+        self.sections.append(section)
+
+
+def test_what_a_test_began_is_ended_with_what_that_began() -> None:
+    item = Item()
+    with subprocess.Popen(["sleep", "30"]) as earlier:
+        before = present()
+        with subprocess.Popen(["sh", "-c", "sleep 31 & echo; wait"], stdout=subprocess.PIPE) as late:
+            late.stdout.readline()  # type: ignore[union-attr]
+            end_newer(before, item)  # type: ignore[arg-type]
+            assert late.communicate(timeout=20) == (b"", None)  # nobody holds its output any more
+        assert earlier.poll() is None  # what an earlier test began is left alone
+        earlier.kill()
+    ((when, title, named),) = item.sections
+    assert (when, title) == ("call", "killed")
+    assert len(named.split("\n")) == 2
+    assert "sh -c sleep 31 & echo; wait" in named
+
+
+@pytest.mark.slow  # a pytest in a pytest
 def test_a_test_that_waits_for_its_process_without_end_loses_it(tmp_path: Path) -> None:
     (tmp_path / "test_waiting.py").write_text(WAITING)
     code = "import sys, limits, pytest; limits.GRACE_S = 0.3; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', 'test_waiting.py']))"

@@ -7,7 +7,15 @@ import os
 import pytest
 
 from tamis.engine.job import Job, Segment
-from tamis.engine.run.budget_shares import STEP_BYTES, Server, Shares, share_budget, smallest_budget
+from tamis.engine.run.budget_shares import (
+    SPREAD_BYTES,
+    STEP_BYTES,
+    Server,
+    Shares,
+    least_budget,
+    share_budget,
+    smallest_budget,
+)
 from tamis.engine.run.settings import Record, RunSettings
 from tamis.errors import BudgetError
 from tamis.stages.resources import Resources
@@ -28,17 +36,24 @@ def test_the_smallest_budget_is_named_and_works() -> None:
     smallest = int(str(caught.value).split("works here is ")[1].split("MB")[0]) * MB
     assert shares(smallest).n_workers == 1
     with pytest.raises(BudgetError, match=f"works here is {smallest // MB}MB"):
-        shares(smallest - 1)
+        shares(smallest - STEP_BYTES - SPREAD_BYTES)
 
 
 def test_loading_counts_too() -> None:
     assert smallest_budget(50 * MB, 10 * MB, 90 * MB) == 95 * MB  # (50 + 10 + 20) / 0.88
-    assert smallest_budget(50 * MB, 10 * MB, 100 * MB) == 100 * MB
+    assert smallest_budget(50 * MB, 10 * MB, 99 * MB) == 100 * MB
 
 
 def test_what_repeats_to_a_tenth_of_a_megabyte_gives_one_number() -> None:
     assert {smallest_budget(81 * MB + i * 10_000, 10 * MB) % STEP_BYTES for i in range(20)} == {0}
     assert len({smallest_budget(81 * MB + i * 10_000, 10 * MB) for i in range(20)}) == 1
+
+
+def test_a_named_budget_is_enough_when_it_is_measured_again() -> None:
+    """At a border of two steps, too: the second measurement may be a little more than the first."""
+    for i in range(0, 6_000, 100):
+        measured = 120 * MB + i * 1000
+        assert least_budget(0, 0, measured + SPREAD_BYTES) <= smallest_budget(0, 0, measured)
 
 
 def test_the_command_line_counts_what_it_may_come_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -337,12 +337,12 @@ def _conditions(
 
 def _judge(conditions: Conditions, tried: Probe | None) -> tuple[bool, int]:
     """Whether the budget is enough, and the smallest that is."""
-    from tamis.engine.run.budget_shares import smallest_budget
+    from tamis.engine.run.budget_shares import least_budget, smallest_budget
 
     if tried is not None:
         return tried.fits, tried.smallest_bytes
-    smallest = smallest_budget(conditions.fixed_bytes, conditions.worker_bytes)
-    return conditions.budget_bytes >= smallest, smallest
+    takes = conditions.fixed_bytes, conditions.worker_bytes
+    return conditions.budget_bytes >= least_budget(*takes), smallest_budget(*takes)
 
 
 def _documents(data: Dataset, past: list[Measured]) -> float:
