@@ -53,7 +53,7 @@ def test_scratch_that_does_not_exist_yet(tmp_path: Path) -> None:
 
 
 def test_gpus_from_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
+    monkeypatch.setattr("tamis.memory.nvml._LIBRARY", "libthat-is-not-there.so")
     (tmp_path / "0000:01:00.0").mkdir()
     (tmp_path / "0000:01:00.0" / "information").write_text("Model: \t NVIDIA X1\nIRQ: 1\n")
     assert doctor.gpus(tmp_path) == [{"name": "NVIDIA X1", "memory_bytes": None}]

@@ -10,12 +10,20 @@ from tamis.engine.monitor.gpu_use import GpuUse
 from tamis.memory.gpu import GpuLook
 
 
-def supervisor(n_units: int, full: int = 0) -> Any:
+def supervisor(n_units: int, full: int = 0, more: bool = True, unit: int | None = None) -> Any:
+    """`more`: input is left; `unit`: the segment of a unit that is under way."""
     book = StageBook("model")
     if full:
         book.count({"out_of_device_memory": float(full)})
-    workers = {1: SimpleNamespace(segment=0, n_units=9), 2: SimpleNamespace(segment=1, n_units=n_units)}
-    return SimpleNamespace(workers=workers, config=SimpleNamespace(gpus=[0.0, 1.0]), ledger=Ledger(stages=[book]))
+    under_way = None if unit is None else SimpleNamespace(segment=unit)
+    workers = {
+        1: SimpleNamespace(segment=0, n_units=9, unit=None),
+        2: SimpleNamespace(segment=1, n_units=n_units, unit=under_way),
+    }
+    return SimpleNamespace(
+        workers=workers, config=SimpleNamespace(gpus=[0.0, 1.0, 0.0]), ledger=Ledger(stages=[book]), feeds=[], queues=[[], [], ["u"]],
+        cursor=SimpleNamespace(exhausted=not more),
+    )  # fmt: skip
 
 
 def look(busy: float | None, gpu: int = 0) -> GpuLook:
@@ -31,6 +39,22 @@ def test_busy_share_counts_from_the_first_unit_of_a_worker_on_a_gpu() -> None:
     use.count(supervisor(1, full=2))
     assert use.changed() == {"busy": {"0": 0.95}, "out_of_memory": 2, "cut": 0}
     assert use.changed() is None
+
+
+def test_what_is_behind_the_last_unit_of_a_gpu_is_not_waiting() -> None:
+    use = GpuUse(Ledger())
+    use.look([look(1.0)], supervisor(3, more=False, unit=1))
+    use.look([look(0.0)], supervisor(3, more=False, unit=2))  # others write what it gave them
+    assert use.changed() == {"busy": {"0": 1.0}, "out_of_memory": 0, "cut": 0}
+    use.look([look(0.0)], supervisor(3, more=False, unit=0))
+    assert (use.changed() or {})["busy"] == {"0": 0.5}
+
+
+def test_an_answer_that_is_given_again_is_no_second_look() -> None:
+    use = GpuUse(Ledger())
+    for seen in (old := look(0.0), old, old, look(1.0)):
+        use.look([seen], supervisor(1))
+    assert (use.changed() or {})["busy"] == {"0": 0.5}
 
 
 def test_a_run_without_gpus_has_nothing_to_tell() -> None:

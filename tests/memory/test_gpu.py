@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,80 +22,112 @@ from tamis.memory.gpu import (
 GIB = 1 << 30
 
 
-class NVMLError(Exception):
-    pass
+MISSING = "not in this library"
+NOT_SUPPORTED, LOST, INSUFFICIENT_SIZE = 3, 15, 7
 
 
-def fake_nvml(n_gpus: int = 2, **changes: Any) -> ModuleType:
-    """What the module pynvml offers of a machine with these GPUs."""
-    module: Any = ModuleType("pynvml")
-    calls: list[str] = []
+class Library:
+    """What libnvidia-ml does on a machine with these GPUs, by the same calls; `changes`: error numbers by function, or MISSING."""
 
-    def tell(name: str, answer: Any) -> None:
-        def function(*args: Any) -> Any:
-            calls.append(name)
-            value = changes.get(name, answer)
-            if isinstance(value, Exception):
-                raise value
-            return value(*args) if callable(value) else value
+    def __init__(self, n_gpus: int = 2, samples: list[tuple[int, int]] | None = None, **changes: int | str) -> None:
+        self.n_gpus, self.samples, self.changes = n_gpus, samples or [], changes
+        self.calls: list[str] = []
 
-        setattr(module, name, function)
+    def __getattr__(self, name: str) -> Any:
+        change = self.changes.get(name)
+        if change == MISSING:
+            raise AttributeError(name)
 
-    tell("nvmlInit", None)
-    tell("nvmlShutdown", None)
-    tell("nvmlDeviceGetCount", n_gpus)
-    tell("nvmlDeviceGetHandleByIndex", lambda i: f"handle {i}")
-    tell("nvmlDeviceGetUUID", lambda h: f"GPU-{h[-1]}")
-    tell("nvmlDeviceGetName", b"NVIDIA H200")
-    tell("nvmlDeviceGetMemoryInfo", SimpleNamespace(used=3 * GIB, total=140 * GIB))
-    tell("nvmlDeviceGetUtilizationRates", SimpleNamespace(gpu=75, memory=20))
-    tell("nvmlDeviceGetTemperature", lambda h, sensor: 41 + sensor)
-    tell(
-        "nvmlDeviceGetComputeRunningProcesses",
-        [SimpleNamespace(pid=11, usedGpuMemory=2 * GIB), SimpleNamespace(pid=12, usedGpuMemory=None)],
-    )
-    module.NVMLError, module.NVML_TEMPERATURE_GPU, module.calls = NVMLError, 0, calls
-    return module
+        def function(*arguments: Any) -> int:
+            self.calls.append(name)
+            return change if isinstance(change, int) else int(getattr(Library, f"_{name}")(self, *arguments) or 0)
+
+        return function
+
+    def _nvmlInit_v2(self) -> None: ...
+
+    def _nvmlShutdown(self) -> None: ...
+
+    def _nvmlDeviceGetCount_v2(self, n: Any) -> None:
+        n._obj.value = self.n_gpus
+
+    def _nvmlDeviceGetHandleByIndex_v2(self, i: Any, device: Any) -> None:
+        device._obj.value = 1000 + i.value
+
+    def _nvmlDeviceGetUUID(self, device: Any, text: Any, n: Any) -> None:
+        text.value = f"GPU-{device.value - 1000}".encode()
+
+    def _nvmlDeviceGetName(self, device: Any, text: Any, n: Any) -> None:
+        text.value = b"NVIDIA H200"
+
+    def _nvmlDeviceGetMemoryInfo_v2(self, device: Any, memory: Any) -> None:
+        assert memory._obj.version == 0x02000028
+        memory._obj.used, memory._obj.reserved, memory._obj.total = 3 * GIB, GIB, 140 * GIB
+
+    def _nvmlDeviceGetMemoryInfo(self, device: Any, memory: Any) -> None:
+        memory._obj.used, memory._obj.total = 4 * GIB, 140 * GIB
+
+    def _nvmlDeviceGetUtilizationRates(self, device: Any, rates: Any) -> None:
+        rates._obj.gpu, rates._obj.memory = 75, 20
+
+    def _nvmlDeviceGetTemperature(self, device: Any, sensor: Any, degrees: Any) -> None:
+        degrees._obj.value = 41 + sensor.value
+
+    def _nvmlDeviceGetComputeRunningProcesses_v3(self, device: Any, n: Any, processes: Any) -> int:
+        found = [(11, 2 * GIB), (12, (1 << 64) - 1)]
+        if n._obj.value < len(found):
+            n._obj.value = len(found)
+            return INSUFFICIENT_SIZE
+        n._obj.value = len(found)
+        for process, (pid, used) in zip(processes, found, strict=False):
+            process.pid, process.used = pid, used
+        return 0
+
+    def _nvmlDeviceGetSamples(self, device: Any, kind: Any, since: Any, value_kind: Any, n: Any, samples: Any) -> int:
+        assert kind.value == 1
+        newer = [s for s in self.samples if s[0] > since.value]
+        if not newer:
+            return NOT_SUPPORTED
+        for at, (moment, value) in enumerate(newer if samples is not None else ()):
+            samples[at].at_us, samples[at].value = moment, value | 0xAB << 32  # the upper half of a union
+        n._obj.value = len(newer)
+        return 0
 
 
-def test_nvml_tells_memory_business_temperature_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml: Any = fake_nvml()
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    source = NvmlSource({})
+def test_nvml_tells_memory_business_temperature_and_processes() -> None:
+    library = Library()
+    source = NvmlSource({}, library)
     first, second = source.look()
     assert first == GpuLook(0, "NVIDIA H200", 3 * GIB, 140 * GIB, 0.75, 41.0, {11: 2 * GIB, 12: 0})
     assert second.gpu == 1
     assert (first.ours_bytes([11, 11, 99]), first.ours_bytes([])) == (2 * GIB, 0)
     source.close()
-    assert (nvml.calls[0], nvml.calls[-1]) == ("nvmlInit", "nvmlShutdown")
+    assert (library.calls[0], library.calls[-1]) == ("nvmlInit_v2", "nvmlShutdown")
 
 
-def test_what_a_device_does_not_tell_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    error = NVMLError("Not Supported")
-    nvml = fake_nvml(
-        1,
-        nvmlDeviceGetUtilizationRates=error,
-        nvmlDeviceGetTemperature=error,
-        nvmlDeviceGetComputeRunningProcesses=error,
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert NvmlSource({}).look() == [GpuLook(0, "NVIDIA H200", 3 * GIB, 140 * GIB, None, None, {})]
+def test_how_busy_a_device_was_is_told_of_all_the_time_since_the_last_look() -> None:
+    library = Library(1, samples=[(0, 0), (1_000, 10), (2_000, 90)])  # an entry that was never filled, two moments
+    source = NvmlSource({}, library)
+    assert [g.busy for g in source.look()] == [0.9]  # the latest: what was before is not ours
+    library.samples += [(3_000, 100), (4_000, 50), (5_000, 4_000_000)]  # the last is none
+    assert [g.busy for g in source.look()] == [0.75]
+    assert [g.busy for g in source.look()] == [0.75]  # nothing new: the last moment, from another call
 
 
-def test_a_gpu_that_fell_off_the_bus_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(nvmlDeviceGetMemoryInfo=NVMLError("GPU is lost")))
-    assert NvmlSource({}).look() == []
+def test_what_a_device_does_not_tell_is_absent() -> None:
+    names = "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperature", "nvmlDeviceGetComputeRunningProcesses_v3"
+    library = Library(1, **dict.fromkeys(names, NOT_SUPPORTED))
+    assert NvmlSource({}, library).look() == [GpuLook(0, "NVIDIA H200", 3 * GIB, 140 * GIB, None, None, {})]
 
 
-def test_memory_that_the_driver_keeps_is_not_counted_where_it_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    def memory(handle: str, version: int | None = None) -> SimpleNamespace:
-        return SimpleNamespace(used=2 * GIB if version == 0x02000028 else 3 * GIB, total=140 * GIB)
+def test_a_gpu_that_fell_off_the_bus_is_left_out() -> None:
+    lost = Library(nvmlDeviceGetMemoryInfo=LOST, nvmlDeviceGetMemoryInfo_v2=LOST)
+    assert NvmlSource({}, lost).look() == []
 
-    nvml: Any = fake_nvml(1, nvmlDeviceGetMemoryInfo=memory)
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert [g.used_bytes for g in NvmlSource({}).look()] == [3 * GIB]  # an older library
-    nvml.nvmlMemory_v2 = 0x02000028
-    assert [g.used_bytes for g in NvmlSource({}).look()] == [2 * GIB]
+
+def test_an_older_driver_tells_memory_too() -> None:
+    older = Library(1, nvmlDeviceGetMemoryInfo_v2=MISSING)
+    assert [g.used_bytes for g in NvmlSource({}, older).look()] == [4 * GIB]
 
 
 @pytest.mark.parametrize(
@@ -112,11 +142,10 @@ def test_memory_that_the_driver_keeps_is_not_counted_where_it_tells(monkeypatch:
         ("MIG-xyz", []),
     ],
 )
-def test_only_the_gpus_that_are_ours(value: str | None, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_gpus_that_are_ours(value: str | None, expected: list[int]) -> None:
     environ = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
     assert visible_gpus(["GPU-0", "GPU-1", "GPU-2"], environ) == expected
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(3))
-    assert [g.gpu for g in NvmlSource(environ).look()] == expected
+    assert [g.gpu for g in NvmlSource(environ, Library(3)).look()] == expected
 
 
 SMI_GPUS = "0, GPU-aa, NVIDIA H200, 1024, 143771, 87, 36\n1, GPU-bb, NVIDIA H200, 0, 143771, [N/A], [Not Supported]\n"
@@ -175,17 +204,21 @@ def test_an_nvidia_smi_that_fails_or_hangs_is_ended(tmp_path: Path) -> None:
 def test_the_best_source_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert count_gpus() == 1
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
+    monkeypatch.setattr("ctypes.CDLL", lambda name: Library())
     assert isinstance(find_gpus({"CUDA_VISIBLE_DEVICES": "0"}), NvmlSource)
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(nvmlInit=NVMLError("Driver Not Loaded")))
+    monkeypatch.setattr("ctypes.CDLL", lambda name: Library(nvmlInit_v2=9))  # a driver that is not loaded
     assert isinstance(find_gpus(program(tmp_path, "exit 0")), SmiSource)
-    monkeypatch.setitem(sys.modules, "pynvml", None)  # not installed
+    monkeypatch.setattr("ctypes.CDLL", raise_missing)
     assert find_gpus({"PATH": str(tmp_path / "empty")}) is None
 
 
-def test_without_a_gpu_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def raise_missing(name: str) -> Any:
+    raise OSError(f"{name}: cannot open shared object file")
+
+
+def test_without_a_gpu_nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    nvml: Any = fake_nvml()
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    library = Library()
+    monkeypatch.setattr("ctypes.CDLL", lambda name: library)
     assert find_gpus() is None
-    assert nvml.calls == []
+    assert library.calls == []

@@ -1,7 +1,7 @@
 """GPUs of this machine, and how full and busy they are, without importing anything that touches them.
 
-Figures come from NVML (the package nvidia-ml-py, imported only where there is a GPU), else from the program nvidia-smi, which is
-started in the background and never waited for. Where there is neither there are no figures.
+Figures come from the driver's library (nvml.py, loaded only where there is a GPU), else from the program nvidia-smi, which is started in
+the background and never waited for. Where there is neither there are no figures.
 """
 
 from __future__ import annotations
@@ -10,9 +10,13 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+from tamis.memory.nvml import Nvml, NvmlError
+
+T = TypeVar("T")
 
 _SMI_EVERY_S = 10.0  # a run of nvidia-smi takes up to a second of CPU time where there are many GPUs
 _SMI_DEADLINE_S = 20.0
@@ -108,66 +112,49 @@ def find_gpus(environ: Mapping[str, str] | None = None) -> GpuSource | None:
         return None
     try:
         return NvmlSource(environ)
-    except (
-        Exception
-    ):  # not installed, no driver, another version: whatever it is, it only means that NVML does not help
+    except (NvmlError, OSError):  # no library, no driver
         return SmiSource(environ) if _find_smi(environ) else None
 
 
 class NvmlSource:
     """Through the driver's own library; a look takes well under a millisecond per GPU."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        import pynvml
-
-        self._nvml: Any = pynvml
-        self._nvml.nvmlInit()
-        handles = [self._nvml.nvmlDeviceGetHandleByIndex(i) for i in range(self._nvml.nvmlDeviceGetCount())]
-        uuids = [_text(self._nvml.nvmlDeviceGetUUID(h)) for h in handles]
-        self._handles = {i: handles[i] for i in visible_gpus(uuids, environ)}
-        self._names = {i: _text(self._nvml.nvmlDeviceGetName(h)) for i, h in self._handles.items()}
+    def __init__(self, environ: Mapping[str, str], library: Any = None) -> None:
+        self._nvml = Nvml(library)
+        devices = self._nvml.devices()
+        chosen = visible_gpus([self._nvml.uuid(d) for d in devices], environ)
+        self._devices = {i: devices[i] for i in chosen}
+        self._names = {i: self._nvml.name(devices[i]) for i in chosen}
+        self._seen_us = dict.fromkeys(chosen, 0)
 
     def look(self) -> list[GpuLook]:
         found = []
-        for gpu, handle in self._handles.items():
-            memory = self._memory(handle)
-            if memory is None:  # fallen off the bus
-                continue
-            rates = self._ask("nvmlDeviceGetUtilizationRates", handle)
-            degrees = self._ask("nvmlDeviceGetTemperature", handle, self._nvml.NVML_TEMPERATURE_GPU)
-            running = self._ask("nvmlDeviceGetComputeRunningProcesses", handle) or []
-            found.append(
-                GpuLook(
-                    gpu,
-                    self._names[gpu],
-                    int(memory.used),
-                    int(memory.total),
-                    None if rates is None else rates.gpu / 100,
-                    None if degrees is None else float(degrees),
-                    {int(p.pid): int(p.usedGpuMemory or 0) for p in running},
-                )
-            )
+        for gpu, device in self._devices.items():
+            memory = _told(self._nvml.memory, device)
+            if memory is not None:  # else it has fallen off the bus
+                degrees, running = _told(self._nvml.temperature, device), _told(self._nvml.processes, device)
+                found.append(GpuLook(gpu, self._names[gpu], *memory, self._busy(gpu), degrees, running or {}))
         return found
 
-    def _memory(self, handle: Any) -> Any:
-        """Used and total bytes. The second version of the call leaves out what the driver keeps for itself, as nvidia-smi does."""
-        version = getattr(self._nvml, "nvmlMemory_v2", None)
-        found = None if version is None else self._ask("nvmlDeviceGetMemoryInfo", handle, version)
-        return self._ask("nvmlDeviceGetMemoryInfo", handle) if found is None else found
-
-    def _ask(self, function: str, *arguments: Any) -> Any:
-        try:
-            return getattr(self._nvml, function)(*arguments)
-        except self._nvml.NVMLError:  # this device does not tell (a slice of a GPU has no utilisation, for example)
-            return None
+    def _busy(self, gpu: int) -> float | None:
+        """The share of the time since the last look, where the device tells; else of the last moment."""
+        device, before_us = self._devices[gpu], self._seen_us[gpu]
+        moments = _told(self._nvml.busy_since, device, before_us)
+        if not moments:
+            return _told(self._nvml.busy, device)
+        self._seen_us[gpu] = moments[-1][0]
+        return sum(share for _, share in moments) / len(moments) if before_us else moments[-1][1]
 
     def close(self) -> None:
-        with contextlib.suppress(self._nvml.NVMLError):
-            self._nvml.nvmlShutdown()
+        _told(self._nvml.close)
 
 
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+def _told(ask: Callable[..., T], *arguments: Any) -> T | None:
+    """None where this device does not tell (a slice of a GPU has no utilisation, for example)."""
+    try:
+        return ask(*arguments)
+    except NvmlError:
+        return None
 
 
 class SmiSource:

@@ -112,25 +112,17 @@ def disks(scratch: Path | None) -> list[dict[str, Any]]:
 
 
 def gpus(proc: Path = Path("/proc/driver/nvidia/gpus")) -> list[dict[str, Any]]:
-    """NVIDIA GPUs: from the driver's library when its bindings are installed, else their names from /proc."""
-    try:
-        import pynvml
+    """NVIDIA GPUs: from the driver's library, else their names from /proc."""
+    from tamis.memory.nvml import Nvml, NvmlError
 
-        pynvml.nvmlInit()
-    except Exception:  # no bindings, or bindings without a driver: both mean "ask /proc"
+    try:
+        nvml = Nvml()
+    except (NvmlError, OSError):
         return [{"name": _model(path), "memory_bytes": None} for path in sorted(proc.glob("*/information"))]
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return [
-            {"name": _text(pynvml.nvmlDeviceGetName(h)), "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(h).total)}
-            for h in handles
-        ]
+        return [{"name": nvml.name(d), "memory_bytes": nvml.memory(d)[1]} for d in nvml.devices()]
     finally:
-        pynvml.nvmlShutdown()
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        nvml.close()
 
 
 def _model(information: Path) -> str:

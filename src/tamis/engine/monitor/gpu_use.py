@@ -18,16 +18,18 @@ class GpuUse:
     def __init__(self, past: Ledger) -> None:
         self._past = past
         self._busy: dict[int, list[float]] = {}  # by device: sum of busy shares, number of looks
+        self._last: dict[int, GpuLook] = {}
         self._counts = {OUT_OF_DEVICE_MEMORY: 0, CUT_TO_FIT: 0}
         self._told: dict[str, Any] = {}
 
     def look(self, gpus: Sequence[GpuLook], s: Supervisor) -> None:
-        """Counted from when a worker on a GPU has done its first unit: loading a model is no waiting."""
-        gpus_of = s.config.gpus or ()
-        if not any(w.n_units and 0 <= w.segment < len(gpus_of) and gpus_of[w.segment] for w in s.workers.values()):
+        """Counted from when a worker on a GPU has done its first unit (loading a model is no waiting) until nothing is left for it."""
+        on_gpu = [i for i, share in enumerate(s.config.gpus or ()) if share]
+        if not any(w.n_units and w.segment in on_gpu for w in s.workers.values()) or not _more_to_come(s, max(on_gpu)):
             return
         for gpu in gpus:
-            if gpu.busy is not None:
+            if gpu.busy is not None and gpu is not self._last.get(gpu.gpu):  # the same answer is no second look
+                self._last[gpu.gpu] = gpu
                 seen = self._busy.setdefault(gpu.gpu, [0.0, 0])
                 seen[0] += gpu.busy
                 seen[1] += 1
@@ -48,3 +50,10 @@ class GpuUse:
             return None
         self._told = told
         return told
+
+
+def _more_to_come(s: Supervisor, segment: int) -> bool:
+    """Whether anything is still to go through that segment, or under way in it."""
+    if not s.cursor.exhausted or s.feeds or any(s.queues[: segment + 1]):
+        return True
+    return any(w.unit is not None and w.unit.segment <= segment for w in s.workers.values())

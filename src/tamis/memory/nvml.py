@@ -1,0 +1,140 @@
+"""Figures of NVIDIA GPUs from the driver's own library, libnvidia-ml: every driver brings it, so no package is needed for it.
+
+Used by gpu.py alone. A call that the driver refuses raises NvmlError with its number.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref
+from typing import Any
+
+_LIBRARY = "libnvidia-ml.so.1"
+_TEXT_BYTES = 96
+_INSUFFICIENT_SIZE = 7
+_UTILIZATION_SAMPLES = 1
+_TEMPERATURE_OF_GPU = 0
+_MAX_SAMPLES = 1000
+
+
+class NvmlError(Exception):
+    pass
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("total", ctypes.c_uint64), ("free", ctypes.c_uint64), ("used", ctypes.c_uint64))
+
+
+class _MemoryV2(ctypes.Structure):
+    """What the driver keeps for itself is apart here (`reserved`), as in nvidia-smi."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint32), ("total", ctypes.c_uint64), ("reserved", ctypes.c_uint64), ("free", ctypes.c_uint64),
+        ("used", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+class _Rates(ctypes.Structure):
+    _fields_ = (("gpu", ctypes.c_uint32), ("memory", ctypes.c_uint32))
+
+
+class _Process(ctypes.Structure):
+    _fields_ = (
+        ("pid", ctypes.c_uint32), ("used", ctypes.c_uint64), ("instance", ctypes.c_uint32), ("part", ctypes.c_uint32)
+    )  # fmt: skip
+
+
+class _Sample(ctypes.Structure):
+    _fields_ = (("at_us", ctypes.c_uint64), ("value", ctypes.c_uint64))  # of the value, 32 bits count here
+
+
+_UNKNOWN_BYTES = (1 << 64) - 1  # a process of which the driver does not tell its memory
+
+
+class Nvml:
+    """The library, begun; `library` replaces it in tests."""
+
+    def __init__(self, library: Any = None) -> None:
+        self._library = ctypes.CDLL(_LIBRARY) if library is None else library
+        self._call("nvmlInit_v2")
+
+    def close(self) -> None:
+        self._call("nvmlShutdown")
+
+    def devices(self) -> list[ctypes.c_void_p]:
+        n = ctypes.c_uint32()
+        self._call("nvmlDeviceGetCount_v2", byref(n))
+        found = [ctypes.c_void_p() for _ in range(n.value)]
+        for i, device in enumerate(found):
+            self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint32(i), byref(device))
+        return found
+
+    def name(self, device: ctypes.c_void_p) -> str:
+        return self._text("nvmlDeviceGetName", device)
+
+    def uuid(self, device: ctypes.c_void_p) -> str:
+        return self._text("nvmlDeviceGetUUID", device)
+
+    def memory(self, device: ctypes.c_void_p) -> tuple[int, int]:
+        """Bytes used and there are."""
+        newer = _MemoryV2(version=ctypes.sizeof(_MemoryV2) | 2 << 24)
+        try:
+            self._call("nvmlDeviceGetMemoryInfo_v2", device, byref(newer))
+        except NvmlError:  # an older driver
+            older = _Memory()
+            self._call("nvmlDeviceGetMemoryInfo", device, byref(older))
+            return int(older.used), int(older.total)
+        return int(newer.used), int(newer.total)
+
+    def busy(self, device: ctypes.c_void_p) -> float:
+        """The share of the last moments (a sixth of a second to one) in which something was computed."""
+        rates = _Rates()
+        self._call("nvmlDeviceGetUtilizationRates", device, byref(rates))
+        return float(rates.gpu) / 100
+
+    def busy_since(self, device: ctypes.c_void_p, at_us: int) -> list[tuple[int, float]]:
+        """The same for every moment later than `at_us` that the driver still has: when, and the share."""
+        kind, n = ctypes.c_int(), ctypes.c_uint32()
+        about = device, ctypes.c_int(_UTILIZATION_SAMPLES), ctypes.c_uint64(at_us), byref(kind), byref(n)
+        self._call("nvmlDeviceGetSamples", *about, None)
+        n.value = min(n.value, _MAX_SAMPLES)
+        samples = (_Sample * n.value)()
+        self._call("nvmlDeviceGetSamples", *about, samples)
+        told = ((int(s.at_us), (s.value & 0xFFFFFFFF) / 100) for s in samples[: n.value])
+        return sorted((at, share) for at, share in told if at > at_us and share <= 1)
+
+    def temperature(self, device: ctypes.c_void_p) -> float:
+        degrees = ctypes.c_uint32()
+        self._call("nvmlDeviceGetTemperature", device, ctypes.c_int(_TEMPERATURE_OF_GPU), byref(degrees))
+        return float(degrees.value)
+
+    def processes(self, device: ctypes.c_void_p) -> dict[int, int]:
+        """Who computes there: pid -> bytes (0: not told)."""
+        n = ctypes.c_uint32(0)
+        status = self._status("nvmlDeviceGetComputeRunningProcesses_v3", device, byref(n), None)
+        if status != _INSUFFICIENT_SIZE:
+            self._check("nvmlDeviceGetComputeRunningProcesses_v3", status)
+            return {}
+        n.value += 8  # some may come meanwhile
+        found = (_Process * n.value)()
+        self._call("nvmlDeviceGetComputeRunningProcesses_v3", device, byref(n), found)
+        return {int(p.pid): 0 if p.used == _UNKNOWN_BYTES else int(p.used) for p in found[: n.value]}
+
+    def _text(self, function: str, device: ctypes.c_void_p) -> str:
+        buffer = ctypes.create_string_buffer(_TEXT_BYTES)
+        self._call(function, device, buffer, ctypes.c_uint32(_TEXT_BYTES))
+        return buffer.value.decode("utf-8", "replace")
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        self._check(function, self._status(function, *arguments))
+
+    def _status(self, function: str, *arguments: Any) -> int:
+        try:
+            called = getattr(self._library, function)
+        except AttributeError:
+            raise NvmlError(f"{function} is not in this driver's {_LIBRARY}") from None
+        return int(called(*arguments))
+
+    def _check(self, function: str, status: int) -> None:
+        if status:
+            raise NvmlError(f"{function}: error {status}")
