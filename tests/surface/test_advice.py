@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import compare
 from test_surface import DIFFERS, GROUPS, IMPORTS, LISTED, NAMES, covers
 
-from tamis.cli.doctor.script_check import advice, instead_of
+from tamis.not_here import advice, instead_of
 
 
 def test_there_is_advice_for_all_that_is_missing() -> None:
@@ -57,9 +57,9 @@ def test_every_group_says_why() -> None:
 
 
 def test_a_module_that_is_not_here_says_what_to_use() -> None:
-    """Small files in plain sight, at the paths of whole rooms of the original: each raises, with the advice of doctor."""
+    """Whole rooms of the original: importing one raises, with the advice of doctor."""
     others = [e for group in ("cluster", "gpu", "lance", "pictures") for e in GROUPS[group]["missing"] if ":" not in e]
-    for entry in (e for e in others if not e.startswith("tamis.models.")):
+    for entry in (e for e in others if not e.startswith("tamis.models.")):  # of these the room around them is told
         with pytest.raises(ModuleNotFoundError) as told:
             importlib.import_module(entry)
         assert str(told.value) == f"{entry} is not part of Tamis: {instead_of(entry)}"

@@ -1,4 +1,4 @@
-"""Whether what a script uses is here: names and parameters are looked up in the package itself, advice in script_advice.toml."""
+"""Whether what a script uses is here: names and parameters are looked up in the package itself, advice in tamis/not_here.toml."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import difflib
 import importlib
 import inspect
 import os
-import tomllib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from functools import cache
-from importlib import resources
 from typing import Any
 
 from tamis.cli.doctor.script_uses import Use, read_script, uses_of
+from tamis.not_here import advice, instead_of
 
 WORKS, DIFFERS, MISSING = "works", "differs", "missing"
 # Rooms that users import from. Others are not looked at: importing is running.
@@ -142,15 +140,6 @@ def _module(name: str) -> Any:
         raise
 
 
-def instead_of(path: str) -> str:
-    """What to use instead of something that is not here: what is said of it, or of the nearest room around it."""
-    known: dict[str, str] = advice()["missing"]
-    parts = path.split(".")
-    by_name = known.get(parts[-1])
-    around = next((known[p] for i in range(len(parts), 0, -1) if (p := ".".join(parts[:i])) in known), "")
-    return by_name or around
-
-
 def _nearest(path: str) -> str:
     """The names most like it in the nearest module that exists."""
     module, _, name = path.rpartition(".")
@@ -163,10 +152,3 @@ def _nearest(path: str) -> str:
         if near
         else "there is no such name in either package"
     )
-
-
-@cache
-def advice() -> dict[str, dict[str, str]]:
-    """script_advice.toml."""
-    text = resources.files("tamis.cli.doctor").joinpath("script_advice.toml").read_text(encoding="utf-8")
-    return {section: {str(k): str(v) for k, v in entries.items()} for section, entries in tomllib.loads(text).items()}

@@ -1,0 +1,23 @@
+"""Modules and names of NeMo Curator that are not here: what to use instead, for who imports one and for `tamis doctor --check-script`."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+
+
+def instead_of(path: str) -> str:
+    """What to use instead of something that is not here: what is said of it, or of the nearest room around it."""
+    known = advice()["missing"]
+    parts = path.split(".")
+    by_name = known.get(parts[-1])
+    around = next((known[p] for i in range(len(parts), 0, -1) if (p := ".".join(parts[:i])) in known), "")
+    return by_name or around
+
+
+@cache
+def advice() -> dict[str, dict[str, str]]:
+    """not_here.toml."""
+    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    return {section: {str(k): str(v) for k, v in entries.items()} for section, entries in tomllib.loads(text).items()}

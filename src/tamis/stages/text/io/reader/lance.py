@@ -1,6 +1,0 @@
-"""Not part of Tamis; whoever imports it is told what to use."""
-
-raise ModuleNotFoundError(
-    "tamis.stages.text.io.reader.lance is not part of Tamis: export to Parquet, and read that with ParquetReader",
-    name="tamis.stages.text.io.reader.lance",
-)
