@@ -39,10 +39,10 @@ stages:
 """
 FILTERS = {
     "text": "{_target_: tamis.stages.text.filters.has_text.HasText}",
-    "gopher_repetition": "{_target_: tamis.stages.text.filters.gopher.GopherRepetition}",
-    "gopher_quality": "{_target_: tamis.stages.text.filters.gopher.GopherQuality}",
-    "c4_quality": "{_target_: tamis.stages.text.filters.c4.C4Quality}",
     "fineweb_quality": "{_target_: tamis.stages.text.filters.fineweb.FineWebQuality}",
+    "c4_quality": "{_target_: tamis.stages.text.filters.c4.C4Quality}",
+    "gopher_quality": "{_target_: tamis.stages.text.filters.gopher.GopherQuality}",
+    "gopher_repetition": "{_target_: tamis.stages.text.filters.gopher.GopherRepetition}",
     "language": "{_target_: tamis.stages.text.filters.language.LanguageFilter, lang: en, min_score: 0.65}",
 }
 PII = (

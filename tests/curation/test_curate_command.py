@@ -142,7 +142,7 @@ def test_the_plan_and_the_recipe_can_be_seen(made: Any) -> None:
     assert plan["n_documents"] == 11
     assert plan["key_bytes"] == {"remove_exact_duplicates+remove_fuzzy_duplicates": 11 * (76 + 14 * 12)}
     assert plan["passes"][0]["runs"] == [
-        "text", "gopher_repetition", "gopher_quality", "c4_quality", "fineweb_quality", "language",
+        "text", "fineweb_quality", "c4_quality", "gopher_quality", "gopher_repetition", "language",
     ]  # fmt: skip
     keys, write = plan["costs"]
     size = sum(p.stat().st_size for p in (folder / "in").iterdir())
