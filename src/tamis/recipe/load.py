@@ -286,7 +286,7 @@ class _Loader:
             return None
         from tamis.observe.alerts.parse import read_section
 
-        return read_section(self.top["alerts"], self.references, self.file, "alerts")
+        return read_section(self.top["alerts"], self.references, "alerts")
 
     def settings(self) -> dict[str, object]:
         found: dict[str, object] = {}

@@ -80,20 +80,20 @@ class _Open:
     key: str | None = None
 
 
-def read_text(file: str, keep_mark: bool = False) -> str:
-    """The text of a recipe file, without its byte order mark unless that is wanted."""
+def read_text(file: str, keep_mark: bool = False, what: str = "recipe", most: int = MAX_FILE_BYTES) -> str:
+    """The text of a recipe (or of another file of that kind), without its byte order mark unless that is wanted."""
     try:
         with open(file, "rb") as handle:
-            raw = handle.read(MAX_FILE_BYTES + 1)
+            raw = handle.read(most + 1)
     except OSError as exc:
-        raise RecipeError(f"cannot read the recipe: {exc.strerror}", file=file) from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise RecipeError(f"larger than {MAX_FILE_BYTES:,} bytes; is this a recipe and not data?", file=file)
+        raise RecipeError(f"cannot read the {what}: {exc.strerror}", file=file) from None
+    if len(raw) > most:
+        raise RecipeError(f"larger than {most:,} bytes; is this a {what} and not data?", file=file)
     try:
         return raw.decode("utf-8" if keep_mark else "utf-8-sig")
     except UnicodeDecodeError as exc:
         line = raw.count(b"\n", 0, exc.start) + 1
-        raise RecipeError(f"not UTF-8 at byte {exc.start}; save the recipe as UTF-8", file=file, line=line) from None
+        raise RecipeError(f"not UTF-8 at byte {exc.start}; save the {what} as UTF-8", file=file, line=line) from None
 
 
 def parse(text: str, file: str) -> Node:
@@ -357,6 +357,36 @@ class References:
             self._known[inside] = self.value(target, inside)
             self._open.pop()
         return self._known[inside]
+
+
+@dataclass(frozen=True)
+class Located:
+    """A value of a file and the dotted key that leads to it: whoever checks it complains with file, line and key."""
+
+    node: Node
+    key: str
+    references: References
+
+    def fail(self, message: str) -> RecipeError:
+        return RecipeError(message, file=self.references.file, line=self.node.line, field=self.key)
+
+    def scalar(self) -> Scalar:
+        """Its one value, references replaced."""
+        if isinstance(self.node.value, (list, dict)):
+            raise self.fail("expected one value, got a list or mapping")
+        return self.references.value(self.node, self.key)
+
+    def items(self) -> list[Located]:
+        """Those of a list; of anything else itself."""
+        if not isinstance(self.node.value, list):
+            return [self]
+        return [Located(item, f"{self.key}.{i}", self.references) for i, item in enumerate(self.node.value)]
+
+    def fields(self) -> dict[str, Located]:
+        """Those of a mapping; of anything else none."""
+        inside = self.node.value if isinstance(self.node.value, dict) else {}
+        before = f"{self.key}." if self.key else ""
+        return {name: Located(item, f"{before}{name}"[:200], self.references) for name, item in inside.items()}
 
 
 def _as_text(value: Scalar) -> str:

@@ -16,6 +16,7 @@ from tamis.observe.alerts.choose import Chosen, choose, find_file, read_file
 from tamis.observe.alerts.measures import MEASURES, Place
 from tamis.observe.alerts.parse import RULE_KEYS, Section, read_section
 from tamis.observe.alerts.rules import Limit, Rule
+from tamis.observe.alerts.sinks import CommandSink, WebhookSink
 from tamis.recipe.load import load_recipe
 from tamis.recipe.yaml_text import Node, References, parse
 
@@ -23,7 +24,7 @@ PLACE = Place("out")
 
 
 def section(text: str, prefix: str = "") -> Section:
-    return read_section(parse(text, "a.yaml"), References({}, {"TOKEN": "secret"}, "a.yaml"), "a.yaml", prefix)
+    return read_section(parse(text, "a.yaml"), References({}, {"TOKEN": "secret"}, "a.yaml"), prefix)
 
 
 def chosen(own: str = "", recipe: str = "", allow: bool = False) -> Chosen:
@@ -82,12 +83,11 @@ def test_a_file_of_the_user() -> None:
     assert rule("leak", made).remedies == ("recycle",)
     assert (made.every_s, made.to) == (3600.0, ("log", "pager"))
     pager = made.sinks["pager"]
-    assert (pager.webhook, pager.headers, pager.timeout_s, pager.retries) == (
-        "https://pager.example/x?y=1", (("Authorization", "Bearer secret"),), 5.0, 2,
-    )  # fmt: skip
+    assert pager == WebhookSink("pager", "https://pager.example/x?y=1", (("Authorization", "Bearer secret"),), 5.0, 2)
     assert "secret" not in repr(pager)
-    assert made.sinks["script"].command == ("notify", "two words", "-x")
-    assert made.sinks["listed"].command == ("a b", "$HOME", "")
+    assert "pager.example" not in repr(pager)
+    assert made.sinks["script"] == CommandSink("script", ("notify", "two words", "-x"), 60.0)
+    assert made.sinks["listed"] == CommandSink("listed", ("a b", "$HOME", ""), 10.0)
 
 
 def test_toml_says_the_same(tmp_path: Path) -> None:
@@ -101,7 +101,10 @@ def test_toml_says_the_same(tmp_path: Path) -> None:
         60.0,
         False,
     )
-    assert (rule("too long", made).limits, made.sinks["s"].command) == ((Limit(28800.0, "seconds"),), ("true",))
+    assert (rule("too long", made).limits, made.sinks["s"]) == (
+        (Limit(28800.0, "seconds"),),
+        CommandSink("s", ("true",)),
+    )
 
 
 def test_the_users_file_wins_over_the_recipe_which_wins_over_the_defaults() -> None:
@@ -221,7 +224,7 @@ def test_which_file_is_the_users(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.yaml", b"\xff", "a.yaml: not UTF-8 at byte 0"),
+        ("a.yaml", b"\xff", "a.yaml:1: not UTF-8 at byte 0"),
         ("a.yaml", b"a: [", "a.yaml:2: not valid YAML"),
         ("a.yaml", b"a: 1\na: 2\n", "a.yaml:2: 'a' is given twice, first on line 1"),
         ("a.yaml", b"x" * 1_000_001, "larger than 1,000,000 bytes"),
@@ -268,10 +271,8 @@ def test_a_recipe_has_alerts(tmp_path: Path) -> None:
     path.write_text(RECIPE)
     found = load_recipe(path).alerts
     assert found is not None
-    assert found.rules["memory"].values == {"above": (Limit(0.9, "share"),)}
-    assert load_recipe(path, overrides={"limit": "80%"}).alerts.rules["memory"].values == {
-        "above": (Limit(0.8, "share"),)
-    }
+    assert found.rules["memory"] == {"above": (Limit(0.9, "share"),)}
+    assert load_recipe(path, overrides={"limit": "80%"}).alerts.rules["memory"] == {"above": (Limit(0.8, "share"),)}
     path.write_text(RECIPE.replace("above", "abve"))
     with pytest.raises(
         RecipeError, match=r"r.yaml:11: alerts.rules.memory.abve: unknown key 'abve'; did you mean above\?"
@@ -312,14 +313,14 @@ def made_or_refused(read: Callable[[], Section]) -> tuple[Chosen, str]:
 @settings(max_examples=200, deadline=None)
 @given(FILES)
 def test_a_hostile_file_is_read_or_refused_with_a_sentence(value: Any) -> None:
-    made, refused = made_or_refused(lambda: read_section(tree(value), References({}, {}, "f"), "f"))
+    made, refused = made_or_refused(lambda: read_section(tree(value), References({}, {}, "f")))
     assert refused == "" or (refused.startswith("f:") and len(refused) < 2000)
     for one in made.rules:
         assert one.limits
         assert all(x.amount >= 0 for x in one.limits)
         assert one.for_s >= 0
     for sink in made.sinks.values():
-        assert bool(sink.command) != sink.webhook.startswith("http")
+        assert sink.url.startswith("http") if isinstance(sink, WebhookSink) else sink.command
 
 
 @settings(max_examples=150, deadline=None)

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from tamis.observe.alerts.delivery import Delivery
-from tamis.observe.alerts.parse import SinkSpec, Where
-from tamis.observe.alerts.sinks import CommandSink, LogSink, Sink, SinkError, TerminalSink, WebhookSink, make_sink
+from tamis.observe.alerts.sinks import CommandSink, LogSink, Sink, SinkError, TerminalSink, WebhookSink
 
 ALERT: dict[str, Any] = {"rule": "memory", "level": "warning", "text": "memory at 91 %", "at": 0.0}
 
@@ -302,10 +301,3 @@ def test_the_terminal() -> None:
     for level in ("warning", "critical", "resolved"):
         TerminalSink(shown.append).deliver({**ALERT, "level": level, "text": "x\r\x07"})
     assert shown == ["alert memory: x ?", "ALERT (critical) memory: x ?", "resolved memory: x ?"]
-
-
-def test_sinks_from_their_description() -> None:
-    assert make_sink(SinkSpec("c", Where("f"), ("a",), timeout_s=3.0)) == CommandSink("c", ("a",), 3.0)
-    made = make_sink(SinkSpec("w", Where("f"), webhook="http://a/", headers=(("A", "b"),), timeout_s=3.0, retries=1))
-    assert made == WebhookSink("w", "http://a/", (("A", "b"),), 3.0, 1)
-    assert "http://a/" not in repr(made)

@@ -12,8 +12,8 @@ import pytest
 from tamis.engine.monitor.database import RunDatabase
 from tamis.observe.alerts.choose import Chosen
 from tamis.observe.alerts.measures import Place
-from tamis.observe.alerts.parse import SinkSpec, Where
 from tamis.observe.alerts.rules import Limit, Rule, default_rules
+from tamis.observe.alerts.sinks import CommandSink, Sink
 from tamis.observe.alerts.watch import Watch
 from tamis.observe.series import open_series
 
@@ -40,7 +40,7 @@ def sample(used_mb: int = 480, **more: Any) -> dict[str, Any]:
 
 
 def watch(
-    tmp_path: Path, *rules: Rule, sinks: dict[str, SinkSpec] | None = None, clock: Any = None
+    tmp_path: Path, *rules: Rule, sinks: dict[str, Sink] | None = None, clock: Any = None
 ) -> tuple[Watch, list[str]]:
     shown: list[str] = []
     clock = clock or Clock()
@@ -67,7 +67,7 @@ def test_an_alert_is_kept_in_the_run_database(tmp_path: Path) -> None:
 
 def test_alerts_are_sent_where_their_rule_says_and_counted(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    script = SinkSpec("script", Where("f"), ("/bin/sh", "-c", f"cat > {out}"))
+    script = CommandSink("script", ("/bin/sh", "-c", f"cat > {out}"))
     made, shown = watch(
         tmp_path, memory_rule(sinks=("terminal", "script")), Rule("queue", "queue", (Limit(5, "bytes"),), sinks=("log",)),
         sinks={"script": script},
@@ -150,7 +150,7 @@ def test_the_disk_is_that_of_the_run_unless_another_one_is_fuller(tmp_path: Path
 
 
 def test_a_sink_that_fails_is_told_and_logged_once(tmp_path: Path) -> None:
-    bad = SinkSpec("bad", Where("f"), ("no/such/program",))
+    bad = CommandSink("bad", ("no/such/program",))
     made, shown = watch(tmp_path, memory_rule(sinks=("bad",), every_s=0.0), sinks={"bad": bad})
     for _ in range(3):
         made(sample())

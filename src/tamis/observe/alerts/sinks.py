@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tamis import files
-from tamis.observe.alerts.parse import SinkSpec
 
 LOG_NAME = "alerts.log"
 MAX_LOG_BYTES = 8 << 20
@@ -187,9 +186,3 @@ def backoff_s(n_tries: int) -> float:
     [1.0, 2.0, 4.0, 8.0, 30.0]
     """
     return min(BACKOFF_S * 2.0 ** min(n_tries - 1, 10), MAX_BACKOFF_S)
-
-
-def make_sink(spec: SinkSpec) -> Sink:
-    if spec.command:
-        return CommandSink(spec.name, spec.command, spec.timeout_s)
-    return WebhookSink(spec.name, spec.webhook, spec.headers, spec.timeout_s, spec.retries)

@@ -15,7 +15,7 @@ from tamis.observe.alerts.choose import Chosen
 from tamis.observe.alerts.delivery import Delivery
 from tamis.observe.alerts.measures import Place, number
 from tamis.observe.alerts.rules import RESOLVED, Alert, Rulebook
-from tamis.observe.alerts.sinks import LOG_NAME, LogSink, Sink, TerminalSink, make_sink
+from tamis.observe.alerts.sinks import LOG_NAME, LogSink, Sink, TerminalSink
 
 Record = Callable[[str, str, str, Mapping[str, Any]], None]
 SAME_DISK_BYTES = 256_000_000  # what others may have freed since the sample was taken
@@ -41,7 +41,7 @@ class Watch:
         self._clock, self._wall, self._place, self._show = clock, wall, place, show
         self._record: Record | None = None
         log = LogSink(self.log)
-        sinks: list[Sink] = [log, TerminalSink(show), *(make_sink(spec) for spec in chosen.sinks.values())]
+        sinks: list[Sink] = [log, TerminalSink(show), *chosen.sinks.values()]
         self._delivery = Delivery(sinks, lambda text: self._complain(log, text))
         self._paused_until_s = float("-inf")
 
