@@ -14,7 +14,7 @@ from markup_check import parsed
 from tamis.observe.dashboard.fragments import active, fragments
 from tamis.observe.dashboard.watching import Watcher
 from tamis.observe.passes import find_place
-from tamis.observe.series import AlertPoint
+from tamis.observe.points import AlertPoint
 from tamis.observe.snapshot import read_snapshot
 
 HOSTILE = "<script>alert(1)</script>"

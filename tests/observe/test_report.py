@@ -12,7 +12,7 @@ from tamis import InProcessExecutor, Pipeline
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.errors import TamisError
 from tamis.observe.report import write_report
-from tamis.observe.samples import last_failure
+from tamis.observe.series import SeriesError, open_series
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 
@@ -136,7 +136,8 @@ def test_damage_has_a_message(run_dir: Path) -> None:
     text = read(write_report(run_dir)).text
     assert "manifest.json cannot be read" in text
     assert "run.sqlite cannot be read" in text
-    assert last_failure(run_dir / "run.sqlite", 0.0) is None
+    with pytest.raises(SeriesError):
+        open_series(run_dir)
 
 
 def test_an_unfinished_run(tmp_path: Path) -> None:

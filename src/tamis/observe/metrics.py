@@ -13,7 +13,8 @@ from pathlib import Path
 
 from tamis.observe.exposition import Family, render
 from tamis.observe.passes import find_place
-from tamis.observe.series import AlertPoint, Cell, GpuPoint, Series, SeriesError, StagePoint, Total, open_series
+from tamis.observe.points import AlertPoint, Cell, GpuPoint, StagePoint, Total
+from tamis.observe.series import Series, SeriesError, open_series
 
 STALE_S = 15.0  # a run samples every second; after this long without one it is not running
 _MAX_ALERTS = 5000

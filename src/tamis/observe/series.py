@@ -13,41 +13,12 @@ import math
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from tamis.errors import TamisError
-from tamis.observe.points import (
-    AlertPoint,
-    Cell,
-    DropPoint,
-    EventPoint,
-    GpuPoint,
-    NodePoint,
-    ProcessPoint,
-    StagePoint,
-    Total,
-    UnitPoint,
-)
-
-__all__ = [
-    "AlertPoint",
-    "Cell",
-    "DropPoint",
-    "EventPoint",
-    "GpuPoint",
-    "NodePoint",
-    "ProcessPoint",
-    "Series",
-    "SeriesError",
-    "StagePoint",
-    "Total",
-    "UnitPoint",
-    "open_series",
-    "quoted",
-]
+from tamis.observe import points
 
 MAX_CELLS = 1000
 MAX_STAGES = 1000
@@ -61,7 +32,7 @@ class SeriesError(TamisError):
     """The run database is there and cannot be read."""
 
 
-def quoted(path: Path) -> str:
+def _quoted(path: Path) -> str:
     """The path as part of an SQLite URI."""
     return str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
@@ -91,7 +62,7 @@ def open_series(run_dir: Path) -> Series:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    db = sqlite3.connect(f"file:{quoted(path)}?{mode}", uri=True, timeout=1.0)
+    db = sqlite3.connect(f"file:{_quoted(path)}?{mode}", uri=True, timeout=1.0)
     try:
         db.text_factory = lambda raw: raw.decode("utf-8", "replace")
         db.execute("PRAGMA trusted_schema=OFF")
@@ -117,9 +88,7 @@ class Series:
     def __enter__(self) -> Series:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -128,7 +97,7 @@ class Series:
             self._db = None
 
     # -- the series -----------------------------------------------------------------------------------------------------
-    def totals(self, max_points: int = 600, since: float | None = None) -> list[Total]:
+    def totals(self, max_points: int = 600, since: float | None = None) -> list[points.Total]:
         """Over the whole run, oldest first; of each interval the moment with the most in use, and the peak of the interval."""
         span = self._span("samples", since)
         if span is None:
@@ -136,7 +105,7 @@ class Series:
         first, width = span[0], _width(span, max_points)
         bins = f"CAST((at - {first!r}) / {width!r} AS INTEGER)"
         found = self._points(
-            Total, "samples", f"WHERE at >= {first!r} GROUP BY {bins} ORDER BY at", max_points, "used_bytes"
+            points.Total, "samples", f"WHERE at >= {first!r} GROUP BY {bins} ORDER BY at", max_points, "used_bytes"
         )
         if "peak_bytes" not in self._known("samples"):
             return [_with_peak(t, t.used_bytes) for t in found]
@@ -148,51 +117,58 @@ class Series:
         }
         return [_with_peak(t, peaks.get(int((t.at - first) / width), 0)) for t in found]
 
-    def last(self) -> Total | None:
-        found = self._points(Total, "samples", "ORDER BY at DESC", 1)
+    def last(self) -> points.Total | None:
+        found = self._points(points.Total, "samples", "ORDER BY at DESC", 1)
         return _with_peak(found[0], found[0].peak_bytes) if found else None
 
-    def processes(self, max_points: int = 300) -> list[ProcessPoint]:
+    def processes(self, max_points: int = 300) -> list[points.ProcessPoint]:
         """All processes at up to `max_points` moments, oldest first."""
-        return self._moments(ProcessPoint, "processes", max_points, "role, worker, pid")
+        return self._moments(points.ProcessPoint, "processes", max_points, "role, worker, pid")
 
-    def newest_processes(self, n: int = _MAX_PER_MOMENT) -> list[ProcessPoint]:
+    def newest_processes(self, n: int = _MAX_PER_MOMENT) -> list[points.ProcessPoint]:
         """Those of the last moment, at most n, without a look at all the others."""
-        rows = self._points(ProcessPoint, "processes", "ORDER BY rowid DESC", min(n, _MAX_PER_MOMENT))
+        rows = self._points(points.ProcessPoint, "processes", "ORDER BY rowid DESC", min(n, _MAX_PER_MOMENT))
         return [row for row in reversed(rows) if row.at == rows[0].at]
 
-    def gpus(self, max_points: int = 300, since: float | None = None) -> list[GpuPoint]:
-        return self._moments(GpuPoint, "gpus", max_points, "gpu", since)
+    def gpus(self, max_points: int = 300, since: float | None = None) -> list[points.GpuPoint]:
+        return self._moments(points.GpuPoint, "gpus", max_points, "gpu", since)
 
-    def nodes(self) -> list[NodePoint]:
+    def nodes(self) -> list[points.NodePoint]:
         """The machines of a cluster; none for a run on one machine."""
-        return self._points(NodePoint, "nodes", "ORDER BY node", _MAX_PER_MOMENT)
+        return self._points(points.NodePoint, "nodes", "ORDER BY node", _MAX_PER_MOMENT)
 
-    def stage_moments(self, max_points: int = 300, since: float | None = None) -> list[StagePoint]:
+    def stage_moments(self, max_points: int = 300, since: float | None = None) -> list[points.StagePoint]:
         """All stages at up to `max_points` moments, oldest first: one pass over the table for all of them."""
-        return self._moments(StagePoint, "stages", max_points, "position", since)
+        return self._moments(points.StagePoint, "stages", max_points, "position", since)
 
-    def stages(self) -> list[StagePoint]:
+    def stages(self) -> list[points.StagePoint]:
         """The newest of each stage, in order."""
-        found = self._points(StagePoint, "stages", "GROUP BY stage ORDER BY position", MAX_STAGES, "at")
+        found = self._points(points.StagePoint, "stages", "GROUP BY stage ORDER BY position", MAX_STAGES, "at")
         return sorted(found, key=lambda point: point.position)
 
-    def units(self, n: int = 2000) -> list[UnitPoint]:
+    def units(self, n: int = 2000) -> list[points.UnitPoint]:
         """The newest partitions, oldest first."""
-        return self._points(UnitPoint, "units", "ORDER BY rowid DESC", n)[::-1]
+        return self._points(points.UnitPoint, "units", "ORDER BY rowid DESC", n)[::-1]
 
-    def events(self, n: int = 60) -> list[EventPoint]:
-        return self._points(EventPoint, "events", "ORDER BY rowid DESC", n)[::-1]
+    def events(self, n: int = 60) -> list[points.EventPoint]:
+        return self._points(points.EventPoint, "events", "ORDER BY rowid DESC", n)[::-1]
 
-    def alerts(self, n: int = 60) -> list[AlertPoint]:
-        return self._points(AlertPoint, "alerts", "ORDER BY rowid DESC", n)[::-1]
+    def failures(self, since: float, n: int = 50) -> list[points.EventPoint]:
+        """When something raised in a worker, the newest first."""
+        found = self._points(
+            points.EventPoint, "events", "WHERE kind = 'failed' AND at >= ? ORDER BY at DESC", n, values=(since,)
+        )
+        return [event for event in found if event.data.get("kind") == "error"]
 
-    def cells(self) -> list[Cell]:
-        return self._points(Cell, "cells", "ORDER BY cell", MAX_CELLS)
+    def alerts(self, n: int = 60) -> list[points.AlertPoint]:
+        return self._points(points.AlertPoint, "alerts", "ORDER BY rowid DESC", n)[::-1]
 
-    def drops(self) -> list[DropPoint]:
+    def cells(self) -> list[points.Cell]:
+        return self._points(points.Cell, "cells", "ORDER BY cell", MAX_CELLS)
+
+    def drops(self) -> list[points.DropPoint]:
         """What was dropped for which reason; empty until the run has finished."""
-        return self._points(DropPoint, "drops", "ORDER BY documents DESC", 10_000)
+        return self._points(points.DropPoint, "drops", "ORDER BY documents DESC", 10_000)
 
     # -- inside ---------------------------------------------------------------------------------------------------------
     def _about(self) -> dict[str, Any]:
@@ -260,9 +236,8 @@ def _width(span: tuple[float, float], max_points: int) -> float:
     return max((span[1] - span[0]) / max(1, max_points) * (1 + 1e-9), 1e-6)
 
 
-def _with_peak(total: Total, peak_bytes: int) -> Total:
-    values = {f.name: getattr(total, f.name) for f in fields(Total)}
-    return Total(**{**values, "peak_bytes": max(peak_bytes, total.used_bytes)})
+def _with_peak(total: points.Total, peak_bytes: int) -> points.Total:
+    return replace(total, peak_bytes=max(peak_bytes, total.used_bytes))
 
 
 def _row(kind: type[Row], names: list[str], converters: list[Callable[[Any], Any]], row: tuple[Any, ...]) -> Row:

@@ -14,20 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tamis.observe.series import (
-    AlertPoint,
-    Cell,
-    DropPoint,
-    EventPoint,
-    GpuPoint,
-    NodePoint,
-    ProcessPoint,
-    SeriesError,
-    StagePoint,
-    Total,
-    UnitPoint,
-    open_series,
-)
+from tamis.observe import points
+from tamis.observe.series import SeriesError, open_series
 
 STALE_S = 15.0  # a run samples every second; after this long without one it is not running
 RECENT_S = 20
@@ -49,19 +37,19 @@ class Snapshot:
     seconds: float = 0.0
     budget_bytes: int = 0
     peak_bytes: int = 0
-    totals: list[Total] = field(default_factory=list)
-    recent: list[Total] = field(default_factory=list)  # of the last seconds, for speeds
-    last: Total | None = None
-    stages: list[StagePoint] = field(default_factory=list)
-    stage_moments: list[StagePoint] = field(default_factory=list)
-    processes: list[ProcessPoint] = field(default_factory=list)  # of the newest moment
-    gpus: list[GpuPoint] = field(default_factory=list)
-    nodes: list[NodePoint] = field(default_factory=list)  # of a cluster
-    cells: list[Cell] = field(default_factory=list)
-    drops: list[DropPoint] = field(default_factory=list)
-    events: list[EventPoint] = field(default_factory=list)
-    alerts: list[AlertPoint] = field(default_factory=list)
-    units: list[UnitPoint] = field(default_factory=list)
+    totals: list[points.Total] = field(default_factory=list)
+    recent: list[points.Total] = field(default_factory=list)  # of the last seconds, for speeds
+    last: points.Total | None = None
+    stages: list[points.StagePoint] = field(default_factory=list)
+    stage_moments: list[points.StagePoint] = field(default_factory=list)
+    processes: list[points.ProcessPoint] = field(default_factory=list)  # of the newest moment
+    gpus: list[points.GpuPoint] = field(default_factory=list)
+    nodes: list[points.NodePoint] = field(default_factory=list)  # of a cluster
+    cells: list[points.Cell] = field(default_factory=list)
+    drops: list[points.DropPoint] = field(default_factory=list)
+    events: list[points.EventPoint] = field(default_factory=list)
+    alerts: list[points.AlertPoint] = field(default_factory=list)
+    units: list[points.UnitPoint] = field(default_factory=list)
     manifest: dict[str, Any] = field(default_factory=dict)
     settings: list[dict[str, Any]] = field(default_factory=list)
     prediction: dict[str, Any] = field(default_factory=dict)

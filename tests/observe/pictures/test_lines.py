@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from markup_check import kinds, parsed, texts, titles
 
-from tamis.observe.pictures.gpus import gpu_picture
-from tamis.observe.pictures.lines import Line, lines_picture
-from tamis.observe.pictures.queues import queues_picture
-from tamis.observe.pictures.throughput import rates, speed_picture, throughput_picture
+from tamis.observe.pictures.lines import Line, lines_picture, rates
+from tamis.observe.pictures.run_pictures import gpus_of, queues_of, speed_of, throughput_of
+from tamis.observe.points import GpuPoint, StagePoint, Total
+from tamis.observe.snapshot import Snapshot
 
 NONSENSE = [(0.0, float("nan")), (1.0, -5.0), (2.0, float("inf")), (3.0, 1e300)]
 
@@ -55,25 +58,39 @@ def test_rates(counts: list[tuple[float, float]], expected: list[tuple[float, fl
     assert rates(counts) == expected
 
 
+def run_of(**more: Any) -> Snapshot:
+    return Snapshot(Path("run"), **more)
+
+
+def stages(counts: dict[str, int]) -> Snapshot:
+    """Of each stage: nothing at first, so many documents after ten seconds."""
+    moments = [StagePoint(at, name, n_in=n if at else 0) for name, n in counts.items() for at in (0.0, 10.0)]
+    return run_of(stages=moments[1::2], stage_moments=moments)
+
+
 def test_throughput_by_stage() -> None:
-    drawn = throughput_picture({"read": [(0, 0), (10, 1000)], "filter": [(0, 0), (10, 500)]})
+    drawn = throughput_of(stages({"read": 1000, "filter": 500}))
     assert ["".join(li.itertext()) for li in parsed(drawn).iter("li")] == ["read 100/s", "filter 50/s"]
 
 
 def test_throughput_of_many_stages_shows_the_slowest() -> None:
-    stages = {f"s{i}": [(0.0, 0.0), (10.0, 1000.0 * (20 - i))] for i in range(20)}
-    drawn = throughput_picture(stages)
+    drawn = throughput_of(stages({f"s{i}": 1000 * (20 - i) for i in range(20)}))
     names = ["".join(li.itertext()).split()[0] for li in parsed(drawn).iter("li")]
     assert names == ["s0", "s14", "s15", "s16", "s17", "s18", "s19"]
     assert "The 7 stages that take in fewest of 20" in drawn
 
 
 def test_speed_queue_and_gpu() -> None:
-    assert "10 MB/s" in speed_picture([(0, 0), (10, 100e6)])
-    drawn = queues_picture([(0, 5e6), (1, 6e6)], [(0, 0), (1, 7e6)], 9e9)
+    assert "10 MB/s" in speed_of(run_of(totals=[Total(0.0), Total(10.0, read_bytes=100_000_000)]))
+    waiting = [Total(0.0, queue_bytes=5_000_000), Total(1.0, queue_bytes=6_000_000, scratch_bytes=7_000_000)]
+    drawn = queues_of(run_of(totals=waiting, last=Total(disk_free_bytes=9_000_000_000)))
     assert "9 GB are free on the disk." in drawn
-    assert queues_picture([], [], None) == ""
-    drawn = gpu_picture("GPU 0: <x>", [(0, 1e9)], [(0, 5e8)], [(0, 0.5), (1, 7.0)], 2e9, 61.4)
+    assert queues_of(run_of()) == ""
+    gpus = [
+        GpuPoint(at, 0, "<x>", 10**9, 2 * 10**9, busy, 61.4, 5 * 10**8)
+        for at, busy in ((0.0, 0.5), (1.0, 7.0), (2.0, None))
+    ]
+    drawn = gpus_of(run_of(gpus=gpus))
     assert "61 °C" in drawn
     assert "2 GB" in texts(drawn)
     assert [t for t in titles(drawn) if "busy" in t][-1] == "1 s\nbusy: 100%"

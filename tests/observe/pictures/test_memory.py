@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from markup_check import kinds, parsed, texts, titles
 
-from tamis.observe.pictures.memory import MemoryPoint, layers, memory_picture
+from tamis.observe.pictures.memory import layers, memory_picture
+from tamis.observe.points import Total
 
 
-def point(at: float, used: float = 100e6, **more: object) -> MemoryPoint:
-    return MemoryPoint(at, used, 10e6, 20e6, {"1": 30e6, "2": 40e6}, **more)  # type: ignore[arg-type]
+def point(at: float, used: float = 100e6, **more: object) -> Total:
+    return Total(at, used, supervisor_bytes=10e6, server_bytes=20e6, workers={"1": 30e6, "2": 40e6}, **more)  # type: ignore[arg-type]
 
 
 def test_layers_by_role_and_worker() -> None:
@@ -23,12 +24,12 @@ def test_layers_by_role_and_worker() -> None:
 
 def test_what_is_not_explained_is_other() -> None:
     assert [(f.name, f.values) for f in layers([point(0, 150e6)])][-1] == ("other", [50e6])
-    assert [(f.name, f.values) for f in layers([MemoryPoint(0, 7.0)])] == [("in use", [7.0])]
+    assert [(f.name, f.values) for f in layers([Total(0, 7.0)])] == [("in use", [7.0])]
 
 
 def test_many_workers_are_taken_together() -> None:
     workers = {str(i): 1e6 * i for i in range(1, 65)}
-    found = layers([MemoryPoint(0, sum(workers.values()), workers=workers)])
+    found = layers([Total(0, sum(workers.values()), workers=workers)])
     assert [f.name for f in found] == [
         "worker 59",
         "worker 60",
@@ -43,7 +44,7 @@ def test_many_workers_are_taken_together() -> None:
 
 def test_living_workers_come_before_those_that_used_more_and_are_gone() -> None:
     gone = {str(i): 90e6 for i in range(1, 7)}
-    found = layers([MemoryPoint(0, 0, workers=gone), MemoryPoint(1, 0, workers={"9": 1e6})])
+    found = layers([Total(0, 0, workers=gone), Total(1, 0, workers={"9": 1e6})])
     assert found[-2].name == "worker 9"
     assert (found[-1].name, found[-1].values) == ("other workers", [90e6, 0])
 
@@ -87,7 +88,10 @@ def test_nothing_to_draw() -> None:
 
 
 def test_nonsense_is_drawn_as_nothing() -> None:
-    odd = MemoryPoint(0, float("nan"), -5, float("inf"), {"<script>": float("nan"), "2": -1, "x" * 999: 5e6}, 99)
+    odd = Total(
+        0, float("nan"), supervisor_bytes=-5, server_bytes=float("inf"),
+        workers={"<script>": float("nan"), "2": -1, "x" * 999: 5e6}, level=99,
+    )  # fmt: skip
     drawn = memory_picture([odd, point(1), point(2, 1e30)], 200e6, live=True)
     parsed(drawn)
     assert "<script>" not in drawn

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from markup_check import kinds, parsed, titles
 
-from tamis.observe.pictures.partitions import CellState, cell_state, is_bad, map_picture, state_of
+from tamis.observe.pictures.partitions import is_bad, map_picture, state_of
+from tamis.observe.pictures.run_pictures import map_of
+from tamis.observe.points import Cell
+from tamis.observe.snapshot import Snapshot
 
 
 def test_states() -> None:
-    assert state_of(CellState(0, 9)) == "waiting"
-    assert state_of(CellState(0, 9, waiting=9)) == "waiting"
-    assert state_of(CellState(0, 9, waiting=3, running=3, committed=3)) == "running"
-    assert state_of(CellState(0, 9, waiting=3, committed=6)) == "part"
-    assert state_of(CellState(0, 9, committed=9)) == "committed"
+    assert state_of(Cell(0, 0, 9)) == "waiting"
+    assert state_of(Cell(0, 0, 9, waiting=9)) == "waiting"
+    assert state_of(Cell(0, 0, 9, waiting=3, running=3, committed=3)) == "running"
+    assert state_of(Cell(0, 0, 9, waiting=3, committed=6)) == "part"
+    assert state_of(Cell(0, 0, 9, committed=9)) == "committed"
 
 
 def test_neighbours_in_one_state_are_one_piece_within_a_row() -> None:
-    cells = [CellState(i * 10, i * 10 + 10, committed=10) for i in range(60)]
+    cells = [Cell(0, i * 10, i * 10 + 10, committed=10) for i in range(60)]
     cells += [
-        CellState(600, 610, running=10),
-        CellState(610, 620, waiting=5, committed=5),
-        CellState(620, 630, waiting=10),
+        Cell(0, 600, 610, running=10),
+        Cell(0, 610, 620, waiting=5, committed=5),
+        Cell(0, 620, 630, waiting=10),
     ]
     drawn = map_picture(cells)
     pieces = [(e.attrib["class"], e.attrib["x"], e.attrib["y"], e.attrib["width"]) for e in parsed(drawn).iter("rect")]
@@ -35,7 +40,7 @@ def test_neighbours_in_one_state_are_one_piece_within_a_row() -> None:
 
 
 def test_marks_are_shapes() -> None:
-    cells = [CellState(0, 1000, committed=1000, quarantined=50, split=2), CellState(1000, 2000, committed=1000)]
+    cells = [Cell(0, 0, 1000, committed=1000, quarantined=50, split=2), Cell(0, 1000, 2000, committed=1000)]
     drawn = map_picture(cells)
     assert [e.attrib["class"] for e in parsed(drawn).iter("circle")] == ["s-quarantined"]
     assert kinds(drawn).count("s-split") == 2  # the mark and its key
@@ -43,15 +48,14 @@ def test_marks_are_shapes() -> None:
 
 
 def test_a_few_bad_records_are_not_a_mark() -> None:
-    assert not is_bad(CellState(0, 100_000, committed=100_000, quarantined=90))
-    assert is_bad(CellState(0, 100_000, committed=100_000, quarantined=110))
+    assert not is_bad(Cell(0, 0, 100_000, committed=100_000, quarantined=90))
+    assert is_bad(Cell(0, 0, 100_000, committed=100_000, quarantined=110))
 
 
 def test_bounded_and_safe() -> None:
     assert map_picture([]) == ""
-    odd = cell_state(("<x>", None, float("nan"), -3, float("inf"), "7", []))
-    assert odd == CellState(0.0, 0.0)
-    assert cell_state((0, 1, 2, 3, -1, 0, 0)) == CellState(0, 1, 2, 3)
-    drawn = map_picture([odd] * 5000)
+    odd = Cell(0, 0, 0, -3, 0, -1, 0, -7)  # series.py lets only whole numbers through
+    drawn = map_of(Snapshot(Path("run"), cells=[odd] * 5000))
+    assert drawn == map_picture([Cell()] * 5000)
     assert len(parsed(drawn).findall(".//rect")) == 20
     assert "no bytes" in drawn

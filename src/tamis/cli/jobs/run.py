@@ -140,14 +140,16 @@ def explained(exc: TamisError, run_dir: str, began_s: float, more: Sequence[str]
     """The same error with the last failure of a stage named, then `more`; lines of Python go to the log."""
     from pathlib import Path
 
-    from tamis.observe.samples import last_failure
+    from tamis.observe.series import SeriesError, open_series
 
     message, found, _ = secrets.hide(str(exc)).partition("Traceback (most recent call last)")
     message, trace = message.rstrip(), secrets.hide(str(exc)) if found else ""
-    failure = last_failure(Path(run_dir) / "run.sqlite", began_s)
-    if failure is not None and failure.error not in message:
-        where = f"stage {failure.stage!r}: " if failure.stage else ""
-        message += f"\nthe last failure: {where}{failure.error}"
+    failure = None
+    with contextlib.suppress(SeriesError), open_series(Path(run_dir)) as series:
+        failure = next(iter(series.failures(began_s)), None)
+    if failure is not None and (error := str(failure.data.get("error", ""))) not in message:
+        stage = failure.data.get("stage")
+        message += f"\nthe last failure: {f'stage {stage!r}: ' if stage else ''}{error}"
     path = os.path.join(run_dir, "worker.log")
     if trace:  # the stages could not even be loaded
         with contextlib.suppress(OSError), open(files.open_to_append(path), "ab") as log:

@@ -8,7 +8,7 @@ from tamis.observe.nodes_table import nodes_table
 from tamis.observe.passes import Place
 from tamis.observe.pictures import run_pictures
 from tamis.observe.pictures.svg import clock_text, count_text, number, seconds_text, text
-from tamis.observe.series import AlertPoint
+from tamis.observe.points import AlertPoint
 from tamis.observe.snapshot import Snapshot
 from tamis.sizes import format_size
 

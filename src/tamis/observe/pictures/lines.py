@@ -1,4 +1,4 @@
-"""Several values over time as lines: what throughput, queues and GPUs are drawn with."""
+"""Several values over time as lines, and counts that grow as rates: what throughput, queues and GPUs are drawn with."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tamis.observe.pictures.svg import MAX_HITS, Frame, Key, figure, moment_text
 
 MAX_LINES = 7
 _MAX_POINTS = 240
+_SMOOTH_S = 6.0  # commits come in bursts: rates are taken over at least this long
 _DASHES = ("", " d1", " d2")  # lines differ in more than colour
 
 
@@ -73,3 +74,22 @@ def _values(lines: Sequence[Line], show: Callable[[float], str], began_at: float
                 says.append(f"{line.name[:60]}: {show(line.points[i][1])}")
         rows.append((at, "\n".join(says)))
     return rows
+
+
+def rates(counts: Sequence[tuple[float, float]], over_s: float = _SMOOTH_S) -> list[tuple[float, float]]:
+    """Counts that only grow -> their rate per second, each over at least `over_s`. A count that falls begins anew.
+
+    >>> rates([(0, 0), (10, 50), (20, 250)])
+    [(10, 5.0), (20, 20.0)]
+    """
+    found = []
+    first = 0
+    for i, (at, n) in enumerate(counts):
+        if i and n < counts[i - 1][1]:
+            first = i
+        while first + 1 < i and at - counts[first + 1][0] >= over_s:
+            first += 1
+        before_at, before = counts[first]
+        if at > before_at and (at - before_at >= over_s or i == len(counts) - 1):
+            found.append((at, max(n - before, 0.0) / (at - before_at)))
+    return found

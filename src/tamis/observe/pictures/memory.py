@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tamis.observe.pictures.forecast import seconds_to_limit
 from tamis.observe.pictures.svg import (
@@ -19,6 +19,7 @@ from tamis.observe.pictures.svg import (
     seconds_text,
     text,
 )
+from tamis.observe.points import Total
 from tamis.sizes import format_size
 
 MAX_WORKERS = 6  # drawn one by one; the rest together
@@ -33,27 +34,13 @@ LEVELS = (
 
 
 @dataclass(frozen=True)
-class MemoryPoint:
-    """Bytes in use at a time (seconds since the run began). `used_bytes` is all; what the parts do not explain is "other".
-    `peak_bytes`: the most in use since the point before."""
-
-    at: float
-    used_bytes: float
-    supervisor_bytes: float = 0.0
-    server_bytes: float = 0.0
-    workers: Mapping[str, float] = field(default_factory=dict)
-    level: int = 0
-    peak_bytes: float = 0.0
-
-
-@dataclass(frozen=True)
 class Layer:
     name: str
     kind: str
     values: list[float]
 
 
-def layers(points: Sequence[MemoryPoint]) -> list[Layer]:
+def layers(points: Sequence[Total]) -> list[Layer]:
     """What is stacked, from below. Workers in the order of their numbers; those that used most are drawn one by one."""
     total: dict[str, float] = {}
     for p in points:
@@ -84,10 +71,9 @@ def _by_number(name: str) -> tuple[int, str]:
     return (int(name) if name.isdecimal() else 1 << 60, name)
 
 
-def memory_picture(
-    points: Sequence[MemoryPoint], budget_bytes: float, began_at: float = 0.0, live: bool = False
-) -> str:
-    """Nothing for a run without samples. `live`: the run goes on, so a forecast says something."""
+def memory_picture(points: Sequence[Total], budget_bytes: float, began_at: float = 0.0, live: bool = False) -> str:
+    """`points`: times in seconds since the run began; what their parts do not explain of `used_bytes` is "other". `live`: the run goes
+    on, so a forecast says something. Nothing for a run without samples."""
     budget = number(budget_bytes)
     if not points or budget <= 0:
         return ""
@@ -130,7 +116,7 @@ def memory_picture(
     return figure(frame.draw(label, body, format_size, marks, _bands(frame, budget)), keys, note)
 
 
-def _thinned(points: Sequence[MemoryPoint]) -> list[MemoryPoint]:
+def _thinned(points: Sequence[Total]) -> list[Total]:
     """The highest of each bin, and the last."""
     n = -(-len(points) // _MAX_POINTS)
     if n <= 1:
@@ -139,7 +125,7 @@ def _thinned(points: Sequence[MemoryPoint]) -> list[MemoryPoint]:
     return [*(max(b, key=lambda p: max(number(p.used_bytes), number(p.peak_bytes))) for b in bins), points[-1]]
 
 
-def _stacked(frame: Frame, points: Sequence[MemoryPoint], stack: Sequence[Layer]) -> tuple[str, list[Key]]:
+def _stacked(frame: Frame, points: Sequence[Total], stack: Sequence[Layer]) -> tuple[str, list[Key]]:
     times = [p.at for p in points]
     if len(times) == 1:  # one sample is a level, not a point
         times = [times[0], frame.end]
@@ -168,7 +154,7 @@ def _bands(frame: Frame, budget: float) -> str:
     return "".join(parts)
 
 
-def _levels_over_time(frame: Frame, points: Sequence[MemoryPoint]) -> str:
+def _levels_over_time(frame: Frame, points: Sequence[Total]) -> str:
     """A strip at the foot: which level held when."""
     parts = []
     for i, p in enumerate(points):
@@ -182,7 +168,7 @@ def _levels_over_time(frame: Frame, points: Sequence[MemoryPoint]) -> str:
     return "".join(parts)
 
 
-def _says(p: MemoryPoint, stack: Sequence[Layer], i: int, budget: float, began_at: float) -> str:
+def _says(p: Total, stack: Sequence[Layer], i: int, budget: float, began_at: float) -> str:
     rows = [
         moment_text(p.at, began_at),
         f"{format_size(number(p.used_bytes))}, {number(p.used_bytes) / budget:.0%} of the budget",

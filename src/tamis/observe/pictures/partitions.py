@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from tamis.observe.pictures.svg import Key, coordinate, figure, number, text
+from tamis.observe.pictures.svg import Key, coordinate, figure, text
+from tamis.observe.points import Cell
 from tamis.sizes import format_size
 
 COLUMNS = 50
@@ -16,29 +15,9 @@ _BAD_SHARE = 0.001  # the default limit of a run
 STATES = ("waiting", "running", "committed")
 
 
-@dataclass(frozen=True)
-class CellState:
-    """Bytes of one cell in each state; `split`: how often something in it was split. Clean numbers: see cell_state."""
-
-    first_byte: float
-    last_byte: float
-    waiting: float = 0.0
-    running: float = 0.0
-    committed: float = 0.0
-    quarantined: float = 0.0
-    split: float = 0.0
-
-
-def cell_state(values: tuple[Any, ...]) -> CellState:
-    """From whatever a database holds: bounds, then bytes in the states. Whole numbers are as they should be."""
-    if set(map(type, values)) == {int} and min(values) >= 0:
-        return CellState(*values)
-    return CellState(*map(number, values))
-
-
-def state_of(cell: CellState) -> str:
+def state_of(cell: Cell) -> str:
     """
-    >>> state_of(CellState(0, 9, waiting=4, running=2)), state_of(CellState(0, 9, waiting=4, committed=5))
+    >>> state_of(Cell(0, 0, 9, waiting=4, running=2)), state_of(Cell(0, 0, 9, waiting=4, committed=5))
     ('running', 'part')
     """
     if cell.running:
@@ -48,13 +27,13 @@ def state_of(cell: CellState) -> str:
     return "waiting"
 
 
-def is_bad(cell: CellState) -> bool:
+def is_bad(cell: Cell) -> bool:
     """Whether so much of it is in quarantine that it is marked. A few bad records are everywhere; the totals tell of them."""
     whole = cell.waiting + cell.running + cell.committed
     return cell.quarantined > _BAD_SHARE * whole
 
 
-def map_picture(cells: Sequence[CellState]) -> str:
+def map_picture(cells: Sequence[Cell]) -> str:
     """Cells of the same state that lie side by side are one piece: a finished map of 1,000 cells is 20 pieces."""
     cells = cells[:MAX_CELLS]
     if not cells:
@@ -94,7 +73,7 @@ def _stretches(states: Sequence[str]) -> list[tuple[int, int]]:
     return found
 
 
-def _piece(cells: Sequence[CellState], state: str, first: int, last: int) -> str:
+def _piece(cells: Sequence[Cell], state: str, first: int, last: int) -> str:
     some = cells[first : last + 1]
     where = f"{format_size(some[0].first_byte)} to {format_size(some[-1].last_byte)} of the input"
     facts = [f"{s} {format_size(n)}" for s in (*STATES, "quarantined") if (n := sum(getattr(c, s) for c in some))]
@@ -106,7 +85,7 @@ def _piece(cells: Sequence[CellState], state: str, first: int, last: int) -> str
     )
 
 
-def _marks(cell: CellState, i: int) -> str:
+def _marks(cell: Cell, i: int) -> str:
     """A ring where something is in quarantine, a stroke where something was split: shapes, not colours alone."""
     x, y = i % COLUMNS * _SIDE, i // COLUMNS * _SIDE
     made = ""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple, replace
 from typing import Any
 
 from tamis.observe.pictures.funnel import Step, funnel_picture
-from tamis.observe.pictures.gpus import gpu_picture
 from tamis.observe.pictures.histogram import Bars, histogram_picture
-from tamis.observe.pictures.memory import MemoryPoint, memory_picture
-from tamis.observe.pictures.partitions import cell_state, map_picture
-from tamis.observe.pictures.queues import queues_picture
-from tamis.observe.pictures.svg import number, text
-from tamis.observe.pictures.throughput import speed_picture, throughput_picture
-from tamis.observe.series import Total
+from tamis.observe.pictures.lines import MAX_LINES, Line, lines_picture, rates
+from tamis.observe.pictures.memory import memory_picture
+from tamis.observe.pictures.partitions import map_picture
+from tamis.observe.pictures.svg import count_text, number, text
+from tamis.observe.points import Cell, GpuPoint, Total
 from tamis.observe.snapshot import Snapshot
 from tamis.sizes import format_size
 
@@ -22,57 +21,71 @@ MAX_HISTOGRAMS = 24
 
 
 def memory_of(run: Snapshot) -> str:
-    points = [
-        MemoryPoint(
-            t.at - run.began_at, t.used_bytes, t.supervisor_bytes, t.server_bytes, t.workers, t.level, t.peak_bytes
-        )
-        for t in run.totals
-    ]
+    points = [replace(t, at=t.at - run.began_at) for t in run.totals]
     return memory_picture(points, run.budget_bytes, run.began_at, run.live)
 
 
 def queues_of(run: Snapshot) -> str:
-    free = run.last.disk_free_bytes if run.last is not None else None
-    return queues_picture(_over_time(run, "queue_bytes"), _over_time(run, "scratch_bytes"), free, run.began_at)
+    """Bytes that wait: decoded blocks in the queue and everything in scratch."""
+    free = number(run.last.disk_free_bytes) if run.last is not None else 0.0
+    queue = Line("queue", _over_time(run, run.totals, "queue_bytes"), area=True, kind="k1")
+    scratch = Line("scratch", _over_time(run, run.totals, "scratch_bytes"), kind="k5")
+    note = f"{format_size(free)} are free on the disk." if free else ""
+    label = "bytes in the queue and in scratch"
+    return lines_picture(label, [queue, scratch], format_size, run.began_at, note=note, height=110)
 
 
 def speed_of(run: Snapshot) -> str:
-    return speed_picture(_over_time(run, "read_bytes"), run.began_at)
+    lines = [Line("input read", rates(_over_time(run, run.totals, "read_bytes")), area=True)]
+    return lines_picture("bytes of input per second", lines, lambda v: f"{format_size(v)}/s", run.began_at, height=110)
 
 
-def _over_time(run: Snapshot, column: str) -> list[tuple[float, float]]:
-    return [(t.at - run.began_at, float(getattr(t, column))) for t in run.totals]
+def _over_time(run: Snapshot, points: Sequence[Total | GpuPoint], column: str) -> list[tuple[float, float]]:
+    """(seconds, value); without those that are not known."""
+    found = ((p.at - run.began_at, getattr(p, column)) for p in points)
+    return [(at, float(value)) for at, value in found if value is not None]
 
 
 def throughput_of(run: Snapshot) -> str:
+    """Documents per second that each stage takes in."""
     found: dict[str, list[tuple[float, float]]] = {p.stage: [] for p in run.stages}
     for p in run.stage_moments:
         found.setdefault(p.stage, []).append((p.at - run.began_at, float(p.n_in)))
-    return throughput_picture(found, run.began_at)
+    lines = [Line(name, rates(counts)) for name, counts in found.items()]
+    note = ""
+    if len(lines) > MAX_LINES:
+        slow = sorted(lines, key=lambda line: sum(number(v) for _, v in line.points))[: MAX_LINES - 1]
+        note = f"The {len(slow) + 1} stages that take in fewest of {len(lines)}; the table of stages has all."
+        chosen = [lines[0], *slow]
+        lines = [line for line in lines if any(line is c for c in chosen)]
+    label = "documents per second by stage"
+    return lines_picture(label, lines, lambda v: f"{count_text(v)}/s", run.began_at, note=note)
 
 
 def gpus_of(run: Snapshot) -> str:
+    """Each device: memory against its size, and the share of time it was busy."""
     parts = []
     for gpu in sorted({p.gpu for p in run.gpus})[:MAX_GPUS]:
         mine = [p for p in run.gpus if p.gpu == gpu]
-        name = f"GPU {gpu}: {mine[-1].name}"
-        times = [p.at - run.began_at for p in mine]
-        drawn = gpu_picture(
-            name,
-            list(zip(times, (float(p.used_bytes) for p in mine), strict=True)),
-            list(zip(times, (float(p.ours_bytes) for p in mine), strict=True)),
-            [(at, p.busy) for at, p in zip(times, mine, strict=True) if p.busy is not None],
-            mine[-1].total_bytes,
-            mine[-1].temperature_c,
-            run.began_at,
-        )
+        name, last = f"GPU {gpu}: {mine[-1].name}", mine[-1]
+        memory = [
+            Line("in use", _over_time(run, mine, "used_bytes"), area=True, kind="k1"),
+            Line("of this run", _over_time(run, mine, "ours_bytes"), kind="k3"),
+        ]
+        size = number(last.total_bytes) or None
+        drawn = lines_picture(f"memory of {name}", memory, format_size, run.began_at, size, height=110)
+        busy = [(at, min(number(share), 1.0)) for at, share in _over_time(run, mine, "busy")]
+        work, heat = [Line("busy", busy, area=True, kind="k2")], number(last.temperature_c)
+        note = f"{heat:.0f} °C" if heat else ""
+        label = f"busy share of {name}"
+        drawn += lines_picture(label, work, lambda v: f"{v:.0%}", run.began_at, 1.0, note=note, height=80)
         parts.append(f"<div><h3>{text(name)}</h3>{drawn}</div>")
     return f'<div class="devices">{"".join(parts)}</div>' if parts else ""
 
 
 def map_of(run: Snapshot) -> str:
-    parts = ((c.first_byte, c.last_byte, c.waiting, c.running, c.committed, c.quarantined, c.split) for c in run.cells)
-    return map_picture([cell_state(values) for values in parts])
+    """Counts below zero, which no run has, are drawn as none."""
+    return map_picture([c if min(astuple(c)) >= 0 else Cell(*(max(n, 0) for n in astuple(c))) for c in run.cells])
 
 
 def funnel_of(run: Snapshot) -> str:
