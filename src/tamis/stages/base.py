@@ -100,6 +100,9 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     only_adds: ClassVar[bool] = False  # it adds columns; fields that were there, and documents, stay as they are
     gives_documents: ClassVar[bool] = False  # never another kind of task: behind a GPU, another worker may write them
     only_drops: ClassVar[bool] = False  # it drops documents and changes nothing: a later pass may go by what it did
+    # What `inputs` and `outputs` tell, for stages that need not compute it: columns by name; `x_field` is the column that this parameter names.
+    columns_in: ClassVar[Sequence[str] | None] = None
+    columns_out: ClassVar[Sequence[str] | None] = None
 
     @abstractmethod
     def process(self, task: X) -> Y | list[Y] | None:
@@ -151,11 +154,11 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     # -- what it needs and gives --------------------------------------------------------------------------------------
     def inputs(self) -> Any:
         """(task attributes, columns) that must be there, or {TaskType: (attributes, columns)}."""
-        return [], []
+        return _spec(self, self.columns_in)
 
     def outputs(self) -> Any:
         """(task attributes, columns) that this stage adds."""
-        return [], []
+        return _spec(self, self.columns_out)
 
     def input_spec_for_task(self, task: Task[Any]) -> tuple[list[str], list[str]]:
         spec = self.inputs()
@@ -367,3 +370,11 @@ class CompositeStage(ProcessingStage[X, Y]):
 def _has(task: Task[Any], attribute: str) -> bool:
     """Without asking for it: the `data` of a batch is decoded when it is looked at, and all of it."""
     return attribute in vars(task) or hasattr(type(task), attribute)
+
+
+def _spec(stage: ProcessingStage[Any, Any], columns: Sequence[str] | None) -> StageInputSpec:
+    """`columns_in` or `columns_out` of a stage, with parameters replaced by the columns that they name (None: no column)."""
+    if columns is None:
+        return [], []
+    named = (getattr(stage, c) if c.endswith("_field") else c for c in columns)
+    return ["data"], [c for c in named if c is not None]

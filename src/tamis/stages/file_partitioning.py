@@ -39,6 +39,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
     leave_out: tuple[str, ...] = field(default=(), init=False)  # folders that are written to: never input
 
     is_source_stage = True
+    columns_out = ()
 
     def __post_init__(self) -> None:
         if self.files_per_partition is not None and self.blocksize is not None:
@@ -71,12 +72,6 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
 
     def num_workers(self) -> int | None:
         return 1
-
-    def inputs(self) -> tuple[list[str], list[str]]:
-        return [], []
-
-    def outputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], []
 
     def process(self, task: EmptyTask) -> list[FileGroupTask]:
         """Groups of whole files, for use outside of a run; a run partitions by itself, and splits large files, too."""

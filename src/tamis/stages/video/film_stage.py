@@ -42,6 +42,7 @@ class FilmStage(ProcessingStage[Task[Any], Task[Any]]):
     """A stage over films or clips. Subclasses have `process_rows`; `verbose` says on stderr what is done."""
 
     verbose: bool = False
+    columns_in: ClassVar[Sequence[str] | None] = SPAN
 
     @abstractmethod
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch | list[DocumentBatch] | None:
@@ -55,9 +56,6 @@ class FilmStage(ProcessingStage[Task[Any], Task[Any]]):
                 f"{self.name} takes films or clips (DocumentBatch or VideoTask), got {type(task).__name__}"
             )
         return self.process_rows(task)
-
-    def inputs(self) -> Any:
-        return ["data"], list(SPAN)
 
     def _say(self, text: str) -> None:
         if self.verbose:

@@ -22,13 +22,11 @@ class OnVideoTasks(FilmStage):
 
     stage: ProcessingStage[Any, Any]
     name: str = ""
+    columns_in = ("path",)
 
     def __post_init__(self) -> None:
         self.name = self.name or self.stage.name
         self.resources = self.stage.resources
-
-    def inputs(self) -> Any:
-        return ["data"], ["path"]
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         self.stage.setup_on_node(node_info, worker_metadata)

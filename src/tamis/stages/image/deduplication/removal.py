@@ -15,6 +15,9 @@ class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch])
     """`removal_parquets_dir`: a folder (or a file) of Parquet with the column `duplicate_id_field`. 16 bytes per id are held, once per
     machine. `verbose` is what users of the original give: the report tells how many went."""
 
+    columns_in = ("id",)
+    columns_out = ()
+
     def __init__(
         self,
         removal_parquets_dir: str,
@@ -32,12 +35,6 @@ class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch])
 
     def num_workers_per_node(self) -> float | None:
         return self._per_node
-
-    def inputs(self) -> Any:
-        return ["data"], ["id"]
-
-    def outputs(self) -> Any:
-        return ["data"], []
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         self._known = self._read()

@@ -47,6 +47,8 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     _network: ClipVision | None = field(default=None, init=False)
     _kept_in: str | None = field(default=None, init=False)
     keeps_results: ClassVar[bool] = True
+    columns_in = ()
+    columns_out = ("embedding_field",)
 
     def __post_init__(self) -> None:
         check_batch_size(self.name, self.model_inference_batch_size)
@@ -54,12 +56,6 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._pool: ThreadPoolExecutor | None = None
         if self.model_dir is not None:
             model_place(self.model_dir, self.model_identifier)
-
-    def inputs(self) -> Any:
-        return ["data"], []
-
-    def outputs(self) -> Any:
-        return ["data"], [self.embedding_field]
 
     # -- life cycle -----------------------------------------------------------------------------------------------------
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:

@@ -35,6 +35,8 @@ class BaseFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     score_field: ClassVar[str] = "image_score"
     keeps_low: ClassVar[bool] = False
+    columns_in = ("embedding_field",)
+    columns_out = ("score_field",)
 
     def __post_init__(self) -> None:
         check_batch_size(self.name, self.model_inference_batch_size)
@@ -58,12 +60,6 @@ class BaseFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def rules(self) -> list[Rule]:
         side = {"at_most" if self.keeps_low else "at_least": "score_threshold"}
         return [Rule(self.name, self.name, {"score_threshold": self.score_threshold}, **side)]  # type: ignore[arg-type]
-
-    def inputs(self) -> Any:
-        return ["data"], [self.embedding_field]
-
-    def outputs(self) -> Any:
-        return ["data"], [self.score_field]
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         self._head = self.load_head(self.weights_file(fetch=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage, Rule
@@ -20,15 +20,13 @@ class ImageSizeFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     max_aspect_ratio: float | None = None
     name: str = "image_size_filter"
     only_drops: ClassVar[bool] = True
+    columns_in = ("width", "height")
 
     def __post_init__(self) -> None:
         for name in ("min_side", "max_side", "max_aspect_ratio"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
                 raise UsageError(f"{self.name}: {name} must be a number above 0, or None, got {value!r}")
-
-    def inputs(self) -> Any:
-        return ["data"], ["width", "height"]
 
     def rules(self) -> list[Rule]:
         told = [("min_side", "shorter side", "at_least"), ("max_side", "longer side", "at_most"),

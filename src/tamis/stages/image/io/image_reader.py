@@ -29,16 +29,12 @@ class ImageReaderStage(Reader):
     name: str = "image_reader"
     formats: ClassVar[tuple[str, ...]] = ("pictures",)
     batch: ClassVar[type[ImageBatch]] = ImageBatch
+    columns_in = ()
+    columns_out = ()
 
     def __post_init__(self) -> None:
         if self.dali_batch_size < 1 or self.num_threads < 1:
             raise UsageError(f"{self.name}: dali_batch_size and num_threads must be at least 1")
-
-    def inputs(self) -> Any:
-        return ["data"], []
-
-    def outputs(self) -> Any:
-        return ["data"], []
 
     def process(self, task: Any) -> list[Any]:
         return [ImageBatch.like(batch) for batch in super().process(task)]

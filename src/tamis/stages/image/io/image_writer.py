@@ -33,6 +33,8 @@ class ImageWriterStage(Writer):
 
     format = "webdataset"
     file_extension = "tar"
+    columns_in = ()
+    columns_out = ()
 
     def __post_init__(self) -> None:
         if "://" in os.fspath(self.output_dir):
@@ -55,9 +57,3 @@ class ImageWriterStage(Writer):
     @property
     def options(self) -> Mapping[str, Any]:  # type: ignore[override]
         return {"per_tar": self.images_per_tar, "max_bytes": parse_size(self.max_tar_bytes)}
-
-    def inputs(self) -> Any:
-        return ["data"], []
-
-    def outputs(self) -> Any:
-        return ["data"], []

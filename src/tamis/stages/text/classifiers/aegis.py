@@ -44,12 +44,8 @@ class FormatAegisPromptStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     prompt_field: str = PROMPT
     policy: str | None = None
     name: str = "format_aegis_prompt"
-
-    def inputs(self) -> Any:
-        return ["data"], [self.text_field]
-
-    def outputs(self) -> Any:
-        return ["data"], [self.prompt_field]
+    columns_in = ("text_field",)
+    columns_out = ("prompt_field",)
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         import pyarrow as pa
@@ -137,15 +133,13 @@ class PostProcessAegisResponsesStage(ProcessingStage[DocumentBatch, DocumentBatc
     keep_aegis_prompt_field: bool = False
     base_model: str = PRETRAINED_MODEL_NAME_OR_PATH
     name: str = "postprocess_aegis_responses"
+    columns_in = ("raw_output_field",)
 
     def __post_init__(self) -> None:
         self._tokenizer: Tokenizer | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tokenizer": None}
-
-    def inputs(self) -> Any:
-        return ["data"], [self.raw_output_field]
 
     def outputs(self) -> Any:
         return ["data"], [self.label_field] + ([self.raw_output_field] if self.keep_raw_output else [])

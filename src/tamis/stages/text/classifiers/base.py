@@ -171,6 +171,8 @@ class DistributedDataClassifier(LabelClassifier):
 class ClassifierModelStage(ModelStage):
     """The model of a classifier with labels."""
 
+    columns_out = ("label_field", "score_field")
+
     def __init__(
         self,
         model_identifier: str,
@@ -194,9 +196,6 @@ class ClassifierModelStage(ModelStage):
         self.label_field, self.score_field = label_field, score_field
         self._labels: list[str] = []
         self._kind = "single"
-
-    def outputs(self) -> Any:
-        return ["data"], [self.label_field] + ([self.score_field] if self.score_field is not None else [])
 
     def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
         from tamis.stages.text.models.networks import HeadedEncoder, SequenceClassifier

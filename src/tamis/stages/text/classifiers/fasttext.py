@@ -29,6 +29,8 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     max_chars: int | None = None
     name: str = "fasttext_model"
     kernel_groups: ClassVar[tuple[str, ...]] = ("text",)
+    columns_in = ("text_field",)
+    columns_out = ("label_field", "score_field")
 
     def __post_init__(self) -> None:
         if not os.path.isfile(self.model_path):
@@ -39,12 +41,6 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_model": None}
-
-    def inputs(self) -> Any:
-        return ["data"], [self.text_field]
-
-    def outputs(self) -> Any:
-        return ["data"], [self.label_field] + ([self.score_field] if self.score_field is not None else [])
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Before workers are forked: they share the mapped file."""
@@ -91,14 +87,12 @@ class FastTextClassifier(CompositeStage[DocumentBatch, DocumentBatch]):
     filter_by: list[str] | None = None
     max_chars: int | None = None
     name: str = "fasttext_classifier"
+    columns_in = ("text_field",)
 
     def __post_init__(self) -> None:
         if isinstance(self.filter_by, str):
             raise UsageError(f"FastTextClassifier: filter_by must be a list of labels, got {self.filter_by!r}")
         self.decompose()
-
-    def inputs(self) -> Any:
-        return ["data"], [self.text_field]
 
     def outputs(self) -> Any:
         return self.decompose()[0].outputs()

@@ -26,6 +26,8 @@ _BEST = 5.0
 class FineWebModelStage(ModelStage):
     """A regression: a model with one output."""
 
+    columns_out = ("label_field", "float_score_field", "int_score_field")
+
     def __init__(
         self,
         model_identifier: str,
@@ -47,9 +49,6 @@ class FineWebModelStage(ModelStage):
             keep_tokens, trust_remote_code, tokens_field,
         )  # fmt: skip
         self.label_field, self.float_score_field, self.int_score_field = label_field, float_score_field, int_score_field
-
-    def outputs(self) -> Any:
-        return ["data"], [self.label_field, self.float_score_field, self.int_score_field]
 
     def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
         from tamis.stages.text.models.networks import SequenceClassifier

@@ -31,6 +31,8 @@ _SHOTS_AT_LEAST = 0.05
 class PromptTaskComplexityModelStage(ModelStage):
     """Eight heads over the mean of a DeBERTa's tokens."""
 
+    columns_out = OUTPUT_FIELDS
+
     def __init__(
         self,
         cache_dir: str | None = None,
@@ -50,9 +52,6 @@ class PromptTaskComplexityModelStage(ModelStage):
         )  # fmt: skip
         self._sizes: list[int] = []
         self._maps: dict[str, Any] = {}
-
-    def outputs(self) -> Any:
-        return ["data"], list(OUTPUT_FIELDS)
 
     def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
         from tamis.stages.text.models.networks import HeadedEncoder

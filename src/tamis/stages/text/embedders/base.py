@@ -31,6 +31,8 @@ _MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first",
 class EmbeddingModelStage(ModelStage):
     """An encoder, pooled over the tokens of each text: the mean, or the last token."""
 
+    columns_out = ("embedding_field",)
+
     def __init__(
         self,
         model_identifier: str,
@@ -55,9 +57,6 @@ class EmbeddingModelStage(ModelStage):
         )  # fmt: skip
         self.embedding_field, self.pooling = embedding_field, pooling
         self.transformers_init_kwargs = dict(transformers_init_kwargs or {})
-
-    def outputs(self) -> Any:
-        return ["data"], [self.embedding_field]
 
     def how(self, folder: folders.ModelFolder) -> str:
         """How tokens become one vector."""
@@ -189,6 +188,8 @@ class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
     hf_token: str | None = None
     transformers_init_kwargs: dict[str, Any] = field(default_factory=dict)
     trust_remote_code: bool = field(default=False, kw_only=True)
+    columns_in = ("text_field",)
+    columns_out = ("embedding_field",)
 
     def __post_init__(self) -> None:
         self.name = format_name_with_suffix(self.model_identifier, "_embedder")
@@ -196,12 +197,6 @@ class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
             raise UsageError(
                 f"embedding_pooling: expected one of {', '.join(POOLINGS)}, got {self.embedding_pooling!r}"
             )
-
-    def inputs(self) -> Any:
-        return ["data"], [self.text_field]
-
-    def outputs(self) -> Any:
-        return ["data"], [self.embedding_field]
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         found = resolve(self.model_identifier, self.cache_dir)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.tasks import MISSING, NULL, TEXT, DocumentBatch
@@ -21,9 +21,7 @@ class HasText(ProcessingStage[DocumentBatch, DocumentBatch]):
     text_field: str = "text"
     name: str = "text"
     only_drops: ClassVar[bool] = True
-
-    def inputs(self) -> Any:
-        return ["data"], [self.text_field]
+    columns_in = ("text_field",)
 
     def rules(self) -> list[Rule]:
         return [Rule(name, name, {}) for name in _RULES]

@@ -54,6 +54,8 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     bfloat16; on a CPU everything is float32. On a CPU workers share one copy of the weights.
     """
 
+    columns_in = ("tokens_field",)
+
     def __init__(
         self,
         model_identifier: str,
@@ -103,9 +105,6 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         """Columns of the documents that have a text, from what the network gave: lists or Arrow arrays, one value per row."""
 
     # -- life cycle -------------------------------------------------------------------------------------------------------
-    def inputs(self) -> Any:
-        return ["data"], [self.tokens_field]
-
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Files are fetched and looked at. Without a GPU the network is loaded here, once: workers are forked from this process and
         share its pages. With one it is not: CUDA does not survive a fork."""

@@ -48,6 +48,8 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     unk_token: bool = False
     transformers_init_kwargs: dict[str, Any] | None = None
     trust_remote_code: bool = False
+    columns_in = ("text_field",)
+    columns_out = (TOKENS,)
 
     def __post_init__(self) -> None:
         for name, value in (("max_chars", self.max_chars), ("max_seq_length", self.max_seq_length)):
@@ -59,12 +61,6 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tokenizer": None}
-
-    def inputs(self) -> Any:
-        return ["data"], [self.text_field]
-
-    def outputs(self) -> Any:
-        return ["data"], [TOKENS]
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Before workers are forked: they share what is loaded here."""

@@ -27,13 +27,11 @@ class AddId(ProcessingStage[DocumentBatch, DocumentBatch]):
     id_prefix: str | None = None
     overwrite: bool = False
     name: str = "add_id"
+    columns_out = ("id_field",)
 
     def __post_init__(self) -> None:
         if not isinstance(self.id_field, str) or not self.id_field:
             raise UsageError(f"AddId(id_field=...): expected the name of a field, got {self.id_field!r}")
-
-    def outputs(self) -> Any:
-        return ["data"], [self.id_field]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         if not self.overwrite and self.id_field in batch.get_columns():

@@ -56,6 +56,7 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
     max_length: int | None = None
     length_field: str | None = None
     name: str = "document_joiner"
+    columns_in = ("text_field", "segment_id_field", "document_id_field", "length_field")
 
     batch_size = (
         ALL_BATCHES  # a partition may be several batches (files of different schemas): segments are looked for in all
@@ -66,10 +67,6 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
             raise UsageError(f"DocumentJoiner(separator=...): expected a string, got {self.separator!r}")
         if (self.max_length is None) != (self.length_field is None):
             raise UsageError("DocumentJoiner: give both max_length and length_field, or neither")
-
-    def inputs(self) -> Any:
-        fields = [self.text_field, self.segment_id_field, self.document_id_field]
-        return ["data"], fields + ([self.length_field] if self.length_field is not None else [])
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         return self.process_batch([batch])[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tamis.sizes import parse_fraction
 from tamis.stages.base import ProcessingStage
@@ -23,12 +23,10 @@ class Sample(ProcessingStage[DocumentBatch, DocumentBatch]):
     text_field: str = "text"
     name: str = "sample"
     only_drops: ClassVar[bool] = True
+    columns_in = ("text_field",)
 
     def __post_init__(self) -> None:
         self.fraction = parse_fraction(self.fraction, f"{self.name}: fraction")
-
-    def inputs(self) -> Any:
-        return ["data"], [self.text_field]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         import numpy as np

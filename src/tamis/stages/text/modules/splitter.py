@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
@@ -22,16 +21,12 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
     text_field: str = "text"
     segment_id_field: str = "segment_id"
     name: str = "document_splitter"
+    columns_in = ("text_field",)
+    columns_out = ("segment_id_field",)
 
     def __post_init__(self) -> None:
         if not isinstance(self.separator, str) or not self.separator:
             raise UsageError(f"DocumentSplitter(separator=...): expected a string to split at, got {self.separator!r}")
-
-    def inputs(self) -> Any:
-        return ["data"], [self.text_field]
-
-    def outputs(self) -> Any:
-        return ["data"], [self.segment_id_field]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         import numpy as np

@@ -41,18 +41,14 @@ class CaptionEnhancementStage(ChatModelStage):
     verbose: bool = False
     name: str = "caption_enhancement"
     _model: Any = field(default=None, init=False)
+    columns_in = (CAPTIONS,)
+    columns_out = (ENHANCED,)
 
     def __post_init__(self) -> None:
         prompt_of(self.name, self.prompt_variant, self.prompt_text, ENHANCE)
         if self.model_batch_size < 1 or self.max_output_tokens < 1:
             raise UsageError(f"{self.name}: model_batch_size and max_output_tokens must be at least 1")
         self._prepare()
-
-    def inputs(self) -> Any:
-        return ["data"], [CAPTIONS]
-
-    def outputs(self) -> Any:
-        return ["data"], [ENHANCED]
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         import pyarrow as pa

@@ -51,17 +51,13 @@ class CaptionGenerationStage(ChatModelStage):
     stage2_prompt_text: str | None = None
     name: str = "caption_generation"
     _model: Any = field(default=None, init=False)
+    columns_in = (*SPAN, WINDOWS, PROMPT, "pixel_aspect")
+    columns_out = (CAPTIONS,)
 
     def __post_init__(self) -> None:
         if self.caption_batch_size < 1 or self.max_output_tokens < 1:
             raise UsageError(f"{self.name}: caption_batch_size and max_output_tokens must be at least 1")
         self._prepare()
-
-    def inputs(self) -> Any:
-        return ["data"], [*SPAN, WINDOWS, PROMPT, "pixel_aspect"]
-
-    def outputs(self) -> Any:
-        return ["data"], [CAPTIONS]
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         import pyarrow as pa

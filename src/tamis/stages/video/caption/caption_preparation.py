@@ -36,6 +36,8 @@ class CaptionPreparationStage(FilmStage):
     preprocess_dtype: str = "float32"
     generate_previews: bool = True
     name: str = "caption_preparation"
+    columns_in = (*SPAN, "fps")
+    columns_out = (WINDOWS, PROMPT)
 
     def __post_init__(self) -> None:
         prompt_of(self.name, self.prompt_variant, self.prompt_text, CAPTION)
@@ -47,12 +49,6 @@ class CaptionPreparationStage(FilmStage):
             raise UsageError(
                 f"{self.name}: preprocess_dtype must be one of {', '.join(_TYPES)}, got {self.preprocess_dtype!r}"
             )
-
-    def inputs(self) -> Any:
-        return ["data"], [*SPAN, "fps"]
-
-    def outputs(self) -> Any:
-        return ["data"], [WINDOWS, PROMPT]
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         import pyarrow as pa

@@ -33,6 +33,8 @@ class FixedStrideExtractorStage(FilmStage):
     limit_clips: int
     verbose: bool = False
     name: str = "fixed_stride_extractor"
+    columns_in = ("path", "duration_s", "fps", "n_frames")
+    columns_out = CLIP_COLUMNS
 
     def __post_init__(self) -> None:
         for name in ("clip_len_s", "clip_stride_s"):
@@ -42,12 +44,6 @@ class FixedStrideExtractorStage(FilmStage):
             raise UsageError(
                 f"{self.name}: no clip of {self.clip_len_s:g} s can have min_clip_length_s={self.min_clip_length_s:g}"
             )
-
-    def inputs(self) -> Any:
-        return ["data"], ["path", "duration_s", "fps", "n_frames"]
-
-    def outputs(self) -> Any:
-        return ["data"], list(CLIP_COLUMNS)
 
     def rules(self) -> list[Rule]:
         limits = {"min_clip_length_s": self.min_clip_length_s}
@@ -92,6 +88,7 @@ class ClipTranscodingStage(FilmStage):
     verbose: bool = False
     name: str = "clip_transcoding"
     ray_data_num_cpus: float | None = None
+    columns_out = ENCODING_COLUMNS
 
     def __post_init__(self) -> None:
         only_default(
@@ -109,9 +106,6 @@ class ClipTranscodingStage(FilmStage):
             if on_gpu
             else own_cpus(self.num_cpus_per_worker, 6.0)
         )
-
-    def outputs(self) -> Any:
-        return ["data"], list(ENCODING_COLUMNS)
 
     def ray_stage_spec(self) -> dict[str, Any]:
         return {"is_fanout_stage": True}

@@ -13,7 +13,7 @@ from tamis.film import memory_needed
 from tamis.film.decoding import frames_at
 from tamis.film.sampling import FrameExtractionPolicy, FramePurpose, rgb, shown_size, signature, times_of
 from tamis.formats.input_files.names import path_of
-from tamis.stages.video.film_stage import SPAN, FilmStage, own_cpus
+from tamis.stages.video.film_stage import FilmStage, own_cpus
 from tamis.tasks import DocumentBatch
 from tamis.tasks.video import VideoTask
 
@@ -54,9 +54,6 @@ class ClipFrameExtractionStage(FilmStage):
 
     def outputs(self) -> Any:
         return ["data"], [signature(p, r) for p in self.extraction_policies for r in self.rates]
-
-    def inputs(self) -> Any:
-        return ["data"], list(SPAN)
 
     @staticmethod
     def lcm_multiple(fps: Sequence[float]) -> float:

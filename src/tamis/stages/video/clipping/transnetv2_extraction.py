@@ -52,6 +52,8 @@ class TransNetV2ClipExtractionStage(NetworkStage):
     _network: Any = field(default=None, init=False)
     _device: Any = field(default=None, init=False)
     loaded: ClassVar[tuple[str, ...]] = ("_network", "_device")
+    columns_in = ("path", "duration_s", "fps", "n_frames")
+    columns_out = CLIP_COLUMNS
 
     def __post_init__(self) -> None:
         if self.max_length_mode not in _MODES:
@@ -65,12 +67,6 @@ class TransNetV2ClipExtractionStage(NetworkStage):
                 f"{self.name}: max_length_s={self.max_length_s:g} is below min_length_s={self.min_length_s:g}"
             )
         self.resources = gpu_memory(self.gpu_memory_gb)
-
-    def inputs(self) -> Any:
-        return ["data"], ["path", "duration_s", "fps", "n_frames"]
-
-    def outputs(self) -> Any:
-        return ["data"], list(CLIP_COLUMNS)
 
     def rules(self) -> list[Rule]:
         return [Rule(self.name, "longest_scene_s", {"min_length_s": self.min_length_s or 0.0}, at_least="min_length_s")]

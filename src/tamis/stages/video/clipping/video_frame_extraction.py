@@ -57,6 +57,7 @@ class VideoFrameExtractionStage(FilmStage):
     verbose: bool = False
     name: str = "video_frame_extraction"
     ray_data_num_cpus: float | None = None
+    columns_in = ("path",)
 
     def __post_init__(self) -> None:
         only_default(
@@ -68,9 +69,6 @@ class VideoFrameExtractionStage(FilmStage):
             )
         if len(self.output_hw) != 2 or min(self.output_hw) < 1:
             raise UsageError(f"{self.name}: output_hw must be (height, width), got {self.output_hw!r}")
-
-    def inputs(self) -> Any:
-        return ["data"], ["path"]
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         return self._of_each(batch, [map(path_of, batch.values("path"))], check_shows)[0]

@@ -39,15 +39,13 @@ class CosmosEmbed1FrameCreationStage(FilmStage):
     verbose: bool = False
     num_cpus: float = 3
     name: str = "cosmos_embed1"
+    columns_out = (TIMES,)
 
     def __post_init__(self) -> None:
         _check_variant(self.name, self.variant)
         if not self.target_fps > 0:
             raise UsageError(f"{self.name}: target_fps must be more than 0, got {self.target_fps!r}")
         self.resources = own_cpus(self.num_cpus, 3)
-
-    def outputs(self) -> Any:
-        return ["data"], [TIMES]
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         import pyarrow as pa
@@ -97,9 +95,6 @@ class CosmosEmbed1EmbeddingStage(NetworkStage):
         if isinstance(self.texts_to_verify, str):
             raise UsageError(f"{self.name}: texts_to_verify must be a list of texts")
         self.resources = gpu_memory(self.gpu_memory_gb)
-
-    def inputs(self) -> Any:
-        return ["data"], [*SPAN]
 
     def outputs(self) -> Any:
         return ["data"], [EMBEDDING, *([MATCH, MATCH_SCORE] if self.texts_to_verify else [])]

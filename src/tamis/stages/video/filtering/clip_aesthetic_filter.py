@@ -44,6 +44,8 @@ class ClipAestheticFilterStage(NetworkStage):
     _network: Any = field(default=None, init=False)
     _head: Any = field(default=None, init=False)
     loaded: ClassVar[tuple[str, ...]] = ("_network", "_head")
+    columns_in = (*SPAN, "pixel_aspect")
+    columns_out = (SCORE,)
 
     def __post_init__(self) -> None:
         if self.reduction not in _REDUCTIONS:
@@ -51,12 +53,6 @@ class ClipAestheticFilterStage(NetworkStage):
         if not self.target_fps > 0:
             raise UsageError(f"{self.name}: target_fps must be more than 0, got {self.target_fps!r}")
         self.resources = image_resources(self.num_gpus_per_worker)
-
-    def inputs(self) -> Any:
-        return ["data"], [*SPAN, "pixel_aspect"]
-
-    def outputs(self) -> Any:
-        return ["data"], [SCORE]
 
     def rules(self) -> list[Rule]:
         return [at_least(self.name, SCORE, "score_threshold", self.score_threshold)]

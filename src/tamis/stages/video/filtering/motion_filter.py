@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tamis.errors import UsageError
 from tamis.film.motion import Motion
@@ -32,17 +31,13 @@ class MotionVectorDecodeStage(FilmStage):
     target_fps: float = 2.0
     target_duration_ratio: float = 0.5
     name: str = "motion_vector_decoding"
+    columns_in = (*SPAN, "codec", "fps")
+    columns_out = (*SCORES, ERROR)
 
     def __post_init__(self) -> None:
         if not self.target_fps > 0 or not 0 < self.target_duration_ratio <= 1:
             raise UsageError(f"{self.name}: target_fps must be more than 0, and target_duration_ratio in (0, 1]")
         self.resources = own_cpus(self.num_cpus_per_worker, 6.0)
-
-    def inputs(self) -> Any:
-        return ["data"], [*SPAN, "codec", "fps"]
-
-    def outputs(self) -> Any:
-        return ["data"], [*SCORES, ERROR]
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         import pyarrow as pa
@@ -72,15 +67,13 @@ class MotionFilterStage(FilmStage):
     motion_filter_batch_size: int = 256
     verbose: bool = False
     name: str = "motion_filter"
+    columns_in = SCORES
 
     def __post_init__(self) -> None:
         if self.num_gpus_per_worker or self.motion_filter_batch_size < 1:
             raise UsageError(
                 f"{self.name}: num_gpus_per_worker must be 0 and motion_filter_batch_size at least 1: it compares two numbers a clip"
             )
-
-    def inputs(self) -> Any:
-        return ["data"], list(SCORES)
 
     def rules(self) -> list[Rule]:
         if self.score_only:

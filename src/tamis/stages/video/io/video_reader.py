@@ -26,12 +26,8 @@ class VideoReaderStage(Reader):
     verbose: bool = False
     name: str = "video_reader"
     formats: ClassVar[tuple[str, ...]] = ("film",)
-
-    def inputs(self) -> Any:
-        return ["data"], []
-
-    def outputs(self) -> Any:
-        return ["data"], list(FIELDS)
+    columns_in = ()
+    columns_out = FIELDS
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Says what to install where PyAV is missing, before any film is called bad for it."""

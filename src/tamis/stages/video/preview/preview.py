@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from tamis.errors import UsageError
 from tamis.film.opening import FilmFault
@@ -27,6 +26,8 @@ class PreviewStage(FilmStage):
     compression_level: int = 6
     quality: int = 50
     name: str = field(default="preview", kw_only=True)
+    columns_in = (*SPAN, "pixel_aspect")
+    columns_out = (PREVIEW,)
 
     def __post_init__(self) -> None:
         if not self.target_fps > 0 or self.target_height < 2:
@@ -34,12 +35,6 @@ class PreviewStage(FilmStage):
         if not 0 <= self.compression_level <= 6 or not 0 <= self.quality <= 100:
             raise UsageError(f"{self.name}: compression_level must be 0 to 6 and quality 0 to 100")
         self.resources = own_cpus(self.num_cpus_per_worker, 4.0)
-
-    def inputs(self) -> Any:
-        return ["data"], [*SPAN, "pixel_aspect"]
-
-    def outputs(self) -> Any:
-        return ["data"], [PREVIEW]
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         import pyarrow as pa

@@ -144,15 +144,11 @@ class DocumentDownloadStage(ProcessingStage[FileGroupTask, FileGroupTask]):
     """Takes tasks with URLs, gives tasks with paths. Files that cannot be had are counted (`failed_downloads`) and named."""
 
     downloader: DocumentDownloader
+    columns_in = ()
+    columns_out = ()
 
     def __post_init__(self) -> None:
         self.name = f"download_{type(self.downloader).__name__.lower()}"
-
-    def inputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], []
-
-    def outputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], []
 
     def xenna_stage_spec(self) -> dict[str, Any]:
         n_workers = self.downloader.num_workers_per_node()

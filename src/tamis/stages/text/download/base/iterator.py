@@ -57,6 +57,7 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
     record_limit: int | None = None
     add_filename_column: bool | str = True
     max_calls_per_worker: int | None = None
+    columns_in = ()
 
     def __post_init__(self) -> None:
         parts = [p for p in (self.iterator, self.extractor) if p is not None]
@@ -67,9 +68,6 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
             value = getattr(self, what)
             if value is not None and value < 1:
                 raise UsageError(f"{self.name}: {what} must be at least 1, got {value}")
-
-    def inputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], []
 
     def outputs(self) -> tuple[list[str], list[str]]:
         columns = (self.extractor or self.iterator).output_columns()

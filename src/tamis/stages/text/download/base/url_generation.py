@@ -25,17 +25,12 @@ class URLGenerationStage(ProcessingStage[EmptyTask, FileGroupTask]):
 
     url_generator: URLGenerator
     limit: int | None = None
+    columns_out = ()
 
     def __post_init__(self) -> None:
         self.name = f"url_generation_{type(self.url_generator).__name__.lower()}"
         if self.limit is not None and self.limit < 1:
             raise UsageError(f"{self.name}: limit must be at least 1, got {self.limit}")
-
-    def inputs(self) -> tuple[list[str], list[str]]:
-        return [], []
-
-    def outputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], []
 
     def num_workers(self) -> int | None:
         return None  # one EmptyTask is one unit of work, whoever takes it

@@ -37,6 +37,7 @@ class BaseReader(ProcessingStage[Task[Any], DocumentBatch]):
     _generate_ids: bool = False
     _assign_ids: bool = False
     allow_empty: bool = False
+    columns_in = ()
 
     def __post_init__(self) -> None:
         self.name = self.name or type(self).__name__.lower()
@@ -45,9 +46,6 @@ class BaseReader(ProcessingStage[Task[Any], DocumentBatch]):
             raise UsageError(
                 f"{self.name}: ids are made by the deduplication workflows; add your own with the stage AddId"
             )
-
-    def inputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], []
 
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(self.fields or [])

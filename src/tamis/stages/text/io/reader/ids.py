@@ -51,9 +51,7 @@ class PlaceIds(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     numbers: list[int] | None = None
     name: str = "place_ids"
-
-    def outputs(self) -> Any:
-        return ["data"], [CURATOR_DEDUP_ID_STR]
+    columns_out = (CURATOR_DEDUP_ID_STR,)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         import numpy as np

@@ -39,6 +39,7 @@ class BaseWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
     append_mode_implemented: bool = False
 
     is_sink_stage = True
+    columns_out = ()
 
     def __post_init__(self) -> None:
         if "://" in os.fspath(self.path):
@@ -59,9 +60,6 @@ class BaseWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(self.fields or [])
-
-    def outputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], []
 
     def get_file_extension(self) -> str:
         """The end of file names, without a dot."""
