@@ -279,7 +279,7 @@ def test_a_block_that_was_altered_ends_the_run_and_is_named(
 def test_keys_of_a_deduplication_that_were_altered_end_it_and_are_named(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in" / "a.jsonl", documents(300)).parent
     made = ExactDeduplicationWorkflow(str(tmp_path / "out"), str(source))
-    from tamis.dedup import workflow as module
+    from tamis.dedup import held_output as module
 
     real, altered = module.decide, []
 

@@ -31,15 +31,10 @@ class GroupWorkflow(Workflow):
         self, run: CurationRun, number: int, passes: Passes, steps: Sequence[Deduplication], labels: list[str]
     ) -> None:
         settings = {k: v for k, v in run.settings.items() if k != "keep_rejected"}
-        super().__init__(passes, {**settings, "watch": run.watch}, self._relay(run, number), run.executor)
+        settings["watch"] = run.watch
+        super().__init__(passes, settings, lambda state: run.progress({**state, "step": number}), run.executor)
         self.number, self.steps, self.labels, self._run = number, list(steps), labels, run
         self.took: list[dict[str, Any]] = []
-
-    def _relay(self, run: CurationRun, number: int) -> Any:
-        def show(state: dict[str, Any]) -> None:
-            run.progress({**state, "step": number})
-
-        return show
 
     @property
     def name(self) -> str:
@@ -86,15 +81,9 @@ class GroupWorkflow(Workflow):
     def is_clean(self) -> bool:
         return bool(self._told("checked.json"))
 
-    def check_inputs(self) -> None:
-        self._check_inputs()
-
-    def has_begun(self) -> bool:
+    def has_commits(self) -> bool:
         self.find_work()
-        return self._has_commits()
-
-    def discard(self) -> None:
-        self._remove_work()
+        return super().has_commits()
 
     # -- running ----------------------------------------------------------------------------------------------------------------
     def run(self) -> Any:
@@ -105,7 +94,7 @@ class GroupWorkflow(Workflow):
     @contextlib.contextmanager
     def _processes(self) -> Iterator[None]:
         """Those of the whole curation, which ends them."""
-        self._warm_process = self._run.warm_process
+        self.warm_process = self._run.warm_process
         yield
 
     def _execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tamis import files
 from tamis.curation.card import MARK, make_card
 from tamis.dedup.planning import solver_room
-from tamis.dedup.progress_files import read_json, write_json
-from tamis.dedup.solver_process import decide
+from tamis.dedup.progress_files import read_json
 from tamis.errors import RunConflict
 from tamis.stages.text.filters.fasttext import FastTextLangId
 from tamis.stages.text.filters.score_filter import ScoreFilter
@@ -92,14 +91,12 @@ def _pack(run: CurationRun, parts: list[str]) -> list[dict[str, Any]]:
 
 def _call_packer(run: CurationRun, folder: str, parts: list[str]) -> None:
     writing, began_s = run.curation.writing, time.monotonic()
-    budget = run.budget_bytes()
     task = {
         "parts": [os.path.join(run.output, name) for name in parts], "text_field": run.curation.text_field, "extension": run.curation.extension,
         "shard_bytes": writing.shard_bytes, "split": writing.split, "shuffle": writing.shuffle,
-        "room_bytes": solver_room(budget), "budget_bytes": budget,
+        "room_bytes": solver_room(run.budget_bytes()),
     }  # fmt: skip
-    write_json(os.path.join(folder, "task.json"), task)
-    decide(folder, run.warm_process, lambda state: run.progress({**state, "pass": "packing"}), "tamis.curation.packer")
+    run.do_apart(folder, task, lambda state: run.progress({**state, "pass": "packing"}), "tamis.curation.packer")
     packed = read_json(os.path.join(folder, "packed.json")) or []
     took = {
         "name": "packing", "seconds": round(time.monotonic() - began_s, 3),

@@ -11,9 +11,8 @@ import contextlib
 import copy
 import json
 import os
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tamis import files
@@ -24,23 +23,22 @@ from tamis.curation.output import drop_card, finish_output, forget_output, tidy_
 from tamis.curation.replay import Replay
 from tamis.curation.result import CurationResult, pass_facts
 from tamis.curation.steps import Deduplication
+from tamis.dedup.held_output import HeldOutput
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
-from tamis.dedup.solver_process import decide
-from tamis.engine.run import disk
-from tamis.errors import BudgetError, ConservationError, RunConflict, UsageError
-from tamis.memory import counted_processes
+from tamis.engine.job import make_job
+from tamis.engine.run.directory import RunDir, remove_own_folder
+from tamis.engine.run.identity import describe_job, differences
+from tamis.errors import ConservationError, RunConflict, UsageError
 from tamis.memory.lookout import watching
 from tamis.pipeline import Pipeline
+from tamis.pipeline.passes import Progress
 from tamis.stages.base import ProcessingStage
 from tamis.stores import options as stores
-from tamis.stores.homes import local_of
 
 if TYPE_CHECKING:
     from tamis.curation.curation import Curation
 
-FILE = "curation.json"
-_FOLDER = "curation"
 _FORKED = [
     "tamis.dedup.solver",
     "tamis.dedup.removal",
@@ -50,40 +48,33 @@ _FORKED = [
     "tamis.curation.packer",
 ]
 
-Progress = Callable[[dict[str, Any]], None]
 
-
-class CurationRun:
+class CurationRun(HeldOutput):
     """Call `run` once."""
+
+    called = "curation or deduplication"
+    noted_in = "curation.json"
 
     def __init__(
         self, curation: Curation, settings: Mapping[str, Any], progress: Progress | None, executor: Any
     ) -> None:
-        self.curation, self.executor = curation, executor
-        self.settings = dict(settings)
-        self.fresh = bool(self.settings.pop("fresh", False))
-        self.watch = self.settings.pop("watch", None)
-        self.shard = self.settings.pop("shard", None)
-        self.merge = bool(self.settings.pop("merge", False))
+        super().__init__(curation.output_path, settings, executor)
+        self.curation = curation
         for name in ("sample", "progressive", "on_infeasible", "mode"):
             if self.settings.get(name) not in (None, False):
                 raise UsageError(f"{name} is for runs of one pass; in a curation use a step that samples")
-        self.progress = progress or (lambda _: None)
-        self.output = curation.output_path
+        self.progress = progress or self.progress
         options = (curation.writer().write_kwargs or {}).get("storage_options")
         stores.use(self.output, options, "write_kwargs: storage_options")  # it is looked at before the last pass
-        self.home = local_of(self.output)
         if self.home != self.output and curation.writing.is_packed:
             raise UsageError(
                 "shard_size, split and shuffle put files together on this machine; give a local output and copy it, or leave them out"
             )
-        self.run_dir = os.path.join(self.home, "_tamis")
-        self.work = os.path.join(self.run_dir, _FOLDER)
+        self.work = os.path.join(self.run_dir, "curation")
         self.plan = curation.plan()
         self.replay = Replay(curation.steps)
         self.groups = [make_group(self, k) for k in range(len(self.plan.groups))]
         self.took: list[dict[str, Any]] = []
-        self.warm_process: Any = None
 
     def run(self) -> CurationResult:
         if self.shard is not None:
@@ -93,11 +84,11 @@ class CurationRun:
         began_s = time.monotonic()
         with watching(bool(self.settings.get("count_caller"))) as mark, self._locked(), self._processes():
             identity = self._identity()
-            done = read_json(os.path.join(self.run_dir, FILE))
+            done = self._done()
             self._same((done or {}).get("identity") or read_json(os.path.join(self.work, "identity.json")), identity)
             if done is not None:
                 tidy_output(self.home, done.get("made") or {})
-                self._remove_work()
+                self.remove_work()
                 return CurationResult("already", self.output, None, done["deduplications"], about=done["about"])
             write_json(os.path.join(self.work, "identity.json"), identity)
             summaries: dict[str, dict[str, Any]] = {}
@@ -112,11 +103,12 @@ class CurationRun:
             made = finish_output(self, written)
             about = self._about(written, mark.peak_bytes, time.monotonic() - began_s)
             write_json(
-                os.path.join(self.run_dir, FILE),
+                os.path.join(self.run_dir, self.noted_in),
                 {"identity": identity, "deduplications": summaries, "plan": self.plan.to_dict(), "passes": self.took, "about": about, "made": made},
             )  # fmt: skip
-            self._keep_in_bucket()
-            self._remove_work()
+            # Where the output lies in a bucket, another machine knows by these that all is done.
+            RunDir(self.output).keep_files("duplicates", "scores", self.noted_in)
+            self.remove_work()
             tidy_output(self.home, made)
         seconds = time.monotonic() - began_s
         return CurationResult(
@@ -137,46 +129,20 @@ class CurationRun:
         return CurationResult("shard", output, seconds=time.monotonic() - began_s, peak_bytes=peak, about=about)
 
     # -- the folder -------------------------------------------------------------------------------------------------------
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the output. A call that ends in an error before anything was done leaves nothing of its own behind."""
-        from tamis.engine.run.directory import RunDir, own_run_dir
-
-        place = RunDir(self.output)
+    def _check_output(self, place: RunDir) -> None:
         place.check_foreign("ignore")
         if not len(self.curation.files()):
             raise UsageError(f"{self.curation.name}: no input files in {self.curation.file_list_paths()}")
-        absent = [p for p in (self.home, self.run_dir) if not os.path.lexists(p)]
-        own_run_dir(self.run_dir)
-        busy = f"another curation or deduplication is writing to {self.output}; wait for it"
-        with files.locked(os.path.join(self.run_dir, "dedup.lock"), busy):
-            if self.fresh:
-                drop_card(self.output)
-                forget_output(self.home, (read_json(os.path.join(self.run_dir, FILE)) or {}).get("made"), self.work)
-                self._remove_work()
-                place.open()
-                try:
-                    place.forget()
-                finally:
-                    place.close()
-            else:
-                place.bring_files(FILE)
-            files.own_folder(self.work, "give another output, or start over with fresh (--fresh)")
-            self._keep_dear_results()
-            self.progress({"phase": "opened"})
-            try:
-                yield
-            except OSError as exc:
-                raise disk.explained(exc, [self.home, self.work]) from exc
-            except (UsageError, BudgetError, RunConflict):
-                if not self._has_commits():
-                    self._remove_work()
-                    if self.run_dir in absent:
-                        shutil.rmtree(self.run_dir, ignore_errors=True)
-                    if self.home in absent:
-                        with contextlib.suppress(OSError):
-                            os.rmdir(self.home)
-                raise
+
+    def _forget(self) -> None:
+        drop_card(self.output)
+        forget_output(self.home, (self._done() or {}).get("made"), self.work)
+        self.remove_work()
+
+    def _open_work(self) -> None:
+        files.own_folder(self.work, "give another output, or start over with fresh (--fresh)")
+        self._keep_dear_results()
+        self.progress({"phase": "opened"})
 
     def _keep_dear_results(self) -> None:
         """Steps before a deduplication run again in later passes: those that can keep what they made get a folder for it."""
@@ -189,43 +155,20 @@ class CurationRun:
 
     @contextlib.contextmanager
     def _processes(self) -> Iterator[None]:
-        """One process from which those of all passes and decisions are forked. It loads while we plan."""
-        from tamis.backends.warm_process import WarmProcess
-        from tamis.kernels.loading.library import RECORDS, are_ready
-
-        self.warm_process = WarmProcess(os.path.join(self.work, "processes.log"), modules=_FORKED)
         stages = [*self.curation.steps, *(s for g in self.groups for s, _ in g.passes.keys or g.passes.keys_of(1))]
-        groups = [RECORDS, *dict.fromkeys(k for s in stages if isinstance(s, ProcessingStage) for k in s.kernel_groups)]
-        try:
-            if not os.path.exists(os.path.join(self.run_dir, FILE)) and self.executor is None and are_ready(groups):
-                self.warm_process.start(groups)
+        with self._forking(_FORKED, stages, at_once=self.executor is None):
             yield
-        finally:
-            self.warm_process.close()
 
-    def _keep_in_bucket(self) -> None:
-        """What is noted beside the output, where that lies in a bucket: so that another machine knows that all is done."""
-        from tamis.engine.run.directory import RunDir
+    def has_commits(self) -> bool:
+        return RunDir(self.output).has_commits() or any(group.has_commits() for group in self.groups)
 
-        RunDir(self.output).keep_files("duplicates", "scores", FILE)
-
-    def _has_commits(self) -> bool:
-        from tamis.engine.run.directory import RunDir
-
-        return RunDir(self.output).has_commits() or any(group.has_begun() for group in self.groups)
-
-    def _remove_work(self) -> None:
-        from tamis.engine.run.directory import remove_own_folder
-
+    def remove_work(self) -> None:
         for group in self.groups:
-            group.discard()
+            group.remove_work()
         remove_own_folder(self.work)
 
     def _identity(self) -> dict[str, Any]:
         """What this curation is: another one is not mixed with it. Inputs are compared by each pass."""
-        from tamis.engine.job import make_job
-        from tamis.engine.run.identity import describe_job
-
         steps = self.curation.steps
         plain = [s for s in steps if isinstance(s, ProcessingStage)]
         stages = Pipeline("", stages=[self.curation.source(), *plain, self.curation.writer()]).build()
@@ -243,14 +186,8 @@ class CurationRun:
         return {"max_documents": found} if any(found) else {}
 
     def _same(self, earlier: dict[str, Any] | None, now: dict[str, Any]) -> None:
-        from tamis.engine.run.identity import differences
-
         now = json.loads(json.dumps(now))
-        if (
-            earlier is None
-            or earlier == now
-            or not (self._has_commits() or os.path.exists(os.path.join(self.run_dir, FILE)))
-        ):
+        if earlier is None or earlier == now or (not self.has_commits() and self._done() is None):
             return
         if earlier.get("steps") != now["steps"]:
             changed = f"its steps were {earlier.get('steps')} and are {now['steps']}"
@@ -276,12 +213,11 @@ class CurationRun:
         self.replay.add(group)
         return found
 
-    def execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
-        """The last pass."""
-        from tamis.backends.passes import execute_pass
-
-        settings = {**self.settings, **more}
-        return execute_pass(pipeline, label, self.executor, self.warm_process, self.progress, self.watch, settings)
+    def _execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
+        began_s = time.monotonic()
+        result = super()._execute(pipeline, label, **more)
+        self.took.append(pass_facts(label, result, time.monotonic() - began_s))
+        return result
 
     def _write(self, **more: Any) -> Any:
         source: Any = self.curation.source()
@@ -295,10 +231,7 @@ class CurationRun:
             last.append(mix)
         told = [Describe(self.curation.text_field)] if self.curation.writing.card else []
         stages: list[Any] = [source, *self.replay.stages(), *last, *told, self.curation.writer()]
-        began_s = time.monotonic()
-        result = self.execute(Pipeline(self.curation.name, stages=stages), "write", **more)
-        self.took.append(pass_facts("write", result, time.monotonic() - began_s))
-        return result
+        return self._execute(Pipeline(self.curation.name, stages=stages), "write", **more)
 
     def _choose_documents(self, source: Any, last: list[Any], mix: Mix, **more: Any) -> str:
         """A pass that draws a number for each document that is left, then the decision up to which number they are written."""
@@ -312,13 +245,13 @@ class CurationRun:
             draw = Draw(mix.first_files, mix.text_field)
             drawn = os.path.join(folder, "draws")
             pipeline = Pipeline(f"{self.curation.name}: numbers", stages=[*stages, draw, RecordWriter(drawn)])
-            began_s = time.monotonic()
-            result = self.execute(pipeline, "numbers for sources", keep_rejected=False)
-            self.took.append(pass_facts("numbers for sources", result, time.monotonic() - began_s))
-            made = [os.path.join(drawn, f["name"]) for f in result.files]
-            task = {"records": made, "most": mix.most, "limits": limits, "budget_bytes": self.budget_bytes()}
-            write_json(os.path.join(folder, "task.json"), task)
-            decide(folder, self.warm_process, self.progress, "tamis.curation.share_of_source")
+            result = self._execute(pipeline, "numbers for sources", keep_rejected=False)
+            task = {
+                "records": [os.path.join(drawn, f["name"]) for f in result.files],
+                "most": mix.most,
+                "limits": limits,
+            }
+            self.do_apart(folder, task, self.progress, "tamis.curation.share_of_source")
         return limits
 
     def _check_counts(self, written: Any, summaries: Mapping[str, Mapping[str, Any]]) -> None:
@@ -353,12 +286,7 @@ class CurationRun:
         folder = os.path.join(self.work, "scores")
         files.own_folder(folder, "start over with fresh (--fresh)")
         passes = [os.path.join(group.work, "keys-0", "_tamis") for group in self.groups]
-        task = {"passes": passes, "run_dir": self.run_dir, "budget_bytes": self.budget_bytes()}
-        write_json(os.path.join(folder, "task.json"), task)
-        decide(folder, self.warm_process, lambda _: None, "tamis.curation.scores")
-
-    def budget_bytes(self) -> int:
-        return counted_processes.budget_left(self.settings.get("memory"))
+        self.do_apart(folder, {"passes": passes, "run_dir": self.run_dir}, lambda _: None, "tamis.curation.scores")
 
     def _about(self, written: Any, peak_bytes: int, seconds: float) -> dict[str, Any]:
         ledger = written.ledger

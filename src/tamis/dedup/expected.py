@@ -89,7 +89,7 @@ class DedupExpectation:
         files = w._files()
         self._plan = make_plan(
             files.paths, files.sizes, int(sketch.get("bands", 0)), int(sketch.get("rows", 0)),
-            w.passes.identity.get("bands_per_iteration"), w._budget_bytes(), w.work,
+            w.passes.identity.get("bands_per_iteration"), w.budget_bytes(), w.work,
         )  # fmt: skip
         workers = w.settings.get("workers") or len(os.sched_getaffinity(0))
         self._asked = conditions(self._plan, int(workers), shipped_table.decoded_bytes(files.paths, files.sizes))
@@ -137,7 +137,7 @@ class DedupExpectation:
         record.note(
             "room of the deciding process", room, "default",
             "for keys and groups: a fixed share of the budget once the process itself is in memory; larger sets are decided in parts",
-            {"budget_bytes": w._budget_bytes(), "process_bytes": SOLVER_BASE_BYTES},
+            {"budget_bytes": w.budget_bytes(), "process_bytes": SOLVER_BASE_BYTES},
         )  # fmt: skip
         n = int(summary.get("n_documents", 0))
         if plan is not None:

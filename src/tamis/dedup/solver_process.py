@@ -18,7 +18,7 @@ def decide(
     folder: str,
     warm_process: WarmProcess,
     progress: Callable[[dict[str, Any]], None],
-    module: str = "tamis.dedup.solver",
+    module: str,
 ) -> None:
     """Run the steps of folder/task.json in a process of their own: `main([folder])` of this module."""
     read, write = os.pipe()

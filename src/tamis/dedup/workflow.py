@@ -20,18 +20,12 @@ from tamis.dedup.planning import check_room, solver_room
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.removal import RemoveDuplicates
-from tamis.dedup.solver_process import decide
 from tamis.dedup.spread import ranges
 from tamis.dedup.spread.passes import Spreading
 from tamis.dedup.work_folder import WorkFolder
-from tamis.errors import (
-    ConservationError,
-    Incomplete,
-    RunConflict,
-    WorkerError,
-)
+from tamis.engine.run.directory import RunDir, changed_inputs, describe_inputs
+from tamis.errors import ConservationError, Incomplete, RunConflict, WorkerError
 from tamis.formats.input_files.names import ends_in
-from tamis.memory import counted_processes
 from tamis.memory.lookout import watching
 from tamis.pipeline import Pipeline
 from tamis.pipeline.passes import seen_by, tell
@@ -61,9 +55,9 @@ class Workflow(WorkFolder):
             if done is not None:
                 self._same(done["identity"])
                 if self.passes.step is None:
-                    self._remove_work()
+                    self.remove_work()
                 return DedupResult(
-                    "already", self.passes.output, self.duplicates, done["summary"], counted=self.passes.counted
+                    "already", self.output, self.duplicates, done["summary"], counted=self.passes.counted
                 )
             self._same(self._told("identity.json"))
             write_json(os.path.join(self.work, "identity.json"), self._identity())
@@ -80,13 +74,13 @@ class Workflow(WorkFolder):
             self._add_to_index()
             about = {k: v for k, v in summary.items() if not k.endswith("_by_file")}
             write_json(os.path.join(self.run_dir, "dedup.json"), {"identity": self._identity(), "summary": about})
-            self._place.keep_files("duplicates", "dedup.json")
+            RunDir(self.output).keep_files("duplicates", "dedup.json")
             if self.passes.step is None:
-                self._remove_work()
+                self.remove_work()
         seconds = time.monotonic() - began_s
         return DedupResult(
             "finished",
-            self.passes.output,
+            self.output,
             self.duplicates,
             about,
             seconds,
@@ -118,7 +112,7 @@ class Workflow(WorkFolder):
     @property
     def _shards(self) -> str:
         """The folder of what shards make."""
-        output = self.passes.step.output if self.passes.step is not None else self.passes.output
+        output = self.passes.step.output if self.passes.step is not None else self.output
         return f"{output}/shard-keys-0" if is_bucket(output) else os.path.join(output, "shard-keys-0")
 
     def _keys(self, everything: bool = False) -> list[tuple[ProcessingStage[Any, Any], list[int]]]:
@@ -149,7 +143,7 @@ class Workflow(WorkFolder):
         if n_seen != n_found or not 0 <= summary["n_duplicates"] - n_gone <= ledger.quarantined.n:
             raise ConservationError(
                 f"{n_found:,} documents were read to be compared and {summary['n_duplicates']:,} found to be duplicates, but the pass that "
-                f"removes them met {n_seen:,} and removed {n_gone:,}; do not use {self.passes.output}, start over with fresh (--fresh)"
+                f"removes them met {n_seen:,} and removed {n_gone:,}; do not use {self.output}, start over with fresh (--fresh)"
             )
         n_unseen = max(0, n_aside - ledger.quarantined.n)
         return {"n_not_compared": n_unseen} if n_unseen else {}
@@ -185,32 +179,13 @@ class Workflow(WorkFolder):
         files = sorted(os.path.join(folder, n) for n in os.listdir(folder) if n.endswith(".arrow"))
         self._solve(["index"], records=files, index=about | {"input": p.identity.get("input")})
 
-    # -- the folder -----------------------------------------------------------------------------------------------------
-
     @contextlib.contextmanager
     def _processes(self) -> Iterator[None]:
-        """One process from which those of all passes, and of the decisions between them, are forked. It loads while we plan."""
-        from tamis.backends.warm_process import WarmProcess
-        from tamis.kernels.loading.library import RECORDS, are_ready
-
-        log = os.path.join(self.work, "processes.log")
-        self._warm_process = WarmProcess(log, modules=["tamis.dedup.solver", "tamis.dedup.removal"])
         keys = self.passes.keys or self.passes.keys_of(1)
-        groups = [RECORDS, *dict.fromkeys(g for stage, _ in keys for g in stage.kernel_groups)]
-        try:
-            if self._done() is None and are_ready(groups):
-                self._warm_process.start(groups)
+        with self._forking(["tamis.dedup.solver", "tamis.dedup.removal"], [stage for stage, _ in keys], at_once=True):
             yield
-        finally:
-            self._warm_process.close()
 
     # -- the passes -----------------------------------------------------------------------------------------------------
-    def _execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
-        from tamis.backends.passes import execute_pass
-
-        settings = {**self.settings, **more}
-        return execute_pass(pipeline, label, self.executor, self._warm_process, self.progress, self.watch, settings)
-
     def _decided(self) -> dict[str, Any]:
         """All passes up to the decision; what an earlier call finished is not done again."""
         if self._told("summary.json") is None:
@@ -272,7 +247,7 @@ class Workflow(WorkFolder):
             return {}
         n_workers = int(self.settings.get("workers") or len(os.sched_getaffinity(0)))
         # As it was at first: a run that goes on with other workers looks at the ranges that are left, not at others.
-        room = self._told("spread.json") or ranges.worker_room(self._budget_bytes(), n_workers)
+        room = self._told("spread.json") or ranges.worker_room(self.budget_bytes(), n_workers)
         write_json(os.path.join(self.work, "spread.json"), room)
         return {
             "spread": Spreading(self.passes.name, self.work, n, int(room), self._execute).look(i, first, paths, bands)
@@ -290,7 +265,7 @@ class Workflow(WorkFolder):
         stages = self._stages(folder, stage, os.path.join(self.work, folder))
         pipeline = Pipeline(f"{self.passes.name}: {folder}", stages=stages)
         if os.path.exists(os.path.join(self.work, "inputs.json")):
-            self._check_inputs()
+            self.check_inputs()
         more = {"merge": self._shards} if self.merge and folder == "keys-0" else {}
         result = self._execute(pipeline, folder, **more)
         if self._told("inputs.json") is None:
@@ -310,11 +285,8 @@ class Workflow(WorkFolder):
         self._unchecked.update(found)
         return list(found)
 
-    def _budget_bytes(self) -> int:
-        return counted_processes.budget_left(self.settings.get("memory"))
-
     def _solver_room(self) -> int:
-        return solver_room(self._budget_bytes())
+        return solver_room(self.budget_bytes())
 
     def _n_threads(self) -> int:
         """Of the deciding process: as many as workers, each with room for the texts that it compares."""
@@ -332,15 +304,13 @@ class Workflow(WorkFolder):
         return {path: check for path in paths if (check := self._unchecked.pop(path, ""))}
 
     def _solve(self, steps: list[str], **files: Any) -> None:
-        check_room(self._budget_bytes())
+        check_room(self.budget_bytes())
         task = {
             **self.passes.task, **files, "steps": steps, "paths": os.path.join(self.work, "paths.json"),
             "duplicates": self.duplicates, "checks": self._checks_of(files), "older": self._told("older.json") or [], "room_bytes": self._solver_room(),
-            "budget_bytes": self._budget_bytes(), "threads": self._n_threads(), "gpu_bytes": self._gpu_bytes(),
+            "threads": self._n_threads(), "gpu_bytes": self._gpu_bytes(),
         }  # fmt: skip
-        write_json(os.path.join(self.work, "task.json"), task)
-        assert self._warm_process is not None
-        decide(self.work, self._warm_process, self.progress)
+        self.do_apart(self.work, task, self.progress, "tamis.dedup.solver")
 
     def _check_loss(self, summary: dict[str, Any]) -> None:
         """Stop before anything is removed when a whole source is about to go."""
@@ -376,13 +346,11 @@ class Workflow(WorkFolder):
         known = os.path.join(self.work, "known")
         source.known = known if os.path.isdir(known) else None
         pipeline = Pipeline(f"{self.passes.name}: removal", stages=[source, remove, self.passes.writer()])
-        self._check_inputs()
+        self.check_inputs()
         return self._execute(pipeline, "removal")
 
-    def _check_inputs(self) -> None:
+    def check_inputs(self) -> None:
         """Documents are removed by their place: the files must be those that were compared."""
-        from tamis.engine.run.directory import changed_inputs, describe_inputs
-
         changed = changed_inputs(self._told("inputs.json"), describe_inputs(self._files()))
         if changed:
             raise RunConflict(f"the input changed after it was compared: {changed[0]}; start over with fresh (--fresh)")

@@ -86,7 +86,7 @@ class RemovalByIds(Workflow):
         table = os.path.join(self.work, "ids")
         remove = TextDuplicatesRemovalStage(table, self.id_field, self.drop_id_field, self.ids_path)
         pipeline = Pipeline(self.passes.name, stages=[self._source(), remove, self.passes.writer()])
-        self._check_inputs()
+        self.check_inputs()
         return self._execute(pipeline, "removal")
 
     def _counted(self, summary: dict[str, Any], removed: Any) -> dict[str, Any]:
