@@ -13,7 +13,6 @@ import pytest
 
 from tamis.engine.monitor.processes import ProcessTree
 from tamis.memory import meter
-from tamis.memory.machine import cpu_s_of
 
 SERVER = (
     "import subprocess, sys\n"
@@ -63,7 +62,7 @@ def test_the_dead_stay_in_the_sum_of_cpu_seconds(family: tuple[int, int]) -> Non
     before = tree.cpu_s
     os.kill(worker, signal.SIGKILL)
     deadline = time.monotonic() + 20
-    while cpu_s_of(worker) is not None and time.monotonic() < deadline:  # until it was waited for
+    while meter.cpu_s(worker) is not None and time.monotonic() < deadline:  # until it was waited for
         time.sleep(0.01)
     rows = tree.look({1: worker}, {})
     assert [r["role"] for r in rows] == ["supervisor", "server"]

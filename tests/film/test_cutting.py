@@ -119,16 +119,14 @@ def test_memory_is_asked_for_before_anything_is_decoded(tmp_path: Path, monkeypa
 
 
 def test_a_reservation_knows_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tamis.memory.meter import DataLimit
-
-    monkeypatch.setattr("tamis.memory.meter.data_limit", lambda: DataLimit(10**9, None))
+    monkeypatch.setattr("tamis.memory.meter.data_limit", lambda: 10**9)
     monkeypatch.setattr("tamis.memory.meter.data_bytes", lambda: 9 * 10**8)
     memory_needed.reserve(10**8, "little")
     with pytest.raises(
         MemoryError, match="malloc of size 100000001 would fail: much takes that much, and 100000000 bytes are free"
     ):
         memory_needed.reserve(10**8 + 1, "much")
-    monkeypatch.setattr("tamis.memory.meter.data_limit", lambda: DataLimit(None, None))
+    monkeypatch.setattr("tamis.memory.meter.data_limit", lambda: None)
     memory_needed.reserve(10**15, "anything")
 
 

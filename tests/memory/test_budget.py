@@ -19,7 +19,7 @@ CPU_MOUNT = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
 class FakeFiles:
     texts: dict[str, str]
 
-    def read(self, path):
+    def __call__(self, path):
         return self.texts.get(path)
 
 

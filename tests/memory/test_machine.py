@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,14 +11,10 @@ from tamis.memory.machine import (
     Look,
     Machine,
     Pressure,
-    cpu_s_of,
     folder_bytes,
     free_bytes,
-    parent_of,
-    parse_cpu_s,
     parse_meminfo,
     parse_memory_stat,
-    parse_parent,
     parse_pressure,
     used_by_group,
 )
@@ -39,7 +33,7 @@ class FakeFiles:
     def __init__(self, texts: dict[str, str]) -> None:
         self.texts = texts
 
-    def read(self, path: str) -> str | None:
+    def __call__(self, path: str) -> str | None:
         return self.texts.get(path)
 
 
@@ -71,27 +65,6 @@ def test_a_group_uses_what_the_kernel_cannot_drop() -> None:
     assert used_by_group("9000", v1) == 6000
     assert used_by_group("10", {"inactive_file": 99}) == 0
     assert used_by_group("max", {}) is None
-
-
-def test_cpu_seconds_and_parent_of_a_process() -> None:
-    stat = b"12 (odd ) name) S 7 12 12 0 -1 4194560 100 200 3 4 250 50 1000 25 20 0 1 0 300 1 1"
-    ticks = os.sysconf("SC_CLK_TCK")
-    assert parse_cpu_s(stat) == (300 / ticks, 1025 / ticks)
-    assert parse_parent(stat) == 7
-    assert parse_cpu_s(b"") is None
-    assert parse_cpu_s(b"12 (short) S 7 12") is None
-    assert parse_parent(b"") is None
-
-
-def test_our_own_process() -> None:
-    own = cpu_s_of(os.getpid())
-    assert own is not None
-    assert own[0] > 0
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        assert parent_of(child.pid) == os.getpid()
-        child.communicate(b"\n")
-    assert parent_of(child.pid) is None
-    assert cpu_s_of(child.pid) is None
 
 
 def test_bytes_in_folders(tmp_path: Path) -> None:

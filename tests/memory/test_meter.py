@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tamis.memory import meter
-from tamis.memory.meter import DataLimit, Statm
+from tamis.memory.meter import Statm
 
 MB = 1_000_000
 GONE = 2**22 + 1  # above the largest pid that Linux gives
@@ -80,10 +80,9 @@ def test_peak_can_be_reset():
 
 
 def test_data_limit_stops_a_running_child_and_can_be_raised_again(child):
-    assert meter.data_limit(child.pid) == meter.data_limit()
     used = meter.status(child.pid)["VmData"]
     assert meter.set_data_limit(child.pid, used + 20 * MB) == used + 20 * MB
-    assert meter.data_limit(child.pid).soft_bytes == used + 20 * MB
+    assert resource.prlimit(child.pid, resource.RLIMIT_DATA)[0] == used + 20 * MB
     assert child.hold(50 * MB) == "MemoryError"
     assert meter.rss_anon(child.pid) < used + 20 * MB
     assert child.hold(10 * MB) == "ok"
@@ -91,24 +90,34 @@ def test_data_limit_stops_a_running_child_and_can_be_raised_again(child):
     assert child.hold(50 * MB) == "ok"
 
 
+def test_cpu_seconds_and_parent_of_a_process_with_an_odd_name(child, monkeypatch):
+    assert meter.cpu_s()[0] > 0
+    assert meter.parent(child.pid) == os.getpid()
+    stat = b"12 (odd ) name) S 7 12 12 0 -1 4194560 100 200 3 4 250 50 1000 25 20 0 1 0 300 1 1"
+    monkeypatch.setattr(meter, "_read", lambda path: stat)
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert meter.cpu_s(12) == (300 / ticks, 1025 / ticks)
+    assert meter.parent(12) == 7
+
+
 def test_data_limit_is_cut_to_the_hard_limit(child):
     resource.prlimit(child.pid, resource.RLIMIT_DATA, (400 * MB, 500 * MB))
     assert meter.set_data_limit(child.pid, 900 * MB) == 500 * MB
     assert meter.set_data_limit(child.pid, 300 * MB) == 300 * MB
     assert meter.set_data_limit(child.pid, None) == 500 * MB
-    assert meter.data_limit(child.pid) == DataLimit(500 * MB, 500 * MB)
+    assert resource.prlimit(child.pid, resource.RLIMIT_DATA) == (500 * MB, 500 * MB)
 
 
 def test_children_are_found_through_every_generation(child):
     code = "import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', 'print(1, flush=True); input()'])"
     parent = subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     parent.stdout.readline()
-    below = meter.children(parent.pid)
+    below = list(meter.descendants(parent.pid))
     assert len(below) == 1
-    assert {child.pid, parent.pid, *below} <= set(meter.children())
+    assert {child.pid, parent.pid, *below} <= set(meter.descendants())
     assert meter._walk(os.getpid(), lambda pid: meter._parents().get(pid, [])) == meter.descendants()
     parent.communicate(b"\n")
-    assert meter.children(parent.pid) == []
+    assert meter.descendants(parent.pid) == {}
 
 
 def test_tree_pss_is_the_sum_and_counts_nobody_twice(child):
@@ -146,12 +155,13 @@ def test_a_vanished_process_gives_none_everywhere():
         meter.status,
         meter.peak_rss,
         meter.pss,
-        meter.data_limit,
+        meter.cpu_s,
+        meter.parent,
     ):
         assert question(GONE) is None
     assert meter.set_data_limit(GONE, 10 * MB) is None
     assert meter.reset_peak(GONE) is False
-    assert meter.children(GONE) == []
+    assert meter.descendants(GONE) == {}
     assert meter.is_alive(GONE) is False
 
 

@@ -46,9 +46,9 @@ def encoding_bytes(encoder: str, width: int, height: int) -> int:
 def reserve(n_bytes: int, what: str) -> None:
     """MemoryError where this process may not allocate so much; nothing is allocated."""
     limit = meter.data_limit()
-    if limit is None or limit.soft_bytes is None:
+    if limit is None:
         return
-    free = limit.soft_bytes - (meter.data_bytes() or 0)
+    free = limit - (meter.data_bytes() or 0)
     if n_bytes > free:
         raise MemoryError(
             f"malloc of size {n_bytes} would fail: {what} takes that much, and {max(0, free)} bytes are free"

@@ -26,23 +26,13 @@ _MAX_OBJECTS = 200_000
 _NOT_WEIGHED = (ModuleType, type, FunctionType, BuiltinFunctionType, MethodType, CodeType, FrameType)
 
 
-@dataclass(frozen=True)
-class Counts:
-    """What the allocators of this process say they have handed out."""
-
-    python_blocks: int
-    arrow_bytes: int
-    malloc_bytes: int | None  # None where the C library does not tell; includes Arrow's and large Python objects
-
-    def to_dict(self) -> dict[str, int]:
-        known = {"python_blocks": self.python_blocks, "arrow_bytes": self.arrow_bytes}
-        return known if self.malloc_bytes is None else {**known, "malloc_bytes": self.malloc_bytes}
-
-
-def counts() -> Counts:
+def counts() -> dict[str, int]:
+    """What the allocators of this process say they have handed out: python_blocks, arrow_bytes and, where the C library tells,
+    malloc_bytes (which includes Arrow's and large Python objects)."""
     arrow = getattr(sys.modules.get("pyarrow"), "total_allocated_bytes", None)
     malloc = _malloc_counter()
-    return Counts(sys.getallocatedblocks(), arrow() if arrow is not None else 0, malloc() if malloc else None)
+    known = {"python_blocks": sys.getallocatedblocks(), "arrow_bytes": arrow() if arrow is not None else 0}
+    return known if malloc is None else {**known, "malloc_bytes": malloc()}
 
 
 @functools.cache

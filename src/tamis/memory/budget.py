@@ -1,7 +1,7 @@
 """How much memory a run may use, and what this machine lets us enforce.
 
 Covers finding the budget (option, environment, control group, free memory) and the facts that `tamis doctor` shows.
-Files are read through `Files`, so tests can pretend any machine. Does not measure processes: see meter.py.
+Files are read through a `Reading`, so tests can pretend any machine. Does not measure processes: see meter.py.
 """
 
 from __future__ import annotations
@@ -11,31 +11,17 @@ import posixpath
 import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from tamis.errors import BudgetError
 from tamis.memory import gate
+from tamis.memory.meter import Reading, read_text
 from tamis.sizes import format_size, parse_size
 
 CGROUP_PERCENT = 90  # the kernel also charges page cache and kernel memory to the group
 AVAILABLE_PERCENT = 80
 _LIMIT_FILES = {2: ("memory.max", "memory.high"), 1: ("memory.limit_in_bytes",)}
 _OVERCOMMIT = {"0": "heuristic", "1": "always", "2": "never"}
-
-
-class Files(Protocol):
-    """The little that is asked of the file system."""
-
-    def read(self, path: str) -> str | None: ...
-
-
-class RealFiles:
-    def read(self, path: str) -> str | None:
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                return file.read()
-        except OSError:
-            return None
 
 
 @dataclass(frozen=True)
@@ -64,10 +50,9 @@ class Cgroup:
 
 
 def find_budget(
-    explicit: str | int | None = None, environ: Mapping[str, str] | None = None, files: Files | None = None
+    explicit: str | int | None = None, environ: Mapping[str, str] | None = None, read: Reading = read_text
 ) -> Budget:
     """The budget of a run: --memory, else TAMIS_MEMORY, else what the control group or the machine has to give."""
-    files = files or RealFiles()
     environ = os.environ if environ is None else environ
     if explicit is not None:
         size = parse_size(explicit, "--memory")
@@ -76,10 +61,10 @@ def find_budget(
         size = parse_size(environ["TAMIS_MEMORY"].strip(), "TAMIS_MEMORY")
         return Budget(size, "environment", f"{format_size(size)}, as given in TAMIS_MEMORY.")
 
-    meminfo = _meminfo(files)
+    meminfo = _meminfo(read)
     available = meminfo.get("MemAvailable")
     from_available = None if available is None else available * AVAILABLE_PERCENT // 100
-    binding = min(find_cgroup(files).limits, key=lambda limit: limit.bytes, default=None)
+    binding = min(find_cgroup(read).limits, key=lambda limit: limit.bytes, default=None)
     if binding is not None:
         size = binding.bytes * CGROUP_PERCENT // 100
         # A limit is a permission, not a promise: other groups may have taken the memory already.
@@ -94,33 +79,31 @@ def find_budget(
     return Budget(from_available, "available", why)
 
 
-def find_cgroup(files: Files | None = None) -> Cgroup:
+def find_cgroup(read: Reading = read_text) -> Cgroup:
     """The control group of this process and every memory limit from it up to the root, absurd ones left out."""
-    files = files or RealFiles()
-    paths = _own_paths(files)
+    paths = _own_paths(read)
     if not paths:
         return Cgroup("none")
     kind = "hybrid" if {1, 2} <= paths.keys() else "v2" if 2 in paths else "v1"
-    mem_total = _meminfo(files).get("MemTotal", 1 << 60)
-    mounts = _memory_mounts(files)
+    mem_total = _meminfo(read).get("MemTotal", 1 << 60)
+    mounts = _memory_mounts(read)
     # With both mounted, a memory controller bound to v1 is not available on v2.
     for version in (1, 2):
         if version not in mounts or paths.get(version) is None:
             continue
         root, mount_point = mounts[version]
         directory = _directory(str(paths[version]), root, mount_point)
-        limits = _limits(files, directory, mount_point, version, mem_total)
+        limits = _limits(read, directory, mount_point, version, mem_total)
         return Cgroup(kind, version, directory, tuple(limits))
     return Cgroup(kind)
 
 
-def describe_limits(files: Files | None = None) -> dict[str, Any]:
+def describe_limits(read: Reading = read_text) -> dict[str, Any]:
     """What this machine offers for keeping a budget, as plain data for `tamis doctor`."""
-    files = files or RealFiles()
-    cgroup, meminfo = find_cgroup(files), _meminfo(files)
-    known = (files.read("/proc/sys/kernel/seccomp/actions_avail") or "").split()
+    cgroup, meminfo = find_cgroup(read), _meminfo(read)
+    known = (read("/proc/sys/kernel/seccomp/actions_avail") or "").split()
     has_gate = "user_notif" in known and not gate.is_off(os.environ)
-    overcommit = (files.read("/proc/sys/vm/overcommit_memory") or "").strip()
+    overcommit = (read("/proc/sys/vm/overcommit_memory") or "").strip()
     return {
         "cgroup": cgroup.kind,
         "cgroup_memory_version": cgroup.memory_version,
@@ -133,7 +116,7 @@ def describe_limits(files: Files | None = None) -> dict[str, Any]:
         "mem_total_bytes": meminfo.get("MemTotal"),
         "mem_available_bytes": meminfo.get("MemAvailable"),
         "n_cores": len(os.sched_getaffinity(0)),
-        "psi": files.read("/proc/pressure/memory") is not None,
+        "psi": read("/proc/pressure/memory") is not None,
         "overcommit": _OVERCOMMIT.get(overcommit, "unknown"),
         "enforcement": ["RLIMIT_DATA", *(["gate"] if has_gate else []), "watchdog"],
     }
@@ -158,14 +141,14 @@ def parse_meminfo(text: str) -> dict[str, int]:
     return found
 
 
-def _meminfo(files: Files) -> dict[str, int]:
-    return parse_meminfo(files.read("/proc/meminfo") or "")
+def _meminfo(read: Reading) -> dict[str, int]:
+    return parse_meminfo(read("/proc/meminfo") or "")
 
 
-def _own_paths(files: Files) -> dict[int, str | None]:
+def _own_paths(read: Reading) -> dict[int, str | None]:
     """Version -> this process's path in the hierarchy that may limit memory; v1 without a memory controller gives None."""
     paths: dict[int, str | None] = {}
-    for line in (files.read("/proc/self/cgroup") or "").splitlines():
+    for line in (read("/proc/self/cgroup") or "").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0" and not controllers:
@@ -177,10 +160,10 @@ def _own_paths(files: Files) -> dict[int, str | None]:
     return paths
 
 
-def _memory_mounts(files: Files) -> dict[int, tuple[str, str]]:
+def _memory_mounts(read: Reading) -> dict[int, tuple[str, str]]:
     """Version -> (root of the mount inside the hierarchy, mount point)."""
     mounts: dict[int, tuple[str, str]] = {}
-    for line in (files.read("/proc/self/mountinfo") or "").splitlines():
+    for line in (read("/proc/self/mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
         place, kind = before.split(), after.split()
         if len(place) < 5 or len(kind) < 3:
@@ -202,11 +185,11 @@ def _directory(path: str, root: str, mount_point: str) -> str:
     return mount_point.rstrip("/") + (path if path != "/" else "")
 
 
-def _limits(files: Files, directory: str, mount_point: str, version: int, mem_total: int) -> list[Limit]:
+def _limits(read: Reading, directory: str, mount_point: str, version: int, mem_total: int) -> list[Limit]:
     found = []
     while True:
         for name in _LIMIT_FILES[version]:
-            text = (files.read(f"{directory}/{name}") or "").strip()
+            text = (read(f"{directory}/{name}") or "").strip()
             # "max", and numbers at or above the whole memory (v1 writes 2**63 - 4096 for none), limit nothing.
             if text.isdigit() and 0 < int(text) < mem_total:
                 found.append(Limit(f"{directory}/{name}", int(text)))

@@ -46,13 +46,7 @@ class GpuLook:
 
 def count_gpus() -> int:
     """NVIDIA devices that processes of ours may use (CUDA_VISIBLE_DEVICES respected)."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([d for d in visible.split(",") if d.strip() and d.strip() != "-1"])
-    try:
-        return len(os.listdir("/proc/driver/nvidia/gpus"))
-    except OSError:
-        return 0
+    return len(device_names(os.environ))
 
 
 def device_names(environ: Mapping[str, str]) -> list[str]:
@@ -64,7 +58,10 @@ def device_names(environ: Mapping[str, str]) -> list[str]:
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [d.strip() for d in visible.split(",") if d.strip() and d.strip() != "-1"]
-    return [str(i) for i in range(count_gpus())]
+    try:
+        return [str(i) for i in range(len(os.listdir("/proc/driver/nvidia/gpus")))]
+    except OSError:
+        return []
 
 
 def device_bytes() -> int:

@@ -60,7 +60,7 @@ def remove_files(paths: Collection[str], before: Collection[Identity]) -> list[s
 def remove_segments(pids: Collection[int]) -> int:
     """Remove the System V segments that these processes made and that nobody is attached to. Returns how many."""
     n = 0
-    for segment in parse_segments(_text(_SYSV_TABLE), pids):
+    for segment in parse_segments(meter.read_text(_SYSV_TABLE) or "", pids):
         n += ctypes.CDLL(None).shmctl(segment, _IPC_RMID, None) == 0
     return n
 
@@ -108,11 +108,3 @@ def _in_use(paths: set[str]) -> set[str]:
 def _mapped_paths(pid: int) -> set[str]:
     """Files with shared mappings of this process."""
     return {mapping.path for mapping in meter.mappings(pid) if mapping.is_shared}
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
-    except OSError:
-        return ""

@@ -1,4 +1,4 @@
-"""The machine around a run: its memory, the control group's limit and use, memory pressure (PSI), room on disks, CPU of a process.
+"""The machine around a run: its memory, the control group's limit and use, memory pressure (PSI), room on disks.
 
 The parsers are pure; `Machine` finds the files once and reads them at each look (0.1 to 0.5 ms). What a kernel, a container or
 a file system does not tell is None, never an exception. See budget.py for what a limit means for the budget of a run.
@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tamis.memory.budget import Files, RealFiles, find_cgroup, parse_meminfo
-
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+from tamis.memory.budget import find_cgroup, parse_meminfo
+from tamis.memory.meter import Reading, read_text
 
 
 @dataclass(frozen=True)
@@ -69,16 +68,6 @@ def used_by_group(usage: str, stat: dict[str, int]) -> int | None:
     return max(0, int(usage) - idle)
 
 
-def parse_cpu_s(stat: bytes) -> tuple[float, float] | None:
-    """CPU seconds of a process, and of its children that have ended and were waited for, from /proc/<pid>/stat."""
-    end = stat.rfind(b")")  # the name before it may hold anything
-    fields = stat[end + 2 :].split()
-    if end < 0 or len(fields) < 15 or not all(f.lstrip(b"-").isdigit() for f in fields[11:15]):
-        return None
-    own, waited = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
-    return own / _TICKS_PER_S, waited / _TICKS_PER_S
-
-
 def age_s() -> float | None:
     """Seconds since this process was started; None where the system does not tell."""
     try:
@@ -87,33 +76,6 @@ def age_s() -> float | None:
             return max(0.0, float(uptime.read().split()[0]) - began)
     except (OSError, ValueError, IndexError):
         return None
-
-
-def cpu_s_of(pid: int) -> tuple[float, float] | None:
-    """As parse_cpu_s; None for a process that is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return parse_cpu_s(file.read(4096))
-    except OSError:
-        return None
-
-
-def parent_of(pid: int) -> int | None:
-    """The parent of a process; None for one that is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return parse_parent(file.read(4096))
-    except OSError:
-        return None
-
-
-def parse_parent(stat: bytes) -> int | None:
-    """
-    >>> parse_parent(b"12 (a b) S) S 7 12")
-    7
-    """
-    fields = stat[stat.rfind(b")") + 2 :].split()
-    return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else None
 
 
 def folder_bytes(folders: Sequence[str], max_entries: int = 1000) -> int:
@@ -164,22 +126,22 @@ def free_bytes(folders: Sequence[str]) -> int | None:
 
 
 class Machine:
-    def __init__(self, files: Files | None = None) -> None:
-        self._files = files or RealFiles()
-        group = find_cgroup(self._files)
+    def __init__(self, read: Reading = read_text) -> None:
+        self._read = read
+        group = find_cgroup(read)
         tightest = min(group.limits, key=lambda limit: limit.bytes, default=None)
         # Use is read where the limit is set: that may be an ancestor, whose other members count too.
         self._folder = group.path if tightest is None else posixpath.dirname(tightest.path)
         self._limit_path = None if tightest is None else tightest.path
         self._usage_name = "memory.usage_in_bytes" if group.memory_version == 1 else "memory.current"
         self._pressure_path = "/proc/pressure/memory"
-        if self._limit_path is not None and self._files.read(f"{self._folder}/memory.pressure") is not None:
+        if self._limit_path is not None and self._read(f"{self._folder}/memory.pressure") is not None:
             self._pressure_path = f"{self._folder}/memory.pressure"
 
     def look(self) -> Look:
-        memory = parse_meminfo(self._files.read("/proc/meminfo") or "")
+        memory = parse_meminfo(self._read("/proc/meminfo") or "")
         total, available = memory.get("MemTotal"), memory.get("MemAvailable")
-        pressure = parse_pressure(self._files.read(self._pressure_path) or "")
+        pressure = parse_pressure(self._read(self._pressure_path) or "")
         used, limit = self._group()
         return Look(
             None if total is None or available is None else max(0, total - available),
@@ -193,7 +155,7 @@ class Machine:
     def _group(self) -> tuple[int | None, int | None]:
         if self._folder is None:
             return None, None
-        stat = parse_memory_stat(self._files.read(f"{self._folder}/memory.stat") or "")
-        used = used_by_group(self._files.read(f"{self._folder}/{self._usage_name}") or "", stat)
-        limit = (self._files.read(self._limit_path) or "").strip() if self._limit_path is not None else ""
+        stat = parse_memory_stat(self._read(f"{self._folder}/memory.stat") or "")
+        used = used_by_group(self._read(f"{self._folder}/{self._usage_name}") or "", stat)
+        limit = (self._read(self._limit_path) or "").strip() if self._limit_path is not None else ""
         return used, int(limit) if limit.isdigit() else None

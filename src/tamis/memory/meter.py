@@ -14,25 +14,21 @@ from __future__ import annotations
 import functools
 import os
 import resource
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple, Protocol
 
 Pid = int | Literal["self"]
+Reading = Callable[[str], str | None]
+"""Gives the text of a file of the system; `read_text`, or in tests a machine that consists of some texts."""
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _STATUS_KEYS = ("VmData", "VmHWM", "VmRSS", "RssAnon", "RssFile", "RssShmem", "VmSwap", "Threads")
 
 
 class Statm(NamedTuple):
     resident_bytes: int
     shared_bytes: int  # file-backed and shared-memory pages
-
-
-class DataLimit(NamedTuple):
-    """RLIMIT_DATA; None means unlimited."""
-
-    soft_bytes: int | None
-    hard_bytes: int | None
 
 
 def _read(path: str) -> bytes | None:
@@ -49,6 +45,15 @@ def _read(path: str) -> bytes | None:
         return None
     finally:
         os.close(fd)
+
+
+def read_text(path: str) -> str | None:
+    """A file of /proc or of a control group; None where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        return None
 
 
 def statm(pid: Pid = "self") -> Statm | None:
@@ -105,22 +110,22 @@ def reset_peak(pid: Pid = "self") -> bool:
 
 def pss(pid: Pid = "self") -> int | None:
     """Proportional set size: shared pages divided among their users, so that sums over processes are true. None if unreadable."""
-    raw = _read(f"/proc/{pid}/smaps_rollup")
-    for line in (raw or b"").splitlines():
-        if line.startswith(b"Pss:"):
-            return int(line.split()[1]) * 1024
-    return None
+    return _rolled_up(pid, b"Pss:")
 
 
 def own_bytes(pid: Pid = "self") -> int | None:
     """Private memory; pages that a fork has not written to count by their share. Unlike PSS it has no pages of files, of which other
     programs on the machine may take a share or not. None if unreadable.
     """
-    raw = _read(f"/proc/{pid}/smaps_rollup")
-    for line in (raw or b"").splitlines():
-        if line.startswith(b"Pss_Anon:"):
+    own = _rolled_up(pid, b"Pss_Anon:")
+    return own if own is not None else rss_anon(pid)  # before Linux 5.9
+
+
+def _rolled_up(pid: Pid, name: bytes) -> int | None:
+    for line in (_read(f"/proc/{pid}/smaps_rollup") or b"").splitlines():
+        if line.startswith(name):
             return int(line.split()[1]) * 1024
-    return rss_anon(pid)  # before Linux 5.9
+    return None
 
 
 def tree_pss(pids: Iterable[int]) -> int:
@@ -135,13 +140,8 @@ def tree_pss(pids: Iterable[int]) -> int:
     return total
 
 
-def children(pid: Pid = "self") -> list[int]:
-    """All living descendants, parents before their children. A vanished process has none."""
-    return list(descendants(pid))
-
-
 def descendants(pid: Pid = "self") -> dict[int, int]:
-    """The same with the parent of each."""
+    """All living descendants, each with its parent; parents before their children. A vanished process has none."""
     root = os.getpid() if pid == "self" else pid
     if _tells_children():
         return _walk(root, _children_by_task)
@@ -155,11 +155,7 @@ def _tells_children() -> bool:
     return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
-class _ChildrenOf(Protocol):
-    def __call__(self, parent: int, /) -> list[int]: ...
-
-
-def _walk(root: int, children_of: _ChildrenOf) -> dict[int, int]:
+def _walk(root: int, children_of: Callable[[int], list[int]]) -> dict[int, int]:
     found: dict[int, int] = {}
     queue = [root]
     while queue:
@@ -198,6 +194,15 @@ def parent(pid: Pid) -> int | None:
     """The process that started it, or whoever took it over."""
     fields = _stat_fields(pid)
     return None if fields is None else int(fields[1])
+
+
+def cpu_s(pid: Pid = "self") -> tuple[float, float] | None:
+    """CPU seconds of a process, and of its children that have ended and were waited for."""
+    fields = _stat_fields(pid)
+    if fields is None:
+        return None
+    user, system, waited_user, waited_system = (int(field) for field in fields[11:15])
+    return (user + system) / _TICKS_PER_S, (waited_user + waited_system) / _TICKS_PER_S
 
 
 def process_of(task: int) -> int | None:
@@ -259,13 +264,10 @@ def environment(pid: Pid = "self") -> bytes | None:
     return _read(f"/proc/{pid}/environ")
 
 
-def data_limit(pid: Pid = "self") -> DataLimit | None:
-    try:
-        soft, hard = resource.prlimit(0 if pid == "self" else pid, resource.RLIMIT_DATA)
-    except (ProcessLookupError, PermissionError):
-        return None
-    infinite = resource.RLIM_INFINITY
-    return DataLimit(None if soft == infinite else soft, None if hard == infinite else hard)
+def data_limit() -> int | None:
+    """The soft RLIMIT_DATA of this process; None: unlimited."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def set_data_limit(pid: Pid, soft_bytes: int | None) -> int | None:

@@ -37,11 +37,7 @@ def parse_mounts(mountinfo: str) -> set[int]:
 
 
 def memory_devices() -> set[int]:
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            return parse_mounts(file.read())
-    except OSError:
-        return set()
+    return parse_mounts(meter.read_text("/proc/self/mountinfo") or "")
 
 
 def held_by(pids: Iterable[int], devices: set[int], but_not_in: Sequence[str] = ()) -> dict[str, int]:

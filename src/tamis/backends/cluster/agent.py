@@ -33,7 +33,6 @@ from tamis.memory import meter
 from tamis.memory.budget import describe_limits, find_budget
 from tamis.memory.gpu import device_names
 from tamis.memory.lookout import Mark, watching
-from tamis.memory.machine import cpu_s_of
 
 _POLL_S, _USE_S, _BEAT_S = 0.04, 0.05, 1.0
 _SEEN_S = float(os.environ.get("TAMIS_SEEN_S", 20.0))  # a shared file system may show a new file late
@@ -146,7 +145,7 @@ class Agent:
         self._told_s, self._last = now_s, facts
         peak = max(self._mark.take_recent(), used) + others
         n = 2 + (self._workers.n_processes if self._workers is not None else 0)
-        cpu = sum(cpu_s_of(os.getpid()) or (0.0, 0.0))
+        cpu = sum(meter.cpu_s() or (0.0, 0.0))
         self._channel.send(m.Use(used + others, peak, sorted(by_worker.items()), n, round(cpu, 2)))
 
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tamis.memory import counted_processes, meter
-from tamis.memory.machine import cpu_s_of, parent_of
 
 _MAX_DEPTH = 8
 _PSS_EVERY = 5  # looks: PSS of the server takes 2 ms, everything else 0.1 ms
@@ -22,7 +21,7 @@ class ProcessTree:
 
     def __init__(self, count_caller: bool) -> None:
         self._self = os.getpid()
-        self._before_s = 0.0 if count_caller else sum(cpu_s_of(self._self) or (0.0, 0.0))
+        self._before_s = 0.0 if count_caller else sum(meter.cpu_s(self._self) or (0.0, 0.0))
         self._servers: list[int] = []
         self._peaks: dict[int, int] = {}
         self._workers: set[int] = set()
@@ -68,7 +67,7 @@ class ProcessTree:
         return max(0, anon_bytes + self._shared[pid])
 
     def _row(self, pid: int, role: str, pss_bytes: int) -> dict[str, Any]:
-        status, cpu = meter.status(pid) or {}, cpu_s_of(pid)
+        status, cpu = meter.status(pid) or {}, meter.cpu_s(pid)
         # A worker's counter is reset with every partition: the highest that was seen is kept here.
         self._peaks[pid] = max(self._peaks.get(pid, 0), status.get("VmHWM", 0))
         return {
@@ -86,8 +85,8 @@ class ProcessTree:
         if not workers or (self._servers and all(meter.is_alive(pid) for pid in self._servers)):
             return
         found: list[int] = []
-        pid = parent_of(workers[0])
+        pid = meter.parent(workers[0])
         while pid is not None and pid not in (0, 1, self._self) and len(found) < _MAX_DEPTH:
             found.append(pid)
-            pid = parent_of(pid)
+            pid = meter.parent(pid)
         self._servers = found[::-1] if pid == self._self else []

@@ -93,5 +93,5 @@ def _vitals() -> messages.Vitals:
         shared_bytes=status.get("RssShmem", 0),
         file_bytes=status.get("RssFile", 0),
         data_bytes=max(0, status.get("VmData", 0) - kept),
-        **counts().to_dict(),
+        **counts(),
     )

@@ -145,7 +145,7 @@ def _is_json(value: Any) -> bool:
 
 def _level() -> dict[str, int]:
     seen = meter.status() or {}
-    return {**counts().to_dict(), "rss_bytes": seen.get("RssAnon", 0) + seen.get("RssShmem", 0)}
+    return {**counts(), "rss_bytes": seen.get("RssAnon", 0) + seen.get("RssShmem", 0)}
 
 
 class PythonProbe:
