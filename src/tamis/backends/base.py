@@ -38,7 +38,7 @@ class BaseExecutor:
     `report` a run leaves no report.html.
     """
 
-    own_keys: tuple[str, ...] = ()  # of `config`, beside those that every executor knows
+    own_config: Mapping[str, Any] = {}  # keys of `config` beside those that every executor knows, with their defaults
     show_progress = True  # a line while it runs, unless the caller has a display of its own
     progress_interval = 0.0  # seconds between two of them at least
     is_cluster = False  # workers are on other machines, or as if they were: GPUs of this one say nothing
@@ -50,7 +50,7 @@ class BaseExecutor:
         watch: Watch | None = None,
         report: bool = True,
     ) -> None:
-        known = [*_CONFIG, *self.own_keys]
+        known = [*_CONFIG, *self.own_config]
         for key in config or {}:
             if key not in known:
                 near = difflib.get_close_matches(key, known, 1)

@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tamis.errors import UsageError, WorkerError
+from tamis.memory.ending import end_within
 from tamis.memory.gpu import device_names
 from tamis.memory.pools import Pools
 from tamis.sizes import parse_size
@@ -159,11 +160,7 @@ class _Process:
 def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
     """A worker whose pipe is closed ends by itself; one that does not is killed."""
     connection.close()
-    try:
-        process.wait(timeout=5)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    end_within(process, 5.0)
 
 
 def _pickled(function: Callable[[], Any]) -> bytes:

@@ -8,7 +8,6 @@ import selectors
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from tamis.backends.fork_messages import FROM_FORKER, Exited, Forked, ForkWorker
 from tamis.backends.forking import Branch, launch, send_request, surroundings
 from tamis.backends.guard import Guard, Notice
 from tamis.backends.inprocess import InlineWorkers
+from tamis.backends.waker import Waker
 from tamis.backends.warm_process import Child, WarmProcess
 from tamis.engine.channel import Channel
 from tamis.engine.job import Job
@@ -29,7 +29,7 @@ from tamis.engine.messages import NEWS, Assign, Done, Exit, Failure, Order, Read
 from tamis.engine.workers_interface import Died, Event, Noticed, Said, Server
 from tamis.errors import UsageError, WorkerError
 from tamis.memory import lookout
-from tamis.memory.ending import end_escaped, end_forks, end_tree
+from tamis.memory.ending import end_escaped, end_forks, end_tree, end_within
 from tamis.sizes import format_size
 
 _LOG_EVERY_S = 0.5
@@ -67,11 +67,9 @@ class ForkedWorkers:
         self._warm_process, self._meanwhile = warm_process, meanwhile
         self._workers: dict[int, _Process] = {}
         self._selector = selectors.DefaultSelector()
-        self._wake_read, self._wake_write = os.pipe()
-        self._waking = threading.RLock()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
-        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._waker = Waker()
+        self.wake = self._waker.wake  # ends a `poll` early: called by the committing thread and the guard
+        self._selector.register(self._waker, selectors.EVENT_READ, None)
         self._server: subprocess.Popen[bytes] | Branch | Child | None = None
         self._channel: Channel | None = None
         self._n_starts = 0
@@ -164,19 +162,12 @@ class ForkedWorkers:
         events = [event for notice in self._guard.take_notices() for event in self._noticed(notice)]
         for key, _ in ready:
             if key.data is None:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._wake_read, 4096)
+                self._waker.drain()
             elif key.data is self._channel:
                 events += self._from_server()
             else:
                 events += self._from_worker(int(key.data))
         return events
-
-    def wake(self) -> None:
-        """End a `poll` early (called by the committing thread and the guard)."""
-        with self._waking, contextlib.suppress(BlockingIOError, OSError):
-            if self._wake_write >= 0:
-                os.write(self._wake_write, b"x")
 
     def measure(self) -> dict[int, tuple[int, dict[int, int]]]:
         """Bytes in use at the last look of the lookout: everything that counts, and each worker with all below it."""
@@ -194,10 +185,6 @@ class ForkedWorkers:
                 used[workers[above]] = used.get(workers[above], 0) + n_bytes
         return {0: (self._lookout.used_bytes, used | self._guard.stopped())}
 
-    @property
-    def n_processes(self) -> int:
-        return len(self._workers)
-
     def pids(self) -> dict[int, int]:
         return {w: p.pid for w, p in self._workers.items() if p.pid}
 
@@ -207,11 +194,7 @@ class ForkedWorkers:
         if self._channel is not None:
             self._channel.close()
         if self._server is not None:
-            try:
-                self._server.wait(timeout=2)
-            except subprocess.TimeoutExpired:
-                self._server.kill()
-                self._server.wait()
+            end_within(self._server, 2.0)
         if self._lookout is not None and self._guard is not None:
             self._guard.close()
             lookout.end(self._count_caller)
@@ -219,10 +202,7 @@ class ForkedWorkers:
         self._selector.close()
         for process in self._workers.values():
             process.channel.close()
-        with self._waking:  # other threads may still call: the number could be that of another file by then
-            os.close(self._wake_read)
-            os.close(self._wake_write)
-            self._wake_write = -1
+        self._waker.close()
 
     # -- inside -----------------------------------------------------------------------------------------------------------
     def _from_worker(self, worker: int) -> list[Event]:

@@ -44,6 +44,7 @@ from tamis.backends.forking import (
 from tamis.engine.channel import Channel
 from tamis.errors import WorkerError
 from tamis.memory import meter
+from tamis.memory.ending import end_within
 
 _MAX_STARTS = 20
 
@@ -134,11 +135,7 @@ class WarmProcess:
             self._channel.close()
             self._channel = None
         if self._process is not None:
-            try:
-                self._process.wait(timeout=2)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            end_within(self._process, 2.0)
             self._process = None
 
     # -- inside -----------------------------------------------------------------------------------------------------------

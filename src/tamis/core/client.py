@@ -27,6 +27,7 @@ from tamis.core.constants import (
     DEFAULT_RAY_PORT,
 )
 from tamis.errors import UsageError, WorkerError
+from tamis.memory.ending import end_within
 
 _LOOK_S = 0.5
 _LENT = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
@@ -226,11 +227,7 @@ class SlurmRayClient(RayClient):
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-                try:
-                    process.wait(20)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                end_within(process, 20.0)
 
 
 def _read_meeting(where: str) -> tuple[str, str] | None:

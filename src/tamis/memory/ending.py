@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Container
+from typing import Protocol
 
 from tamis.memory import lookout, meter
 
@@ -19,6 +21,23 @@ def send(pid: int, number: int) -> None:
     """A signal to a process that may be gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
+
+
+class Ending(Protocol):
+    """A process as subprocess.Popen has it, and those of backends/ that are forked."""
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def kill(self) -> None: ...
+
+
+def end_within(process: Ending, seconds: float) -> None:
+    """Wait so long for a process that ends by itself; one that does not is killed."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def end_tree(pid: int) -> None:

@@ -24,10 +24,10 @@ from tamis.backends.cluster.hub import make_lively
 from tamis.backends.forking import die_with_parent, leave, name_process
 from tamis.backends.local import ForkedWorkers
 from tamis.engine.channel import Channel
-from tamis.engine.messages import Exit, Trim
+from tamis.engine.messages import ORDERS
 from tamis.engine.run.compiling import compile_missing
-from tamis.engine.wire import encode
-from tamis.engine.workers_interface import Died, Event, Noticed, Said
+from tamis.engine.wire import decode, encode
+from tamis.engine.workers_interface import Said
 from tamis.errors import TamisError, UsageError
 from tamis.memory import meter
 from tamis.memory.budget import describe_limits, find_budget
@@ -87,7 +87,8 @@ class Agent:
             self._obey(order)
         if self._workers is not None:
             for event in self._workers.poll(_POLL_S):
-                self._channel.send(told(event))
+                said = m.Told(event.worker, encode(event.message).decode()) if isinstance(event, Said) else event
+                self._channel.send(said)
         self._tell_use()
         return not self._channel.closed
 
@@ -111,11 +112,12 @@ class Agent:
                     f"{socket.gethostname()} does not see {missing[0]}: output, scratch and inputs must lie where all nodes see them "
                     "under the same path (a shared file system)"
                 )
-            sys.path[:] = order.sys_path
+            sys.path[:] = order.surroundings.sys_path
             with contextlib.suppress(OSError):
-                os.chdir(order.cwd)
+                os.chdir(order.surroundings.cwd)
             compile_missing(order.kernel_groups, order.budget_bytes, True, None)
-            workers = ForkedWorkers(base64.b64decode(order.payload), order.place, order.log, count_caller=True)
+            payload, log = base64.b64decode(order.payload), order.surroundings.log
+            workers = ForkedWorkers(payload, order.place, log, count_caller=True)
             self._workers = workers
             workers.open()
         except (TamisError, OSError, _Unseen) as exc:
@@ -144,9 +146,7 @@ class Agent:
             return
         self._told_s, self._last = now_s, facts
         peak = max(self._mark.take_recent(), used) + others
-        n = 2 + (self._workers.n_processes if self._workers is not None else 0)
-        cpu = sum(meter.cpu_s() or (0.0, 0.0))
-        self._channel.send(m.Use(used + others, peak, sorted(by_worker.items()), n, round(cpu, 2)))
+        self._channel.send(m.Use(peak, sorted(by_worker.items())))
 
 
 class _Unseen(Exception):
@@ -160,25 +160,10 @@ def carry_out(workers: ForkedWorkers, order: Any) -> None:
             workers.start(worker, segment, environment)
         case m.Give(worker, unit, cap_bytes, ceiling_bytes):
             workers.assign(worker, unit, cap_bytes, ceiling_bytes)
-        case m.Feed(worker, more):
-            workers.send(worker, more)
-        case m.Tell(worker, what):
-            workers.send(worker, Trim() if what == "trim" else Exit())
+        case m.Tell(worker, told):
+            workers.send(worker, decode(told.encode(), ORDERS))
         case m.Kill(worker):
             workers.kill(worker)
-
-
-def told(event: Event) -> m.Told | m.Gone | m.Noted:
-    """An event of the workers, for the driver."""
-    match event:
-        case Said(worker, message):
-            return m.Told(worker, encode(message).decode())
-        case Died(worker, how, signal, stage):
-            return m.Gone(worker, how, signal, stage)
-        case Noticed(worker, kind, text, data):
-            return m.Noted(worker, kind, text, dict(data))
-        case _:
-            raise TypeError(f"local workers do not say {event!r}")
 
 
 def _unseen(paths: list[str]) -> list[str]:
@@ -210,7 +195,7 @@ def hello(name: str, n_cpus: int, devices: list[str]) -> m.Hello:
     facts = describe_limits()
     limits = [facts["mem_total_bytes"] or 1 << 60, *(limit["bytes"] for limit in facts["cgroup_limits"])]
     return m.Hello(
-        name, machine_id(), os.getpid(), n_cpus or len(os.sched_getaffinity(0)), min(limits), find_budget(None, {}).bytes, _others_bytes(),
+        name, machine_id(), n_cpus or len(os.sched_getaffinity(0)), min(limits), find_budget(None, {}).bytes, _others_bytes(),
         devices or device_names(os.environ),
     )  # fmt: skip
 

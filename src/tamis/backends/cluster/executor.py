@@ -69,9 +69,14 @@ class ClusterExecutor(BaseExecutor):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def settings(self) -> dict[str, Any]:
+        made = super().settings()
+        return {"quarantine_limit": "100%", **made} if self.config.get("ignore_failures") else made
+
     def _options(self) -> dict[str, Any]:
         """What the way of placing agents is told beside (placing/)."""
-        return {"ignore_head_node": self.ignore_head_node}
+        own = {key: self.config.get(key, default) for key, default in self.own_config.items()}
+        return {"ignore_head_node": self.ignore_head_node, **own}
 
     def _head_options(self, job: Job, budget_bytes: int) -> HeadOptions:
         """Of a cluster of our own: all cores, as the local executor."""

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,7 +51,7 @@ class HeadOptions:
 class Head:
     """`start` returns when the cluster can be used; `stop` when nothing of it is left."""
 
-    def __init__(self, options: HeadOptions | None = None, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, options: HeadOptions | None = None) -> None:
         self.options = options or HeadOptions()
         self.address = ""
         self.keeper_pid = 0
@@ -62,7 +61,7 @@ class Head:
             # Ours is the budget, and Ray's monitor would count agents without their workers and end a bystander.
             "RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0",
             # Xenna asks for lists of this length.
-            "RAY_MAX_LIMIT_FROM_API_SERVER": "40000", "RAY_MAX_LIMIT_FROM_DATA_SOURCE": "40000", **(environment or {}),
+            "RAY_MAX_LIMIT_FROM_API_SERVER": "40000", "RAY_MAX_LIMIT_FROM_DATA_SOURCE": "40000",
         }  # fmt: skip
         self._sock: socket.socket | None = None
         self._own_folder: str | None = None

@@ -1,8 +1,8 @@
 """What the driver and the agents on the nodes say to each other, typed; engine/wire.py makes bytes of them.
 
 To an agent (`TO_AGENT`): Open a job (start what its workers are forked from), Start and Kill workers, pass orders on to them, Close the job, Leave.
-From an agent (`FROM_AGENT`): Hello; Opened or Refused; what workers Told and that they are Gone; Noted; Use of memory, which is also the sign of
-life; Closed.
+From an agent (`FROM_AGENT`): Hello; Opened or Refused; what workers Told, that they Died and what was Noticed of them (as in
+engine/workers_interface.py); Use of memory, which is also the sign of life; Closed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tamis.engine.messages import Assign, More
+from tamis.backends.fork_messages import Surroundings
+from tamis.engine.messages import Assign
 from tamis.engine.wire import kinds
+from tamis.engine.workers_interface import Died, Noticed
 
 
 # -- to an agent ----------------------------------------------------------------------------------------------------------
@@ -22,9 +24,7 @@ class Open:
     job: int
     payload: str
     place: dict[str, Any]
-    log: str
-    sys_path: list[str]
-    cwd: str
+    surroundings: Surroundings
     visible: list[str]
     kernel_groups: list[str]
     budget_bytes: int
@@ -48,17 +48,11 @@ class Give:
 
 
 @dataclass(frozen=True)
-class Feed:
-    worker: int
-    order: More
-
-
-@dataclass(frozen=True)
 class Tell:
-    """An order without content: "trim" or "exit"."""
+    """Any other order for a worker, as its own message encodes it."""
 
     worker: int
-    what: str
+    order: str
 
 
 @dataclass(frozen=True)
@@ -78,7 +72,7 @@ class Leave:
     """Nothing more is wanted of this agent."""
 
 
-TO_AGENT = kinds(Open, Start, Give, Feed, Tell, Kill, Close, Leave)
+TO_AGENT = kinds(Open, Start, Give, Tell, Kill, Close, Leave)
 
 
 # -- from an agent --------------------------------------------------------------------------------------------------------
@@ -88,7 +82,6 @@ class Hello:
 
     name: str
     machine: str
-    pid: int
     n_cpus: int
     limit_bytes: int  # more memory than this the machine (or its control group) has not
     default_bytes: int  # the budget where the user names none
@@ -124,30 +117,11 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Gone:
-    worker: int
-    how: str
-    signal: int
-    stage: str
-
-
-@dataclass(frozen=True)
-class Noted:
-    worker: int
-    kind: str
-    text: str
-    data: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class Use:
-    """Bytes in use on the node now and at most since the last message, by worker, their processes, and CPU seconds since the agent began."""
+    """Bytes in use on the node at most since the last message, and by worker now."""
 
-    used_bytes: int
     peak_bytes: int
     workers: list[tuple[int, int]]
-    n_processes: int
-    cpu_s: float
 
 
 @dataclass(frozen=True)
@@ -155,4 +129,4 @@ class Closed:
     job: int
 
 
-FROM_AGENT = kinds(Hello, Opened, Refused, Told, Gone, Noted, Use, Closed)
+FROM_AGENT = kinds(Hello, Opened, Refused, Told, Died, Noticed, Use, Closed)

@@ -26,7 +26,7 @@ def connect(address: str) -> None:
     os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
 
 
-def main(fd: int, parent: int, how: str = "") -> None:
+def main(fd: int, parent: int) -> None:
     name_process("tamis-placer")
     import gc
 

@@ -11,8 +11,6 @@ import contextlib
 import logging
 import os
 import selectors
-import sys
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,9 +21,11 @@ from tamis.backends.cluster import messages as m
 from tamis.backends.cluster.agent import machine_id
 from tamis.backends.cluster.hub import Link
 from tamis.backends.cluster.session import Session
-from tamis.engine.messages import NEWS, Assign, More, Order, Trim
+from tamis.backends.forking import surroundings
+from tamis.backends.waker import Waker
+from tamis.engine.messages import NEWS, Assign, Order
 from tamis.engine.run.budget_shares import CALLER_BYTES, CALLER_LIBRARY_BYTES, GROWTH_BYTES
-from tamis.engine.wire import Garbled, decode
+from tamis.engine.wire import Garbled, decode, encode
 from tamis.engine.workers_interface import Died, Event, NodeDown, NodeUp, Noticed, Said, Server
 from tamis.errors import UsageError, WorkerError
 from tamis.memory import lookout
@@ -69,11 +69,9 @@ class RemoteWorkers:
         self._waiting: list[Event] = []
         self._refused: list[m.Refused] = []
         self._selector = selectors.DefaultSelector()
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
-        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
-        self._waking = threading.RLock()
+        self._waker = Waker()
+        self.wake = self._waker.wake
+        self._selector.register(self._waker, selectors.EVENT_READ, None)
         self._machine = machine_id()
         self._lookout: lookout.Lookout | None = None
         self._alone_since_s = 0.0
@@ -127,10 +125,7 @@ class RemoteWorkers:
             self._lookout = None
         self._session.idle()
         self._selector.close()
-        with self._waking:  # threads of the hub may still call: the number could be that of another file by then
-            os.close(self._wake_read)
-            os.close(self._wake_write)
-            self._wake_write = -1
+        self._waker.close()
         for path in self._visible:
             with contextlib.suppress(OSError):
                 os.unlink(path)
@@ -160,10 +155,7 @@ class RemoteWorkers:
         self._send(worker, m.Give(worker, message, cap_bytes, ceiling_bytes))
 
     def send(self, worker: int, message: Order) -> None:
-        if isinstance(message, More):
-            self._send(worker, m.Feed(worker, message))
-        else:
-            self._send(worker, m.Tell(worker, "trim" if isinstance(message, Trim) else "exit"))
+        self._send(worker, m.Tell(worker, encode(message).decode()))
 
     def kill(self, worker: int) -> None:
         self._send(worker, m.Kill(worker))
@@ -173,11 +165,6 @@ class RemoteWorkers:
         events += self._pump(0.0 if events else timeout_s)
         self._watch()
         return events
-
-    def wake(self) -> None:
-        with self._waking, contextlib.suppress(BlockingIOError, OSError):
-            if self._wake_write >= 0:
-                os.write(self._wake_write, b"x")
 
     def measure(self) -> dict[int, tuple[int, dict[int, int]]]:
         """Of every node that has said something new: bytes in use there (at most, since the last time), and by worker."""
@@ -200,10 +187,9 @@ class RemoteWorkers:
     def _offer(self, link: Link) -> None:
         """Give an agent the job; it answers Opened or Refused."""
         stem, suffix = os.path.splitext(self._log)
-        order = m.Open(
-            self._id, base64.b64encode(self._payload).decode(), self._place, f"{stem}-{_plain(link.hello.name)}{suffix}",
-            [p for p in sys.path if p] or [os.getcwd()], os.getcwd(), self._visible, self._groups, self._budget_bytes,
-        )  # fmt: skip
+        around = surroundings(f"{stem}-{_plain(link.hello.name)}{suffix}")
+        payload = base64.b64encode(self._payload).decode()
+        order = m.Open(self._id, payload, self._place, around, self._visible, self._groups, self._budget_bytes)
         if link.send(order):
             self._nodes[link.node] = _Node(link)
             self._selector.register(link.channel.sock, selectors.EVENT_READ, link.node)
@@ -214,8 +200,7 @@ class RemoteWorkers:
         events: list[Event] = []
         for key, _ in self._selector.select(timeout_s):
             if key.data is None:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._wake_read, 4096)
+                self._waker.drain()
             elif key.data in self._nodes:
                 events += self._hear(key.data)
         for link in self._session.take_arrivals():
@@ -240,12 +225,12 @@ class RemoteWorkers:
                     except Garbled as exc:
                         events += self._lost(number, f"it said what no worker says ({exc})")
                         return events
-                case m.Gone(worker, how, signal, stage):
+                case Died(worker):
                     node.workers.discard(worker)
                     self._node_of.pop(worker, None)
-                    events.append(Died(worker, how, signal, stage))
-                case m.Noted(worker, kind, text, data):
-                    events.append(Noticed(worker, kind, text, data))
+                    events.append(message)
+                case Noticed():
+                    events.append(message)
                 case m.Use():
                     node.use, node.is_fresh = message, True
                     node.peak_bytes = max(node.peak_bytes, message.peak_bytes)

@@ -18,6 +18,7 @@ from tamis.backends.cluster.head import Head, HeadOptions, check_installed
 from tamis.backends.cluster.hub import Hub, Link
 from tamis.backends.forking import launch
 from tamis.errors import WorkerError
+from tamis.memory.ending import end_within
 
 PLACER = "tamis.backends.cluster.placer"
 END_S = 15.0
@@ -136,11 +137,7 @@ class Session:
             with contextlib.suppress(OSError):
                 ours.shutdown(socket.SHUT_WR)
         if self._placer is not None:
-            try:
-                self._placer.wait(timeout=2.0 if self._head is not None else END_S)
-            except subprocess.TimeoutExpired:
-                self._placer.kill()
-                self._placer.wait()
+            end_within(self._placer, 2.0 if self._head is not None else END_S)
             self._placer = None
         if ours is not None:
             ours.close()

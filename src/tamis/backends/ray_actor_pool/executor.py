@@ -8,10 +8,6 @@ from typing import Any
 from tamis.backends.cluster.executor import ClusterExecutor
 from tamis.errors import UsageError
 
-_DEFAULTS: dict[str, Any] = {
-    "runtime_env": {}, "reserved_cpus": 0.0, "reserved_gpus": 0.0, "resource_wait_timeout_s": 5.0, "resource_wait_interval_s": 0.2,
-}  # fmt: skip
-
 
 class RayActorPoolExecutor(ClusterExecutor):
     """Ray places one actor on every node and replaces those that die; nodes may join and leave during a run.
@@ -22,7 +18,9 @@ class RayActorPoolExecutor(ClusterExecutor):
     """
 
     how = "actors"
-    own_keys = tuple(_DEFAULTS)
+    own_config: Mapping[str, Any] = {
+        "runtime_env": {}, "reserved_cpus": 0.0, "reserved_gpus": 0.0, "resource_wait_timeout_s": 5.0, "resource_wait_interval_s": 0.2,
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -41,7 +39,3 @@ class RayActorPoolExecutor(ClusterExecutor):
             raise UsageError(
                 f"runtime_env: only env_vars is known here, got {sorted(env)}; install what stages need on every node"
             )
-
-    def _options(self) -> dict[str, Any]:
-        own = {key: self.config.get(key, default) for key, default in _DEFAULTS.items()}
-        return {**super()._options(), **own}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tamis.backends.cluster.executor import ClusterExecutor
@@ -14,8 +15,4 @@ class RayDataExecutor(ClusterExecutor):
     """
 
     how = "data"
-    own_keys = ("ignore_failures",)
-
-    def settings(self) -> dict[str, Any]:
-        made = super().settings()
-        return {"quarantine_limit": "100%", **made} if self.config.get("ignore_failures") else made
+    own_config: Mapping[str, Any] = {"ignore_failures": False}

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tamis.backends.cluster.executor import ClusterExecutor
 from tamis.backends.cluster.head import HeadOptions
 from tamis.engine.job import Job
 from tamis.errors import UsageError
-
-_DEFAULTS: dict[str, Any] = {
-    "logging_interval": 60, "ignore_failures": False, "cpu_allocation_percentage": 0.95, "autoscale_interval_s": 180,
-}  # fmt: skip
 
 
 class XennaExecutor(ClusterExecutor):
@@ -25,7 +22,9 @@ class XennaExecutor(ClusterExecutor):
     """
 
     how = "xenna"
-    own_keys = tuple(_DEFAULTS)
+    own_config: Mapping[str, Any] = {
+        "logging_interval": 60, "ignore_failures": False, "cpu_allocation_percentage": 0.95, "autoscale_interval_s": 180,
+    }  # fmt: skip
 
     def __init__(self, config: Mapping[str, Any] | None = None, ignore_head_node: bool = False, **more: Any) -> None:
         if ignore_head_node:
@@ -40,15 +39,9 @@ class XennaExecutor(ClusterExecutor):
             if not float(own[key]) > 0:
                 raise UsageError(f"{key}: expected seconds above zero, got {own[key]!r}")
 
-    def settings(self) -> dict[str, Any]:
-        made = super().settings()
-        return {"quarantine_limit": "100%", **made} if self.config.get("ignore_failures") else made
-
     def _options(self) -> dict[str, Any]:
-        own = {key: self.config.get(key, default) for key, default in _DEFAULTS.items()}
-        return {**own, "execution_mode": self.config.get("execution_mode", "streaming")}
+        return {**super()._options(), "execution_mode": self.config.get("execution_mode", "streaming")}
 
     def _head_options(self, job: Job, budget_bytes: int) -> HeadOptions:
         """Xenna asks the API server, which is part of the dashboard."""
-        made = super()._head_options(job, budget_bytes)
-        return HeadOptions(num_cpus=made.num_cpus, memory_bytes=budget_bytes, dashboard=True)
+        return replace(super()._head_options(job, budget_bytes), dashboard=True)

@@ -131,13 +131,11 @@ def beside_workflow(run: Any, settings: dict[str, Any]) -> contextlib.AbstractCo
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """It tells open pages and ends."""
+    from tamis.memory.ending import end_within
+
     if (status := process.poll()) is not None:
         echo(f"the dashboard had ended before the run (status {status})", err=True)
         return
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
-    try:
-        process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    end_within(process, _END_S)

@@ -39,9 +39,7 @@ def place(wish: dict[str, Any], driver: Driver) -> None:
     options = wish["options"]
     pause_s = max(float(options.get("resource_wait_interval_s", 0.2)), 0.05)
     while not driver.ended.is_set():
-        nodes = {n["NodeID"]: n for n in ray.nodes() if n["Alive"]}
-        if options.get("ignore_head_node") and len(nodes) > 1:
-            nodes = {i: n for i, n in nodes.items() if "node:__internal_head__" not in n["Resources"]}
+        nodes = usable_nodes(wish)
         usable = {i: n for i, n in nodes.items() if n_starts.get(i, 0) < _MAX_STARTS}
         driver.tell(n_nodes=len(usable))
         if not usable:
@@ -59,6 +57,16 @@ def place(wish: dict[str, Any], driver: Driver) -> None:
     for actor in actors.values():
         with contextlib.suppress(Exception):
             ray.kill(actor)
+
+
+def usable_nodes(wish: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Nodes of the cluster that are alive, by their ids; without the head, if that is to be left alone and is not the only one."""
+    import ray
+
+    nodes = {n["NodeID"]: n for n in ray.nodes() if n["Alive"]}
+    if wish["options"].get("ignore_head_node") and len(nodes) > 1:
+        return {i: n for i, n in nodes.items() if "node:__internal_head__" not in n["Resources"]}
+    return nodes
 
 
 def _is_worth_waiting(node_id: str, node: dict[str, Any], wish: dict[str, Any], waiting: dict[str, float]) -> bool:

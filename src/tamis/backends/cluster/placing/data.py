@@ -12,7 +12,7 @@ from typing import Any
 
 from tamis.backends.cluster.placing.actors import agent_facts, cpus_and_gpus
 from tamis.backends.cluster.placing.driver import Driver
-from tamis.backends.cluster.placing.leases import LeaseHolder
+from tamis.backends.cluster.placing.leases import LeaseHolder, repeat
 
 _N_ROWS = 256  # of one dataset; another follows while the run goes on
 
@@ -29,27 +29,14 @@ class Node:
 
 
 def place(wish: dict[str, Any], driver: Driver) -> None:
-    """Datasets one after the other until the driver has had enough: each ends early where its agents end."""
+    """Datasets one after the other until the driver has had enough."""
     import ray
     from ray.data import DataContext
 
     context = DataContext.get_current()
     context.enable_progress_bars = False
     context.max_errored_blocks = 0
-    n_failed = 0
-    while not driver.ended.is_set():
-        nodes = [n for n in ray.nodes() if n["Alive"]]
-        if wish["options"].get("ignore_head_node") and len(nodes) > 1:
-            nodes = [n for n in nodes if "node:__internal_head__" not in n["Resources"]]
-        driver.tell(n_nodes=len(nodes), text=f"Ray Data over {len(nodes)} nodes")
-        try:
-            _one(wish, driver, nodes)
-        except ray.exceptions.RayError as exc:
-            n_failed += 1
-            driver.tell(text=f"Ray Data ended: {type(exc).__name__}: {str(exc)[:300]}")
-            if n_failed > 20:
-                raise
-            driver.ended.wait(min(n_failed, 5))
+    repeat(driver, wish, "Ray Data", lambda nodes: _one(wish, driver, nodes), ray.exceptions.RayError)
 
 
 def _one(wish: dict[str, Any], driver: Driver, nodes: list[dict[str, Any]]) -> None:

@@ -13,10 +13,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tamis.backends.cluster.placing.actors import usable_nodes
+from tamis.backends.cluster.placing.driver import Driver
 from tamis.backends.cluster.placing.started import StartedAgent, node_name
 
 LEASE_S = 10.0
 _LOOK_S = 0.5
+_MAX_FAILED = 20
 
 
 class LeaseHolder:
@@ -26,10 +29,7 @@ class LeaseHolder:
     once. An agent that the driver told to leave is no loss.
     """
 
-    def __init__(
-        self, about: dict[str, Any], lease_s: float = LEASE_S, on_loss: Callable[[], object] | None = None
-    ) -> None:
-        self._lease_s = lease_s
+    def __init__(self, about: dict[str, Any], on_loss: Callable[[], object] | None = None) -> None:
         self._agent = StartedAgent(about)
         self._over = False
         if on_loss is not None:
@@ -38,7 +38,7 @@ class LeaseHolder:
     def work(self, lease: int) -> dict[str, Any]:
         """Returns when the lease has run out or the agent has ended; what it says of itself is for people."""
         began_s = time.monotonic()
-        status = None if self._over else self._agent.wait(self._lease_s)
+        status = None if self._over else self._agent.wait(LEASE_S)
         if status is not None:
             self._over = True
         return {
@@ -49,6 +49,29 @@ class LeaseHolder:
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             self._agent.end()
+
+
+def repeat(
+    driver: Driver,
+    wish: dict[str, Any],
+    what: str,
+    one: Callable[[list[dict[str, Any]]], None],
+    faults: type[Exception],
+) -> None:
+    """`one`, which is given the nodes that can be used, again and again until the driver has had enough: each ends early where its agents end, or
+    fails with them (`faults`: then). `what`: whose it is, for people."""
+    n_failed = 0
+    while not driver.ended.is_set():
+        nodes = list(usable_nodes(wish).values())
+        driver.tell(n_nodes=len(nodes), text=f"{what} over {len(nodes)} nodes")
+        try:
+            one(nodes)
+        except faults as exc:
+            n_failed += 1
+            driver.tell(text=f"{what} ended: {type(exc).__name__}: {str(exc)[:300]}")
+            if n_failed > _MAX_FAILED:
+                raise
+            driver.ended.wait(min(n_failed, 5))
 
 
 def _watch(agent: StartedAgent, on_loss: Callable[[], object]) -> None:

@@ -18,13 +18,9 @@ class StartedAgent:
     """
 
     def __init__(self, about: dict[str, Any]) -> None:
-        environment = dict(os.environ)
-        environment["PYTHONPATH"] = os.pathsep.join(
-            [p for p in about.get("sys_path", []) if p] + [environment.get("PYTHONPATH", "")]
-        ).strip(os.pathsep)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tamis.backends.cluster.agent"],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         self.ended = False  # by us
         assert self._process.stdin is not None

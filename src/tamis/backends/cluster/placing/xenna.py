@@ -11,10 +11,9 @@ from typing import Any
 
 from tamis.backends.cluster.placing.actors import agent_facts
 from tamis.backends.cluster.placing.driver import Driver
-from tamis.backends.cluster.placing.leases import LeaseHolder
+from tamis.backends.cluster.placing.leases import LeaseHolder, repeat
 
 _N_ITEMS = 64  # of one pipeline, for every node; another follows while the run goes on
-_MAX_FAILED = 20
 
 
 def make_stage(about: dict[str, Any], n_cpus: float, n_gpus: float) -> Any:
@@ -44,21 +43,11 @@ def make_stage(about: dict[str, Any], n_cpus: float, n_gpus: float) -> Any:
 
 
 def place(wish: dict[str, Any], driver: Driver) -> None:
-    import ray
     from cosmos_xenna.pipelines import v1 as pipelines
 
-    n_failed = 0
-    while not driver.ended.is_set():
-        nodes = [n for n in ray.nodes() if n["Alive"]]
-        driver.tell(n_nodes=len(nodes), text=f"a pipeline of Xenna's over {len(nodes)} nodes")
-        try:
-            pipelines.run_pipeline(specified(wish, nodes))
-        except Exception as exc:
-            n_failed += 1
-            driver.tell(text=f"Xenna's pipeline ended: {type(exc).__name__}: {str(exc)[:300]}")
-            if n_failed > _MAX_FAILED:
-                raise
-        driver.ended.wait(min(n_failed, 5))
+    repeat(
+        driver, wish, "a pipeline of Xenna's", lambda nodes: pipelines.run_pipeline(specified(wish, nodes)), Exception
+    )
 
 
 def specified(wish: dict[str, Any], nodes: list[dict[str, Any]]) -> Any:
