@@ -20,6 +20,7 @@ from tamis.engine.supervisor.intervals import Intervals
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.read import Limits, read_pieces
+from tamis.engine.worker.workplace import Workplace
 from tamis.formats.compression import streams as compression
 from tamis.formats.compression.streams import PieceSource, StreamWriter
 
@@ -31,10 +32,8 @@ def run_feed(
     folder = os.path.dirname(path)
     unit = Unit(7, [Piece(3, kind, path, s, e) for s, e in ranges], mode=Mode.FEED, block_bytes=block_bytes)
     blocks: list[Piece] = []
-    report = feed(
-        unit, 1, folder, max_record_bytes, os.path.join(folder, "staged"), {},
-        lambda news: blocks.append(news.piece), lambda: 0,
-    )  # fmt: skip
+    place = Workplace(folder, folder, max_record_bytes)
+    report = feed(unit, 1, place, os.path.join(folder, "staged"), lambda news: blocks.append(news.piece), lambda: 0)
     return blocks, report
 
 

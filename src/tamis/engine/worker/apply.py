@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -83,36 +84,42 @@ class Uses:
             self._in_bytes -= sum(tally.n_bytes for tally in book.dropped.values())
 
 
+@dataclass
+class Notes:
+    """What is noted of the documents of a unit beside the books: why they were dropped, what stages took, the scores of those that stayed;
+    `aside` takes those that a stage cannot do."""
+
+    rejections: Rejections = field(default_factory=lambda: Rejections(False))
+    uses: Uses = field(default_factory=Uses)
+    kept: Kept = field(default_factory=lambda: Kept(()))
+    aside: Aside = lambda batch, stage, reasons: None
+
+
 def run_stage(
     stage: ProcessingStage[Any, Any],
     label: str,
     tasks: list[Task[Any]],
     book: StageBook,
-    rejections: Rejections | None = None,
-    uses: Uses | None = None,
-    kept: Kept | None = None,
-    aside: Aside | None = None,
+    notes: Notes | None = None,
     keep_whole: bool = False,
 ) -> list[Task[Any]]:
-    """One stage over all tasks of a unit, `batch_size` tasks at a time. Dropped documents are named in `rejections`; `kept` gets
-    the scores of the others; `aside` those that the stage cannot do. `keep_whole`: the user has said what a task is."""
+    """One stage over all tasks of a unit, `batch_size` tasks at a time. `keep_whole`: the user has said what a task is."""
+    notes = notes or Notes()
     began = time.perf_counter()
     results: list[Task[Any]] = []
     size = max(1, stage.batch_size)
     # Several are as the user cut the input; who wants all there are at once wants them whole.
     if not keep_whole and ALL_BATCHES > size > len(tasks) == 1 and stage.supports_batch_processing():
         tasks = _in_parts(tasks, size)
-    if uses is not None:
-        uses.begin(tasks)
+    notes.uses.begin(tasks)
     try:
         for i in range(0, len(tasks), size):
-            results += _run_chunk(stage, label, tasks[i : i + size], book, rejections, kept, aside)
+            results += _run_chunk(stage, label, tasks[i : i + size], book, notes)
     except BaseException:
         stage._consume_custom_metrics()  # of an attempt that does not count
         raise
     finally:
-        if uses is not None:
-            uses.end(label, book)
+        notes.uses.end(label, book)
     book.seconds += time.perf_counter() - began
     book.count(stage._consume_custom_metrics())
     return results
@@ -149,13 +156,7 @@ def _in_parts(tasks: list[Task[Any]], n: int) -> list[Task[Any]]:
 
 
 def _run_chunk(
-    stage: ProcessingStage[Any, Any],
-    label: str,
-    tasks: list[Task[Any]],
-    book: StageBook,
-    rejections: Rejections | None,
-    kept: Kept | None,
-    aside: Aside | None = None,
+    stage: ProcessingStage[Any, Any], label: str, tasks: list[Task[Any]], book: StageBook, notes: Notes
 ) -> list[Task[Any]]:
     parents = [t for t in tasks if isinstance(t, DocumentBatch)]
     _number(parents, stage.input_columns())
@@ -163,7 +164,7 @@ def _run_chunk(
     book.into.add(len(before[0]), hash128.sum128(*before))
     stage._consume_drops()  # what a failed attempt left behind
     stage._consume_bad()
-    stage.__dict__["_count_scores"] = _counter(book, label, len(before[0]), kept)
+    stage.__dict__["_count_scores"] = _counter(book, label, len(before[0]), notes.kept)
     try:
         results = stage.process_batch(tasks)
     except Exception as exc:
@@ -189,56 +190,39 @@ def _run_chunk(
                 _take_in(result, parents)
             except Exception as exc:  # a table or frame that cannot be documents
                 raise StageFailure(label, exc) from exc
-    notes = [n if n.reason != stage.name else n._replace(reason=label) for n in stage._consume_drops()]
+    drops = [n if n.reason != stage.name else n._replace(reason=label) for n in stage._consume_drops()]
     documents = [r for r in results or () if isinstance(r, DocumentBatch)]
     if n_new := sum(int((d.serial < 0).sum()) for d in documents if d.is_adopted):
         book.count({UNTRACED: n_new})
-    if kept is not None and documents:
+    if documents:
         serials = np.concatenate([d.serial for d in documents])
-        kept.leave(label, serials[serials >= 0], before[0])
+        notes.kept.leave(label, serials[serials >= 0], before[0])
     for batch in (*parents, *documents):
         batch.forget_frames()
-    bad = stage._consume_bad()
-    if bad and aside is not None:
-        _set_aside(book, label, before, parents, documents, bad, aside)
-    bad_serials = [s for serials, _ in bad for s in serials] if aside is not None else []
-    for serials, note in _account(book, label, before, documents, notes, bad_serials):
+    bad = {int(s): reason for serials, told in stage._consume_bad() for s, reason in zip(serials, told, strict=True)}
+    if bad:
+        out = set(np.concatenate([d.serial for d in documents]).tolist()) if documents else set()
+        for batch in parents:  # what a stage said it cannot do, and what really did not come out, goes to quarantine
+            at = np.array([i for i, s in enumerate(batch.serial.tolist()) if s in bad and s not in out], np.int64)
+            if len(at):
+                serials = batch.serial[at]
+                book.quarantined.add(len(at), hash128.sum128(*before, serials))
+                notes.aside(batch.take(at), label, [bad[s] for s in serials.tolist()])
+    for serials, note in _account(book, label, before, documents, drops, list(bad)):
         identity = hash128.sum128(*before, serials)
         book.drop(note.reason, len(serials), identity, seen.n_bytes(serials), seen.examples(serials))
-        if rejections is not None:
-            rejections.add(seen.batches, serials, label, note.reason, note.values, note.threshold)
+        notes.rejections.add(seen.batches, serials, label, note.reason, note.values, note.threshold)
     return list(results or ())
 
 
-def _set_aside(
-    book: StageBook,
-    label: str,
-    before: Identity,
-    parents: Sequence[DocumentBatch],
-    results: Sequence[DocumentBatch],
-    bad: Sequence[tuple[Any, list[str]]],
-    aside: Aside,
-) -> None:
-    """Documents that a stage said it cannot do, and that really did not come out, go to quarantine."""
-    out = set(np.concatenate([d.serial for d in results]).tolist()) if results else set()
-    reasons = {int(s): r for serials, told in bad for s, r in zip(serials, told, strict=True)}
-    for batch in parents:
-        at = np.array([i for i, s in enumerate(batch.serial.tolist()) if s in reasons and s not in out], np.int64)
-        if len(at):
-            serials = batch.serial[at]
-            book.quarantined.add(len(at), hash128.sum128(*before, serials))
-            aside(batch.take(at), label, [reasons[s] for s in serials.tolist()])
-
-
-def _counter(book: StageBook, label: str, n: int, kept: Kept | None) -> Callable[[str, Any, Any], None]:
+def _counter(book: StageBook, label: str, n: int, kept: Kept) -> Callable[[str, Any, Any], None]:
     """What a stage calls with scores: they are counted, and those of a rule's documents kept."""
-    if kept is not None:
-        kept.begin(n)
+    kept.begin(n)
 
     def counter(name: str, scores: Any, serials: Any = None) -> None:
         numbers = as_numbers(scores)
         count(numbers, book.scores.setdefault(name, Histogram()))
-        if kept is not None and serials is not None:
+        if serials is not None:
             kept.note(label, name, serials, numbers, is_whole(scores))
 
     return counter
@@ -278,8 +262,8 @@ def _account(
     label: str,
     before: Identity,
     results: list[DocumentBatch],
-    notes: Sequence[DropNote] = (),
-    aside: Sequence[int] = (),
+    notes: Sequence[DropNote],
+    aside: Sequence[int],
 ) -> list[tuple[np.ndarray[Any, Any], DropNote]]:
     """Where did each document go? By serial: kept once, copied, or gone; rows without one are new.
 

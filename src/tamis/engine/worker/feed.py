@@ -21,6 +21,7 @@ from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.quarantine import Bad, account_bad, damaged_rows, write_quarantine
 from tamis.engine.worker.read import Contents, Limits, open_input
 from tamis.engine.worker.stream_blocks import DecodedStream, Emit, StreamBlocks
+from tamis.engine.worker.workplace import Workplace
 from tamis.formats.base import MAX_BATCH_ROWS, RowsFault
 from tamis.formats.compression.streams import StreamReader, codec_of
 from tamis.formats.registry import table_format
@@ -32,15 +33,7 @@ Wait = Callable[[], int]  # blocks until the next block is wanted; returns its s
 
 
 def feed(
-    unit: Unit,
-    fence: int,
-    scratch: str,
-    max_record_bytes: int,
-    base: str,
-    expected: dict[str, tuple[int, int]],
-    say: Say,
-    wait: Wait,
-    columns: tuple[str, ...] | None = None,
+    unit: Unit, fence: int, place: Workplace, base: str, say: Say, wait: Wait, columns: tuple[str, ...] | None = None
 ) -> Done:
     """Hand out the blocks of a unit's ranges, one `say` each; returns the report on what is no block."""
 
@@ -50,16 +43,16 @@ def feed(
 
     contents = Contents()
     piece, spent = unit.pieces[0], []
-    file = open_input(piece, Limits(max_record_bytes, 0, expected), contents)
+    file = open_input(piece, Limits(place.max_record_bytes, 0, place.expected), contents)
     if file is not None:
-        place = os.path.join(scratch, f"f{unit.id}.{fence}")
+        names = os.path.join(place.scratch, f"f{unit.id}.{fence}")
         if piece.kind is Kind.ROWS:
             file.close()
-            _feed_rows(piece, unit, place, contents.bad, emit, columns)
+            _feed_rows(piece, unit, names, contents.bad, emit, columns)
         else:
             with file:
                 stream = DecodedStream(StreamReader(file, codec_of(piece.path)), state_of_open(file)[0])
-                blocks = StreamBlocks(stream, unit, max_record_bytes, place, contents, emit)
+                blocks = StreamBlocks(stream, unit, place.max_record_bytes, names, contents, emit)
                 blocks.run()
                 spent = blocks.set_aside
     ledger = Ledger()

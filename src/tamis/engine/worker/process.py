@@ -29,7 +29,7 @@ from tamis.engine.messages import Done, Failure, Held, Read, Report, SetUp, Stag
 from tamis.engine.supervisor.units import Kind, Mode, Unit
 from tamis.engine.worker import binning, handover
 from tamis.engine.worker import write as output
-from tamis.engine.worker.apply import SetupFailure, StageFailure, Uses, identify, narrow, run_stage
+from tamis.engine.worker.apply import Notes, SetupFailure, StageFailure, Uses, identify, narrow, run_stage
 from tamis.engine.worker.blocks import BlockFault
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.fields import FieldCheck
@@ -84,17 +84,7 @@ class UnitRunner:
         doing.note(WRITING if unit.mode is Mode.RECAST else READING)
         try:
             if unit.mode is Mode.FEED:
-                report = feed(
-                    unit,
-                    fence,
-                    self.place.scratch,
-                    self.place.max_record_bytes,
-                    base,
-                    self.place.expected,
-                    say,
-                    wait,
-                    self._columns(),
-                )
+                report = feed(unit, fence, self.place, base, say, wait, self._columns())
             elif unit.mode is Mode.QUARANTINE:
                 report = self._quarantine(unit, base)
             elif unit.mode is Mode.RECAST:
@@ -177,40 +167,31 @@ class UnitRunner:
         doing.note(READING)
         ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first : part.last]])
         quarantine: list[Bad] = []
-        rejections, kept, uses = Rejections(self.place.keep_rejected), Kept(self._bounded), Uses()
+        rejections, kept = Rejections(self.place.keep_rejected), Kept(self._bounded)
         probe = StageProbe(base + ".probe") if unit.probe else None
 
         def aside(batch: DocumentBatch, stage: str, reasons: list[str]) -> None:
             ledger.quarantined.add(batch.num_items, hash128.sum128(*batch.identity))
             quarantine.extend(_raw_entries(batch, unit, stage, reasons))
 
+        notes = Notes(rejections, Uses(), kept, aside)
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine, say)
         else:
             tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
         tasks = self._as_read(tasks)
         say(Read(contents.n_records, contents.cut, contents.decoded_bytes, contents.largest_record))
-        n_records = contents.n_records
+        n_records = contents.n_records  # before the probe lets the documents go
         if probe is not None:
             contents.batches = []
             tasks = probe.after(READING, tasks, rejections)
         for i, book in enumerate(ledger.stages):
             index = part.first + i
             doing.note(book.name)
-            tasks = run_stage(
-                self.job.stages[index],
-                self.job.labels[index],
-                tasks,
-                book,
-                rejections,
-                uses,
-                kept,
-                aside,
-                self.job.has_own_tasks,
-            )
+            tasks = run_stage(self.job.stages[index], book.name, tasks, book, notes, self.job.has_own_tasks)
             narrow(tasks)
             if probe is not None:
-                tasks = probe.after(self.job.labels[index], tasks, rejections, kept.n_bytes)
+                tasks = probe.after(book.name, tasks, rejections, kept.n_bytes)
         doing.note(WRITING)
         passed_on, held = None, None
         if unit.segment + 1 < len(self.job.segments):
@@ -226,12 +207,8 @@ class UnitRunner:
             probe.restore(rejections)
             held = Held(probe.held)
         files += write_quarantine(quarantine, base) + rejections.write(base)
-        done = self._done(contents, files, ledger, n_records)
-        return replace(done, handover=passed_on, stages=uses.rows, held=held)
-
-    def _done(self, contents: Contents, files: list[StagedFile], ledger: Ledger, n_records: int | None = None) -> Done:
-        n = contents.n_records if n_records is None else n_records
-        return Done(n, contents.decoded_bytes, contents.largest_record, contents.covered, files, ledger)
+        done = _done(contents, files, ledger)
+        return replace(done, n_records=n_records, handover=passed_on, stages=notes.uses.rows, held=held)
 
     def _source(self, unit: Unit, ledger: Ledger, quarantine: list[Bad], say: Say) -> tuple[list[Task[Any]], Contents]:
         kind = unit.pieces[0].kind
@@ -255,14 +232,9 @@ class UnitRunner:
         except PipelineError as exc:
             raise MissingField(str(exc)) from exc
         ledger.read_bytes = contents.stored_bytes or contents.decoded_bytes
-        ledger.n_blank_lines = contents.n_blank if unit.step == 0 else 0
-        for batch in contents.batches:
-            batch.dataset_name = self.job.name
-            identify(batch)
-        contents.batches = [self._enter(b, unit.step, ledger) for b in contents.batches]
+        contents.batches = self._taken_in(contents, unit, ledger, quarantine)
         for batch in contents.batches:
             binning.count(binning.lengths(batch), ledger.lengths.setdefault("in", Histogram()))
-        self._account_bad(contents.bad, unit.step, ledger, quarantine)
         if reader is not None and reader.fields is not None:
             contents.batches = [b.select(list(reader.fields)) for b in contents.batches]
         per_task = self.job.partitioning.files_per_partition if self.job.partitioning is not None else None
@@ -280,6 +252,20 @@ class UnitRunner:
         reader = self.job.reader
         return tuple(reader.fields) if reader is not None and reader.fields is not None else None
 
+    def _taken_in(self, contents: Contents, unit: Unit, ledger: Ledger, quarantine: list[Bad]) -> list[DocumentBatch]:
+        """The documents of this sampling step, identified, with what was read in the books.
+
+        Bad input belongs to the first step; later ones meet it again and say nothing.
+        """
+        if unit.step == 0:
+            ledger.n_blank_lines = contents.n_blank
+            quarantine += contents.bad
+            account_bad(contents.bad, ledger)
+        for batch in contents.batches:
+            batch.dataset_name = self.job.name
+            identify(batch)
+        return [self._enter(batch, unit.step, ledger) for batch in contents.batches]
+
     def _enter(self, batch: DocumentBatch, step: int, ledger: Ledger) -> DocumentBatch:
         """Only the documents of this sampling step, chosen by their content hash.
 
@@ -296,12 +282,6 @@ class UnitRunner:
         sign = -1 if step else 1
         ledger.not_sampled.add(sign * len(at), sign * hash128.sum128(*batch.identity, at))
         return batch.filter(chosen)
-
-    def _account_bad(self, bad: list[Bad], step: int, ledger: Ledger, quarantine: list[Bad]) -> None:
-        """Bad input belongs to the first sampling step; later ones meet it again and say nothing."""
-        if step == 0:
-            quarantine += bad
-            account_bad(bad, ledger)
 
     def _write(self, tasks: list[Task[Any]], base: str, ledger: Ledger, kept: Kept) -> list[StagedFile]:
         spec = self.place.output
@@ -351,33 +331,23 @@ class UnitRunner:
         return fitting
 
     def _quarantine(self, unit: Unit, base: str) -> Done:
-        """Set all documents of the unit aside, unprocessed, with their raw bytes."""
-        if unit.segment > 0:
-            return self._quarantine_later(unit, base)
-        limits = Limits(self.place.max_record_bytes, 0, self.place.expected, self._columns())
-        contents = read_pieces(unit.pieces, [], limits)
-        ledger = Ledger(stages=[StageBook(label) for label in self._books_from(0)])
-        ledger.read_bytes, ledger.n_blank_lines = contents.decoded_bytes, contents.n_blank if unit.step == 0 else 0
-        quarantine: list[Bad] = []
-        self._account_bad(contents.bad, unit.step, ledger, quarantine)
-        for batch in contents.batches:
-            identify(batch)
-            chosen = self._enter(batch, unit.step, ledger)
-            ledger.set_aside(unit.stage, chosen.num_items, hash128.sum128(*chosen.identity), self._where_aside(0))
-            quarantine += _raw_entries(chosen, unit)
-        return self._done(contents, write_quarantine(quarantine, base), ledger)
-
-    def _quarantine_later(self, unit: Unit, base: str) -> Done:
-        """The same in a later segment, where documents have been through stages."""
-        tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
+        """Set all documents of the unit aside, unprocessed by this segment, with their raw bytes."""
         ledger = Ledger(stages=[StageBook(label) for label in self._books_from(unit.segment)])
-        where = self._where_aside(unit.segment)
+        where, stage = self._where_aside(unit.segment), unit.stage
         quarantine: list[Bad] = []
-        for batch in _documents(tasks, self.job):
-            n, identity = batch.num_items, hash128.sum128(*batch.identity)
-            ledger.set_aside(unit.stage if unit.stage in where else where[0], n, identity, where)
+        if unit.segment > 0:
+            tasks, contents = handover.load(unit.handover, unit.handover_rows, unit.handover_check)
+            documents = _documents(tasks, self.job)
+            stage = stage if stage in where else where[0]  # they have been read
+        else:
+            limits = Limits(self.place.max_record_bytes, 0, self.place.expected, self._columns())
+            contents = read_pieces(unit.pieces, [], limits)
+            ledger.read_bytes = contents.decoded_bytes
+            documents = self._taken_in(contents, unit, ledger, quarantine)
+        for batch in documents:
+            ledger.set_aside(stage, batch.num_items, hash128.sum128(*batch.identity), where)
             quarantine += _raw_entries(batch, unit)
-        return self._done(contents, write_quarantine(quarantine, base), ledger)
+        return _done(contents, write_quarantine(quarantine, base), ledger)
 
     def _books_from(self, segment: int) -> list[str]:
         """The books of this segment and those behind it."""
@@ -403,6 +373,11 @@ class UnitRunner:
             return Done(schema=output.join_files(recast.join, list(self.place.output.fields or ())))
         made = output.recast_table(recast.path, base + ".out", recast.schema, self.place.output, self._model())
         return Done(made.rows, made.n_bytes or 0, files=[made])
+
+
+def _done(contents: Contents, files: list[StagedFile], ledger: Ledger) -> Done:
+    found = contents
+    return Done(found.n_records, found.decoded_bytes, found.largest_record, found.covered, files, ledger)
 
 
 _WRITTEN = (

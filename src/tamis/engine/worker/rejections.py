@@ -26,23 +26,14 @@ from tamis.tasks import SCORES, DocumentBatch
 
 FIELD = "_tamis_rejected"
 _COLUMNS = ("file", "offset", "id", "stage", "rule", "value", "threshold", "bytes")
-_TYPES = (
-    pa.int32(),
-    pa.int64(),
-    pa.large_string(),
-    pa.large_string(),
-    pa.large_string(),
-    pa.large_string(),
-    pa.large_string(),
-    pa.int64(),
-)
+_TEXT = pa.large_string()
 
 
 class Rejections:
     """Collects the drops of one unit."""
 
-    def __init__(self, keep_documents: bool, id_field: str = ID_FIELD) -> None:
-        self.keep_documents, self.id_field = keep_documents, id_field
+    def __init__(self, keep_documents: bool) -> None:
+        self.keep_documents = keep_documents
         self._tables: list[pa.Table] = []
         self._documents: list[bytes] = []
         self._known: tuple[DocumentBatch, Any, Any, Any] | None = None
@@ -81,9 +72,10 @@ class Rejections:
     ) -> None:
         n = len(at)
         file, offset, sizes = self._facts(batch)
+        ids = widen(batch.column_of(ID_FIELD, at), _TEXT)  # the documents' own, as text; null where there is none
+        same = [pa.repeat(pa.scalar(text, _TEXT), n) for text in (stage, rule, threshold)]
         columns = [
-            pa.array(file[at]), pa.array(offset[at]), self._ids(batch, at), pa.repeat(pa.scalar(stage, _TYPES[3]), n),
-            pa.repeat(pa.scalar(rule, _TYPES[4]), n), pa.array(values, _TYPES[5]), pa.repeat(pa.scalar(threshold, _TYPES[6]), n),
+            pa.array(file[at]), pa.array(offset[at]), ids, same[0], same[1], pa.array(values, _TEXT), same[2],
             pa.array(sizes[at]),
         ]  # fmt: skip
         self._tables.append(pa.table(columns, names=list(_COLUMNS)))
@@ -101,10 +93,6 @@ class Rejections:
         if self._known is None or self._known[0] is not batch:
             self._known = (batch, *batch.places(), record_bytes(batch))
         return self._known[1:]
-
-    def _ids(self, batch: DocumentBatch, at: np.ndarray[Any, Any]) -> pa.Array:
-        """The documents' own ids as text; null where there is none."""
-        return widen(batch.column_of(self.id_field, at), _TYPES[2])
 
     def put_aside(self, path: str) -> bool:
         """Move what was collected so far into a new file; False, and no file, if there is nothing."""
