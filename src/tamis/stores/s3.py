@@ -15,6 +15,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -58,6 +59,10 @@ class Object(NamedTuple):
     etag: str
     mark: str = ""
     is_md5: bool = False  # whether the ETag is the MD5 of the contents
+
+
+class Refused(StoreError):
+    """The store knows who asks, and says no: trying again cannot help."""
 
 
 class Taken(Exception):
@@ -119,8 +124,10 @@ def client(options: Options) -> Any:
 class Bucket:
     """The requests, for one bucket."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, requester_pays: bool = False) -> None:
         self.name, self._options = name, of_bucket(name)
+        if requester_pays:
+            self._options = replace(self._options, requester_pays=True)
 
     def url(self, key: str) -> str:
         return f"s3://{self.name}/{key}"
@@ -178,7 +185,7 @@ class Bucket:
                 if int(answer.get("ContentLength", -1)) != len(view) - done:
                     raise retry.Passing(f"asked for {asked}, got {answer.get('ContentLength')} bytes")
                 while done < len(view):
-                    n = _streamed(body.readinto, view[done : done + _PIECE_BYTES])
+                    n = int(_streamed(body.readinto, view[done : done + _PIECE_BYTES]))
                     if not n:
                         raise retry.Passing(f"the connection was cut after {done} of {len(view)} bytes")
                     done += n
@@ -187,6 +194,18 @@ class Bucket:
 
         if len(view):
             retry.again(call, f"reading {self.url(key)}")
+
+    def read_once(self, key: str, offset: int, n_bytes: int) -> bytes:
+        """Bytes from `offset` on, fewer where the object ends, of whatever version is there: for who reads it only once."""
+
+        def call() -> bytes:
+            asked = f"bytes={offset}-{offset + n_bytes - 1}"
+            with contextlib.closing(
+                self._ask("get_object", key, Key=key, Range=asked, **self._payer())["Body"]
+            ) as body:
+                return bytes(_streamed(body.read))
+
+        return retry.again(call, f"reading {self.url(key)}")
 
     def get(self, key: str, most: int = 64 << 20) -> bytes | None:
         """A small object; None where there is none. StoreError where it is larger than `most`."""
@@ -392,19 +411,19 @@ class Bucket:
         if code == "NoSuchBucket":
             return StoreError(f"{self.url(key)}: there is no bucket {self.name!r} at this store")
         if status in (401, 403):
-            return StoreError(
+            return Refused(
                 f"{self.url(key)}: the store refuses ({code}: {told}); check the credentials and their rights"
             )
         return StoreError(f"{self.url(key)}: {status} {code}: {told}")
 
 
-def _streamed(read: Any, view: memoryview) -> int:
+def _streamed(read: Any, *into: memoryview) -> Any:
     """What the body of an answer gives; a connection that breaks is Passing."""
     from botocore.exceptions import BotoCoreError
     from urllib3.exceptions import HTTPError
 
     try:
-        return int(read(view))
+        return read(*into)
     except (BotoCoreError, HTTPError, OSError) as exc:
         raise retry.Passing(str(exc) or type(exc).__name__) from exc
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from loopback import Loopback
 
-from tamis.errors import DownloadError, FormatError, UsageError
+from tamis.errors import DownloadError, FormatError, StoreError, UsageError
 from tamis.stages.text.download.common_crawl import (
     CommonCrawlDownloadExtractStage,
     CommonCrawlHTMLExtractor,
@@ -337,27 +337,55 @@ def test_s3_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         CommonCrawlWARCReader(use_s3=False, s3_bucket="mine")
 
 
-def test_s3_is_read_through_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same calls against fsspec's file system in memory: whole files, and ranges."""
-    import fsspec
-
-    memory = fsspec.filesystem("memory")
+def test_whole_files_and_ranges_come_from_s3(tmp_path: Path, s3: Any) -> None:
     data = gzip.compress(record("response", response(b"one")))
-    memory.pipe("/commoncrawl/c/a.warc.gz", data)
-    monkeypatch.setattr(
-        "tamis.stages.text.download.remote.filesystem", lambda url, options=None: (memory, url.removeprefix("s3:/"))
-    )
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
+    s3.create_bucket(Bucket="commoncrawl")
+    s3.put_object(Bucket="commoncrawl", Key="c/a.warc.gz", Body=data)
     downloader = CommonCrawlWARCDownloader(str(tmp_path), use_aws_to_download=True)
     assert Path(str(downloader.download("https://data.commoncrawl.org/c/a.warc.gz"))).read_bytes() == data
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c-a.warc.gz"]
     assert downloader.download("https://data.commoncrawl.org/c/none.warc.gz") is None
-    place = {"warc_filename": ["a.warc.gz"], "warc_record_offset": [0], "warc_record_length": [len(data)]}
-    reader = CommonCrawlWARCReader(use_s3=True, s3_key_prefix="/c/")
-    assert reader.process(DocumentBatch("set", pa.table(place))).column("binary_content").to_pylist() == [b"one"]
-    (page_of_remote,) = CommonCrawlWarcIterator().iterate("s3://commoncrawl/c/a.warc.gz")
+    assert downloader.failures() == [
+        {"url": "https://data.commoncrawl.org/c/none.warc.gz", "reason": "there is no such object"}
+    ]
+    names, lengths = ["a.warc.gz", "none.warc.gz", "a.warc.gz"], [len(data), 10, len(data) * 2]
+    place = {"warc_filename": names, "warc_record_offset": [0, 0, len(data)], "warc_record_length": lengths}
+    reader = CommonCrawlWARCReader(use_s3=True, s3_key_prefix="/c/", drop_failed=False)
+    pages = reader.process(DocumentBatch("set", pa.table(place))).column("binary_content").to_pylist()
+    assert pages == [b"one", None, None]
+    (page_of_remote,) = CommonCrawlWarcIterator({"anon": False}).iterate("s3://commoncrawl/c/a.warc.gz")
     assert page_of_remote["content"] == b"one"
-    memory.rm("/commoncrawl", recursive=True)
+    with pytest.raises(DownloadError, match="begins with s3://"):
+        next(CommonCrawlWarcIterator().iterate("ftp://host/a.warc.gz"))
+    with pytest.raises(UsageError, match="secret is a credential"):
+        CommonCrawlWarcIterator({"secret": "x"})
+
+
+def test_an_interrupted_object_is_gone_on_with(tmp_path: Path, s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tamis.stages.text.download import remote
+    from tamis.stores.s3 import Bucket
+
+    monkeypatch.setattr(remote, "_BLOCK_BYTES", 4)
+    s3.create_bucket(Bucket="parts")
+    s3.put_object(Bucket="parts", Key="a", Body=b"0123456789")
+    part, read, asked = tmp_path / "a.part", Bucket.read_into, []
+
+    def breaks(self: Bucket, key: str, etag: str, offset: int, view: memoryview) -> None:
+        asked.append(offset)
+        if asked == [0, 4]:
+            raise StoreError("the store fell silent")
+        read(self, key, etag, offset, view)
+
+    monkeypatch.setattr(Bucket, "read_into", breaks)
+    with pytest.raises(DownloadError, match=r"broke off after 4 bytes: the store fell silent; run it again"):
+        remote.fetch_object("s3://parts/a", str(part))
+    assert part.read_bytes() == b"0123"
+    assert remote.fetch_object("s3://parts/a", str(part)) == 10
+    assert (part.read_bytes(), asked) == (b"0123456789", [0, 4, 4, 8])
+    assert [p.name for p in tmp_path.iterdir()] == ["a.part"]
+    part.write_bytes(b"of another version")
+    assert remote.fetch_object("s3://parts/a", str(part)) == 10
+    assert part.read_bytes() == b"0123456789"
 
 
 def test_a_task_without_files_gives_no_documents() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.stages.text.download.arxiv.url_generation import PAYER, PREFIX
+from tamis.stages.text.download.arxiv.url_generation import PREFIX
 from tamis.stages.text.download.base.download import DocumentDownloader, settled
 
 
@@ -15,4 +15,4 @@ class ArxivDownloader(DocumentDownloader):
     def _download_to_path(self, url: str, path: str) -> tuple[bool, str | None]:
         from tamis.stages.text.download.remote import fetch_object
 
-        return settled(lambda: fetch_object(url if "://" in url else f"{PREFIX}/{url}", path, PAYER))
+        return settled(lambda: fetch_object(url if "://" in url else f"{PREFIX}/{url}", path, requester_pays=True))

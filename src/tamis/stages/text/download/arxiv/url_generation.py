@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from tamis.errors import DownloadError
 from tamis.stages.text.download.base.url_generation import URLGenerator
-from tamis.stages.text.download.remote import filesystem
+from tamis.stores.s3 import Bucket
+from tamis.stores.urls import split_s3
 
 PREFIX = "s3://arxiv/src"
-PAYER = {"requester_pays": True}
 _ARCHIVE = re.compile(r"arXiv_src_\d{4}_\d{3}\.tar")
 
 
@@ -22,9 +22,9 @@ class ArxivUrlGenerator(URLGenerator):
     prefix: ClassVar[str] = PREFIX
 
     def generate_urls(self) -> list[str]:
-        fs, folder = filesystem(self.prefix, PAYER)
+        bucket, folder = split_s3(f"{self.prefix}/")
         try:
-            names = [str(path).rpartition("/")[2] for path in fs.ls(folder, detail=False)]
+            names = [found.key.removeprefix(folder) for found in Bucket(bucket, requester_pays=True).objects(folder)]
         except OSError as exc:
             raise DownloadError(
                 self.prefix, f"cannot be listed: {exc}; it takes AWS credentials, and who reads pays"

@@ -118,17 +118,12 @@ class CommonCrawlWARCReader(ProcessingStage[DocumentBatch, DocumentBatch]):
         if not self.use_s3:
             policy = FetchPolicy(timeout_s=self.timeout, n_attempts=self.max_retries + 1)
             return fetch_range(f"{self.base_url.rstrip('/')}/{filename}", offset, length, policy)
-        from tamis.stages.text.download.remote import filesystem
+        from tamis.stages.text.download.remote import fetch_span
 
         key = "/".join(part.strip("/") for part in (self.s3_key_prefix or "", filename) if part)
-        url = f"s3://{self.s3_bucket or _BUCKET}/{key}"
-        fs, path = filesystem(url)
-        try:
-            return bytes(fs.cat_file(path, start=offset, end=offset + length))
-        except OSError as exc:
-            raise DownloadError(url, str(exc)) from exc
+        return fetch_span(f"s3://{self.s3_bucket or _BUCKET}/{key}", offset, length)
 
 
 def _need_s3(what: str) -> None:
-    if importlib.util.find_spec("s3fs") is None:
+    if importlib.util.find_spec("boto3") is None:
         raise MissingExtra(what, "s3")

@@ -6,23 +6,27 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from tamis.errors import FormatError
+from tamis.errors import DownloadError, FormatError
 from tamis.stages.text.download.base.iterator import DocumentIterator
 from tamis.stages.text.download.common_crawl.warc import http_body, read_records
 from tamis.stages.text.download.streams import Decoded
+from tamis.stores.options import check, use
+from tamis.stores.urls import is_bucket
 
 log = logging.getLogger("tamis.download")
 MAX_PAGE_BYTES = 64 << 20
+_OPTIONS = "CommonCrawlWarcIterator: storage_options"
 
 
 class CommonCrawlWarcIterator(DocumentIterator):
-    """Responses of a local WARC file, or of a remote one with `storage_options` for fsspec (`s3://...`: extra `s3`).
+    """Responses of a local WARC file, or of a remote one with `storage_options` as readers of files take them (`s3://...`: extra `s3`).
 
     Larger ones than 64 MiB, and what lies behind damage in the file, are left out and counted.
     """
 
     def __init__(self, storage_options: dict[str, Any] | None = None) -> None:
         self._storage_options = dict(storage_options or {})
+        check(self._storage_options, _OPTIONS)
 
     def iterate(self, file_path: str) -> Iterator[dict[str, Any]]:
         name = str(file_path).rpartition("/")[2]
@@ -53,6 +57,9 @@ class CommonCrawlWarcIterator(DocumentIterator):
         if "://" not in path:
             return Decoded.open(path)
         from tamis.formats.compression.streams import codec_of
-        from tamis.stages.text.download.remote import open_remote
+        from tamis.stores.opening import open_input
 
-        return Decoded(open_remote(path, self._storage_options), codec_of(path))
+        if not is_bucket(path):
+            raise DownloadError(path, "expected a path, or a URL that begins with s3://", True)
+        use(path, self._storage_options, _OPTIONS)
+        return Decoded(open_input(path), codec_of(path))
