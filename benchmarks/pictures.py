@@ -61,11 +61,9 @@ def make_tar(path: Path, n: int, width: int, height: int, distinct: int = 8) -> 
 def decoding(folder: Path, small: bool) -> None:
     """Pictures per second on one core: tar, decode and scale to 224, beside decode_jpeg of bytes in memory."""
     import simplejpeg
-    import torch
 
     from tamis.stages.image.pixels import square
 
-    torch.set_num_threads(1)
     for name, (width, height, n) in SIZES.items():
         n = max(8, n // 5) if small else n
         path = folder / f"{width}.tar"

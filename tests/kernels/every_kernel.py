@@ -24,6 +24,7 @@ from fasttext_twin import HS, OVA, SOFTMAX, random_twin
 from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.loading import native
 from tamis.kernels.loading.groups import all_groups, import_all
+from tamis.kernels.pixels.scaling import scaled_square
 from tamis.kernels.records import hash128, json_scan, json_text
 from tamis.kernels.records.join import join_rows
 from tamis.kernels.records.record_lines import record_lines
@@ -141,6 +142,13 @@ def sketch() -> Iterator[Any]:
     yield [keys, ids, a, b, parents]
 
 
+def pixels() -> Iterator[Any]:
+    numbers = np.random.default_rng(2)
+    for height, width, side in ((50, 41, 33), (36, 60, 40), (9, 7, 12)):
+        picture = numbers.integers(0, 256, (height, width, 3)).astype(np.uint8)
+        yield scaled_square(picture, side, lambda name, n: np.zeros(n, np.uint8))
+
+
 def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
@@ -160,9 +168,8 @@ def main() -> None:
             return call(self, *arguments)
 
         kind.__call__ = noted  # type: ignore[method-assign]
-    found = {
-        name: [plain(one) for one in of()] for name, of in (("records", records), ("text", text), ("sketch", sketch))
-    }
+    groups = {"records": records, "text": text, "sketch": sketch, "pixels": pixels}
+    found = {name: [plain(one) for one in of()] for name, of in groups.items()}
     modules = [sys.modules[name] for group in all_groups() for name in import_all(group)]
     every = {k.name for m in modules for k in vars(m).values() if isinstance(k, native.Kernel | native.PythonKernel)}
     json.dump({"found": found, "not called": sorted(every - called), "kernels": len(every)}, sys.stdout)

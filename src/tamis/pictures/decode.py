@@ -55,25 +55,10 @@ def decode(data: bytes, looks: Looks | None = None, min_side: int = 0, passing: 
 
 
 def fitted(pixels: Pixels, side: int) -> Pixels:
-    """The square in the middle, scaled (bicubic, antialiased) as CLIP looks at pictures: uint8 [side, side, 3].
+    """The square in the middle, scaled (bicubic, antialiased) as CLIP looks at pictures: uint8 [side, side, 3]."""
+    from tamis.kernels.pixels.scaling import scaled_square
 
-    By torch, which whoever looks at pictures with a network has: up to nine times as fast as Pillow, and the same but for rounding.
-    """
-    import numpy as np
-    import torch
-
-    height, width = pixels.shape[:2]
-    short = min(height, width)
-    left, top = (width - short) // 2, (height - short) // 2
-    square = _SCRATCH.bytes("square", short * short * 3).reshape(1, short, short, 3)
-    square[0] = pixels[top : top + short, left : left + short]
-    made: Pixels = np.empty((1, side, side, 3), np.uint8)
-    # What torch.nn.functional.interpolate calls, written to where it shall be. The first side is added before torch sees it: with its own
-    # unsqueeze the strides are not those of interleaved colours, and it would take them apart and put them together again.
-    seen, out = (torch.from_numpy(a).permute(0, 3, 1, 2) for a in (square, made))
-    torch.ops.aten._upsample_bicubic2d_aa.out(seen, [side, side], False, None, None, out=out)
-    middle: Pixels = made[0]
-    return middle
+    return scaled_square(pixels, side, _SCRATCH.bytes)
 
 
 def reserve(n_bytes: int) -> None:

@@ -21,10 +21,20 @@ from tamis.kernels.loading.levels import Level
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _BYTES = _I8.as_pointer()
 _TYPES: dict[str, Any] = {
-    "boolean": _I8, "uint8": _I8, "uint16": ir.IntType(16), "uint32": _I32, "int32": _I32, "uint64": _I64, "int64": _I64,
+    "boolean": _I8, "uint8": _I8, "uint16": ir.IntType(16), "int16": ir.IntType(16), "uint32": _I32, "int32": _I32, "uint64": _I64, "int64": _I64,
     "float32": ir.FloatType(), "float64": ir.DoubleType(),
 }  # fmt: skip
-_ITEM_BYTES = {"uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "uint64": 8, "int64": 8, "float32": 4, "float64": 8}
+_ITEM_BYTES = {
+    "uint8": 1,
+    "uint16": 2,
+    "int16": 2,
+    "uint32": 4,
+    "int32": 4,
+    "uint64": 8,
+    "int64": 8,
+    "float32": 4,
+    "float64": 8,
+}
 _NEVER = "NRT_MemInfo_call_dtor"  # ends what the owner of an array holds: no array has an owner here
 
 

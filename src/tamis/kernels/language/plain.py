@@ -71,6 +71,23 @@ def load_f32(array: Any, index: int) -> Any:
     return _bytes(array, index, 4).copy().view(np.float32)[0]
 
 
+def store_weighted(
+    target: Any, target_index: int, source: Any, index: int, step: int, weights: Any, weight_index: int, n: int
+) -> None:
+    total = np.zeros(96, np.int16)
+    for k in range(n):
+        some = source[index + k * step : index + k * step + 96].astype(np.int32)
+        some = some << 7 if source.dtype == np.uint8 else some
+        total += ((some * np.int32(weights[weight_index + k]) + (1 << 14)) >> 15).astype(np.int16)
+    target[target_index : target_index + 96] = np.clip(total, 0, 255 << 6) << 1
+
+
+def turn_eight(target: Any, target_index: int, target_step: int, source: Any, index: int, step: int) -> None:
+    for j in range(8):
+        column = source[index + j : index + j + 7 * step + 1 : step].copy()
+        target[target_index + j * target_step : target_index + j * target_step + 8] = column
+
+
 def prefetch(array: Any, index: int) -> None:
     """Nothing to be seen."""
 

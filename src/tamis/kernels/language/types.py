@@ -59,11 +59,11 @@ def entry_symbol(name: str, signature: Signature) -> str:
 
 void, boolean = Scalar("void"), Scalar("boolean")
 uint8, uint16, uint32, uint64 = Scalar("uint8"), Scalar("uint16"), Scalar("uint32"), Scalar("uint64")
-int32, int64 = Scalar("int32"), Scalar("int64")
+int16, int32, int64 = Scalar("int16"), Scalar("int32"), Scalar("int64")
 float32, float64 = Scalar("float32"), Scalar("float64")
 
 U8_IN, U16_IN, U32_IN, U64_IN = (Array(kind, readonly=True) for kind in (uint8, uint16, uint32, uint64))
-I32_IN, I64_IN = Array(int32, readonly=True), Array(int64, readonly=True)
+I16_IN, I32_IN, I64_IN = (Array(kind, readonly=True) for kind in (int16, int32, int64))
 U8_OUT, U32_OUT, U64_OUT = Array(uint8), Array(uint32), Array(uint64)
-I32_OUT, I64_OUT = Array(int32), Array(int64)
+I16_OUT, I32_OUT, I64_OUT = Array(int16), Array(int32), Array(int64)
 F32_OUT, F64_OUT = Array(float32), Array(float64)

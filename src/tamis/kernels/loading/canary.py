@@ -18,7 +18,8 @@ _LINES = b'{"id": 1, "text": "caf\\u00e9 \\n' + b"the cat sat on the mat " * 8 +
 def check(group: str) -> None:
     """Load every kernel of a group and call some. TamisError where an answer is wrong."""
     load_all(group)
-    got, expected = {RECORDS: _records, "text": _text, "sketch": _sketch}.get(group, lambda: ((), ()))()
+    known = {RECORDS: _records, "text": _text, "sketch": _sketch, "pixels": _pixels}
+    got, expected = known.get(group, lambda: ((), ()))()
     if got != expected:
         raise TamisError(f"kernels: group {group!r} answers {got}, expected {expected}")
 
@@ -59,4 +60,16 @@ def _sketch() -> tuple[object, object]:
     return ([f"{key:x}" for key in keys[0].tolist()], n_shingles.tolist()), (
         ["8e950cc4dacb7ea7", "609386adf8efc943"],
         [479],
+    )
+
+
+def _pixels() -> tuple[object, object]:
+    from tamis.kernels.pixels.scaling import scaled_square
+
+    picture = (np.arange(60 * 50 * 3, dtype=np.int64) * 37 % 251).astype(np.uint8).reshape(60, 50, 3)
+    found = scaled_square(picture, 33, lambda name, n: np.zeros(n, np.uint8))
+    return (found[0, 0].tolist(), found[32, 32].tolist(), int(found.astype(np.int64).sum())), (
+        [92, 134, 177],
+        [120, 158, 201],
+        408410,
     )

@@ -49,6 +49,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     keeps_results: ClassVar[bool] = True
     columns_in = ()
     columns_out = ("embedding_field",)
+    kernel_groups: ClassVar[tuple[str, ...]] = ("pixels",)
 
     def __post_init__(self) -> None:
         check_batch_size(self.name, self.model_inference_batch_size)
