@@ -93,9 +93,9 @@ def _write(path: Path, lines: list[bytes]) -> None:
 
         pq.write_table(pa.Table.from_pylist([json.loads(x) for x in lines]), path, row_group_size=2000)
         return
-    from tamis.formats.compression.streams import codec_of, open_writer
+    from tamis.formats.compression.streams import StreamWriter, codec_of
 
-    with open_writer(path, codec_of(path)) as out:
+    with StreamWriter(path, codec_of(path)) as out:
         out.write(b"".join(lines))
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tamis.cli.data.split import Limit, split_file
 from tamis.cli.main import app
 from tamis.errors import RunConflict, UsageError
-from tamis.formats.compression.streams import StreamReader, open_writer
+from tamis.formats.compression.streams import StreamReader, StreamWriter
 
 
 def decoded(path: Path) -> bytes:
@@ -84,7 +84,7 @@ def test_any_cut_preserves_every_byte(
 def test_compressed_input_and_output(tmp_path: Path, codec: str) -> None:
     data = lines_of(500)
     source = tmp_path / f"a.jsonl.{codec}"
-    with open_writer(source, codec) as out:
+    with StreamWriter(source, codec) as out:
         out.write(data)
     done = split_file(source, tmp_path / "same", Limit(10_000))
     assert {"".join(p.suffixes) for p in done.paths} == {f".jsonl.{codec}"}

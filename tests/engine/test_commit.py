@@ -21,7 +21,7 @@ from tamis.engine.run.names import name_of
 from tamis.engine.supervisor.actions import Commit, Replace
 from tamis.engine.supervisor.units import Kind, Piece
 from tamis.errors import RunConflict
-from tamis.formats.compression.streams import StreamReader, codec_of, open_writer
+from tamis.formats.compression.streams import StreamReader, StreamWriter, codec_of
 
 OPERATIONS = ("open", "fsync", "fdatasync", "link", "write", "unlink", "close")
 
@@ -271,7 +271,7 @@ def test_parts_of_one_partition_are_committed_as_one_file_in_the_order_of_the_in
         [(50, ["c", "d"]), (0, ["a"]), (20, ["b"])]
     ):  # in the order in which they were done
         path = os.path.join(folder.staged, f"u{part}.1.out")
-        with open_writer(path, codec[1:] or None) as out:
+        with StreamWriter(path, codec[1:] or None) as out:
             out.write("".join(f"{line}\n" for line in lines).encode())
         files.append(
             StagedFile(

@@ -21,8 +21,9 @@ from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.read import Limits, read_pieces
 from tamis.engine.worker.workplace import Workplace
-from tamis.formats.compression import streams as compression
-from tamis.formats.compression.streams import PieceSource, StreamWriter
+from tamis.formats.compression import source as compression
+from tamis.formats.compression.source import PieceSource
+from tamis.formats.compression.streams import StreamWriter
 
 
 def run_feed(

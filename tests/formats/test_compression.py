@@ -17,9 +17,8 @@ import pytest
 import zstandard
 
 from tamis.errors import UsageError
-from tamis.formats.compression import members, zstd
-from tamis.formats.compression import streams as compression
-from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of, open_writer, strip_codec
+from tamis.formats.compression import members, source, zstd
+from tamis.formats.compression.streams import StreamFault, StreamReader, StreamWriter, codec_of, strip_codec
 
 CODECS = ["gz", "zst", "bz2", "xz"]
 
@@ -68,7 +67,7 @@ def test_codec_of_the_suffix() -> None:
 def test_round_trip(tmp_path: Path, codec: str, n_bytes: int) -> None:
     data = text(n_bytes)
     path = tmp_path / f"x.{codec}"
-    with open_writer(path, codec) as writer:
+    with StreamWriter(path, codec) as writer:
         for start in range(0, n_bytes, 77_777):
             writer.write(memoryview(data)[start : start + 77_777])
     assert writer.n_bytes == n_bytes
@@ -358,7 +357,7 @@ def test_a_failed_zstd_allocation_is_no_fault_of_the_stream() -> None:
 
     reader = StreamReader(io.BytesIO(compress(text(300_000), "zst")), "zst")
     reader.read(10)
-    reader._frames._frame = Starved()
+    reader._next_bytes.__self__._frame = Starved()  # of its ZstdFrames
     with pytest.raises(MemoryError):
         reader.skip(10**9)
 
@@ -366,13 +365,13 @@ def test_a_failed_zstd_allocation_is_no_fault_of_the_stream() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_written_bytes_are_deterministic(tmp_path: Path, codec: str) -> None:
     for name in ("one", "two"):
-        with open_writer(tmp_path / name, codec) as writer:
+        with StreamWriter(tmp_path / name, codec) as writer:
             writer.write(text(200_000))
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 def test_gzip_output_carries_no_time_and_no_name(tmp_path: Path) -> None:
-    with open_writer(tmp_path / "secret-name.gz", "gz") as writer:
+    with StreamWriter(tmp_path / "secret-name.gz", "gz") as writer:
         writer.write(b"abc")
     head = (tmp_path / "secret-name.gz").read_bytes()[:10]
     assert head[:8] == b"\x1f\x8b\x08\x00\x00\x00\x00\x00"
@@ -381,7 +380,7 @@ def test_gzip_output_carries_no_time_and_no_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_an_aborted_file_reads_as_truncated(tmp_path: Path, codec: str) -> None:
     path = tmp_path / "x"
-    with contextlib.suppress(RuntimeError), open_writer(path, codec) as writer:
+    with contextlib.suppress(RuntimeError), StreamWriter(path, codec) as writer:
         writer.write(random.Random(1).randbytes(3_000_000))
         raise RuntimeError
     fault = drain(path.read_bytes(), codec)[1]
@@ -392,7 +391,7 @@ def test_how_much_a_fault_loses(tmp_path: Path) -> None:
     """What follows it; all of a part whose checksum is wrong; a file that was cut off counts as a whole."""
     packed = {}
     for codec in ("gz", "zst"):
-        with open_writer(tmp_path / "x", codec) as writer:
+        with StreamWriter(tmp_path / "x", codec) as writer:
             writer.write(random.Random(1).randbytes(3000))
         packed[codec] = (tmp_path / "x").read_bytes()
     for codec, one in packed.items():
@@ -414,14 +413,14 @@ def test_an_unknown_codec_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown codec 'lz4'"):
         StreamReader(io.BytesIO(b""), "lz4")
     with pytest.raises(UsageError, match="unknown codec 'lz4'"):
-        open_writer(tmp_path / "x", "lz4")
+        StreamWriter(tmp_path / "x", "lz4")
 
 
 def test_a_fault_survives_pickling() -> None:
     fault = pickle.loads(pickle.dumps(StreamFault(5, 3, "because", "cut", 2)))
     assert (fault.decoded_offset, fault.compressed_offset, fault.reason) == (5, 3, "because")
     assert (fault.kind, fault.suspect_offset) == ("cut", 2)
-    assert compression.PIECE_BYTES == 262_144
+    assert source.PIECE_BYTES == 262_144
 
 
 def test_texts_are_packed_one_by_one_and_checked_when_unpacked() -> None:

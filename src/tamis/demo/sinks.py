@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import TamisError
-from tamis.formats.compression.streams import codec_of, open_writer
+from tamis.formats.compression.streams import StreamWriter, codec_of
 
 _BUFFER_BYTES = 1 << 20
 
@@ -46,7 +46,7 @@ class Sink:
 class JsonlSink(Sink):
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._out = open_writer(path, codec_of(path))
+        self._out = StreamWriter(path, codec_of(path))
         self._buffer = bytearray()
 
     def write_line(self, line: bytes) -> None:

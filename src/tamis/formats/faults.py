@@ -53,6 +53,16 @@ def is_memory_failure(exc: BaseException) -> bool:
     return any(_is_failed_allocation(e) for e in _chain(exc))
 
 
+def reason_of(exc: BaseException) -> str:
+    """Why data cannot be decoded, in one line. What is no fault of the data is raised instead: a MemoryError for a failed
+    allocation, the error itself where the file vanished or the disk fails."""
+    if is_memory_failure(exc):
+        raise MemoryError(str(exc)) from exc
+    if isinstance(exc, OSError) and exc.errno is not None:
+        raise exc
+    return (str(exc).strip() or type(exc).__name__).splitlines()[0]
+
+
 def asked_bytes(exc: BaseException) -> int:
     """How much a failed allocation asked for, where that is known; 0 where not.
 

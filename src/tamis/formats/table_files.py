@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from tamis.formats.base import MAX_BATCH_ROWS
+from tamis.formats.columns.casting import cast_table
 
 _NOT_PLAIN = {
     kind.id
@@ -84,8 +85,6 @@ class BufferedWriter:
 
     def write(self, table: pa.Table) -> None:
         """Append `table`, cast to the schema; columns it lacks are null, columns the schema lacks are an error."""
-        from tamis.formats.schema.lattice import cast_table
-
         table = cast_table(table, self._schema)
         self._n_rows += table.num_rows
         n_parts = max(1, -(-table.nbytes // self._group_bytes))

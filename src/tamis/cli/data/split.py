@@ -197,10 +197,10 @@ class _LineWriter:
         self._line_is_open = False
 
     def _write(self, data: bytes, n_rows: int) -> None:
-        from tamis.formats.compression.streams import open_writer
+        from tamis.formats.compression.streams import StreamWriter
 
         if self._out is None:
-            self._out = open_writer(self.chunks.next_path(), self.codec)
+            self._out = StreamWriter(self.chunks.next_path(), self.codec)
         self._out.write(data)
         self._n_bytes += len(data)
         self._n_rows += n_rows

@@ -21,14 +21,15 @@ from tamis.engine.worker import binning
 from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.workplace import OutputSpec
 from tamis.formats import registry
+from tamis.formats.columns.casting import cast_declared
 from tamis.formats.columns.exact import stored
 from tamis.formats.columns.row_bytes import row_bytes
 from tamis.formats.columns.row_hashes import row_hashes
-from tamis.formats.compression.streams import open_writer
-from tamis.formats.schema import lattice as schema
+from tamis.formats.compression.streams import StreamWriter
 from tamis.formats.schema import run_schema
 from tamis.formats.schema.presenting import present, presented
 from tamis.formats.schema.run_schema import NO_FIELDS
+from tamis.formats.schema.type_names import from_json, parse_schema, to_json
 from tamis.kernels.records import hash128
 from tamis.tasks import ROW_ID, DocumentBatch, Task
 
@@ -97,7 +98,7 @@ def write_tasks(tasks: Sequence[Task[Any]], base: str, key: bytes) -> list[Stage
 
 def _write_lines(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> StagedFile:
     name = spec.format if spec.format in registry.LINES else "jsonl"
-    with open_writer(files.fresh(path), spec.codec) as out:
+    with StreamWriter(files.fresh(path), spec.codec) as out:
         for batch in batches:
             written = registry.lines_named(name).written_lines(batch)
             ledger.content.add(batch.num_items, hash128.sum128(*written.hashes))
@@ -128,7 +129,7 @@ def _write_table(
 ) -> StagedFile:
     facts: run_schema.Facts = {}
     if spec.schema is not None:
-        target = schema.parse_schema(spec.schema).remove_metadata()
+        target = parse_schema(spec.schema).remove_metadata()
         fitting = (_fit_declared(b, target)[0] for b in batches)
     else:
         tables = [_stored_table(b) for b in batches]
@@ -146,7 +147,7 @@ def _write_table(
             writer.write(table if looks is target else present(table, looks))
     extension = spec.extension if name == spec.format else name
     observed = json.dumps(run_schema.facts_to_json(facts), sort_keys=True) if facts else None
-    return StagedFile(path, "output", extension=extension, schema=json.dumps(schema.to_json(target)), observed=observed)
+    return StagedFile(path, "output", extension=extension, schema=json.dumps(to_json(target)), observed=observed)
 
 
 def _keeps_bytes(batch: DocumentBatch) -> bool:
@@ -175,7 +176,7 @@ def _fit_declared(batch: DocumentBatch, target: pa.Schema) -> tuple[pa.Table, di
     # What each record says decides, whatever its neighbours are.
     columns = {name: batch.exact_column(name) for name in batch.get_columns() if name in target.names}
     table = pa.table(columns) if columns else pa.table({NO_FIELDS: pa.nulls(batch.num_items)}).select([])
-    fitting, rows, reasons = schema.cast_declared(table, target)
+    fitting, rows, reasons = cast_declared(table, target)
     return fitting, dict(zip(rows.tolist(), reasons, strict=True))
 
 
@@ -184,15 +185,15 @@ def join_files(parts: Sequence[str], fields: Sequence[str]) -> str:
     read = []
     for part in parts:
         plain, observed = json.loads(part)
-        read.append((schema.from_json(json.loads(plain)), run_schema.facts_from_json(json.loads(observed))))
+        read.append((from_json(json.loads(plain)), run_schema.facts_from_json(json.loads(observed))))
     joined = run_schema.run_schema(read, fields)
     facts = run_schema.join_facts(seen for _, seen in read)
-    return json.dumps([json.dumps(schema.to_json(joined)), json.dumps(run_schema.facts_to_json(facts), sort_keys=True)])
+    return json.dumps([json.dumps(to_json(joined)), json.dumps(run_schema.facts_to_json(facts), sort_keys=True)])
 
 
 def check_declared(batch: DocumentBatch, declared: Mapping[str, str]) -> tuple[DocumentBatch, list[tuple[int, str]]]:
     """Documents that fit a declared schema, and (row, reason) of those that do not."""
-    _, bad = _fit_declared(batch, schema.parse_schema(declared))
+    _, bad = _fit_declared(batch, parse_schema(declared))
     if not bad:
         return batch, []
     keep = np.ones(batch.num_items, bool)
@@ -203,7 +204,7 @@ def check_declared(batch: DocumentBatch, declared: Mapping[str, str]) -> tuple[D
 def recast_table(path: str, out: str, union: str, spec: OutputSpec, model: pa.Schema | None = None) -> StagedFile:
     """The same rows under the schema of the whole run, which `join_files` made."""
     plain, observed = json.loads(union)
-    target = schema.from_json(json.loads(plain))
+    target = from_json(json.loads(plain))
     rows = registry.named(spec.format)
     info = rows.describe(path)
     content = 0

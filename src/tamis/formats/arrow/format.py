@@ -14,7 +14,7 @@ import pyarrow as pa
 from tamis.errors import FormatError
 from tamis.formats.arrow.messages import Batch, Layout, read_layout
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
-from tamis.formats.faults import is_memory_failure
+from tamis.formats.faults import is_memory_failure, reason_of
 from tamis.formats.table_files import BufferedWriter, counted, cut, plain_types
 from tamis.stores.opening import open_arrow, size_of
 
@@ -100,7 +100,6 @@ class _Reader:
             self._source = pa.ipc.open_file(self._file, options=options)
 
     def table(self, i: int, batch: Batch, first_row: int) -> pa.Table:
-        end = first_row + batch.n_rows
         try:
             found = self._batch(i, batch)
             if found.num_rows != batch.n_rows:
@@ -108,12 +107,7 @@ class _Reader:
             _check(found)
             return pa.Table.from_batches([found]).select(self.wanted)
         except _ERRORS as exc:
-            if is_memory_failure(exc):
-                raise MemoryError(str(exc)) from exc
-            if isinstance(exc, OSError) and exc.errno is not None:
-                raise  # the file vanished or the disk fails: no fault of the data
-            reason = (str(exc).strip() or type(exc).__name__).splitlines()[0]
-            raise RowsFault(first_row, reason, end) from exc
+            raise RowsFault(first_row, reason_of(exc), first_row + batch.n_rows) from exc
 
     def _batch(self, i: int, batch: Batch) -> pa.RecordBatch:
         if not self._layout.is_stream:

@@ -19,16 +19,19 @@ MAGIC = b"ARROW1"
 _DICTIONARY, _RECORDS = 2, 3  # kinds of messages
 _MAX_METADATA = 64 << 20
 _BLOCK = struct.Struct("<qi4xq")
+_PLACE = struct.Struct("<qq")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A record batch: where its message begins, its rows, and the bytes of its body as stored."""
+    """A record batch: where its message begins, its rows, the bytes of its body as stored, and where in the file each of its buffers
+    lies (place, bytes), where somebody asked."""
 
     offset: int
     n_rows: int
     body_bytes: int
     is_compressed: bool
+    buffers: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass
@@ -38,20 +41,18 @@ class Layout:
     has_dictionaries: bool = False
 
 
-def read_layout(path: str) -> Layout:
+def read_layout(path: str, with_buffers: bool = False) -> Layout:
     with open_buffered(path) as file:
         size = file.seek(0, 2)
         file.seek(0)
         is_stream = file.read(len(MAGIC)) != MAGIC
         try:
-            return _stream(file, size) if is_stream else _file(file, size)
-        except (struct.error, IndexError, OverflowError) as exc:
-            raise FormatError(f"{path}: not a readable Arrow file: {exc}") from None
-        except FormatError as exc:
+            return _stream(file, size) if is_stream else _file(file, size, with_buffers)
+        except (struct.error, IndexError, OverflowError, FormatError) as exc:
             raise FormatError(f"{path}: not a readable Arrow file: {exc}") from None
 
 
-def _file(file: BinaryIO, size: int) -> Layout:
+def _file(file: BinaryIO, size: int, with_buffers: bool) -> Layout:
     file.seek(max(0, size - 10))
     tail = file.read(10)
     if len(tail) < 10 or tail[4:] != MAGIC:
@@ -61,14 +62,14 @@ def _file(file: BinaryIO, size: int) -> Layout:
         raise FormatError("its footer is damaged")
     file.seek(size - 10 - length)
     footer = _Table.root(file.read(length))
-    layout = Layout(is_stream=False, has_dictionaries=bool(list(footer.blocks(2))))
-    for offset, n_metadata, body in footer.blocks(3):
+    layout = Layout(is_stream=False, has_dictionaries=bool(list(footer.items(2, _BLOCK))))
+    for offset, n_metadata, body in footer.items(3, _BLOCK):
         if offset < 0 or body < 0 or not 0 < n_metadata <= _MAX_METADATA or offset + n_metadata + body > size:
             raise FormatError(f"a record batch at byte {offset} reaches beyond the end")
         found = _message(file, offset, size)
         if found is None or found.kind != _RECORDS:
             raise FormatError(f"there is no record batch at byte {offset}")
-        layout.batches.append(found.batch(offset))
+        layout.batches.append(found.batch(offset, with_buffers))
     return layout
 
 
@@ -89,11 +90,15 @@ class _Message:
     body_bytes: int
     end: int
 
-    def batch(self, offset: int) -> Batch:
+    def batch(self, offset: int, with_buffers: bool = False) -> Batch:
         n_rows = self.header.int64(0)
         if n_rows < 0:
             raise FormatError(f"the record batch at byte {offset} has {n_rows} rows")
-        return Batch(offset, n_rows, self.body_bytes, self.header.place(3) != 0)
+        begin = self.end - self.body_bytes
+        buffers = tuple((begin + at, n) for at, n in self.header.items(2, _PLACE)) if with_buffers else ()
+        if any(at < begin or n < 0 or at + n > self.end for at, n in buffers):
+            raise FormatError(f"the record batch at byte {offset} has buffers outside of it")
+        return Batch(offset, n_rows, self.body_bytes, self.header.place(3) != 0, buffers)
 
 
 def _message(file: BinaryIO, at: int, size: int) -> _Message | None:
@@ -157,14 +162,14 @@ class _Table:
             raise FormatError("its metadata is damaged")
         return _Table(self.data, self._behind(place))
 
-    def blocks(self, field: int) -> Iterator[tuple[int, int, int]]:
-        """(offset, bytes of metadata, bytes of the body) of every block in a vector of them."""
+    def items(self, field: int, kind: struct.Struct) -> Iterator[tuple[int, ...]]:
+        """The items of a vector, each as this kind of structure: blocks are (offset, bytes of metadata, bytes of the body)."""
         place = self.place(field)
         if not place:
             return
         start = self._behind(place)
         (n,) = struct.unpack_from("<I", self.data, start)
-        if n * _BLOCK.size > len(self.data):
-            raise FormatError("its footer is damaged")
+        if n * kind.size > len(self.data):
+            raise FormatError("its metadata is damaged")
         for i in range(n):
-            yield _BLOCK.unpack_from(self.data, start + 4 + i * _BLOCK.size)
+            yield kind.unpack_from(self.data, start + 4 + i * kind.size)

@@ -66,7 +66,7 @@ def widen(array: pa.Array, target: pa.DataType) -> pa.Array:
         return _widen_struct(array, target)
     if is_list(source) and is_list(target):
         return _widen_list(array, target)
-    if _is_number_widening(source, target) or (_is_bytes(source) and _is_bytes(target)):
+    if _is_number_widening(source, target) or (is_bytes(source) and is_bytes(target)):
         return array.cast(target)
     raise ValueError(f"{source} does not widen to {target}")
 
@@ -83,7 +83,7 @@ def _to_text(array: pa.Array) -> pa.Array:
     if is_json(source):
         with deep_recursion():
             return pa.array([None if value is None else canonical_text(value) for value in json_values(array)], text)
-    if is_text(source) or _is_bytes(source):
+    if is_text(source) or is_bytes(source):
         return array.cast(text)  # bytes: refused unless they are UTF-8
     if pa.types.is_integer(source) or pa.types.is_boolean(source):
         return array.cast(text)
@@ -229,7 +229,7 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
+def is_bytes(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)

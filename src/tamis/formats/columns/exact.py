@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tamis.formats.columns.canonical import canonical_text
-from tamis.formats.columns.casting import is_text
+from tamis.formats.columns.casting import is_bytes, is_text
 from tamis.formats.columns.json_type import Digits, deep_recursion, is_json, json_column, json_values
 from tamis.formats.columns.literals import as_json, literals_of_values, plain_value
 from tamis.formats.columns.nested import typed_array
@@ -244,12 +244,8 @@ def same_values(new: pa.Array, old: pa.Array, loose: bool = False) -> Array:
 
 def _comparable(a: pa.DataType, b: pa.DataType) -> bool:
     """Types that Arrow compares as `is_same` does."""
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, is_text, pa.types.is_temporal, _is_bytes)
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, is_text, pa.types.is_temporal, is_bytes)
     return any(test(a) and test(b) for test in tests)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _same_one_by_one(new: pa.Array, old: pa.Array, loose: bool) -> Array:

@@ -11,21 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tamis.formats.columns.canonical import EXACT_INT
 from tamis.formats.columns.casting import is_text
 from tamis.formats.columns.json_type import Digits
-from tamis.formats.schema.observed import (
-    BEYOND_INT64,
-    BOOL,
-    FLOAT,
-    INEXACT,
-    INT,
-    LIST,
-    NEGATIVE,
-    STRING,
-    STRUCT,
-    Observed,
-)
+from tamis.formats.schema.observed import BOOL, FLOAT, INT, LIST, STRING, STRUCT, Observed, integer_flags
 from tamis.formats.schema.type_names import MAX_DEPTH
 
 MAX_FACTS = 1000
@@ -48,7 +36,7 @@ def facts_of(value: Any, depth: int = 0) -> Observed:
     if isinstance(value, bool):
         return Observed(BOOL)
     if isinstance(value, int):
-        return Observed(_integer_facts(value))
+        return Observed(_integer_facts(value, value))
     if isinstance(value, float):
         return Observed(FLOAT)
     if isinstance(value, str):
@@ -67,7 +55,7 @@ def _facts_of_all(values: list[Any], depth: int) -> Observed:
         return Observed(flags)
     if kinds == {int}:
         numbers = [v for v in values if v is not None]
-        return Observed(_integer_facts(min(numbers)) | _integer_facts(max(numbers)))
+        return Observed(_integer_facts(min(numbers), max(numbers)))
     seen = Observed()
     for i, value in enumerate(values):
         seen = seen.join(facts_of(value, depth))
@@ -76,11 +64,8 @@ def _facts_of_all(values: list[Any], depth: int) -> Observed:
     return seen
 
 
-def _integer_facts(value: int) -> int:
-    if not -(2**63) <= value < 2**64:
-        return STRING | INT
-    flags = INT | (NEGATIVE if value < 0 else 0) | (BEYOND_INT64 if value >= 2**63 else 0)
-    return flags | (INEXACT if abs(value) > EXACT_INT else 0)
+def _integer_facts(least: int, most: int) -> int:
+    return integer_flags(least, most) | (STRING if least < -(2**63) or most >= 2**64 else 0)
 
 
 def column_type(seen: Observed) -> pa.DataType:

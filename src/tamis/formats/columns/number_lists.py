@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tamis.formats.columns.casting import is_list
+
 _FLAT = r"^\[[-+0-9.eE, \t\n\r]*\]$"  # no text, no object, no list inside; NaN and Infinity neither
 _SMALL, _LARGE = 1e-4, 1e10  # outside of these Python or Arrow write exponents
 
@@ -45,9 +47,7 @@ def parse(texts: pa.Array) -> pa.Array | None:
 def texts_of(array: pa.Array) -> pa.Array | None:
     """JSON text of each list, null as `null`; None where the column is no list of floats."""
     kind = array.type
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-        return None
-    if not pa.types.is_floating(kind.value_type) or not len(array):
+    if not is_list(kind) or not pa.types.is_floating(kind.value_type) or not len(array):
         return None
     if pa.types.is_fixed_size_list(kind):
         array = array.cast(pa.large_list(kind.value_type))

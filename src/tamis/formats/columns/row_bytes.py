@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tamis.formats.columns.casting import is_bytes, is_list, is_text
+
 Array = np.ndarray[Any, Any]
 
 
@@ -37,25 +39,16 @@ def _sizes(array: pa.Array) -> Array:
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         array = array.cast(pa.large_binary())
         kind = array.type
-    if _has_length(kind):
+    if is_text(kind) or is_bytes(kind):
         return np.asarray(pc.binary_length(array).fill_null(0), np.int64)
     if pa.types.is_struct(kind):
         return sum((_sizes(field) for field in array.flatten()), np.zeros(len(array), np.int64))
     if pa.types.is_fixed_size_list(kind):
         array = array.cast(pa.large_list(kind.value_field))
         kind = array.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+    if is_list(kind) or pa.types.is_map(kind):
         return _listed(array)
     return np.where(_valid(array), _width(kind), 0)
-
-
-def _has_length(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    )
 
 
 def _width(kind: pa.DataType) -> int:

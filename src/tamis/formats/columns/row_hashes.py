@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tamis.formats.columns.canonical import canonical_text
+from tamis.formats.columns.casting import is_list
 from tamis.kernels.buffers import string_buffers, validity_of
 from tamis.kernels.records.hash128 import NULL_HI, NULL_LO, combine, hash_arrow_strings, hash_fixed, hash_spans
 
@@ -70,8 +71,7 @@ def _values(array: pa.Array) -> tuple[Words, Words]:
 
 
 def _is_list_of_numbers(kind: pa.DataType) -> bool:
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    return bool(is_list and (pa.types.is_floating(kind.value_type) or pa.types.is_signed_integer(kind.value_type)))
+    return is_list(kind) and bool(pa.types.is_floating(kind.value_type) or pa.types.is_signed_integer(kind.value_type))
 
 
 def _number_lists(array: pa.Array) -> tuple[Words, Words]:

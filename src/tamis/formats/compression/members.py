@@ -12,9 +12,9 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
-from tamis.errors import FormatError
+from tamis.formats.compression.source import PieceSource, Undecodable
 from tamis.formats.compression.stream_fault import CUT, DAMAGED, UNSUPPORTED
 from tamis.formats.faults import is_memory_failure
 
@@ -32,30 +32,10 @@ _CHECKS = ("incorrect data check", "incorrect length check")
 _DECODE_ERRORS = (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
 
 
-class Source(Protocol):
-    """What members are read from: `piece` gives the bytes at hand, `offset` says how many were given so far."""
-
-    def piece(self) -> bytes: ...
-
-    def offset(self) -> int: ...
-
-    def can_rewind(self) -> bool: ...
-
-    def rewind(self, offset: int) -> None: ...
-
-
-class BadMember(FormatError):
-    """Decoding stopped at compressed byte `offset`; `salvaged` are the last bytes that could be decoded; the rest as in StreamFault."""
-
-    def __init__(self, reason: str, offset: int, salvaged: bytes = b"", kind: str = DAMAGED) -> None:
-        super().__init__(reason)
-        self.offset, self.salvaged, self.kind, self.suspect_offset = offset, salvaged, kind, -1
-
-
 class Members:
     """The decoded bytes of all members of `source`."""
 
-    def __init__(self, source: Source, codec: str) -> None:
+    def __init__(self, source: PieceSource, codec: str) -> None:
         self._source, self._codec = source, codec
         self._input = b""
         self._decoder: Any = None
@@ -92,7 +72,7 @@ class Members:
         if not magic.startswith(self._input[: len(magic)]):
             found = self._input[: len(magic)].hex()
             what = f"garbage after a complete {name} member" if self._n_members else f"not a {name} file"
-            raise BadMember(f"{what}: found bytes {found}, expected {magic.hex()}", self._member_offset)
+            raise Undecodable(f"{what}: found bytes {found}, expected {magic.hex()}", self._member_offset)
         self._decoder, self._needs_input, self._n_member_decoded = _new_decoder(self._codec), True, 0
         return True
 
@@ -100,7 +80,9 @@ class Members:
         if self._needs_input and not self._input:
             self._input = self._source.piece()
             if not self._input:
-                raise BadMember(f"the file ends inside a {_NAMES[self._codec]} member", self._source.offset(), kind=CUT)
+                raise Undecodable(
+                    f"the file ends inside a {_NAMES[self._codec]} member", self._source.offset(), kind=CUT
+                )
         before = self._decoder.copy() if self._codec == "gz" else None
         data = self._input
         try:
@@ -118,7 +100,7 @@ class Members:
                 steps = self._single_steps_replayed()
                 start_offset = self._member_offset
             else:
-                raise BadMember(_reason(exc), end_offset, kind=_kind(exc)) from exc
+                raise Undecodable(_reason(exc), end_offset, kind=_kind(exc)) from exc
             bad = _salvage(steps, start_offset, exc)
             if self._codec == "gz" and str(bad).endswith(_CHECKS):
                 bad.suspect_offset = self._member_offset
@@ -178,7 +160,7 @@ def _single_steps_zlib(decoder: Any, data: bytes) -> Iterator[tuple[int, bytes]]
             yield i, decoded
 
 
-def _salvage(steps: Iterator[tuple[int, bytes]], start_offset: int, first: Exception) -> BadMember:
+def _salvage(steps: Iterator[tuple[int, bytes]], start_offset: int, first: Exception) -> Undecodable:
     """Runs single steps until they fail where the large one did. `first` is the reason if they do not."""
     saved, offset = bytearray(), start_offset
     try:
@@ -189,7 +171,7 @@ def _salvage(steps: Iterator[tuple[int, bytes]], start_offset: int, first: Excep
         if is_memory_failure(exc):
             raise MemoryError(str(exc)) from exc
         first = exc
-    return BadMember(_reason(first), offset, bytes(saved), _kind(first))
+    return Undecodable(_reason(first), offset, bytes(saved), _kind(first))
 
 
 def _new_decoder(codec: str) -> Any:

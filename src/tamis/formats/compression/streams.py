@@ -18,16 +18,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tamis.errors import UsageError
-from tamis.formats.compression.members import BadMember, Members
-from tamis.formats.compression.stream_fault import DAMAGED, StreamFault
-from tamis.formats.compression.zstd_frames import BadFrame, ZstdFrames
+from tamis.formats.compression.members import Members
+from tamis.formats.compression.source import PieceSource, Undecodable
+from tamis.formats.compression.stream_fault import StreamFault
+from tamis.formats.compression.zstd_frames import ZstdFrames
 from tamis.formats.faults import is_memory_failure
 from tamis.stores.opening import open_input
 
-__all__ = ["PieceSource", "StreamFault", "StreamReader", "StreamWriter", "codec_of", "open_writer", "strip_codec"]
+__all__ = ["StreamFault", "StreamReader", "StreamWriter", "codec_of", "strip_codec"]
 
-PIECE_BYTES = 256 * 1024
-"""Compressed bytes read at a time."""
 _CODECS = {".gz": "gz", ".zst": "zst", ".bz2": "bz2", ".xz": "xz"}
 
 
@@ -48,59 +47,6 @@ def strip_codec(path: str | os.PathLike[str]) -> str:
     """
     text = os.fspath(path)
     return text[: -len(Path(text).suffix)] if codec_of(text) else text
-
-
-class PieceSource:
-    """The compressed file, read in pieces of `PIECE_BYTES`, with the offset of what was handed out."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
-        self._base = raw.tell() if raw.seekable() else 0
-        self._buffer = b""
-        self._at = 0
-        self._end_offset = 0
-
-    def offset(self) -> int:
-        """Compressed bytes handed out so far, counted from where the stream began."""
-        return self._end_offset - (len(self._buffer) - self._at)
-
-    def piece(self) -> bytes:
-        """The next bytes, as many as are at hand; b"" at the end of the file."""
-        if self._at == len(self._buffer):
-            self._fill()
-        data = self._buffer[self._at :] if self._at else self._buffer
-        self._at = len(self._buffer)
-        return data
-
-    def take(self, n_bytes: int) -> bytes:
-        """Exactly `n_bytes`, fewer only at the end of the file."""
-        end = self._at + n_bytes
-        if end <= len(self._buffer):
-            data = self._buffer[self._at : end]
-            self._at = end
-            return data
-        parts, missing = [], n_bytes
-        while missing:
-            if self._at == len(self._buffer) and not self._fill():
-                break
-            part = self._buffer[self._at : self._at + missing]
-            self._at += len(part)
-            missing -= len(part)
-            parts.append(part)
-        return b"".join(parts)
-
-    def can_rewind(self) -> bool:
-        return self._raw.seekable()
-
-    def rewind(self, offset: int) -> None:
-        """Go back to compressed byte `offset`; only where the file can seek."""
-        self._raw.seek(self._base + offset)
-        self._buffer, self._at, self._end_offset = b"", 0, offset
-
-    def _fill(self) -> bool:
-        self._buffer, self._at = self._raw.read(PIECE_BYTES) or b"", 0
-        self._end_offset += len(self._buffer)
-        return bool(self._buffer)
 
 
 class StreamReader:
@@ -161,8 +107,7 @@ class StreamReader:
         if codec is None:
             return self._source.piece
         if codec == "zst":
-            self._frames = ZstdFrames(self._source)
-            return self._frames.next_block
+            return ZstdFrames(self._source).next_block
         if codec in ("gz", "bz2", "xz"):
             return Members(self._source, codec).next_bytes
         raise UsageError(f"unknown codec {codec!r}; expected one of gz, zst, bz2, xz or None")
@@ -175,14 +120,11 @@ class StreamReader:
             return
         try:
             self._ready = self._next_bytes()
-        except BadMember as exc:
+        except Undecodable as exc:
             self._ready = exc.salvaged
             self._fault = StreamFault(
                 self.decoded_offset + len(exc.salvaged), exc.offset, str(exc), exc.kind, exc.suspect_offset
             )
-        except BadFrame as exc:
-            suspect = self._frames.suspect_offset if exc.kind == DAMAGED else -1
-            self._fault = StreamFault(self.decoded_offset, self._frames.fault_offset, str(exc), exc.kind, suspect)
         except OSError as exc:
             if is_memory_failure(exc):
                 raise MemoryError(str(exc)) from exc
@@ -198,6 +140,7 @@ class StreamWriter:
     """A compressed file being written: `write`, then `close`. The same bytes in give the same bytes out."""
 
     def __init__(self, path: str | os.PathLike[str], codec: str | None) -> None:
+        """`codec`: gz, zst, bz2, xz or None. What is at `path` is replaced."""
         self._compressor = _compressor(codec)
         self._file = open(path, "wb")  # noqa: SIM115 (lives as long as this object)
         self._finished = False
@@ -242,11 +185,6 @@ class StreamWriter:
             self.close()
         else:
             self.abort()
-
-
-def open_writer(path: str | os.PathLike[str], codec: str | None) -> StreamWriter:
-    """A writer of `codec` (gz, zst, bz2, xz, None) at `path`, replacing what is there."""
-    return StreamWriter(path, codec)
 
 
 def _compressor(codec: str | None) -> Any:

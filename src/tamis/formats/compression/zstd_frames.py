@@ -8,9 +8,9 @@ every fault has an offset, and all blocks before a fault are delivered.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
-from tamis.errors import FormatError
+from tamis.formats.compression.source import PieceSource, Undecodable
 from tamis.formats.compression.stream_fault import CUT, DAMAGED, UNSUPPORTED
 from tamis.formats.faults import is_memory_failure
 
@@ -22,26 +22,10 @@ _N_ID_BYTES = (0, 1, 2, 4)
 _N_SIZE_BYTES = (0, 2, 4, 8)
 
 
-class Source(Protocol):
-    """What the frames are read from: `take` gives exactly n bytes, fewer only at the end of the file."""
-
-    def take(self, n_bytes: int) -> bytes: ...
-
-    def offset(self) -> int: ...
-
-
-class BadFrame(FormatError):
-    """The frame at hand cannot be decoded further; `kind` as in StreamFault."""
-
-    def __init__(self, reason: str, kind: str = DAMAGED) -> None:
-        super().__init__(reason)
-        self.kind = kind
-
-
 class ZstdFrames:
     """The decoded blocks of all frames of `source`, in order."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: PieceSource) -> None:
         from tamis.formats.compression import zstd  # here: most runs have no such file
 
         self._source, self._zstd = source, zstd
@@ -49,29 +33,27 @@ class ZstdFrames:
         self._window_bytes = 0
         self._has_checksum = False
         self._checksum_due = False
-        self.frame_offset = 0
-        """Where the frame that is being read begins in the compressed file."""
-        self.fault_offset = 0
-        """Where the part (header, block, checksum) of it begins that is being read."""
-
-    @property
-    def suspect_offset(self) -> int:
-        """After a fault: where the frame begins whose checksum is wrong; -1 if it was no checksum."""
-        return self.frame_offset if self._checksum_due else -1
+        self._frame_offset = 0  # where the frame that is being read begins in the compressed file
 
     def next_block(self) -> bytes:
         """The next decoded block that is not empty (at most 128 KiB), or b"" at the end of the last frame."""
         while True:
-            self.fault_offset = self._source.offset()
-            if self._frame is None:
-                self.frame_offset = self.fault_offset
-                if not self._open_frame():
-                    return b""
-            elif self._checksum_due:
-                self._feed(_whole(self._source.take(4), 4, "the checksum of a frame"))
-                self._checksum_due, self._frame = False, None
-            elif decoded := self._read_block():
-                return decoded
+            part_offset = self._source.offset()  # of the header, block or checksum that is read next
+            try:
+                if self._frame is None:
+                    self._frame_offset = part_offset
+                    if not self._open_frame():
+                        return b""
+                elif self._checksum_due:
+                    self._feed(_whole(self._source.take(4), 4, "the checksum of a frame"))
+                    self._checksum_due, self._frame = False, None
+                elif decoded := self._read_block():
+                    return decoded
+            except Undecodable as exc:
+                exc.offset = part_offset
+                if self._checksum_due and exc.kind == DAMAGED:  # all of the frame was handed out, and may be wrong
+                    exc.suspect_offset = self._frame_offset
+                raise
 
     def _open_frame(self) -> bool:
         """False at the end of the file. Skippable frames are skipped here."""
@@ -85,7 +67,7 @@ class ZstdFrames:
                 left -= len(_whole(self._source.take(min(left, MAX_BLOCK_BYTES)), 1, "a skippable frame"))
             return True
         if magic != _MAGIC:
-            raise BadFrame(f"not a zstd frame: it begins with {head.hex()}, expected 28b52ffd")
+            raise Undecodable(f"not a zstd frame: it begins with {head.hex()}, expected 28b52ffd")
         descriptor = _whole(self._source.take(1), 1, "a frame header")
         flags = descriptor[0]
         single_segment = bool(flags & 0x20)
@@ -105,7 +87,9 @@ class ZstdFrames:
         id_at = 0 if single_segment else 1
         dictionary = int.from_bytes(rest[id_at : id_at + n_id_bytes], "little")
         if dictionary:
-            raise BadFrame(f"the frame needs dictionary {dictionary}; recompress the file without one", UNSUPPORTED)
+            raise Undecodable(
+                f"the frame needs dictionary {dictionary}; recompress the file without one", kind=UNSUPPORTED
+            )
         if single_segment:
             window_bytes = int.from_bytes(rest[-n_size_bytes:], "little") + (256 if n_size_bytes == 2 else 0)
         else:
@@ -113,10 +97,10 @@ class ZstdFrames:
             window_bytes = base + (base >> 3) * (rest[0] & 7)
         self._window_bytes = window_bytes
         if window_bytes > MAX_WINDOW_BYTES:
-            raise BadFrame(
+            raise Undecodable(
                 f"the frame needs a window of {window_bytes} bytes, at most {MAX_WINDOW_BYTES} (2^27) are allowed; "
                 "recompress the file with zstd --long=27 or less",
-                UNSUPPORTED,
+                kind=UNSUPPORTED,
             )
 
     def _read_block(self) -> bytes:
@@ -124,7 +108,7 @@ class ZstdFrames:
         bits = int.from_bytes(header, "little")
         is_last, kind, n_bytes = bool(bits & 1), (bits >> 1) & 3, bits >> 3
         if kind == 3 or n_bytes > MAX_BLOCK_BYTES:
-            raise BadFrame(f"bad block header (type {kind}, {n_bytes} bytes)")
+            raise Undecodable(f"bad block header (type {kind}, {n_bytes} bytes)")
         n_stored = 1 if kind == 1 else n_bytes
         decoded = self._feed(header + _whole(self._source.take(n_stored), n_stored, "a block"))
         # The block is handed out before the checksum of its frame is looked at: a fault never takes bytes with it.
@@ -142,10 +126,10 @@ class ZstdFrames:
                 raise MemoryError(
                     f"tried to allocate {self._window_bytes} bytes, the window of a zstd frame: {exc}"
                 ) from exc
-            raise BadFrame(str(exc).partition(": ")[2] or str(exc)) from exc
+            raise Undecodable(str(exc).partition(": ")[2] or str(exc)) from exc
 
 
 def _whole(data: bytes, n_bytes: int, what: str) -> bytes:
     if len(data) < n_bytes:
-        raise BadFrame(f"the file ends inside {what}", CUT)
+        raise Undecodable(f"the file ends inside {what}", kind=CUT)
     return data

@@ -56,7 +56,7 @@ class JsonlBlock:
             (int(scan.start[i]), int(scan.end[i]), BAD_RECORD[int(scan.status[i])]) for i in np.flatnonzero(~ok)
         ]
         self.n_blank = scan.n_blank
-        self._found: json_scan.Scan | None = scan if not self.bad else _only(scan, np.flatnonzero(ok))
+        self._found: json_scan.Scan | None = scan if not self.bad else scan.only(np.flatnonzero(ok))
         self.start, self.end = self._found.start, self._found.end
         self.n_rows = self._found.n_records
         self._names: tuple[Array | None, list[str]] | None = None  # of the rows that were asked for last
@@ -125,10 +125,7 @@ class JsonlBlock:
         n_fields = np.zeros(self.n_rows, np.int32)
         close[rows], status[rows] = found.close + (self.start[rows] - found.start), found.status
         n_fields[rows] = found.n_fields
-        none, empty = np.zeros((self.n_rows, 0), np.uint8), np.zeros((self.n_rows, 0), np.int64)
-        return json_scan.Scan(
-            (), self.n_rows, self.n_blank, self.start, self.end, close, n_fields, status, none, empty, empty
-        )
+        return json_scan.Scan.of_lines(self.start, self.end, close, n_fields, status, self.n_blank)
 
     @property
     def close(self) -> Array:
@@ -161,8 +158,7 @@ class JsonlBlock:
         if not len(rows) or bool((end <= start).any()) or bool((self.buf[end - 1] != ord("}")).any()):
             return None
         status, n_fields = np.full(len(rows), json_scan.OK, np.uint8), np.zeros(len(rows), np.int32)
-        none, empty = np.zeros((len(rows), 0), np.uint8), np.zeros((len(rows), 0), np.int64)
-        lines = json_scan.Scan((), len(rows), 0, start, end, end - 1, n_fields, status, none, empty, empty)
+        lines = json_scan.Scan.of_lines(start, end, end - 1, n_fields, status)
         types, at, length = (np.ascontiguousarray(x[:, 0]) for x in json_scan.rescan(self.buf, lines, [name]))
         return decode_values(self.buf, types, at, length)
 
@@ -170,7 +166,7 @@ class JsonlBlock:
         if rows is not None and not len(rows):
             rows = None
         if self._names is None or self._names[0] is not rows:
-            scan = self._scan if rows is None else _only(self._scan, np.unique(rows[rows >= 0]))
+            scan = self._scan if rows is None else self._scan.only(np.unique(rows[rows >= 0]))
             self._names = rows, json_scan.discover_keys(self.buf, scan)
         return self._names[1]
 
@@ -270,11 +266,7 @@ def decode_values(buf: Array, types: Array, start: Array, length: Array, exact: 
 def _texts(buf: Array, types: Array, start: Array, length: Array) -> pa.Array:
     """The raw JSON text of the values; null where missing or null."""
     valid = types > _NULL
-    lens = np.where(valid, length, 0)
-    offsets = np.zeros(len(types) + 1, np.int64)
-    np.cumsum(lens, out=offsets[1:])
-    data = np.empty(int(offsets[-1]), np.uint8)
-    json_text.copy_spans(buf, np.ascontiguousarray(start), np.ascontiguousarray(lens), data, offsets[:-1])
+    data, offsets = json_text.gather(buf, start, np.where(valid, length, 0))
     return buffers.string_array(offsets, data, valid)
 
 
@@ -326,19 +318,3 @@ def _valid(scan: json_scan.Scan, n: int) -> json_scan.Scan:
     if scan.n_records != n or bool((scan.status != json_scan.OK).any()):
         raise FormatError("records that were valid before are not any more: the input changed during the run")
     return scan
-
-
-def _only(scan: json_scan.Scan, rows: Array) -> json_scan.Scan:
-    return json_scan.Scan(
-        n_records=len(rows),
-        n_blank=scan.n_blank,
-        start=scan.start[rows],
-        end=scan.end[rows],
-        close=scan.close[rows],
-        n_fields=scan.n_fields[rows],
-        status=scan.status[rows],
-        types=scan.types[rows],
-        val_start=scan.val_start[rows],
-        val_len=scan.val_len[rows],
-        keys=scan.keys,
-    )

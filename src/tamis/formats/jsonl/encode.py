@@ -153,8 +153,7 @@ def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array]) -
         extra.append(data)
         absent = np.flatnonzero(~present & _not_null(column))  # an absent field and null mean the same
         if len(absent):
-            prefix = json.dumps(name, ensure_ascii=False).encode() + b":"
-            with_key, key_offsets = _with_prefix(data, offsets, absent, prefix, n_fields[absent] > 0)
+            with_key, key_offsets = _with_prefix(data, offsets, absent, _key(name), n_fields[absent] > 0)
             edits.append((absent, close[absent], close[absent], k, base + key_offsets[:-1], np.diff(key_offsets)))
             base += len(with_key)
             extra.append(with_key)
@@ -166,13 +165,7 @@ def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array]) -
     ptr = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(np.bincount(row, minlength=len(rows)), out=ptr[1:])
     # assemble() wants one contiguous run of edit bytes in edit order
-    edit_off = np.zeros(len(by) + 1, np.int64)
-    np.cumsum(lit_len[by], out=edit_off[1:])
-    edit_data = np.empty(int(edit_off[-1]), np.uint8)
-    source = np.concatenate(extra) if extra else np.empty(0, np.uint8)
-    json_text.copy_spans(
-        source, np.ascontiguousarray(lit[by]), np.ascontiguousarray(lit_len[by]), edit_data, edit_off[:-1]
-    )
+    edit_data, edit_off = json_text.gather(_joined(extra), lit[by], lit_len[by])
     return Encoded(
         *splice.assemble(
             origin.buf, origin.start, origin.end, rows, ptr,
@@ -202,9 +195,8 @@ def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array, columns: Map
         length[:, k] = np.where(same, length[:, k], np.where(drop, -1, np.diff(offsets)))
         base += len(data)
         extra.append(data)
-    keys = [json.dumps(n, ensure_ascii=False).encode() + b":" for n in names]
-    data = np.concatenate(extra) if extra else np.empty(0, np.uint8)
-    return Encoded(*join.join_rows(origin.buf, data, start, length, keys, rank))
+    keys = [_key(n) for n in names]
+    return Encoded(*join.join_rows(origin.buf, _joined(extra), start, length, keys, rank))
 
 
 def _from_columns(at: Array, columns: dict[str, pa.Array], with_nulls: bool) -> Encoded:
@@ -220,9 +212,16 @@ def _from_columns(at: Array, columns: dict[str, pa.Array], with_nulls: bool) -> 
             length[~_not_null(column), j] = -1
         parts.append(data)
         base += len(data)
-    keys = [json.dumps(n, ensure_ascii=False).encode() + b":" for n in columns]
-    extra = np.concatenate(parts) if parts else np.empty(0, np.uint8)
-    return Encoded(*join.join_rows(np.empty(0, np.uint8), extra, start, length, keys))
+    keys = [_key(n) for n in columns]
+    return Encoded(*join.join_rows(np.empty(0, np.uint8), _joined(parts), start, length, keys))
+
+
+def _joined(parts: list[Array]) -> Array:
+    return np.concatenate(parts) if parts else np.empty(0, np.uint8)
+
+
+def _key(name: str) -> bytes:
+    return json.dumps(name, ensure_ascii=False).encode() + b":"
 
 
 def _interleave(batch: DocumentBatch, new: Array) -> Encoded:
@@ -238,23 +237,19 @@ def _interleave(batch: DocumentBatch, new: Array) -> Encoded:
     start, length = np.empty(len(new), np.int64), np.empty(len(new), np.int64)
     start[old_at], length[old_at] = old.offsets[:-1], np.diff(old.offsets)
     start[new_at], length[new_at] = made.offsets[:-1] + len(old.data), np.diff(made.offsets)
-    offsets = np.zeros(len(new) + 1, np.int64)
-    np.cumsum(length, out=offsets[1:])
-    out = np.empty(int(offsets[-1]), np.uint8)
-    json_text.copy_spans(data, start, length, out, offsets[:-1])
-    return Encoded(out, offsets)
+    return Encoded(*json_text.gather(data, start, length))
 
 
 def _with_prefix(data: Array, offsets: Array, at: Array, prefix: bytes, comma: Array) -> tuple[Array, Array]:
     """`,"name":literal` for the rows `at` (the comma only where `comma`)."""
-    lens = (offsets[1:] - offsets[:-1])[at]
+    lens = np.diff(offsets)[at]
     n_prefix = np.where(comma, len(prefix) + 1, len(prefix))
     out_offsets = np.zeros(len(at) + 1, np.int64)
     np.cumsum(lens + n_prefix, out=out_offsets[1:])
     out = np.empty(int(out_offsets[-1]), np.uint8)
     lead = np.frombuffer(b"," + prefix, np.uint8)
     json_text.copy_spans(lead, np.where(comma, 0, 1), n_prefix, out, out_offsets[:-1])
-    json_text.copy_spans(data, np.ascontiguousarray(offsets[:-1][at]), lens, out, out_offsets[:-1] + n_prefix)
+    json_text.copy_spans(data, offsets[:-1][at], lens, out, out_offsets[:-1] + n_prefix)
     return out, out_offsets
 
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tamis.errors import FormatError
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
-from tamis.formats.faults import is_memory_failure
+from tamis.formats.faults import reason_of
 from tamis.formats.parquet.footer import plain_metadata
 from tamis.formats.table_files import BufferedWriter, counted, cut, plain_types
 from tamis.stores.opening import open_arrow, size_of
@@ -135,12 +135,8 @@ class _GroupReader:
                     at = at_row + table.num_rows
                 return
             except _ERRORS as exc:
-                if is_memory_failure(exc):
-                    raise MemoryError(str(exc)) from exc
-                if isinstance(exc, OSError) and exc.errno is not None:
-                    raise  # the file vanished or the disk fails: no fault of the data
+                reason = reason_of(exc)
                 if self._n_asked <= 1 or self._skipping:
-                    reason = (str(exc).strip() or type(exc).__name__).splitlines()[0]
                     raise RowsFault(self._group_first + at, reason, self._group_end) from exc
                 # Reading again in finer steps moves up to the fault: 16 times finer on each pass, down to one row.
                 max_rows = max(1, self._n_asked // 16)
@@ -189,10 +185,7 @@ def _open(path: str | os.PathLike[str], metadata: pq.FileMetaData | None = None)
         _ = file.schema_arrow.names  # raises where Arrow has no type for a column
         return file
     except _ERRORS as exc:
-        if is_memory_failure(exc):
-            raise MemoryError(str(exc)) from exc
-        if isinstance(exc, OSError) and exc.errno is not None:
-            raise  # missing, not readable, a failing disk
+        reason_of(exc)  # raises where it is missing, not readable, or there is no memory
         raise FormatError(f"{os.fspath(path)}: not a readable Parquet file: {exc}") from exc
 
 

@@ -12,8 +12,8 @@ uint64 joins with int64 and with float64 to string: were uint64 + float64 = floa
 a float would end as float64 or as string depending on who met first (and large integers would change). Whether
 integers are negative or too large for a float is no part of an Arrow type; `observed.py` keeps it while JSON is read.
 
-See also, all offered here too: `formats/columns/casting.py` (tables to a schema), `formats/columns/canonical.py` (values as text), `type_names.py`
-(schemas as text and JSON).
+See also: `formats/columns/casting.py` (tables to a schema), `formats/columns/canonical.py` (values as text), `type_names.py` (schemas as
+text and JSON).
 """
 
 from __future__ import annotations
@@ -22,22 +22,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tamis.formats.columns.canonical import canonical_text
-from tamis.formats.columns.casting import cast_declared, cast_table, is_list, is_text
-from tamis.formats.schema.type_names import from_json, parse_schema, to_json
-
-__all__ = [
-    "canonical_order",
-    "canonical_text",
-    "cast_declared",
-    "cast_table",
-    "from_json",
-    "join",
-    "join_schemas",
-    "normal",
-    "parse_schema",
-    "to_json",
-]
+from tamis.formats.columns.casting import is_list, is_text
 
 TEXT = pa.large_string()
 _CHAINS = (
@@ -119,14 +104,6 @@ def _join_structs(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     names = list(fields_a) if list(fields_a) == list(fields_b) else sorted({*fields_a, *fields_b})
     none = pa.null()
     return pa.struct([pa.field(name, _join(fields_a.get(name, none), fields_b.get(name, none))) for name in names])
-
-
-def join_schemas(a: pa.Schema, b: pa.Schema) -> pa.Schema:
-    """Column by column: those of `a` in their order, then the new ones of `b`. See `canonical_order`."""
-    types = {field.name: normal(field.type) for field in a}
-    for field in b:
-        types[field.name] = _join(types.get(field.name, pa.null()), normal(field.type))
-    return pa.schema([pa.field(name, kind) for name, kind in types.items()])
 
 
 def canonical_order(schema: pa.Schema, first: Sequence[str]) -> pa.Schema:

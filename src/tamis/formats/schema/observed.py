@@ -95,7 +95,8 @@ def observe(array: pa.Array | pa.ChunkedArray, depth: int = 0) -> Observed:
     if pa.types.is_boolean(kind):
         return Observed(BOOL)
     if pa.types.is_integer(kind):
-        return Observed(_integer_flags(array))
+        bounds = pc.min_max(array)
+        return Observed(integer_flags(bounds["min"].as_py(), bounds["max"].as_py()))
     if pa.types.is_floating(kind):
         return Observed(FLOAT)
     if is_text(kind) or (pa.types.is_nested(kind) and depth >= MAX_DEPTH - 2):
@@ -108,9 +109,8 @@ def observe(array: pa.Array | pa.ChunkedArray, depth: int = 0) -> Observed:
     raise FormatError(f"observe: {kind} does not come from JSON; join its Arrow type with schema.join instead")
 
 
-def _integer_flags(array: pa.Array) -> int:
-    bounds = pc.min_max(array)
-    least, most = bounds["min"].as_py(), bounds["max"].as_py()
+def integer_flags(least: int, most: int) -> int:
+    """The facts of integers that lie between these two."""
     flags = INT | (NEGATIVE if least < 0 else 0) | (BEYOND_INT64 if most > 2**63 - 1 else 0)
     return flags | (INEXACT if most > EXACT_INT or least < -EXACT_INT else 0)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tamis.formats.columns.casting import cast_table, is_text
 from tamis.formats.columns.nested import MAX_FACTS, column_type, n_facts, revived
-from tamis.formats.schema import lattice as schema
+from tamis.formats.schema.lattice import canonical_order, join
 from tamis.formats.schema.observed import STRING, Observed, observe
 
 Facts = dict[str, Observed]
@@ -51,12 +51,12 @@ def run_schema(parts: Sequence[tuple[pa.Schema, Mapping[str, Observed]]], first:
     for part, seen in parts:
         for field in part:
             if field.name not in seen:
-                kinds[field.name] = schema.join(kinds.get(field.name, pa.null()), field.type)
+                kinds[field.name] = join(kinds.get(field.name, pa.null()), field.type)
     if len(kinds) > 1:
         kinds.pop(NO_FIELDS, None)
     kinds = kinds or {NO_FIELDS: pa.null()}
     found = pa.schema([pa.field(name, _stored(kind)) for name, kind in kinds.items()])
-    return schema.canonical_order(found, first)
+    return canonical_order(found, first)
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:

@@ -45,10 +45,7 @@ def _raw_columns(origin: JsonlBlock, rows: Array) -> dict[str, pa.Array]:
     start[known], lens[known] = origin.start[at], origin.end[at] - origin.start[at]
     close[known], n_fields[known] = origin.close[at] - origin.start[at], origin.n_fields[at]
     source = origin.buf if known.all() else np.concatenate([origin.buf, np.frombuffer(b"{}", np.uint8)])
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(lens, out=offsets[1:])
-    data = np.empty(int(offsets[-1]), np.uint8)
-    json_text.copy_spans(source, start, lens, data, offsets[:-1])
+    data, offsets = json_text.gather(source, start, lens)
     raw = pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
@@ -58,11 +55,6 @@ def _raw_columns(origin: JsonlBlock, rows: Array) -> dict[str, pa.Array]:
 def _jsonl_origin(table: pa.Table) -> JsonlBlock:
     parts = buffers.string_buffers(table["_raw"].chunk(0))
     offsets = np.asarray(parts.offsets, np.int64)
-    n = len(table)
-    none = np.zeros((n, 0), np.int64)
-    scan = json_scan.Scan(
-        n_records=n, n_blank=0, start=offsets[:-1].copy(), end=offsets[1:].copy(),
-        close=offsets[:-1] + table["_close"].to_numpy(), n_fields=table["_fields"].to_numpy(),
-        status=np.zeros(n, np.uint8), types=np.zeros((n, 0), np.uint8), val_start=none, val_len=none, keys=(),
-    )  # fmt: skip
-    return JsonlBlock(parts.data, scan)
+    start, end, close = offsets[:-1].copy(), offsets[1:].copy(), offsets[:-1] + table["_close"].to_numpy()
+    status = np.full(len(table), json_scan.OK, np.uint8)
+    return JsonlBlock(parts.data, json_scan.Scan.of_lines(start, end, close, table["_fields"].to_numpy(), status))

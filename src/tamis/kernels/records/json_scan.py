@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,19 @@ class Scan:
     types: Bytes  # (n_records, n_keys)
     val_start: Offsets  # (n_records, n_keys); strings without their quotes
     val_len: Offsets
+
+    @classmethod
+    def of_lines(
+        cls, start: Offsets, end: Offsets, close: Offsets, n_fields: NDArray[np.int32], status: Bytes, n_blank: int = 0
+    ) -> Scan:
+        """Of records whose places are known and of whose fields nothing is."""
+        kinds, spans = np.zeros((len(start), 0), np.uint8), np.zeros((len(start), 0), np.int64)
+        return cls((), len(start), n_blank, start, end, close, n_fields, status, kinds, spans, spans)
+
+    def only(self, rows: Offsets) -> Scan:
+        """The same of some records."""
+        names = ("start", "end", "close", "n_fields", "status", "types", "val_start", "val_len")
+        return replace(self, n_records=len(rows), **{name: getattr(self, name)[rows] for name in names})
 
 
 @kernel(types.int64(U8_IN, types.int64))

@@ -329,6 +329,15 @@ def copy_spans(buf: Bytes, starts: Offsets, lens: Offsets, out: Bytes, out_start
         )
 
 
+def gather(buf: Bytes, starts: Offsets, lens: Offsets) -> tuple[Bytes, Offsets]:
+    """(out, out_offsets): buf[starts[i]:][:lens[i]] for every i, one behind the other."""
+    offsets = np.zeros(len(lens) + 1, np.int64)
+    np.cumsum(lens, out=offsets[1:])
+    out = np.empty(int(offsets[-1]), np.uint8)
+    copy_spans(buf, starts, lens, out, offsets[:-1])
+    return out, offsets
+
+
 def at_least_a_block(buf: Bytes) -> Bytes:
     """`buf` itself, or a zero-padded copy of a buffer shorter than one block of 64 bytes."""
     if buf.dtype != np.uint8 or buf.ndim != 1 or not buf.flags.c_contiguous:

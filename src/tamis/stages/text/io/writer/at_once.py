@@ -31,10 +31,10 @@ def write_batch(batch: DocumentBatch, path: str, kind: str, codec: str | None, c
 
         parquet.write_table(_table(batch), path, compression=compression)
         return
-    from tamis.formats.compression.streams import open_writer
+    from tamis.formats.compression.streams import StreamWriter
     from tamis.formats.jsonl.encode import encode_jsonl
 
-    with open_writer(path, codec) as out:
+    with StreamWriter(path, codec) as out:
         out.write(encode_jsonl(_with_records(batch)).data)
 
 
