@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tamis.cli.plan.first_megabytes import copy_heads
+from tamis.cli.plan.beginnings import take
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -90,14 +90,15 @@ def test_nothing_to_probe(place: Path) -> None:
 def test_heads(place: Path, tmp_path: Path) -> None:
     (tmp_path / "heads").mkdir()
     paths = [str(place / "in" / name) for name in ("a.jsonl", "b.jsonl.gz", "c.parquet", "gone.jsonl")]
-    heads = copy_heads(paths, str(tmp_path / "heads"), 400_000)
-    first = Path(heads[0]["head"]).read_bytes()
-    assert (place / "in/a.jsonl").read_bytes().startswith(first)
-    assert (first[-1:], heads[0]["ratio"]) == (b"\n", 1.0)
-    assert 90_000 < len(first) <= 100_000
-    assert Path(heads[1]["head"]).read_bytes() == first
+    heads = take(paths, str(tmp_path / "heads"), 400_000)
+    for head in heads[:2]:
+        copied = Path(head["copy"]).read_bytes()
+        assert (place / "in/a.jsonl").read_bytes().startswith(copied)
+        assert (copied[-1:], len(copied)) == (b"\n", head["n_bytes"])
+        assert 90_000 < len(copied) <= 101_000
+    assert heads[0]["ratio"] == 1.0
     assert heads[1]["ratio"] > 4
-    assert pq.read_table(heads[2]["head"]).column_names == ["id", "text"]
+    assert pq.read_table(heads[2]["copy"]).column_names == ["id", "text"]
     assert "No such file" in heads[3]["error"]
 
 

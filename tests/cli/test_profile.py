@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tamis.cli.profile.sample import take
+from tamis.cli.plan.beginnings import take
 from tamis.cli.profile.trying import configurations
 from tamis.errors import UsageError
 
@@ -227,20 +227,22 @@ def test_samples_keep_their_format(tmp_path: Path) -> None:
     paths = [
         str(tmp_path / n) for n in ("a.jsonl", "b.jsonl.gz", "c.jsonl.bz2", "d.jsonl.xz", "e.parquet", "gone.jsonl")
     ]
-    found = take(paths, [os.path.getsize(p) for p in paths[:5]] + [10], str(tmp_path / "s"), 600_000)
-    kinds = [os.path.basename(p).partition(".")[2] for p in found["paths"]]
+    *found, gone = take(paths, str(tmp_path / "s"), 600_000, packed=True)
+    copies = [made["copy"] for made in found]
+    kinds = [os.path.basename(p).partition(".")[2] for p in copies]
     assert kinds == ["jsonl", "jsonl.gz", "jsonl.bz2", "jsonl.xz", "parquet"]
-    plain = [Path(found["paths"][0]).read_bytes()] + [
+    plain = [Path(copies[0]).read_bytes()] + [
         opener(Path(p).read_bytes())
-        for opener, p in zip((gzip.decompress, bz2.decompress, lzma.decompress), found["paths"][1:4], strict=True)
+        for opener, p in zip((gzip.decompress, bz2.decompress, lzma.decompress), copies[1:4], strict=True)
     ]
     assert all(lines.startswith(p) and p.endswith(b"\n") and 90_000 <= len(p) <= 160_000 for p in plain)
-    assert pq.ParquetFile(found["paths"][4]).metadata.row_group(0).num_rows == 500
-    assert "gone.jsonl" in found["error"]
+    assert pq.ParquetFile(copies[4]).metadata.row_group(0).num_rows == 500
+    assert [made["n_bytes"] for made in found[:4]] == [len(p) for p in plain]
+    assert "No such file" in gone["error"]
 
 
 def test_small_inputs_are_taken_whole(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     (tmp_path / "a.jsonl").write_bytes(b'{"id": 1}\n{"id": 2}')
-    found = take([str(tmp_path / "a.jsonl")], [19], str(tmp_path / "s"), 10**6)
-    assert Path(found["paths"][0]).read_bytes() == b'{"id": 1}\n{"id": 2}'
+    (found,) = take([str(tmp_path / "a.jsonl")], str(tmp_path / "s"), 10**6)
+    assert Path(found["copy"]).read_bytes() == b'{"id": 1}\n{"id": 2}'

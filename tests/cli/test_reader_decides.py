@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.cli.jobs.request import reader_formats, redirect
-from tamis.cli.plan import first_megabytes
-from tamis.cli.profile import sample as profile_sample
+from tamis.cli.plan.beginnings import take
 from tamis.formats.registry import reads_rows
 from tamis.observe.without_verdict import read_record
 from tamis.pipeline import Pipeline
@@ -35,9 +34,9 @@ def test_copies(
 ) -> None:
     for folder in ("plan", "profile"):
         (tmp_path / folder).mkdir()
-    (head,) = first_megabytes.copy_heads([files[name]], str(tmp_path / "plan"), 1_000_000, formats)
-    taken = profile_sample.take([files[name]], [1], str(tmp_path / "profile"), 1_000_000, formats)
-    for copy in (head["head"], *taken["paths"]):
+    for folder, packed in (("plan", False), ("profile", True)):
+        (made,) = take([files[name]], str(tmp_path / folder), 1_000_000, formats, packed)
+        copy = made["copy"]
         assert copy.endswith(ends)
         found = [read_record(copy, i, formats)[0] for i in range(3)] if ends != ".jsonl" else Path(copy).read_text()
         assert found == (

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamis.cli.jobs.request import reader_formats, redirect
-from tamis.errors import BudgetError, TamisError
+from tamis.cli.plan.apart import beginnings
+from tamis.errors import BudgetError
 from tamis.forecast.prediction import Conditions, Measured
 
 if TYPE_CHECKING:
@@ -40,42 +39,22 @@ class Probe:
 def probe(
     pipeline: Pipeline, settings: dict[str, Any], files: FileList, n_bytes: int, folder: str, budget: int
 ) -> Probe:
-    heads = copy_heads(files, folder, n_bytes, reader_formats(pipeline))
-    usable = [h["head"] for h in heads if h.get("head")]
-    if not usable:
-        why = next((h["error"] for h in heads if "error" in h), "no record ends in the first MB of the files")
-        raise TamisError(f"nothing to try the recipe on: {why}")
+    heads = beginnings(_chosen(files), folder, n_bytes, reader_formats(pipeline))
     ratios: dict[str, list[float]] = {}
     for head in heads:
-        if "ratio" in head:
-            ratios.setdefault(kind_of(head["path"]), []).append(head["ratio"])
-    return _run(
-        pipeline, settings, usable, folder, budget, {kind: sum(found) / len(found) for kind, found in ratios.items()}
-    )
+        ratios.setdefault(kind_of(head["path"]), []).append(head["ratio"])
+    means = {kind: sum(found) / len(found) for kind, found in ratios.items()}
+    return _run(pipeline, settings, [head["copy"] for head in heads], folder, budget, means)
 
 
-def copy_heads(files: FileList, folder: str, n_bytes: int, formats: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Heads of a few files of every kind, spread evenly over the list."""
+def _chosen(files: FileList) -> list[str]:
+    """A few files of every kind, spread evenly over the list."""
     by_kind: dict[str, list[str]] = {}
     for path, size in zip(files.paths, files.sizes, strict=True):
         if size > 0:
             by_kind.setdefault(kind_of(path), []).append(path)
     per_kind = max(1, _PROBED_FILES // max(len(by_kind), 1))
-    chosen = [path for paths in by_kind.values() for path in spread(paths, per_kind)]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    asked = json.dumps({"paths": chosen, "folder": folder, "n_bytes": n_bytes, "formats": list(formats)})
-    done = subprocess.run(
-        [sys.executable, "-m", "tamis.cli.plan.first_megabytes"],
-        input=asked,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise TamisError(f"the input files cannot be looked into: {done.stderr.strip().splitlines()[-1:]}")
-    heads: list[dict[str, Any]] = json.loads(done.stdout)
-    return heads
+    return [path for paths in by_kind.values() for path in spread(paths, per_kind)]
 
 
 def spread(paths: Sequence[str], n: int) -> list[str]:
@@ -116,6 +95,7 @@ def _run(
 ) -> Probe:
     """Run the stages on the heads, under the budget if that is possible at all."""
     from tamis.backends.local import LocalExecutor
+    from tamis.observe.series import open_series
 
     chosen = {
         k: v for k, v in settings.items() if k in ("memory", "workers", "blocksize", "max_record", "timeout", "mode")
@@ -134,11 +114,9 @@ def _run(
             result = small.execute(LocalExecutor(report=False), **{**chosen, "memory": _PROBE_MEMORY, "fresh": True})
     with open(os.path.join(result.run_dir, "settings.json"), "rb") as file:
         notes = {e["name"]: e["value"] for e in json.load(file)["settings"]}
-    with closing(sqlite3.connect(os.path.join(result.run_dir, "run.sqlite"))) as db:
-        rows = db.execute(
-            "SELECT decoded_bytes, largest_record, peak_bytes, seconds FROM units WHERE decoded_bytes > 0 ORDER BY at"
-        ).fetchall()
-    units = [(int(a), int(b or 0), int(c or 0), float(d or 0)) for a, b, c, d in rows]
+    with open_series(Path(result.run_dir)) as series:
+        done = [u for u in series.units(100_000) if u.decoded_bytes > 0]
+    units = [(u.decoded_bytes, u.largest_record, u.peak_bytes, u.seconds) for u in done]
     smallest, n_workers = int(notes["smallest budget"]), int(notes["workers"])
     # The first partitions pay for set-up and cold caches; the faster half is what a long run sees.
     timed = sorted(units, key=lambda u: u[3] / u[0])[: (len(units) + 1) // 2]

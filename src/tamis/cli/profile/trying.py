@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tamis
 from tamis.cli.jobs.request import Request, reader_formats
+from tamis.cli.plan.apart import ask, beginnings
+from tamis.cli.plan.probe import spread
 from tamis.errors import TamisError, UsageError
 from tamis.observe.profiling import Row
 from tamis.sizes import format_size, parse_fraction, parse_size
 
 _MIN_SAMPLE_BYTES = 64_000_000
 _MAX_SAMPLE_BYTES = 2_000_000_000
-_STOP_S = 15.0
+_MAX_FILES = 64
 _MAX_CONFIGURATIONS = 200
 
 
@@ -110,17 +107,9 @@ def _sample(
         largest = max((parse_size(b) for b in tried.blocksizes if b is not None), default=0)
         wanted = min(max(_MIN_SAMPLE_BYTES, 3 * largest * len(os.sched_getaffinity(0))), _MAX_SAMPLE_BYTES)
     _check_room(folder, wanted)
-    asked = {
-        "paths": files.paths,
-        "sizes": list(files.sizes),
-        "folder": folder,
-        "n_bytes": wanted,
-        "formats": reader_formats(pipeline),
-    }
-    found = _child("tamis.cli.profile.sample", asked, {})
-    if not found["paths"]:
-        raise TamisError(f"nothing to try the recipe on: {found['error'] or 'the input files hold no whole record'}")
-    return list(found["paths"]), int(found["decoded_bytes"])
+    readable = [p for p, size in zip(files.paths, files.sizes, strict=True) if size > 0]
+    found = beginnings(spread(readable, _MAX_FILES), folder, wanted, reader_formats(pipeline), packed=True)
+    return [one["copy"] for one in found], sum(one["n_bytes"] for one in found)
 
 
 def _check_room(folder: str, wanted: int) -> None:
@@ -152,38 +141,11 @@ def _try_one(request: Request, paths: list[str], output: str, budget: int, block
         "settings": request.settings, "paths": paths, "output": output, "memory": budget, "blocksize": block, "parent": os.getpid(),
     }  # fmt: skip
     # Each starts with small partitions and no experience: what one configuration learns must not help the next.
-    return _child("tamis.cli.profile.child", asked, {"TAMIS_PROFILES": "off"})
-
-
-def _child(module: str, asked: dict[str, Any], env: dict[str, str]) -> dict[str, Any]:
-    """Run a module as a process, JSON in and out. Interrupted, it is ended before anything is removed under its feet."""
-    source = os.path.dirname(os.path.dirname(os.path.abspath(tamis.__file__)))
-    path = os.pathsep.join(dict.fromkeys([source, *(p for p in sys.path if p)]))
-    process = subprocess.Popen(
-        [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, **env, "PYTHONPATH": path}, start_new_session=True,
-    )  # fmt: skip
     try:
-        out, err = process.communicate(json.dumps(asked))
-    except BaseException:
-        _end(process)
-        raise
-    if process.returncode:
-        last = (err.strip().splitlines() or [f"status {process.returncode}"])[-1]
-        if module.endswith("child"):
-            return {"status": "failed", "message": last[:500]}
-        raise TamisError(f"the input files cannot be looked into: {last[:500]}")
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])  # a stage of the user's may print
+        found: dict[str, Any] = ask("tamis.cli.profile.child", asked, TAMIS_PROFILES="off")
+    except TamisError as exc:
+        return {"status": "failed", "message": str(exc)}
     return found
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.communicate(timeout=_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
 
 
 def _row(found: Sequence[dict[str, Any]], budget: int, block: str | None) -> Row:

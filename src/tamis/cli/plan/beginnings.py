@@ -1,0 +1,126 @@
+"""The beginnings of input files, copied as files of their own: what `tamis plan` and `tamis profile` try a recipe on.
+
+Runs as a process of its own (apart.py starts it), because it needs pyarrow and the process that asks is measured as part of the budget.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tamis.errors import FormatError
+from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of, open_writer
+from tamis.formats.registry import is_read_whole, reads_rows
+from tamis.stores.opening import open_buffered, size_of
+
+_CHUNK = 1 << 20
+_RATIO_BYTES = 4_000_000
+_WHOLE_BYTES = 64_000_000  # of one file that is copied whole
+_ENDLESS_BYTES = 64 << 20  # of one line
+
+
+def take(
+    paths: Sequence[str], folder: str, n_bytes: int, formats: Sequence[str] = (), packed: bool = False
+) -> list[dict[str, Any]]:
+    """Copy about `n_bytes` decoded bytes of all files together; of each file: its `copy` ("": no record ends in what was read), the
+    `n_bytes` in it and the `ratio` of decoded to stored bytes, or the `error`. `formats`: of the reader.
+
+    `packed`: compressed files stay compressed, for whoever measures their decoding too; their ratio is not told.
+    """
+    taken: list[dict[str, Any]] = []
+    total = 0
+    for i, path in enumerate(paths):
+        share = max((n_bytes - total) // (len(paths) - i), 1)
+        stem = os.path.join(folder, f"part-{i:04d}")
+        try:
+            if is_read_whole(formats):
+                if total >= n_bytes:
+                    break
+                copy, n, ratio = _whole(path, stem, packed)
+            else:
+                copy, n, ratio = (_rows if reads_rows(path, formats) else _lines)(path, stem, share, packed)
+        except (OSError, ValueError, FormatError) as exc:  # pyarrow's errors are ValueErrors
+            taken.append({"path": path, "error": str(exc)[:200]})
+            continue
+        taken.append({"path": path, "copy": copy if n else "", "n_bytes": n, "ratio": ratio})
+        total += n
+    return taken
+
+
+def _whole(path: str, stem: str, packed: bool) -> tuple[str, int, float]:
+    """A file that is one document, or many in one archive, as it is; also one that lies elsewhere."""
+    if not packed and size_of(path) > _WHOLE_BYTES:
+        raise ValueError(f"{path} is too large to be tried on")
+    copy = f"{stem}-{os.path.basename(path)}"
+    with open_buffered(path) as source, open(copy, "wb") as target:
+        shutil.copyfileobj(source, target)
+    return copy, os.path.getsize(copy), 1.0
+
+
+def _lines(path: str, stem: str, n_bytes: int, packed: bool) -> tuple[str, int, float]:
+    codec = codec_of(path)
+    copy = f"{stem}.jsonl" + (f".{codec}" if packed and codec else "")
+    total, ratio = 0, 1.0
+    with StreamReader.open(path) as reader, open_writer(copy, codec if packed else None) as out:
+        for lines in _whole_lines(reader, n_bytes):
+            total += out.write(lines)
+        if codec and not packed:
+            ratio = _ratio(reader, size_of(path))
+    return copy, total, ratio
+
+
+def _whole_lines(reader: StreamReader, n_bytes: int) -> Iterator[bytes]:
+    """About `n_bytes` from the beginning, not less than one line; what cannot be decoded, and one endless line, ends it."""
+    total, kept, data = 0, b"", b"."
+    while data and total < n_bytes and len(kept) <= _ENDLESS_BYTES:
+        try:
+            data = reader.read(_CHUNK)
+        except StreamFault:
+            return
+        kept += data
+        end = kept.rfind(b"\n") + 1 if data else len(kept)  # the last line may lack its line feed
+        if total + end > n_bytes:
+            end = kept.rfind(b"\n", 0, max(n_bytes - total, kept.find(b"\n") + 1)) + 1 or end
+            data = b""
+        yield kept[:end]
+        total, kept = total + end, kept[end:]
+
+
+def _ratio(reader: StreamReader, size_bytes: int) -> float:
+    """Decoded bytes per compressed byte. The reader is some 100 kB ahead of what it gave, so a few MB are looked at."""
+    try:
+        while reader.compressed_offset < _RATIO_BYTES and reader.skip(_CHUNK) == _CHUNK:
+            pass
+    except StreamFault:
+        pass
+    return reader.decoded_offset / max(min(reader.compressed_offset, size_bytes), 1)
+
+
+def _rows(path: str, stem: str, n_bytes: int, packed: bool) -> tuple[str, int, float]:
+    """Rows from the beginning, in groups of about the file's own size."""
+    import pyarrow as pa
+
+    from tamis.formats.parquet import format as parquet
+    from tamis.formats.registry import table_format
+
+    rows = table_format(path)
+    info = rows.describe(path)
+    tables, total = [], 0
+    for _, table in rows.iter_rows(path, 0, info.n_rows, batch_bytes=_CHUNK, max_rows=256):
+        tables.append(table)
+        total += table.nbytes
+        if total >= n_bytes:
+            break
+    copy = f"{stem}.parquet"
+    group = max(1, info.row_groups[0].n_rows if info.row_groups else 1)
+    parquet.write_table(pa.concat_tables(tables) if tables else pa.table({}), copy, row_group_size=group)
+    decoded = sum(group.decoded_bytes for group in info.row_groups)
+    return copy, total, decoded / max(info.file_bytes, 1)
+
+
+if __name__ == "__main__":
+    json.dump(take(**json.load(sys.stdin)), sys.stdout)
