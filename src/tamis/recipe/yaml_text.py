@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tamis.errors import RecipeError
@@ -70,16 +70,6 @@ def plain_scalar(text: str) -> Scalar:
     return text
 
 
-@dataclass
-class _Open:
-    """A list or mapping whose end has not been read yet."""
-
-    node: Node
-    anchor: str | None
-    path: str
-    key: str | None = None
-
-
 def read_text(file: str, keep_mark: bool = False, what: str = "recipe", most: int = MAX_FILE_BYTES) -> str:
     """The text of a recipe (or of another file of that kind), without its byte order mark unless that is wanted."""
     try:
@@ -102,7 +92,7 @@ def parse(text: str, file: str) -> Node:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return _Reader(file).read(yaml.parse(text, Loader=loader))
+        return _Reader(file, yaml.parse(text, Loader=loader)).read()
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
         line = mark.line + 1 if mark else 0
@@ -111,123 +101,114 @@ def parse(text: str, file: str) -> Node:
         raise RecipeError(f"not valid YAML: {exc}", file=file) from None
 
 
-@dataclass
 class _Reader:
-    file: str
-    open: list[_Open] = field(default_factory=list)
-    anchors: dict[str, Node] = field(default_factory=dict)
-    root: Node | None = None
-    n_values: int = 0
+    """Builds the tree of one document from the events of the parser, with bounds: a file may try to be endless, or endlessly deep."""
+
+    def __init__(self, file: str, events: Iterator[Any]) -> None:
+        self.file, self.events = file, events
+        self.path: list[str] = []  # names and numbers that lead to what is being read
+        self.anchors: dict[str, Node] = {}
+        self.n_values = 0
 
     def fail(self, message: str, line: int) -> RecipeError:
-        return RecipeError(message, file=self.file, line=line, field=self.path())
+        return RecipeError(message, file=self.file, line=line, field=".".join(self.path))
 
-    def path(self) -> str:
-        return _child(self.open[-1]) if self.open else ""
-
-    def read(self, events: Any) -> Node:
+    def read(self) -> Node:
         import yaml
 
-        for event in events:
-            line = event.start_mark.line + 1
-            tag = getattr(event, "tag", None)
-            if tag not in (None, "!") and tag not in _STANDARD_TAGS:
+        root = None
+        while not isinstance(event := self.next(), yaml.StreamEndEvent):
+            if isinstance(event, yaml.DocumentStartEvent) and root is not None:
                 raise self.fail(
-                    f"tag {tag!r} is refused: a recipe holds plain values only; write _target_ instead", line
+                    "expected one YAML document, found a second one; put it into its own file", _line(event)
                 )
-            if isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
-                raise self.fail("expected one YAML document, found a second one; put it into its own file", line)
-            if isinstance(event, yaml.ScalarEvent):
-                self.scalar(event, line)
-            elif isinstance(event, yaml.AliasEvent):
-                self.alias(event, line)
-            elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-                self.start(event, line, {} if isinstance(event, yaml.MappingStartEvent) else [])
-            elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-                self.end()
-        if self.root is None:
+            if isinstance(event, yaml.NodeEvent):
+                root = self.node(event)
+        if root is None:
             raise RecipeError("the file is empty; expected 'name:' and 'stages:' or 'workflow:'", file=self.file)
-        return self.root
+        return root
 
-    def scalar(self, event: Any, line: int) -> None:
-        if self.open and isinstance(self.open[-1].node.value, dict) and self.open[-1].key is None:
-            self.key(event.value, line)
-            return
-        plain = event.implicit[0]
-        value = (
-            plain_scalar(event.value)
-            if plain or (event.tag and event.tag[-3:] != "str" and event.tag != "!")
-            else event.value
-        )
-        node = Node(value, line, plain)
-        self.remember(event.anchor, node)
-        self.place(node, line)
+    def next(self) -> Any:
+        event = next(self.events)
+        tag = getattr(event, "tag", None)
+        if tag not in (None, "!") and tag not in _STANDARD_TAGS:
+            raise self.fail(
+                f"tag {tag!r} is refused: a recipe holds plain values only; write _target_ instead", _line(event)
+            )
+        return event
 
-    def key(self, name: str, line: int) -> None:
-        top = self.open[-1]
-        assert isinstance(top.node.value, dict)
-        if name == "<<":
-            raise self.fail("merge keys ('<<') are not supported; repeat the fields or use ${name}", line)
-        if name in top.node.value:
-            raise self.fail(f"{name!r} is given twice, first on line {top.node.value[name].line}; remove one", line)
-        top.key = name
+    def node(self, event: Any) -> Node:
+        """The value that begins with this event."""
+        import yaml
 
-    def alias(self, event: Any, line: int) -> None:
-        if event.anchor not in self.anchors:
-            raise self.fail(f"alias *{event.anchor} refers to nothing that is complete above it", line)
-        if self.open and isinstance(self.open[-1].node.value, dict) and self.open[-1].key is None:
-            raise self.fail("an alias cannot be a field name", line)
-        self.place(self.anchors[event.anchor], line)
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self.anchors:
+                raise self.fail(f"alias *{event.anchor} refers to nothing that is complete above it", _line(event))
+            return self.counted(self.anchors[event.anchor], self.anchors[event.anchor].n_values, _line(event))
+        if isinstance(event, yaml.ScalarEvent):
+            plain = event.implicit[0]
+            is_text = not plain and (not event.tag or event.tag[-3:] == "str" or event.tag == "!")
+            node = Node(event.value if is_text else plain_scalar(event.value), _line(event), plain)
+        else:
+            if len(self.path) >= MAX_DEPTH:
+                raise self.fail(f"nested deeper than {MAX_DEPTH} levels; flatten the recipe", _line(event))
+            is_mapping = isinstance(event, yaml.MappingStartEvent)
+            inside = self.mapping() if is_mapping else self.sequence()
+            parts = list(inside.values()) if isinstance(inside, dict) else inside
+            n_values, depth = 1 + sum(p.n_values for p in parts), 1 + max((p.depth for p in parts), default=0)
+            node = Node(inside, _line(event), n_values=n_values, depth=depth)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+        return self.counted(node, 1, node.line)
 
-    def start(self, event: Any, line: int, empty: list[Node] | dict[str, Node]) -> None:
-        if self.open and isinstance(self.open[-1].node.value, dict) and self.open[-1].key is None:
-            raise self.fail("a field name must be a plain word, got a list or mapping", line)
-        if len(self.open) >= MAX_DEPTH:
-            raise self.fail(f"nested deeper than {MAX_DEPTH} levels; flatten the recipe", line)
-        node = Node(empty, line, depth=1)
-        self.open.append(_Open(node, event.anchor, self.path()))
+    def mapping(self) -> dict[str, Node]:
+        import yaml
 
-    def end(self) -> None:
-        done = self.open.pop()
-        self.remember(done.anchor, done.node)
-        self.place(done.node, done.node.line, counted=True)
+        found: dict[str, Node] = {}
+        while not isinstance(event := self.next(), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent):
+                what = "an alias cannot be a field name"
+                if not isinstance(event, yaml.AliasEvent):
+                    what = "a field name must be a plain word, got a list or mapping"
+                raise self.fail(what, _line(event))
+            name = event.value
+            if name == "<<":
+                raise self.fail("merge keys ('<<') are not supported; repeat the fields or use ${name}", _line(event))
+            if name in found:
+                first = found[name].line
+                raise self.fail(f"{name!r} is given twice, first on line {first}; remove one", _line(event))
+            found[name] = self.inside(name)
+        return found
 
-    def remember(self, anchor: str | None, node: Node) -> None:
-        if anchor is not None:
-            self.anchors[anchor] = node
+    def sequence(self) -> list[Node]:
+        import yaml
 
-    def place(self, node: Node, line: int, counted: bool = False) -> None:
-        self.n_values += 1 if counted else node.n_values
+        found: list[Node] = []
+        while not isinstance(event := self.next(), yaml.SequenceEndEvent):
+            found.append(self.inside(str(len(found)), event))
+        return found
+
+    def inside(self, name: str, event: Any = None) -> Node:
+        """What stands under a name or number; it begins with `event`, or with the next one."""
+        self.path.append(name)
+        node = self.node(event if event is not None else self.next())
+        self.path.pop()
+        return node
+
+    def counted(self, node: Node, n_values: int, line: int) -> Node:
+        self.n_values += n_values
         if self.n_values > MAX_VALUES:
             raise self.fail(
                 f"more than {MAX_VALUES:,} values (aliases counted each time they are used); split the recipe", line
             )
         # Aliases of aliases could nest deeper than the text does.
-        if len(self.open) + node.depth > MAX_DEPTH:
+        if len(self.path) + node.depth > MAX_DEPTH:
             raise self.fail(f"nested deeper than {MAX_DEPTH} levels through aliases; flatten the recipe", line)
-        if not self.open:
-            self.root = node
-            return
-        top = self.open[-1]
-        top.node.n_values += node.n_values
-        top.node.depth = max(top.node.depth, node.depth + 1)
-        if isinstance(top.node.value, dict):
-            assert top.key is not None
-            top.node.value[top.key], top.key = node, None
-        else:
-            assert isinstance(top.node.value, list)
-            top.node.value.append(node)
+        return node
 
 
-def _child(top: _Open) -> str:
-    name = (
-        top.key
-        if isinstance(top.node.value, dict)
-        else str(len(top.node.value))
-        if isinstance(top.node.value, list)
-        else None
-    )
-    return ".".join(part for part in (top.path, name) if part)
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1
 
 
 def override(root: Node, key: str, text: str, file: str) -> None:

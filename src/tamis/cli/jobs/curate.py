@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tamis.cli.jobs.request import Request
+from tamis.cli.jobs.request import Request, path_in_recipe
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument, Exit, Option, echo
+from tamis.cli.parsing.arguments import Argument, Exit, Option
 from tamis.errors import TamisError, UsageError
 from tamis.stores.homes import local_of
 
@@ -58,7 +58,7 @@ def curate(
 
     Example: tamis curate data/ clean/ --preset web-english --memory 4GB
     """
-    ends = {"input": _absolute(source), "output": _absolute(target)}
+    ends = {"input": path_in_recipe(source), "output": path_in_recipe(target)}
     changes = {**options.parse_sets(set_), **ends, **({"text_field": text_field} if text_field else {})}
     writing = options.given(format=format_, shard_size=shard_size, split=split)
     writing |= {"shuffle": shuffle} if shuffle is not None else {}
@@ -81,12 +81,6 @@ def _presets() -> list[str]:
     return with_steps()
 
 
-def _absolute(path: str) -> str:
-    if "${" in path:
-        raise UsageError(f"{path}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
-    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
-
-
 # -- running --------------------------------------------------------------------------------------------------------------
 def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int:
     """Run the curation of a request with progress shown, print what happened, and return the exit code."""
@@ -97,9 +91,6 @@ def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int
     curation, settings = found
     try:
         about = execute(curation, dict(settings), request.save, quiet or as_json, request)
-    except KeyboardInterrupt:
-        echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
-        raise Exit(130) from None
     except TamisError as exc:
         return tell_failure(exc, as_json)
     if as_json:
@@ -117,29 +108,15 @@ def execute(
     request: Request | None = None,
 ) -> dict[str, Any]:
     """Run it and return what happened as plain values. `on_start` gets the run directory once it is this curation's."""
-    from tamis.cli.jobs import executors
-    from tamis.cli.jobs.alerting import Wanted, make_watch
-    from tamis.cli.runs import dashboard, metrics
-    from tamis.cli.terminal.interrupts import sigterm_interrupts
+    from tamis.cli.jobs.alerting import Wanted
+    from tamis.cli.jobs.passes import attended
     from tamis.curation.curation import PASSES
-    from tamis.pipeline.passes import shown_passes
 
     run_dir = os.path.join(local_of(curation.output_path), "_tamis")
     wanted = request.wanted_alerts() if request is not None else Wanted()
-    with (
-        metrics.beside(run_dir, settings),
-        dashboard.beside(run_dir, settings),
-        executors.chosen(settings) as executor,
-        shown_passes(quiet, PASSES) as show,
-        sigterm_interrupts(),
-    ):
-        watch = make_watch(wanted, settings, run_dir, curation.name, lambda text: echo(text, err=True))
-        try:
-            begun = show if settings.get("shard") is not None else _Once(show, on_start, run_dir)
-            result = curation.run(executor, progress=begun, watch=watch, count_caller=True, **settings)
-        finally:
-            if watch is not None:
-                watch.close()
+    with attended(run_dir, settings, curation.name, wanted, quiet, PASSES) as (executor, show, watch):
+        begun = show if settings.get("shard") is not None else _Once(show, on_start, run_dir)
+        result = curation.run(executor, progress=begun, watch=watch, count_caller=True, **settings)
     return {**described(result), "alerts": watch.summary() if watch is not None else {}}
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tamis.cli.jobs.alerting import Wanted
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Exit, echo
 from tamis.errors import TamisError
 from tamis.stores.homes import local_of
 
 if TYPE_CHECKING:
-    from tamis.cli.jobs.alerting import Wanted
+    from tamis.backends.base import BaseExecutor
+    from tamis.observe.alerts.watch import Watch
 
 
 def perform_with(run: Callable[..., Any], work: options.RunOptions) -> int:
@@ -34,11 +37,18 @@ def perform(
     from tamis.dedup.alarms import alarms
     from tamis.forecast import ranges
 
+    output = str(getattr(getattr(run, "__self__", None), "output_path", ""))
+    run_dir = os.path.join(local_of(output), "_tamis")
+    raised: dict[str, Any] = {}
     try:
-        result, raised = _watched(run, settings, quiet or as_json, alerts)
-    except KeyboardInterrupt:
-        echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
-        raise Exit(130) from None
+        with attended(run_dir, settings, "deduplication", alerts or Wanted(), quiet or as_json) as (
+            executor,
+            show,
+            watch,
+        ):
+            more = {} if executor is None else {"executor": executor}
+            result = run(progress=show, watch=watch, count_caller=True, **more, **settings)
+        raised = watch.summary() if watch is not None else {}
     except TamisError as exc:
         return tell_failure(exc, as_json)
     if result.status == "shard":
@@ -72,35 +82,39 @@ def perform(
     return 0
 
 
-def _watched(
-    run: Callable[..., Any], settings: dict[str, Any], quiet: bool, alerts: Wanted | None
-) -> tuple[Any, dict[str, Any]]:
-    """The result, and what alerts there were. Every pass is watched."""
+@contextlib.contextmanager
+def attended(
+    run_dir: str,
+    settings: dict[str, Any],
+    name: str,
+    alerts: Wanted,
+    quiet: bool,
+    passes: Mapping[str, str] | None = None,
+) -> Iterator[tuple[BaseExecutor | None, Callable[[dict[str, Any]], None], Watch | None]]:
+    """All that goes on around the passes of a workflow, by its settings: figures, dashboard, alerts, progress, Ctrl-C.
+
+    Gives the executor (None: the local one), who is to be told of progress, and who watches every pass. Settings that the workflow itself
+    does not know are taken out of `settings`. `passes`: their names, where they are not those of a deduplication.
+    """
     from tamis.cli.jobs import executors
-    from tamis.cli.jobs.alerting import Wanted, make_watch
+    from tamis.cli.jobs.alerting import make_watch
     from tamis.cli.runs import dashboard, metrics
     from tamis.cli.terminal.interrupts import sigterm_interrupts
     from tamis.pipeline.passes import shown_passes
 
-    output = str(getattr(getattr(run, "__self__", None), "output_path", ""))
-    watch = make_watch(
-        alerts or Wanted(),
-        settings,
-        os.path.join(local_of(output), "_tamis"),
-        "deduplication",
-        lambda text: echo(text, err=True),
-    )
+    watch = make_watch(alerts, settings, run_dir, name, lambda text: echo(text, err=True))
     try:
         with (
-            metrics.beside_workflow(run, settings),
-            dashboard.beside_workflow(run, settings),
+            metrics.beside(run_dir, settings),
+            dashboard.beside(run_dir, settings),
             executors.chosen(settings) as executor,
-            shown_passes(quiet) as show,
+            shown_passes(quiet, passes) as show,
             sigterm_interrupts(),
         ):
-            more = {} if executor is None else {"executor": executor}
-            result = run(progress=show, watch=watch, count_caller=True, **more, **settings)
+            yield executor, show, watch
+    except KeyboardInterrupt:
+        echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
+        raise Exit(130) from None
     finally:
         if watch is not None:
             watch.close()
-    return result, watch.summary() if watch is not None else {}

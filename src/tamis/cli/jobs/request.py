@@ -207,6 +207,18 @@ def _checked(data: Any, path: str) -> Saved:
     return Saved(Request(data["recipe"], changes, (), settings), data["cwd"], tuple(modules), tuple(names))
 
 
+def text_in_recipe(text: str) -> str:
+    """A text of the command line that goes into a recipe: nothing in it may be taken for a reference there."""
+    if "${" in text:
+        raise UsageError(f"{text}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
+    return text
+
+
+def path_in_recipe(path: str) -> str:
+    """The same for a path, which is written out."""
+    return text_in_recipe(path if "://" in path else os.path.abspath(os.path.expanduser(path)))
+
+
 def find_recipe(name: str) -> str:
     """A file, or a recipe that ships with Tamis, by its name."""
     shipped = Path(tamis.__file__).parent / "recipe" / "presets"

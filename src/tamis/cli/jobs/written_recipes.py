@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tamis import files
-from tamis.cli.jobs.request import Request
+from tamis.cli.jobs.request import Request, path_in_recipe, text_in_recipe
 from tamis.cli.parsing.options import DocumentOptions
-from tamis.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -40,10 +39,9 @@ def around(name: str, source: str, target: str, stages: Sequence[str], values: S
     from tamis.formats.input_files.names import path_text
     from tamis.stages.text.io.formats import output_format
 
-    source, target = (path if "://" in path else os.path.abspath(os.path.expanduser(path)) for path in (source, target))
-    for value in (source, target, *values):
-        if "${" in value:
-            raise UsageError(f"{value}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
+    source, target = map(path_in_recipe, (source, target))
+    for value in values:
+        text_in_recipe(value)
     writer, extension = output_format(source, output=target)
     lines = [
         f"name: {json.dumps(name)}",

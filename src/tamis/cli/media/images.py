@@ -5,7 +5,6 @@ The steps are those of a preset, images-NAME; the run is that of `tamis curate`.
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 from tamis.cli.parsing import options
@@ -58,19 +57,19 @@ def images(
     Example: tamis images pictures/ clean/ --preset clean --memory 1GB
     """
     from tamis.cli.jobs.curate import perform, show_passes
-    from tamis.cli.jobs.request import Request
+    from tamis.cli.jobs.request import Request, path_in_recipe
 
     if preset not in PRESETS:
         raise UsageError(
             f"--preset: expected one of {', '.join(PRESETS)}, got {preset!r}; tamis curate runs any recipe with steps"
         )
     given = options.given(
-        model_dir=None if model_dir is None else _absolute(model_dir), min_side=min_side, max_aspect_ratio=max_aspect_ratio,
+        model_dir=None if model_dir is None else path_in_recipe(model_dir), min_side=min_side, max_aspect_ratio=max_aspect_ratio,
         aesthetic=aesthetic, nsfw=nsfw, eps=eps, images_per_tar=images_per_tar,
     )  # fmt: skip
     _check_options(preset, given)
     changes = {**options.parse_sets(set_), **{k: str(v) for k, v in given.items()}}
-    changes |= {"input": _absolute(source), "output": _absolute(target)}
+    changes |= {"input": path_in_recipe(source), "output": path_in_recipe(target)}
     request = Request(f"images-{preset}", changes, (), work.settings(), work.alerts)
     if plan:
         found = request.workflow()
@@ -91,9 +90,3 @@ def _check_options(preset: str, given: dict[str, object]) -> None:
     unknown = [name for name in given if name not in root]
     if unknown:
         raise UsageError(f"--{unknown[0].replace('_', '-')} means nothing with --preset {preset}")
-
-
-def _absolute(path: str) -> str:
-    if "${" in path:
-        raise UsageError(f"{path}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
-    return os.path.abspath(os.path.expanduser(path))

@@ -91,16 +91,16 @@ def video(
 
 def make_recipe(source: str, target: str, wanted: Wanted) -> str:
     """The recipe of the command. Values are written as JSON, which YAML reads as it is."""
+    from tamis.cli.jobs.request import path_in_recipe, text_in_recipe
     from tamis.formats.input_files.names import path_text
 
     for path in (source, target):
         if "://" in path:
             raise UsageError(f"{path}: films are read from, and clips written to, local folders; copy them")
-    source, target = (os.path.abspath(os.path.expanduser(path)) for path in (source, target))
-    models = None if wanted.model_folder is None else os.path.abspath(os.path.expanduser(wanted.model_folder))
-    for value in (source, target, wanted.transcode, models or "", wanted.caption_model, wanted.caption_prompt or ""):
-        if "${" in value:
-            raise UsageError(f"{value}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
+    source, target = map(path_in_recipe, (source, target))
+    models = None if wanted.model_folder is None else path_in_recipe(wanted.model_folder)
+    for value in (wanted.transcode, wanted.caption_model, wanted.caption_prompt or ""):
+        text_in_recipe(value)
     folder = source if os.path.isdir(source) else os.path.dirname(source)
     films = {"input_video_path": path_text(source), "video_limit": wanted.limit_films}
     writer = {

@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import tamis
 from tamis.cli.parsing.arguments import Argument, Option, echo
 from tamis.errors import UsageError
-from tamis.stores.homes import local_of
 
 PORT = 8787
 RESERVED_BYTES = 24_000_000  # of the budget, for the dashboard of a run; it uses about 20 MB
@@ -121,12 +120,6 @@ def _start(run_dir: str, port: int, scratch: str | None) -> tuple[subprocess.Pop
             start_new_session=True,
         )
     return process, f"http://127.0.0.1:{number}/"
-
-
-def beside_workflow(run: Any, settings: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
-    """The same for a workflow, given by its `run` method: the dashboard shows the pass under way."""
-    workflow = getattr(run, "__self__", None)
-    return beside(os.path.join(local_of(str(getattr(workflow, "output_path", ""))), "_tamis"), settings)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 from tamis.cli.parsing.arguments import Argument, Exit, Option, echo
 from tamis.errors import UsageError
-from tamis.stores.homes import local_of
 
 PORT = 9464
 
@@ -87,9 +85,3 @@ def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
         yield
     finally:
         endpoint.close()
-
-
-def beside_workflow(run: Any, settings: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
-    """The same for a workflow, given by its `run` method: the figures are those of the pass under way."""
-    workflow = getattr(run, "__self__", None)
-    return beside(os.path.join(local_of(str(getattr(workflow, "output_path", ""))), "_tamis"), settings)
