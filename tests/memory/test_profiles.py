@@ -12,29 +12,41 @@ from tamis.forecast.prediction import Conditions, Measured
 from tamis.memory.predictor import MIB, Predictor
 
 
-@pytest.fixture
-def environ(tmp_path):
-    return {"TAMIS_CACHE_DIR": str(tmp_path / "cache")}
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Where profiles are kept while a test runs."""
+    for name in ("TAMIS_PROFILE_DIR", "TAMIS_PROFILES", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TAMIS_CACHE_DIR", str(tmp_path / "cache"))
 
 
-def file_of(environ, key):
-    return profiles.profile_dir(environ) / f"{profiles.machine_id()}-{key}.json"
+def file_of(key):
+    return profiles.profile_dir() / f"{profiles.machine_id()}-{key}.json"
 
 
-def test_folder_follows_the_environment():
-    assert profiles.profile_dir({"TAMIS_CACHE_DIR": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a/profiles")
-    assert profiles.profile_dir({"TAMIS_PROFILE_DIR": "/p", "TAMIS_CACHE_DIR": "/a"}) == Path("/p")
-    assert profiles.profile_dir({"XDG_CACHE_HOME": "/b", "HOME": "/h"}) == Path("/b/tamis/profiles")
-    assert profiles.profile_dir({"XDG_CACHE_HOME": "b", "HOME": "/h"}) == Path("/h/.cache/tamis/profiles")
+@pytest.mark.parametrize(
+    ("environ", "folder"),
+    [
+        ({"TAMIS_CACHE_DIR": "/a", "XDG_CACHE_HOME": "/b"}, "/a/profiles"),
+        ({"TAMIS_PROFILE_DIR": "/p", "TAMIS_CACHE_DIR": "/a"}, "/p"),
+        ({"XDG_CACHE_HOME": "/b", "HOME": "/h"}, "/b/tamis/profiles"),
+        ({"XDG_CACHE_HOME": "b", "HOME": "/h"}, "/h/.cache/tamis/profiles"),
+    ],
+)
+def test_folder_follows_the_environment(environ, folder, monkeypatch):
+    monkeypatch.delenv("TAMIS_CACHE_DIR")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert profiles.profile_dir() == Path(folder)
 
 
-def test_saved_numbers_come_back(environ):
+def test_saved_numbers_come_back():
     model = Predictor()
     model.observe(MIB, 100, 8 * MIB)
-    assert profiles.load("abc", environ) is None
-    assert profiles.save("abc", model.to_dict(), environ) is True
-    assert profiles.load("abc", environ) == model.to_dict()
-    assert os.listdir(profiles.profile_dir(environ)) == [f"{profiles.machine_id()}-abc.json"]
+    assert profiles.load("abc") is None
+    assert profiles.save("abc", model.to_dict()) is True
+    assert profiles.load("abc") == model.to_dict()
+    assert os.listdir(profiles.profile_dir()) == [f"{profiles.machine_id()}-abc.json"]
 
 
 @pytest.mark.parametrize(
@@ -52,42 +64,42 @@ def test_saved_numbers_come_back(environ):
         b'{"format": 1, "key": "k", "numbers": {"a": "' + b"x" * 1_000_000 + b'"}}',
     ],
 )
-def test_damaged_files_are_ignored_and_replaced(environ, content):
-    path = file_of(environ, "k")
+def test_damaged_files_are_ignored_and_replaced(content):
+    path = file_of("k")
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
-    assert profiles.load("k", environ) is None
-    assert profiles.save("k", {"a": 1}, environ) is True
-    assert profiles.load("k", environ) == {"a": 1}
+    assert profiles.load("k") is None
+    assert profiles.save("k", {"a": 1}) is True
+    assert profiles.load("k") == {"a": 1}
 
 
 def test_unwritable_folder_gives_false(tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
-    assert profiles.save("k", {"a": 1}, {"TAMIS_CACHE_DIR": str(tmp_path / "cache")}) is False
-    assert profiles.list_profiles({"TAMIS_CACHE_DIR": str(tmp_path / "cache")}) == []
+    assert profiles.save("k", {"a": 1}) is False
+    assert profiles.list_profiles() == []
 
 
 @pytest.mark.parametrize("numbers", [{"a": float("nan")}, {"a": object()}, {"a": "x" * 1_000_001}])
-def test_what_could_not_be_read_back_is_not_written(environ, numbers):
-    profiles.save("k", {"a": 1}, environ)
-    assert profiles.save("k", numbers, environ) is False
-    assert profiles.load("k", environ) == {"a": 1}
+def test_what_could_not_be_read_back_is_not_written(numbers):
+    profiles.save("k", {"a": 1})
+    assert profiles.save("k", numbers) is False
+    assert profiles.load("k") == {"a": 1}
 
 
 @pytest.mark.parametrize("key", ["", "../x", "a/b", ".hidden", "x" * 101])
-def test_keys_that_could_leave_the_folder_are_refused(environ, key):
+def test_keys_that_could_leave_the_folder_are_refused(key):
     with pytest.raises(ValueError, match="profile key"):
-        profiles.load(key, environ)
+        profiles.load(key)
 
 
-def test_list_shows_profiles_and_nothing_else(environ):
-    profiles.save("b", {}, environ)
-    profiles.save("a", {"x": 1}, environ)
-    folder = profiles.profile_dir(environ)
+def test_list_shows_profiles_and_nothing_else():
+    profiles.save("b", {})
+    profiles.save("a", {"x": 1})
+    folder = profiles.profile_dir()
     (folder / "000000000000-a.json").write_text(json.dumps({}))
     (folder / "notes.txt").write_text("")
     here = profiles.machine_id()
-    assert sorted((p.key, p.machine == here, p.this_machine) for p in profiles.list_profiles(environ)) == [
+    assert sorted((p.key, p.machine == here, p.is_here) for p in profiles.list_profiles()) == [
         ("a", False, False),
         ("a", True, True),
         ("b", True, True),
@@ -101,59 +113,59 @@ def numbers(name="gopher"):
     return {"name": name, "stages": ["a"], "segments": [model.to_dict()], "runs": [run.to_dict()]}
 
 
-def test_a_profile_is_found_by_key_beginning_or_name(environ):
-    profiles.save("abc1", numbers("first"), environ)
-    profiles.save("abd2", numbers("second"), environ)
-    assert profiles.find("abc1", environ).name == "first"
-    assert profiles.find("abd", environ).key == "abd2"
-    assert profiles.find("second", environ).key == "abd2"
+def test_a_profile_is_found_by_key_beginning_or_name():
+    profiles.save("abc1", numbers("first"))
+    profiles.save("abd2", numbers("second"))
+    assert profiles.find("abc1").name == "first"
+    assert profiles.find("abd").key == "abd2"
+    assert profiles.find("second").key == "abd2"
     with pytest.raises(UsageError, match="'ab' means 2 profiles"):
-        profiles.find("ab", environ)
+        profiles.find("ab")
     with pytest.raises(UsageError, match="no profile 'zzz' for this machine"):
-        profiles.find("zzz", environ)
+        profiles.find("zzz")
     with pytest.raises(UsageError, match="no profile ''"):
-        profiles.find("", environ)
+        profiles.find("")
 
 
-def test_a_damaged_profile_that_is_asked_for_is_named(environ):
-    profiles.save("abc", numbers(), environ)
-    file_of(environ, "abc").write_bytes(b"{")
+def test_a_damaged_profile_that_is_asked_for_is_named():
+    profiles.save("abc", numbers())
+    file_of("abc").write_bytes(b"{")
     with pytest.raises(UsageError, match="is damaged"):
-        profiles.find("abc", environ)
+        profiles.find("abc")
 
 
-def test_a_pinned_profile_is_read_and_not_changed(environ):
-    profiles.save("abc", numbers("kept"), environ)
-    assert profiles.pin("abc", True, environ).pinned is True
-    assert profiles.save("abc", numbers("new"), environ) is False
-    assert profiles.load("abc", environ)["name"] == "kept"
-    profiles.pin("abc", False, environ)
-    assert profiles.save("abc", numbers("new"), environ) is True
-    assert profiles.load("abc", environ)["name"] == "new"
+def test_a_pinned_profile_is_read_and_not_changed():
+    profiles.save("abc", numbers("kept"))
+    assert profiles.pin("abc", True).pinned is True
+    assert profiles.save("abc", numbers("new")) is False
+    assert profiles.load("abc")["name"] == "kept"
+    profiles.pin("abc", False)
+    assert profiles.save("abc", numbers("new")) is True
+    assert profiles.load("abc")["name"] == "new"
 
 
-def test_export_and_import(environ, tmp_path):
-    profiles.save("abc", numbers(), environ)
-    profiles.save("def", numbers("other"), environ)
-    data = json.loads(json.dumps(profiles.export((), environ)))
+def test_export_and_import(tmp_path, monkeypatch):
+    profiles.save("abc", numbers())
+    profiles.save("def", numbers("other"))
+    data = json.loads(json.dumps(profiles.export(())))
     assert [p["key"] for p in data["profiles"]] == ["abc", "def"]
-    assert [p["key"] for p in profiles.export(["def"], environ)["profiles"]] == ["def"]
-    other = {"TAMIS_CACHE_DIR": str(tmp_path / "elsewhere")}
-    assert profiles.import_all(data, environ=other) == ["abc", "def"]
-    assert profiles.load("abc", other) == numbers()
-    assert profiles.import_all(data, environ=other) == []
-    profiles.pin("def", True, other)
-    assert profiles.import_all(data, replace=True, environ=other) == ["abc"]
+    assert [p["key"] for p in profiles.export(["def"])["profiles"]] == ["def"]
+    monkeypatch.setenv("TAMIS_CACHE_DIR", str(tmp_path / "elsewhere"))
+    assert profiles.import_all(data) == ["abc", "def"]
+    assert profiles.load("abc") == numbers()
+    assert profiles.import_all(data) == []
+    profiles.pin("def", True)
+    assert profiles.import_all(data, overwrite=True) == ["abc"]
 
 
-def test_profiles_of_another_machine_serve_here_only_when_asked_to(environ):
+def test_profiles_of_another_machine_serve_here_only_when_asked_to():
     entry = {"key": "abc", "machine": "0" * 12, "numbers": numbers(), "facts": {"cores": 64, "evil": "x"}}
     data = {"format": "tamis-profiles", "version": 1, "profiles": [entry]}
-    assert profiles.import_all(data, environ=environ) == ["abc"]
-    assert profiles.load("abc", environ) is None
-    assert profiles.import_all(data, here=True, environ=environ) == ["abc"]
-    assert profiles.load("abc", environ) == numbers()
-    assert profiles.find("abc", environ).facts == {"cores": 64}
+    assert profiles.import_all(data) == ["abc"]
+    assert profiles.load("abc") is None
+    assert profiles.import_all(data, here=True) == ["abc"]
+    assert profiles.load("abc") == numbers()
+    assert profiles.find("abc").facts == {"cores": 64}
 
 
 @pytest.mark.parametrize(
@@ -171,17 +183,17 @@ def test_profiles_of_another_machine_serve_here_only_when_asked_to(environ):
         ({"numbers": {"name": "x" * 2000}}, "profiles.1: name: expected text"),
     ],
 )
-def test_a_hostile_import_writes_nothing(environ, change, message):
+def test_a_hostile_import_writes_nothing(change, message):
     good = {"key": "abc", "machine": profiles.machine_id(), "numbers": numbers()}
     data = {"format": "tamis-profiles", "version": 1, "profiles": [good, {**good, **change}]}
     with pytest.raises(UsageError, match=message):
-        profiles.import_all(data, environ=environ)
-    assert profiles.list_profiles(environ) == []
+        profiles.import_all(data)
+    assert profiles.list_profiles() == []
 
 
 @pytest.mark.parametrize(
     "data", [None, [], {}, {"format": "tamis-profiles", "version": 2}, {"format": "x", "version": 1}]
 )
-def test_something_else_is_not_imported(environ, data):
+def test_something_else_is_not_imported(data):
     with pytest.raises(UsageError, match="not an export of profiles"):
-        profiles.import_all(data, environ=environ)
+        profiles.import_all(data)

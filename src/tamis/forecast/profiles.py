@@ -18,7 +18,7 @@ import platform
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,24 +37,16 @@ _NAME = re.compile(r"([0-9a-f]{12})-(" + _KEY.pattern + r")\.json")
 
 
 @dataclass(frozen=True)
-class ProfileFile:
-    key: str
-    machine: str
-    size_bytes: int
-    modified_s: float
-    this_machine: bool
-
-
-@dataclass(frozen=True)
 class Profile:
-    """One profile with what is inside. `facts`: what kind of machine it was learned on."""
+    """One profile with what is inside. `facts`: what kind of machine it was learned on. `damage`: why nothing could be read of it."""
 
     key: str
     machine: str
-    numbers: dict[str, Any]
+    numbers: dict[str, Any] = field(default_factory=dict)
     pinned: bool = False
     saved_at: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
+    damage: str = ""
 
     @property
     def name(self) -> str:
@@ -62,10 +54,15 @@ class Profile:
         name = self.numbers.get("name")
         return name if isinstance(name, str) else ""
 
+    @property
+    def is_here(self) -> bool:
+        """Whether it is of this machine."""
+        return self.machine == machine_id()
 
-def profile_dir(environ: Mapping[str, str] | None = None) -> Path:
+
+def profile_dir() -> Path:
     """$TAMIS_PROFILE_DIR, $TAMIS_CACHE_DIR/profiles, $XDG_CACHE_HOME/tamis/profiles or ~/.cache/tamis/profiles."""
-    environ = os.environ if environ is None else environ
+    environ = os.environ
     if environ.get("TAMIS_PROFILE_DIR"):  # profiles of one project, kept with it; compiled kernels stay where they are
         return Path(environ["TAMIS_PROFILE_DIR"])
     if environ.get("TAMIS_CACHE_DIR"):
@@ -94,24 +91,24 @@ def machine_facts() -> dict[str, Any]:
     }
 
 
-def load(key: str, environ: Mapping[str, str] | None = None) -> dict[str, Any] | None:
+def load(key: str) -> dict[str, Any] | None:
     """The numbers saved under `key` on a machine like this one; None when there are none or they are damaged.
 
     TAMIS_PROFILES=off neither reads nor writes profiles.
     """
-    if _is_off(environ):
+    if _is_off():
         return None
     try:
-        return _read(_path(key, environ), key).numbers
+        return _read(_path(key), key).numbers
     except TamisError:
         return None
 
 
-def save(key: str, numbers: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> bool:
+def save(key: str, numbers: Mapping[str, Any]) -> bool:
     """Keep `numbers` (plain JSON) under `key`; whole or not at all. False when that was not possible, or it is pinned."""
-    if _is_off(environ):
+    if _is_off():
         return False
-    path = _path(key, environ)
+    path = _path(key)
     try:
         if _read(path, key).pinned:
             return False
@@ -133,90 +130,65 @@ def _write(path: Path, profile: Profile) -> bool:
     return True
 
 
-def _is_off(environ: Mapping[str, str] | None) -> bool:
-    return (os.environ if environ is None else environ).get("TAMIS_PROFILES", "").lower() == "off"
+def _is_off() -> bool:
+    return os.environ.get("TAMIS_PROFILES", "").lower() == "off"
 
 
-def list_profiles(environ: Mapping[str, str] | None = None) -> list[ProfileFile]:
-    """Every profile in the cache folder, sorted by key, then machine."""
-    found = []
+def list_profiles() -> list[Profile]:
+    """Every profile in the cache folder, of all machines, sorted by key, then machine; also damaged ones."""
     try:
-        entries = list(os.scandir(profile_dir(environ)))
+        entries = list(os.scandir(profile_dir()))
     except OSError:
         return []
-    here = machine_id()
+    found = []
     for entry in entries:
         match = _NAME.fullmatch(entry.name)
-        if match is None or match[2] == RANGES:
-            continue
-        try:
-            seen = entry.stat()
-        except OSError:
-            continue
-        found.append(ProfileFile(match[2], match[1], seen.st_size, seen.st_mtime, match[1] == here))
+        if match is not None and match[2] != RANGES:
+            try:
+                found.append(_read(Path(entry.path), match[2]))
+            except UsageError as exc:
+                found.append(Profile(match[2], match[1], damage=str(exc)))
     return sorted(found, key=lambda profile: (profile.key, profile.machine))
 
 
-def read_profile(key: str, machine: str, environ: Mapping[str, str] | None = None) -> Profile:
-    """One of list_profiles(); UsageError, with the reason, where it is damaged."""
-    return _read(profile_dir(environ) / f"{machine}-{key}.json", key)
-
-
-def find(wanted: str, environ: Mapping[str, str] | None = None) -> Profile:
+def find(wanted: str) -> Profile:
     """The one profile of this machine whose key begins with `wanted`, or whose pipeline has that name."""
-    named = []
-    for file in list_profiles(environ):
-        if file.this_machine:
-            try:
-                profile = _read(_path(file.key, environ), file.key)
-            except TamisError:
-                if file.key == wanted:
-                    raise
-                continue
-            if wanted in (file.key, profile.name) or (wanted and file.key.startswith(wanted)):
-                named.append(profile)
-    exact = [p for p in named if p.key == wanted] or named
-    if not exact:
+    here = [p for p in list_profiles() if p.is_here]
+    exact = [p for p in here if p.key == wanted]
+    if exact and exact[0].damage:
+        raise UsageError(exact[0].damage)
+    named = exact or [p for p in here if wanted and not p.damage and (p.name == wanted or p.key.startswith(wanted))]
+    if not named:
         raise UsageError(f"no profile {wanted!r} for this machine; `tamis profile list` names them")
-    if len(exact) > 1:
-        raise UsageError(f"{wanted!r} means {len(exact)} profiles ({', '.join(p.key for p in exact[:4])}); give a key")
-    return exact[0]
+    if len(named) > 1:
+        raise UsageError(f"{wanted!r} means {len(named)} profiles ({', '.join(p.key for p in named[:4])}); give a key")
+    return named[0]
 
 
-def pin(key: str, pinned: bool = True, environ: Mapping[str, str] | None = None) -> Profile:
+def pin(key: str, pinned: bool = True) -> Profile:
     """Keep a profile as it is: runs read it and do not change it. `pinned=False` undoes that."""
-    found = find(key, environ)
-    changed = Profile(found.key, found.machine, found.numbers, pinned, found.saved_at, found.facts)
-    if not _write(_path(found.key, environ), changed):
-        raise TamisError(f"{_path(found.key, environ)} cannot be written; is the folder yours, is there room?")
+    changed = replace(find(key), pinned=pinned)
+    if not _write(_path(changed.key), changed):
+        raise TamisError(f"{_path(changed.key)} cannot be written; is the folder yours, is there room?")
     return changed
 
 
-def export(keys: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+def export(keys: Sequence[str] = ()) -> dict[str, Any]:
     """Profiles as one plain value: all of them, of all machines, or those named. Damaged ones are left out."""
-    folder = profile_dir(environ)
-    wanted = {find(key, environ).key for key in keys}
-    found = []
-    for file in list_profiles(environ):
-        if wanted and file.key not in wanted:
-            continue
-        try:
-            p = _read(folder / f"{file.machine}-{file.key}.json", file.key)
-        except TamisError:
-            continue
-        found.append(
-            {"key": p.key, "machine": file.machine, "facts": p.facts, "pinned": p.pinned, "saved_at": p.saved_at}
-            | {"numbers": p.numbers}
-        )
+    wanted = {find(key).key for key in keys}
+    names = ("key", "machine", "facts", "pinned", "saved_at", "numbers")
+    found = [
+        {name: getattr(p, name) for name in names}
+        for p in list_profiles()
+        if not p.damage and (not wanted or p.key in wanted)
+    ]
     return {"format": _EXPORT, "version": 1, "profiles": found}
 
 
-def import_all(
-    data: Any, *, here: bool = False, replace: bool = False, environ: Mapping[str, str] | None = None
-) -> list[str]:
+def import_all(data: Any, *, here: bool = False, overwrite: bool = False) -> list[str]:
     """Keep exported profiles; the keys that were written. `here`: as profiles of this machine, whatever machine made them.
 
-    All are checked before one is written. One that exists already stays, unless `replace`; pinned ones always stay.
+    All are checked before one is written. One that exists already stays, unless `overwrite`; pinned ones always stay.
     """
     if not isinstance(data, dict) or data.get("format") != _EXPORT or data.get("version") != 1:
         raise UsageError("not an export of profiles: expected what `tamis profile export` writes")
@@ -226,12 +198,12 @@ def import_all(
     checked = [_imported(entry, i, here) for i, entry in enumerate(entries)]
     written: list[str] = []
     for profile in checked:
-        path = profile_dir(environ) / f"{profile.machine}-{profile.key}.json"
+        path = profile_dir() / f"{profile.machine}-{profile.key}.json"
         try:
             there: Profile | None = _read(path, profile.key)
         except TamisError:
             there = None
-        if there is not None and (there.pinned or not replace):
+        if there is not None and (there.pinned or not overwrite):
             continue
         if not _write(path, profile):
             raise TamisError(f"{path} cannot be written; {len(written)} of {len(checked)} profiles were imported")
@@ -294,7 +266,7 @@ def _read(path: Path, key: str) -> Profile:
     """UsageError, with the reason, where the file is absent, oversized, foreign or damaged."""
     try:
         with open(path, "rb") as file:
-            raw = file.read(MAX_PROFILE_BYTES + 1)
+            raw, changed_at = file.read(MAX_PROFILE_BYTES + 1), os.fstat(file.fileno()).st_mtime
     except OSError as exc:
         raise UsageError(f"{path} cannot be read: {exc.strerror}") from None
     if len(raw) > MAX_PROFILE_BYTES:
@@ -310,17 +282,17 @@ def _read(path: Path, key: str) -> Profile:
     if not isinstance(numbers, dict):
         raise UsageError(f"{path} holds no numbers; delete it, the next run makes a new one")
     at = whole.get("saved_at")
-    saved_at = float(at) if isinstance(at, (int, float)) and 0 <= at < 1e11 else 0.0
+    saved_at = float(at) if isinstance(at, (int, float)) and 0 < at < 1e11 else changed_at
     machine = path.name[:12]
     return Profile(key, machine, numbers, whole.get("pinned") is True, saved_at, _facts(whole.get("machine")))
 
 
-def _path(key: str, environ: Mapping[str, str] | None) -> Path:
+def _path(key: str) -> Path:
     if _KEY.fullmatch(key) is None:  # a programming error: keys are hashes or plain names, never paths
         raise ValueError(
             f"profile key: expected 1 to 100 letters, digits, dots, dashes or underscores, got {key!r:.120}"
         )
-    return profile_dir(environ) / f"{machine_id()}-{key}.json"
+    return profile_dir() / f"{machine_id()}-{key}.json"
 
 
 def _refuse_constant(name: str) -> None:

@@ -31,22 +31,16 @@ def list_(as_json: Json = False) -> None:
     from tamis.sizes import format_size
 
     found: list[dict[str, Any]] = []
-    for file in profiles.list_profiles():
-        try:
-            one = profiles.read_profile(file.key, file.machine)
-        except TamisError as exc:
-            found.append({"key": file.key, "machine": file.machine, "here": file.this_machine, "damaged": str(exc)})
+    for one in profiles.list_profiles():
+        about: dict[str, Any] = {"key": one.key, "machine": one.machine, "here": one.is_here}
+        if one.damage:
+            found.append({**about, "damaged": one.damage})
             continue
         runs = runs_of(one.numbers)
         last = runs[-1] if runs else None
-        found.append(
-            {
-                "key": file.key, "machine": file.machine, "here": file.this_machine, "name": one.name, "pinned": one.pinned,
-                "n_runs": len(runs), "saved_at": one.saved_at or file.modified_s,
-                "peak_bytes": last.peak_bytes if last else None,
-                "bytes_per_s": round(last.conditions.decoded_bytes / last.seconds) if last and last.seconds else None,
-            }
-        )  # fmt: skip
+        speed = round(last.conditions.decoded_bytes / last.seconds) if last and last.seconds else None
+        about |= {"name": one.name, "pinned": one.pinned, "n_runs": len(runs), "saved_at": one.saved_at}
+        found.append({**about, "peak_bytes": last.peak_bytes if last else None, "bytes_per_s": speed})
     off = os.environ.get("TAMIS_PROFILES", "").lower() == "off"
     if as_json:
         print_json({"folder": str(profiles.profile_dir()), "off": off, "profiles": found})
@@ -160,7 +154,7 @@ def import_(
     from tamis.cli.terminal.show import print_lines
     from tamis.forecast import profiles
 
-    written = profiles.import_all(_loaded(file), here=here, replace=replace)
+    written = profiles.import_all(_loaded(file), here=here, overwrite=replace)
     print_lines([f"{len(written)} profiles imported" + (f": {', '.join(written[:8])}" if written else "")])
 
 
