@@ -6,7 +6,6 @@ the same files; documents of files that only one of them read are left out and c
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from tamis.formats.input_files.names import path_text
 from tamis.observe.gpu_figures import figures
 from tamis.observe.series import SeriesError, open_series
 from tamis.observe.snapshot import read_object
-from tamis.observe.verdicts import input_paths, run_folder, verdict_tables
+from tamis.observe.verdicts import input_paths, read_plan, run_folder, verdict_tables
 
 KEPT = "kept"
 _EXAMPLES = 3
@@ -84,7 +83,7 @@ def compare(first: str, second: str) -> RunDiff:
         n_bytes = int(pc.sum(mine["bytes"]).as_py() or 0)
         changes.append(Change(old, new, len(mine), n_bytes, sorted(mine["label"].slice(0, _EXAMPLES).to_pylist())))
     changes.sort(key=lambda c: (-c.n_documents, c.before, c.after))
-    plans = [json.loads((folder / "plan.json").read_text(encoding="utf-8")) for folder in folders]
+    plans = [read_plan(folder) for folder in folders]
     return RunDiff(
         setting_changes(plans[0].get("stages", []), plans[1].get("stages", [])),
         changes,

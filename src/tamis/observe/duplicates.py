@@ -21,7 +21,7 @@ from tamis.errors import FormatError, UsageError
 from tamis.formats.input_files.names import path_of, path_text
 from tamis.formats.registry import holds_rows, table_name
 from tamis.observe.record_at import line_at
-from tamis.observe.verdicts import Verdict, find, input_paths, run_folder
+from tamis.observe.verdicts import Verdict, find, input_paths, read_plan, run_folder
 from tamis.stores.homes import local_of
 
 MAX_DIFF_LINES = 60
@@ -160,10 +160,10 @@ def _settings(output: str) -> dict[str, Any]:
 def _changed(output: str) -> dict[str, tuple[int, int]]:
     """Size and time of the input files when they were read."""
     try:
-        inputs = json.loads((run_folder(output) / "plan.json").read_bytes())["inputs"]
+        inputs = read_plan(run_folder(output))["inputs"]
         facts = zip(inputs["sizes"], inputs["mtimes_ns"], strict=True)
         return dict(zip(inputs["paths"], facts, strict=True))
-    except (OSError, ValueError, KeyError, TypeError, UsageError):
+    except (ValueError, KeyError, TypeError, UsageError):
         return {}
 
 

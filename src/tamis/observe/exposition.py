@@ -17,16 +17,18 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass
 class Family:
-    """All samples of one name. `kind`: gauge, or counter (whose name ends in _total)."""
+    """All samples of one name: a counter if it ends in _total, else a gauge."""
 
     name: str
-    kind: str
     help: str
     samples: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert _NAME.fullmatch(self.name), self.name
-        assert (self.kind == "counter") == self.name.endswith("_total"), self.name
+
+    @property
+    def kind(self) -> str:
+        return "counter" if self.name.endswith("_total") else "gauge"
 
     def add(self, value: float | None, labels: Mapping[str, str] | None = None) -> Family:
         """What is not known is left out; of samples with the same labels (a name that was cut) the last one counts."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tamis.observe.exposition import Family, render
 from tamis.observe.passes import find_place
@@ -44,95 +45,94 @@ class Metrics:
         info = {k: str(about.get(k, "")) for k in _INFO} | {"pass": place.doing}
         families = [*_state(running, finished, readable=True), _info(info), *_start(about.get("began_at"))]
         if last is not None:
-            families += [*_totals(last), *_documents(last)]
+            families += _totals(last)
         return render([*families, *_stages(stages), *_partitions(cells), *_gpus(gpus), *self._alerts.families()])
 
 
 def _state(running: bool, finished: bool, readable: bool) -> Iterable[Family]:
-    yield Family("tamis_up", "gauge", "1 while the run works, 0 before, after, or when it was killed.").add(
-        int(running)
-    )
-    yield Family("tamis_finished", "gauge", "1 once the run has finished.").add(int(finished))
-    yield Family("tamis_readable", "gauge", "0 if the run database is damaged.").add(int(readable))
+    yield Family("tamis_up", "1 while the run works, 0 before, after, or when it was killed.").add(int(running))
+    yield Family("tamis_finished", "1 once the run has finished.").add(int(finished))
+    yield Family("tamis_readable", "0 if the run database is damaged.").add(int(readable))
 
 
 def _info(labels: dict[str, str]) -> Family:
-    family = Family("tamis_run_info", "gauge", "Always 1. The run, and the pass of a deduplication.")
+    family = Family("tamis_run_info", "Always 1. The run, and the pass of a deduplication.")
     return family.add(1, labels)
 
 
 def _start(began_at: object) -> Iterable[Family]:
     known = isinstance(began_at, (int, float)) and not isinstance(began_at, bool)
-    family = Family("tamis_run_start_time_seconds", "gauge", "When the last attempt began, in Unix time.")
+    family = Family("tamis_run_start_time_seconds", "When the last attempt began, in Unix time.")
     yield family.add(float(began_at) if known else None)  # type: ignore[arg-type]
 
 
+# Families of the totals: name, what it is, the label, and column by value of that label.
+_TOTALS: tuple[tuple[str, str, str, dict[str, str]], ...] = (
+    ("tamis_sample_time_seconds", "When these figures were taken, in Unix time.", "", {"": "at"}),
+    ("tamis_memory_used_bytes", "Memory of all processes of the run together.", "", {"": "used_bytes"}),
+    ("tamis_memory_budget_bytes", "The budget, which is never exceeded.", "", {"": "budget_bytes"}),
+    ("tamis_memory_recent_peak_bytes", "The most in use since the figures before these (1 s).", "", {"": "peak_bytes"}),
+    (
+        "tamis_pressure_level",
+        "Pressure on the budget: 0 none, 1 no growth, 2 only the end of the pipeline starts, 3 workers are stopped, 4 one worker.",
+        "",
+        {"": "level"},
+    ),
+    ("tamis_worker_memory_bytes", "Memory of each worker process.", "worker", {}),
+    (
+        "tamis_process_memory_bytes", "Memory of the processes that are no workers.", "role",
+        {"supervisor": "supervisor_bytes", "server": "server_bytes"},
+    ),
+    ("tamis_processes", "Processes of the run.", "", {"": "n_processes"}),
+    ("tamis_left_bytes", "Input that is still to be done, as it lies on disk.", "", {"": "left_bytes"}),
+    ("tamis_queue_bytes", "Blocks between processes.", "", {"": "queue_bytes"}),
+    ("tamis_scratch_bytes", "Temporary files and files not yet committed.", "", {"": "scratch_bytes"}),
+    ("tamis_disk_free_bytes", "Free space where output and scratch lie, the lesser.", "", {"": "disk_free_bytes"}),
+    ("tamis_machine_memory_bytes", "Memory of the machine.", "kind", {"used": "machine_used_bytes", "total": "machine_total_bytes"}),
+    (
+        "tamis_cgroup_memory_bytes", "Memory of the control group that the run is in, if it has a limit.", "kind",
+        {"used": "cgroup_used_bytes", "limit": "cgroup_limit_bytes"},
+    ),
+    ("tamis_psi_percent", "Share of the last 10 s in which some or all tasks waited for memory.", "kind", {"some": "psi_some", "full": "psi_full"}),
+    ("tamis_cpu_seconds_total", "CPU time of all processes of this attempt.", "", {"": "cpu_s"}),
+    (
+        "tamis_documents_total", "Documents: read, written, dropped by a rule, dropped as a duplicate, quarantined.", "state",
+        {"read": "documents", "written": "written", "dropped": "dropped", "duplicate": "duplicates", "quarantined": "quarantined"},
+    ),
+    ("tamis_read_bytes_total", "Input read, decoded.", "", {"": "read_bytes"}),
+)  # fmt: skip
+# Of these zero says that nobody knows: databases of earlier versions do not have them.
+_NOT_ZERO = (
+    "supervisor_bytes", "server_bytes", "n_processes", "disk_free_bytes", "machine_used_bytes", "machine_total_bytes", "cpu_s",
+    "cgroup_limit_bytes",
+)  # fmt: skip
+
+
 def _totals(last: Total) -> Iterable[Family]:
-    def gauge(name: str, help_: str, value: float | None) -> Family:
-        return Family(name, "gauge", help_).add(value)
-
-    def known(value: int) -> int | None:
-        return value or None  # databases of earlier versions do not have it
-
-    yield gauge("tamis_sample_time_seconds", "When these figures were taken, in Unix time.", last.at)
-    yield gauge("tamis_memory_used_bytes", "Memory of all processes of the run together.", last.used_bytes)
-    yield gauge("tamis_memory_budget_bytes", "The budget, which is never exceeded.", last.budget_bytes)
-    peak = "The most in use since the figures before these (1 s)."
-    yield gauge("tamis_memory_recent_peak_bytes", peak, last.peak_bytes)
-    pressure = "Pressure on the budget: 0 none, 1 no growth, 2 only the end of the pipeline starts, 3 workers are stopped, 4 one worker."
-    yield gauge("tamis_pressure_level", pressure, last.level)
-    workers = Family("tamis_worker_memory_bytes", "gauge", "Memory of each worker process.")
-    for worker, used in last.workers.items():
-        workers.add(used, {"worker": worker})
-    yield workers
-    others = Family("tamis_process_memory_bytes", "gauge", "Memory of the processes that are no workers.")
-    others.add(known(last.supervisor_bytes), {"role": "supervisor"})
-    yield others.add(known(last.server_bytes), {"role": "server"})
-    yield gauge("tamis_processes", "Processes of the run.", known(last.n_processes))
-    yield gauge("tamis_left_bytes", "Input that is still to be done, as it lies on disk.", last.left_bytes)
-    yield gauge("tamis_queue_bytes", "Blocks between processes.", last.queue_bytes)
-    yield gauge("tamis_scratch_bytes", "Temporary files and files not yet committed.", last.scratch_bytes)
-    yield gauge(
-        "tamis_disk_free_bytes", "Free space where output and scratch lie, the lesser.", known(last.disk_free_bytes)
-    )
-    machine = Family("tamis_machine_memory_bytes", "gauge", "Memory of the machine.")
-    machine.add(known(last.machine_used_bytes), {"kind": "used"})
-    yield machine.add(known(last.machine_total_bytes), {"kind": "total"})
-    group = Family(
-        "tamis_cgroup_memory_bytes", "gauge", "Memory of the control group that the run is in, if it has a limit."
-    )
-    if last.cgroup_limit_bytes:
-        group.add(last.cgroup_used_bytes, {"kind": "used"}).add(last.cgroup_limit_bytes, {"kind": "limit"})
-    yield group
-    psi = Family("tamis_psi_percent", "gauge", "Share of the last 10 s in which some or all tasks waited for memory.")
-    yield psi.add(last.psi_some, {"kind": "some"}).add(last.psi_full, {"kind": "full"})
-    cpu = Family("tamis_cpu_seconds_total", "counter", "CPU time of all processes of this attempt.")
-    yield cpu.add(last.cpu_s or None)
-
-
-def _documents(last: Total) -> Iterable[Family]:
-    documents = Family(
-        "tamis_documents_total",
-        "counter",
-        "Documents: read, written, dropped by a rule, dropped as a duplicate, quarantined.",
-    )
-    documents.add(last.documents, {"state": "read"}).add(last.written, {"state": "written"})
-    documents.add(max(0, last.dropped - last.duplicates), {"state": "dropped"})
-    yield documents.add(last.duplicates, {"state": "duplicate"}).add(last.quarantined, {"state": "quarantined"})
-    yield Family("tamis_read_bytes_total", "counter", "Input read, decoded.").add(last.read_bytes)
+    values: dict[str, Any] = {k: v or None if k in _NOT_ZERO else v for k, v in vars(last).items()}
+    values["dropped"] = max(0, last.dropped - last.duplicates)
+    if not last.cgroup_limit_bytes:
+        values["cgroup_used_bytes"] = None
+    for name, help_, label, columns in _TOTALS:
+        family = Family(name, help_)
+        for value, column in columns.items():
+            family.add(values[column], {label: value} if label else None)
+        if label == "worker":
+            for worker, used in last.workers.items():
+                family.add(used, {label: worker})
+        yield family
 
 
 def _stages(stages: Iterable[StagePoint]) -> Iterable[Family]:
     documents = Family(
         "tamis_stage_documents_total",
-        "counter",
         "Documents that went into a stage, came out, were dropped, quarantined.",
     )
     families = {
-        "in_bytes": Family("tamis_stage_read_bytes_total", "counter", "Bytes of the records that went into a stage."),
-        "seconds": Family("tamis_stage_seconds_total", "counter", "Time that workers spent in a stage."),
-        "cpu_s": Family("tamis_stage_cpu_seconds_total", "counter", "CPU time that workers spent in a stage."),
-        "peak_bytes": Family("tamis_stage_peak_bytes", "gauge", "The most memory that one partition took in a stage."),
+        "in_bytes": Family("tamis_stage_read_bytes_total", "Bytes of the records that went into a stage."),
+        "seconds": Family("tamis_stage_seconds_total", "Time that workers spent in a stage."),
+        "cpu_s": Family("tamis_stage_cpu_seconds_total", "CPU time that workers spent in a stage."),
+        "peak_bytes": Family("tamis_stage_peak_bytes", "The most memory that one partition took in a stage."),
     }
     for point in stages:
         for direction in ("in", "out", "dropped", "quarantined"):
@@ -158,25 +158,23 @@ def _partitions(cells: Iterable[Cell]) -> Iterable[Family]:
         n_splits += cell.split
     if not sum(n.values()):
         return
-    partitions = Family(
-        "tamis_partitions", "gauge", "The input in at most 1000 equal stretches, by what most of each is."
-    )
-    of_input = Family("tamis_input_bytes", "gauge", "Input as it lies on disk, by what has become of it.")
+    partitions = Family("tamis_partitions", "The input in at most 1000 equal stretches, by what most of each is.")
+    of_input = Family("tamis_input_bytes", "Input as it lies on disk, by what has become of it.")
     for state in states:
         partitions.add(n[state], {"state": state})
         of_input.add(n_bytes[state], {"state": state})
     yield partitions
     yield of_input
-    yield Family("tamis_splits", "gauge", "How often a partition was cut in two because it did not fit.").add(n_splits)
+    yield Family("tamis_splits", "How often a partition was cut in two because it did not fit.").add(n_splits)
 
 
 def _gpus(gpus: Iterable[GpuPoint]) -> Iterable[Family]:
     families = {
-        "used_bytes": Family("tamis_gpu_memory_used_bytes", "gauge", "Memory in use on a GPU, whoever uses it."),
-        "ours_bytes": Family("tamis_gpu_memory_run_bytes", "gauge", "Memory in use on a GPU by this run."),
-        "total_bytes": Family("tamis_gpu_memory_total_bytes", "gauge", "Memory of a GPU."),
-        "busy": Family("tamis_gpu_busy_ratio", "gauge", "Share of the time that a GPU works, 0 to 1."),
-        "temperature_c": Family("tamis_gpu_temperature_celsius", "gauge", "Temperature of a GPU."),
+        "used_bytes": Family("tamis_gpu_memory_used_bytes", "Memory in use on a GPU, whoever uses it."),
+        "ours_bytes": Family("tamis_gpu_memory_run_bytes", "Memory in use on a GPU by this run."),
+        "total_bytes": Family("tamis_gpu_memory_total_bytes", "Memory of a GPU."),
+        "busy": Family("tamis_gpu_busy_ratio", "Share of the time that a GPU works, 0 to 1."),
+        "temperature_c": Family("tamis_gpu_temperature_celsius", "Temperature of a GPU."),
     }
     for point in gpus:
         _add(families, point, {"gpu": str(point.gpu), "name": point.name})
@@ -213,8 +211,8 @@ class _Alerts:
             self._counts[key] = self._counts.get(key, 0) + 1
 
     def families(self) -> Iterable[Family]:
-        total = Family("tamis_alerts_total", "counter", "Alerts that were raised.")
-        active = Family("tamis_alert_active", "gauge", "1 for each alert that was raised and is not resolved.")
+        total = Family("tamis_alerts_total", "Alerts that were raised.")
+        active = Family("tamis_alert_active", "1 for each alert that was raised and is not resolved.")
         for (rule, level), n in self._counts.items():
             total.add(n, {"rule": rule, "level": level})
         for rule, level in self._active.items():

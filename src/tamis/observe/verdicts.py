@@ -55,12 +55,24 @@ class Rule:
     inverted: bool = False
 
 
+def read_plan(folder: Path) -> dict[str, Any]:
+    """plan.json of a run directory: its stages, rules and inputs; UsageError where it cannot be read."""
+    try:
+        found = json.loads((folder / "plan.json").read_bytes())
+    except (OSError, ValueError, RecursionError) as exc:
+        found = type(exc)
+    if not isinstance(found, dict):
+        why = found.__name__ if isinstance(found, type) else "no object"
+        raise UsageError(f"{folder / 'plan.json'} cannot be read ({why}); the run directory is damaged")
+    return found
+
+
 def rules_of(folder: Path) -> list[Rule] | None:
     """What may drop documents, in order; None for a run of a version that did not note it."""
     try:
-        found = json.loads((folder / "plan.json").read_bytes()).get("rules")
+        found = read_plan(folder).get("rules")
         return None if found is None else [_rule(r) for r in found]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (UsageError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -204,8 +216,8 @@ def plain_json(text: str | None) -> Any:
 def input_paths(folder: Path) -> list[str]:
     """Paths of the input files, by their numbers."""
     try:
-        return [str(p) for p in json.loads((folder / "plan.json").read_bytes())["inputs"]["paths"]]
-    except (OSError, ValueError, KeyError, TypeError) as exc:
+        return [str(p) for p in read_plan(folder)["inputs"]["paths"]]
+    except (KeyError, TypeError) as exc:
         raise UsageError(
             f"{folder / 'plan.json'} cannot be read ({type(exc).__name__}); the run directory is damaged"
         ) from None

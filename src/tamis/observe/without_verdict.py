@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tamis.errors import FormatError
+from tamis.errors import FormatError, UsageError
 from tamis.formats.registry import reads_rows
 from tamis.hints import command
 from tamis.observe.commits import commits_at
 from tamis.observe.quarantine import read_entries
 from tamis.observe.record_at import line_at
-from tamis.observe.verdicts import input_paths, matching_files, run_folder
+from tamis.observe.verdicts import input_paths, matching_files, read_plan, run_folder
 
 KEPT, ASIDE, NOT_SAMPLED, NOT_READ, NO_RECORD = "kept", "quarantined", "not sampled", "not read", "no record"
 
@@ -85,8 +85,8 @@ def _steps(folder: Path) -> list[float]:
 def _formats(folder: Path) -> list[str]:
     """What the reader of the run reads; nothing where that was not noted."""
     try:
-        return [str(name) for name in json.loads((folder / "plan.json").read_bytes())["formats"]]
-    except (OSError, ValueError, KeyError, TypeError):
+        return [str(name) for name in read_plan(folder)["formats"]]
+    except (UsageError, KeyError, TypeError):
         return []
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 
 def print_summary(about: dict[str, Any], result: Any) -> None:
-    from tamis.cli.terminal.show import count, print_lines, print_table
-    from tamis.sizes import format_size
+    from tamis.cli.terminal.show import print_lines
 
     if "n_segments" in about:
         joined = f"{about['n_segments']:,} segments are {about['n_documents']:,} documents"
@@ -48,15 +47,21 @@ def print_summary(about: dict[str, Any], result: Any) -> None:
         rows.append(
             ("buckets above 100,000 documents", f"{about['n_heavy_buckets']:,}, largest {about['largest_bucket']:,}")
         )
-    print_table("Duplicates", ["", ""], rows, right=(1,))
+    _print("Duplicates", rows, about, result, "duplicates")
+
+
+def _print(title: str, rows: list[tuple[str, str]], about: dict[str, Any], result: Any, listed: str) -> None:
+    """The table, what it took, where the output is and where what was found is `listed`."""
+    from tamis.cli.terminal.show import count, print_lines, print_table
+    from tamis.sizes import format_size
+
+    print_table(title, ["", ""], rows, right=(1,))
     memory, scratch = format_size(about["peak_bytes"]), format_size(about["scratch_bytes"])
     lines = [f"{about['seconds']:.1f} s, peak memory {memory}, scratch {scratch}"]
     if result.run is not None:
-        lines.append(
-            f"output: {about['output']} ({count(result.run.ledger.written.n, 'document')} in {count(result.run.n_files, 'file')})"
-        )
-    lines.append(f"duplicates: {about['duplicates']}")
-    print_lines(lines)
+        written = f"{count(result.run.ledger.written.n, 'document')} in {count(result.run.n_files, 'file')}"
+        lines.append(f"output: {about['output']} ({written})")
+    print_lines([*lines, f"{listed}: {about['duplicates']}"])
 
 
 def described(result: Any) -> dict[str, Any]:
@@ -70,7 +75,7 @@ def described(result: Any) -> dict[str, Any]:
 
 
 def print_lines_summary(about: dict[str, Any], result: Any) -> None:
-    from tamis.cli.terminal.show import count, print_lines, print_table
+    from tamis.cli.terminal.show import print_lines
     from tamis.sizes import format_size
 
     unit, n, cut = f"{about['unit']}s", about["n_long_enough"], about["n_duplicates"]
@@ -91,10 +96,4 @@ def print_lines_summary(about: dict[str, Any], result: Any) -> None:
             ("  dropped, too little left", f"{about['n_dropped']:,}"),
             ("text cut", format_size(about["cut_bytes"])),
         ]
-    print_table(f"Repeated {unit}", ["", ""], rows, right=(1,))
-    memory, scratch = format_size(about["peak_bytes"]), format_size(about["scratch_bytes"])
-    told = [f"{about['seconds']:.1f} s, peak memory {memory}, scratch {scratch}"]
-    if result.run is not None:
-        written = f"{count(result.run.ledger.written.n, 'document')} in {count(result.run.n_files, 'file')}"
-        told.append(f"output: {about['output']} ({written})")
-    print_lines([*told, f"most frequent {unit}: {about['duplicates']}"])
+    _print(f"Repeated {unit}", rows, about, result, f"most frequent {unit}")

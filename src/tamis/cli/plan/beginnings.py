@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tamis.errors import FormatError
-from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of, open_writer
+from tamis.formats.compression.streams import StreamFault, StreamReader, StreamWriter, codec_of
 from tamis.formats.registry import is_read_whole, reads_rows
 from tamis.stores.opening import open_buffered, size_of
 
@@ -65,7 +65,7 @@ def _lines(path: str, stem: str, n_bytes: int, packed: bool) -> tuple[str, int, 
     codec = codec_of(path)
     copy = f"{stem}.jsonl" + (f".{codec}" if packed and codec else "")
     total, ratio = 0, 1.0
-    with StreamReader.open(path) as reader, open_writer(copy, codec if packed else None) as out:
+    with StreamReader.open(path) as reader, StreamWriter(copy, codec if packed else None) as out:
         for lines in _whole_lines(reader, n_bytes):
             total += out.write(lines)
         if codec and not packed:

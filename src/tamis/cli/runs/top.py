@@ -64,6 +64,8 @@ def top(
 
 def lines_of(live: Live, width: int = 80) -> list[str]:
     """The whole picture as lines of text."""
+    from tamis.observe.pictures.svg import clock_text
+
     lines = [f"{live.name or 'run'}: {live.status}, {clock(live.seconds)}"]
     budget = max(live.budget_bytes, 1)
     lines.append(
@@ -88,18 +90,11 @@ def lines_of(live: Live, width: int = 80) -> list[str]:
         lines += [f"  {w:>3d}  {format_size(d):>9s}  {format_size(p):>9s}  {s:6.2f}" for w, d, p, s in live.units]
     if live.alerts:
         lines.append("last alerts")
-        lines += [f"  {_time(at)}  {level}  {text}" for at, level, text in live.alerts]
+        lines += [f"  {clock_text(at)}  {level}  {text}" for at, level, text in live.alerts]
     if live.events:
         lines.append("last events")
-        lines += [f"  {_time(at)}  {kind}  {text}" for at, kind, text in live.events]
+        lines += [f"  {clock_text(at)}  {kind}  {text}" for at, kind, text in live.events]
     return lines
-
-
-def _time(at: float) -> str:
-    try:
-        return time.strftime("%H:%M:%S", time.localtime(at))
-    except (OverflowError, ValueError, OSError):  # a database may hold any number
-        return "--:--:--"
 
 
 def _processes(live: Live, budget: int, width: int) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tamis.errors import TamisError
+from tamis.observe.verdicts import input_paths, read_plan
 
 MAX_KEPT = 24
 MAX_PER_RULE = 8
@@ -45,16 +46,13 @@ class Sheet:
 def is_about_pictures(folder: Path, reader: str = _READER) -> bool:
     """Whether a stage in the plan of a run is a reader of pictures, or that reader."""
     try:
-        stages = json.loads((folder / "plan.json").read_bytes())["stages"]
-        return any(str(entry["stage"]).startswith(reader) for entry in stages)
-    except (OSError, ValueError, KeyError, TypeError):
+        return any(str(entry["stage"]).startswith(reader) for entry in read_plan(folder)["stages"])
+    except (TamisError, KeyError, TypeError):
         return False
 
 
 def choose(folder: Path) -> list[Sheet]:
     """Sheets of the run directory `folder`: kept ones first, then rule by rule in the order in which they are met."""
-    from tamis.observe.verdicts import input_paths
-
     try:
         paths = input_paths(folder)
     except TamisError:
