@@ -20,6 +20,8 @@ Exit code 0 means finished and balanced, 130 interrupted by the user (everything
 from __future__ import annotations
 
 import errno
+import importlib
+from typing import Any
 
 
 class TamisError(Exception):
@@ -51,6 +53,14 @@ class MissingExtra(UsageError):
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional dependency; install it with: pip install 'tamis[{extra}]'")
         self.extra = extra
+
+
+def optional(module: str, what: str, extra: str) -> Any:
+    """A module that an extra brings; MissingExtra, with what needs it, where that is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingExtra(what, extra) from None
 
 
 class BudgetError(TamisError):

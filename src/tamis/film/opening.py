@@ -6,14 +6,13 @@ opened (a playlist with the name of a film would otherwise send FFmpeg to other 
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tamis.errors import FormatError, MissingExtra
+from tamis.errors import FormatError, optional
 
 SUFFIXES = (".mp4", ".mov", ".avi", ".mkv", ".webm")
 _CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi"
@@ -27,10 +26,7 @@ class FilmFault(FormatError):
 
 def library() -> Any:
     """PyAV; MissingExtra where it is not installed."""
-    try:
-        av = importlib.import_module("av")
-    except ImportError:
-        raise MissingExtra("video", "video") from None
+    av = optional("av", "video", "video")
     av.logging.set_level(None)  # FFmpeg's own words: what matters is raised
     os.environ.setdefault("SVT_LOG", "1")  # errors only, of an encoder that tells everything else, too
     return av

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tamis.errors import MissingExtra, UsageError, first_line
+from tamis.errors import UsageError, first_line, optional
 from tamis.stages.image.filters.base import BaseFilterStage
 from tamis.stages.image.heads import NsfwHead
 from tamis.stages.image.models import NSFW, model_place, read_weights
@@ -44,12 +44,9 @@ class ImageNSFWFilterStage(BaseFilterStage):
 
 
 def _from_hub(stage: str, fetch: bool) -> Path:
+    hub = optional("huggingface_hub", stage, "models")
     try:
-        from huggingface_hub import hf_hub_download
-    except ImportError:
-        raise MissingExtra(stage, "models") from None
-    try:
-        return Path(hf_hub_download(NSFW, _FILES[-1], local_files_only=not fetch))
+        return Path(hub.hf_hub_download(NSFW, _FILES[-1], local_files_only=not fetch))
     except Exception as exc:
         raise UsageError(
             f"{stage}: the weights {NSFW}/{_FILES[-1]} are not on this machine and cannot be downloaded ({first_line(exc, 200)}); give weights_path or model_dir"

@@ -7,7 +7,7 @@ import unicodedata
 from functools import cache
 from typing import Any
 
-from tamis.errors import MissingExtra
+from tamis.errors import MissingExtra, optional
 from tamis.stages.text.download.languages import language_name
 
 _LOOK_CHARS = 200_000  # of a page, for its language
@@ -41,11 +41,8 @@ def _visible(text: str) -> str:
     """Text without markup. By a parser: patterns for tags take forever on pages that are made to that end."""
     if "<" not in text:
         return text
-    try:
-        from resiliparse.extract.html2text import extract_plain_text
-    except ImportError:
-        raise MissingExtra("telling the language of pages", "html") from None
-    return str(extract_plain_text(text, preserve_formatting=False, links=False))
+    html2text = optional("resiliparse.extract.html2text", "telling the language of pages", "html")
+    return str(html2text.extract_plain_text(text, preserve_formatting=False, links=False))
 
 
 def lang_detect(text: str) -> str:
@@ -63,13 +60,10 @@ def decode_html(html_bytes: bytes) -> str | None:
 
 def try_decode_with_detected_encoding(html_bytes: bytes) -> str | None:
     """The same for bytes that are not UTF-8. Nothing is invented: a byte that fits nowhere means None."""
-    try:
-        from resiliparse.parse.encoding import detect_encoding
-    except ImportError:
-        raise MissingExtra("decoding of pages", "html") from None
+    encoding = optional("resiliparse.parse.encoding", "decoding of pages", "html")
     data = bytes(html_bytes)
     for from_meta in (True, False):
-        name = detect_encoding(data, from_html_meta=from_meta)
+        name = encoding.detect_encoding(data, from_html_meta=from_meta)
         try:
             if name and name.lower().replace("-", "") != "utf8":
                 return data.decode(name)

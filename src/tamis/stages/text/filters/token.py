@@ -6,7 +6,7 @@ import math
 from dataclasses import InitVar, dataclass
 from typing import Any
 
-from tamis.errors import MissingExtra, UsageError
+from tamis.errors import UsageError, optional
 from tamis.secrets import Secret
 from tamis.stages.text.filters.base import BoundedFilter
 
@@ -50,12 +50,9 @@ class TokenCountFilter(BoundedFilter):
         self._loaded = self.tokenizer if self.tokenizer is not None else self._from_pretrained(local_files_only=True)
 
     def _from_pretrained(self, local_files_only: bool) -> Any:
-        try:
-            from transformers import AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
-        except ImportError:
-            raise MissingExtra("TokenCountFilter(hf_model_name=...)", "models") from None
+        tokenizers = optional("transformers", "TokenCountFilter(hf_model_name=...)", "models").AutoTokenizer
         settings = {"token": self._token, **(self.transformers_init_kwargs or {})}
-        return AutoTokenizer.from_pretrained(self.hf_model_name, local_files_only=local_files_only, **settings)
+        return tokenizers.from_pretrained(self.hf_model_name, local_files_only=local_files_only, **settings)
 
     def score_document(self, text: str) -> int:
         if self._loaded is None:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
-from tamis.errors import MissingExtra
+from tamis.errors import optional
 
 SEGMENTED = ("zh", "ja")
 PIECE_CHARS = 1000
@@ -105,14 +105,11 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _chinese() -> Callable[[str], Iterable[str]]:
-    try:
-        with warnings.catch_warnings():
-            # jieba's patterns are not raw strings, and it looks for its dictionary with setuptools
-            warnings.filterwarnings("ignore", message=".*invalid escape sequence")
-            warnings.filterwarnings("ignore", message=".*pkg_resources")
-            import jieba  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
-        raise MissingExtra('lang="zh" (jieba)', "lang") from None
+    with warnings.catch_warnings():
+        # jieba's patterns are not raw strings, and it looks for its dictionary with setuptools
+        warnings.filterwarnings("ignore", message=".*invalid escape sequence")
+        warnings.filterwarnings("ignore", message=".*pkg_resources")
+        jieba = optional("jieba", 'lang="zh" (jieba)', "lang")
     # A tokenizer of our own, loaded now: the one that jieba shares may hold words that others added to it, and it reads and
     # writes a file of a fixed name in the folder for temporary files, where any user may have put another.
     tokenizer = jieba.Tokenizer()
@@ -123,13 +120,9 @@ def _chinese() -> Callable[[str], Iterable[str]]:
 
 
 def _japanese() -> Callable[[str], Iterable[str]]:
-    try:
-        import MeCab  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        import unidic_lite  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
-        raise MissingExtra('lang="ja" (MeCab)', "lang") from None
+    mecab, unidic_lite = (optional(name, 'lang="ja" (MeCab)', "lang") for name in ("MeCab", "unidic_lite"))
     # The dictionary is named: MeCab would take another where one is installed, and count other words.
-    tagger = MeCab.Tagger(f'-r /dev/null -d "{unidic_lite.DICDIR}" -O wakati')
+    tagger = mecab.Tagger(f'-r /dev/null -d "{unidic_lite.DICDIR}" -O wakati')
 
     def segment(piece: str) -> list[str]:
         return str(tagger.parse(piece)).split()

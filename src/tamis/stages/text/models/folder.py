@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tamis.errors import MissingExtra, UsageError, first_line
+from tamis.errors import MissingExtra, UsageError, first_line, optional
 
 DATA_FILES = [
     "*.json",
@@ -87,12 +87,9 @@ def local(identifier: str, cache_dir: str | None = None, with_code: bool = False
     """The folder of a model that is on this machine; FileNotFoundError for a hub id that is not in the cache."""
     if (path := _as_folder(identifier)) is not None:
         return path
+    hub = optional("huggingface_hub", f"the model {identifier!r}, which is not a folder,", "models")
     try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        raise MissingExtra(f"the model {identifier!r}, which is not a folder,", "models") from None
-    try:
-        return Path(snapshot_download(**_wanted(identifier, cache_dir, with_code), local_files_only=True))
+        return Path(hub.snapshot_download(**_wanted(identifier, cache_dir, with_code), local_files_only=True))
     except Exception as exc:
         raise FileNotFoundError(f"{identifier}: {first_line(exc)}") from None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tamis.errors import MissingExtra, TamisError, UsageError
+from tamis.errors import TamisError, UsageError, optional
 from tamis.stages.text.models import packed_bert, packed_deberta
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.device import GPU_WIDTH
@@ -26,11 +26,7 @@ Tokens = Sequence["np.ndarray[Any, Any]"]
 
 def need_torch(what: str) -> Any:
     """torch, or the command that installs it. Quiet: progress bars of the libraries belong to nobody here."""
-    try:
-        import torch
-        import transformers  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        raise MissingExtra(what, "models") from None
+    torch, transformers = (optional(name, what, "models") for name in ("torch", "transformers"))
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     return torch

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tamis.errors import MissingExtra, TamisError, UsageError
+from tamis.errors import TamisError, UsageError, optional
 from tamis.secrets import Secret
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.models import folder as folders
@@ -97,15 +97,12 @@ class Tokenizer:
     ) -> None:
         # Whatever the user set: threads that it starts here are not there in the workers, which would wait for them for ever.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        try:
-            from transformers import AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
-        except ImportError:
-            raise MissingExtra("a tokenizer of transformers", "models") from None
+        tokenizers = optional("transformers", "a tokenizer of transformers", "models").AutoTokenizer
         config = folders.read_json(path / "config.json")
         if not trust_remote_code:
             folders.refuse_code(path)
         try:
-            self._own = AutoTokenizer.from_pretrained(
+            self._own = tokenizers.from_pretrained(
                 str(path), local_files_only=True, trust_remote_code=trust_remote_code, **(settings or {})
             )
         except TamisError:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tamis.errors import MissingExtra, UsageError
+from tamis.errors import UsageError, optional
 from tamis.memory import device_limits
 from tamis.memory.gpu import count_gpus
 from tamis.stages.resources import Resources
@@ -21,10 +21,7 @@ def gpu_memory(gpu_memory_gb: float) -> Resources:
 
 def torch_device(stage: str, resources: Resources) -> TorchDevice:
     """The device of this worker. On the CPU one thread: workers are the parallelism, and threads would not survive a fork."""
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtra(stage, "models") from None
+    torch = optional("torch", stage, "models")
     kind = choose_device(resources.requires_gpu)
     if kind == "cpu":
         torch.set_num_threads(1)
@@ -42,15 +39,12 @@ def weights_file(model_dir: str | None, repository: str, names: Sequence[str]) -
                 f"there is neither {tried[0]} nor {tried[len(names)]}; put {names[0]} of {repository} there"
             )
         return found
-    try:
-        from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-    except ImportError:
-        raise MissingExtra(f"the weights of {repository}", "models") from None
+    names_of = ("huggingface_hub", "huggingface_hub.errors")
+    hub, errors = (optional(module, f"the weights of {repository}", "models") for module in names_of)
     for local in (True, False):
         try:
-            return Path(hf_hub_download(repository, names[0], local_files_only=local))
-        except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as exc:
+            return Path(hub.hf_hub_download(repository, names[0], local_files_only=local))
+        except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError, OSError) as exc:
             why: Any = exc
     raise UsageError(
         f"{names[0]} of {repository} is neither in the local cache nor can it be downloaded ({type(why).__name__}); give model_dir, a folder "

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tamis.errors import MissingExtra, UsageError
+from tamis.errors import UsageError, optional
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,12 +25,9 @@ _LOOKUP = 101  # frames that a frame is compared with: itself, and 50 on each si
 
 def network() -> Any:
     """The network with random weights, in float32, ready to be asked. MissingExtra without torch."""
-    try:
-        import torch
-        from torch import nn
-        from torch.nn import functional
-    except ImportError:
-        raise MissingExtra("TransNetV2", "models") from None
+    torch = optional("torch", "TransNetV2", "models")
+    from torch import nn
+    from torch.nn import functional
 
     class Separable(nn.Module):  # type: ignore[misc,unused-ignore]
         """A convolution over the picture, then one over time, `dilation` frames apart."""

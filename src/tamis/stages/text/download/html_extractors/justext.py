@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.errors import MissingExtra
+from tamis.errors import optional
 from tamis.stages.text.download.html_extractors.base import HTMLExtractorAlgorithm
 
 
@@ -26,10 +26,7 @@ class JusTextExtractor(HTMLExtractorAlgorithm):
         self.no_headings, self.is_boilerplate = no_headings, is_boilerplate
 
     def extract_text(self, html: str, stop_words: frozenset[str], language: str) -> list[str] | None:
-        try:
-            from justext import justext
-        except ImportError:
-            raise MissingExtra("JusTextExtractor", "html") from None
+        justext = optional("justext", "JusTextExtractor", "html").justext
         words = language not in self.NON_SPACED_LANGUAGES
         paragraphs = justext(
             html,

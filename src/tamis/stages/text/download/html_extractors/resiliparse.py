@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.errors import MissingExtra
+from tamis.errors import optional
 from tamis.stages.text.download.html_extractors.base import HTMLExtractorAlgorithm, dense_paragraphs
 
 
@@ -16,9 +16,6 @@ class ResiliparseExtractor(HTMLExtractorAlgorithm):
         self.main_content, self.alt_texts = main_content, alt_texts
 
     def extract_text(self, html: str, stop_words: frozenset[str], language: str) -> list[str] | None:
-        try:
-            from resiliparse.extract.html2text import extract_plain_text
-        except ImportError:
-            raise MissingExtra("ResiliparseExtractor", "html") from None
-        text = extract_plain_text(html, main_content=self.main_content, alt_texts=self.alt_texts, links=False)
+        html2text = optional("resiliparse.extract.html2text", "ResiliparseExtractor", "html")
+        text = html2text.extract_plain_text(html, main_content=self.main_content, alt_texts=self.alt_texts, links=False)
         return dense_paragraphs(text, stop_words, self.required_stopword_density, language)

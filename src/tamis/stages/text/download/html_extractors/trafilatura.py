@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tamis.errors import MissingExtra, UsageError
+from tamis.errors import UsageError, optional
 from tamis.stages.text.download.html_extractors.base import HTMLExtractorAlgorithm, dense_paragraphs
 
 _OURS = ("config", "options", "settingsfile", "output_format")
@@ -47,10 +47,7 @@ class TrafilaturaExtractor(HTMLExtractorAlgorithm):
         return {**self.__dict__, "_config": None}
 
     def extract_text(self, html: str, stop_words: frozenset[str], language: str) -> list[str] | None:
-        try:
-            from trafilatura import extract
-        except ImportError:
-            raise MissingExtra("TrafilaturaExtractor", "html") from None
+        extract = optional("trafilatura", "TrafilaturaExtractor", "html").extract
         if self._config is None:
             self._config = self._make_config()
         text = extract(html, config=self._config, **self.extract_kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tamis.errors import MissingExtra, UsageError
+from tamis.errors import UsageError, optional
 
 # Frequent function words. No share of them is counted (these languages are written without spaces); the list says that a
 # language is wanted, and is what `stop_lists` shows.
@@ -18,17 +18,15 @@ _OTHER_NAMES = {"NORWEGIAN_BOKMAL": "NORWEGIAN"}
 
 def get_stop_list_dict(languages: Sequence[str] | None = None) -> dict[str, frozenset[str]]:
     """Language (its English name in capitals) -> its stop words; all that are known, or those asked for."""
-    try:
-        from justext import get_stoplist, get_stoplists
-    except ImportError:
-        raise MissingExtra("stop words", "html") from None
-    known = {_key(name): name for name in get_stoplists()}
+    justext = optional("justext", "stop words", "html")
+    known = {_key(name): name for name in justext.get_stoplists()}
     wanted = [*known, *_OWN] if languages is None else [_key(name) for name in languages]
     unknown = [name for name in wanted if name not in known and name not in _OWN]
     if unknown:
         raise UsageError(f"no stop words for {', '.join(unknown)}; known: {', '.join(sorted({*known, *_OWN}))}")
     return {
-        name: frozenset(_OWN[name].split()) if name in _OWN else frozenset(get_stoplist(known[name])) for name in wanted
+        name: frozenset(_OWN[name].split()) if name in _OWN else frozenset(justext.get_stoplist(known[name]))
+        for name in wanted
     }
 
 

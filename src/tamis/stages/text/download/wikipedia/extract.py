@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tamis.errors import MissingExtra
+from tamis.errors import optional
 from tamis.stages.text.download.base.extract import DocumentExtractor
 from tamis.stages.text.download.wikipedia.namespaces import is_media_or_category
 
@@ -48,10 +48,7 @@ class WikipediaExtractor(DocumentExtractor):
         return ["text", "title", "id", "url", "language", "source_id"]
 
     def _plain(self, markup: str) -> str:
-        try:
-            import mwparserfromhell
-        except ImportError:
-            raise MissingExtra("WikipediaExtractor", "wikipedia") from None
+        mwparserfromhell = optional("mwparserfromhell", "WikipediaExtractor", "wikipedia")
         return _prose(mwparserfromhell.parse(_MAGIC_WORD.sub("", markup)), self._language)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tamis.errors import MissingExtra, UsageError
+from tamis.errors import UsageError, optional
 from tamis.stages.text.filters.base import BoundedFilter, DocumentFilter, StatisticsFilter
 from tamis.stages.text.filters.heuristic.alphabetic import n_alphabetic
 from tamis.stages.text.filters.heuristic.comments import SCANNERS, comment_chars, python_comments
@@ -101,10 +101,7 @@ class TokenizerFertilityFilter(BoundedFilter):
             raise UsageError(f"TokenizerFertilityFilter: {self.path_to_tokenizer} is not a file")
 
     def load_tokenizer(self) -> None:
-        try:
-            import sentencepiece  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        except ImportError:
-            raise MissingExtra("TokenizerFertilityFilter", "sentencepiece") from None
+        sentencepiece = optional("sentencepiece", "TokenizerFertilityFilter", "sentencepiece")
         self._tokenizer = sentencepiece.SentencePieceProcessor(model_file=self.path_to_tokenizer)
 
     def score_document(self, text: str) -> float:

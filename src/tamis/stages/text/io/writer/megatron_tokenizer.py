@@ -8,7 +8,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any, BinaryIO
 
 from tamis import files
-from tamis.errors import MissingExtra, UsageError
+from tamis.errors import UsageError, optional
 from tamis.formats.megatron.index import token_type, write_index
 from tamis.secrets import Secret
 from tamis.stages.io import refuse_unknown
@@ -132,12 +132,9 @@ class MegatronTokenizerWriter(BaseWriter):
         return list(task.texts(self.text_field).to_pylist())
 
     def _from_pretrained(self, local_files_only: bool) -> Any:
-        try:
-            from transformers import AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
-        except ImportError:
-            raise MissingExtra("MegatronTokenizerWriter", "models") from None
+        tokenizers = optional("transformers", "MegatronTokenizerWriter", "models").AutoTokenizer
         settings = {"cache_dir": self.cache_dir, "token": self._token, **self.transformers_init_kwargs}
-        return AutoTokenizer.from_pretrained(self.model_identifier, local_files_only=local_files_only, **settings)
+        return tokenizers.from_pretrained(self.model_identifier, local_files_only=local_files_only, **settings)
 
 
 def _vocabulary_size(tokenizer: Any) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from tamis.errors import MissingExtra, UsageError
+from tamis.errors import UsageError, optional
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
 from tamis.stages.text.modifiers.unicode.normalizer import Form, UnicodeNormalizer
 
@@ -88,8 +88,4 @@ def _settings_of(config: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _import_ftfy() -> Any:
-    try:
-        import ftfy
-    except ImportError:
-        raise MissingExtra("UnicodeReformatter", "text") from None
-    return ftfy
+    return optional("ftfy", "UnicodeReformatter", "text")
