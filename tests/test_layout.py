@@ -43,6 +43,7 @@ LEAVES_A_REPORT = ("tamis.backends.execution", "tamis.observe.report")
 # room -> rooms it may import; a room may always import itself
 ROOMS = {
     "errors": set(),
+    "later": set(),
     "files": {"errors"},
     "secrets": set(),
     "sizes": {"errors"},
@@ -51,12 +52,12 @@ ROOMS = {
     "stores": {"errors", "files", "secrets"},
     "kernels": {"errors", "files", "sizes"},
     "pictures": {"errors"},
-    "film": {"errors", "files", "sizes", "memory"},
+    "film": {"errors", "later", "files", "sizes", "memory"},
     "formats": {"errors", "stores", "files", "sizes", "kernels", "tasks", "film", "pictures"},
     "tasks": {"errors", "sizes", "kernels", "film"},
     "memory": {"errors", "files", "sizes"},
     "forecast": {"errors", "files", "sizes", "memory"},
-    "stages": {"errors", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "film", "pictures", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
+    "stages": {"errors", "later", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "film", "pictures", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
     "pipeline": {"errors", "stores", "files", "sizes", "hints", "terminal", "tasks", "stages"},
     "engine": {"errors", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages"},
     "backends": {"errors", "hints", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},

@@ -11,10 +11,9 @@ tests does that), in a sixty-fourth of the memory: 4K takes 1 MB. Cells that the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
+from tamis.later import np
 
 CELL = 8
 PATCH = 256
@@ -36,8 +35,6 @@ class MotionMap:
     """Sums vectors of one frame after another."""
 
     def __init__(self, width: int, height: int) -> None:
-        import numpy as np
-
         self.width, self.height = width, height
         self.n_frames = 0
         self._shape = -(-height // CELL), -(-width // CELL)
@@ -51,8 +48,6 @@ class MotionMap:
 
     def cells(self, vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """|vector| / (height + width) of each cell."""
-        import numpy as np
-
         length = np.hypot(vectors["motion_x"].astype(np.float64), vectors["motion_y"].astype(np.float64))
         length /= np.maximum(vectors["motion_scale"].astype(np.float64), 1.0)
         left = (vectors["dst_x"].astype(np.int64) - vectors["w"] // 2) // CELL
@@ -74,8 +69,6 @@ class MotionMap:
         return grid / (self.height + self.width)
 
     def motion(self) -> Motion:
-        import numpy as np
-
         if not self.n_frames:
             return Motion(error=NO_VECTORS)
         mean = self._total / self.n_frames

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.film.decoding import frames_at
-
-if TYPE_CHECKING:
-    import numpy as np
+from tamis.later import np
 
 
 class FrameExtractionPolicy(enum.Enum):
@@ -65,8 +63,6 @@ def shown_size(frame: Any, pixel_aspect: float) -> tuple[int, int]:
 
 def rgb(frame: Any, width: int, height: int) -> np.ndarray[Any, Any]:
     """A frame as uint8 [height, width, 3], scaled to that size before it is turned upright: sides are those of the stored picture."""
-    import numpy as np
-
     made = frame.reformat(width=width, height=height, format="rgb24", interpolation="BICUBIC").to_ndarray()
     turns: int = round(frame.rotation / 90.0) % 4
     return np.ascontiguousarray(np.rot90(made, turns)) if turns else made

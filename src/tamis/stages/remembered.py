@@ -10,14 +10,12 @@ import contextlib
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis import files
+from tamis.later import np
 from tamis.stages.text.io.reader.ids import numbers_of
 from tamis.tasks import DocumentBatch
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _DISK_SPEED = 100_000_000  # bytes per second of a slow disk
 _SPARE_BYTES = 2_000_000_000  # of the disk, for the output and everybody else
@@ -47,8 +45,6 @@ class RememberedRows:
 
     def keep(self, batch: DocumentBatch, rows: Mapping[int, Any]) -> None:
         """Vectors of some rows of a batch, by their position in it; of rows whose place nobody knows none are kept."""
-        import numpy as np
-
         numbers = _numbers(batch)
         at = [i for i in sorted(rows, key=lambda i: int(numbers[i])) if numbers[i] >= 0]
         if not at:
@@ -66,8 +62,6 @@ class RememberedRows:
 
     def find(self, batch: DocumentBatch) -> list[Any]:
         """A vector for each row; None where none is known."""
-        import numpy as np
-
         numbers = _numbers(batch)
         found: list[Any] = [None] * len(numbers)
         if not len(numbers):
@@ -90,7 +84,5 @@ class RememberedRows:
 
 def _numbers(batch: DocumentBatch) -> np.ndarray[Any, Any]:
     """Places as single numbers; -1 where unknown."""
-    import numpy as np
-
     places, offsets = batch.places()
     return np.where(places < 0, -1, numbers_of(places, offsets))

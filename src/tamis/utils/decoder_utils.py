@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from tamis.errors import UsageError
 from tamis.film import memory_needed
@@ -14,9 +14,7 @@ from tamis.film.decoding import Frames
 from tamis.film.facts import read_facts
 from tamis.film.opening import opened, video_stream
 from tamis.film.sampling import FrameExtractionPolicy, FramePurpose, rgb, signature
-
-if TYPE_CHECKING:
-    import numpy as np
+from tamis.later import np
 
 __all__ = [
     "FrameExtractionPolicy", "FrameExtractionSignature", "FramePurpose", "Resolution", "SoftwareCodecMissingError", "VideoMetadata",
@@ -103,8 +101,6 @@ def extract_video_metadata(video: Any) -> VideoMetadata:
 
 def get_video_timestamps(data: Any, stream_idx: int = 0, video_format: str | None = None) -> np.ndarray[Any, Any]:
     """When each picture is shown, in seconds, in order. Nothing is decoded."""
-    import numpy as np
-
     _only_first(stream_idx, video_format, 1)
     with opened(_source(data)) as container:
         stream = video_stream(container)
@@ -128,8 +124,6 @@ def find_closest_indices(src: np.ndarray[Any, Any], dst: np.ndarray[Any, Any]) -
     >>> find_closest_indices(np.array([0.0, 1.0, 2.0]), np.array([0.4, 1.5, 9.0])).tolist()
     [0, 1, 2]
     """
-    import numpy as np
-
     right = np.clip(np.searchsorted(src, dst), 1, max(1, len(src) - 1))
     if len(src) == 1:
         return np.zeros(len(dst), np.int64)
@@ -150,8 +144,6 @@ def sample_closest(
     >>> [a.tolist() for a in sample_closest(np.arange(5) / 4, 2.0)[:2]]
     [[0, 2, 4], [1, 1, 1]]
     """
-    import numpy as np
-
     first, last = float(src[0] if start is None else start), float(src[-1] if stop is None else stop)
     wanted = np.arange(first, last + (1e-9 if endpoint else -1e-9), 1.0 / sample_rate)
     at = find_closest_indices(src, wanted)
@@ -170,8 +162,6 @@ def decode_video_cpu_frame_ids(
     num_threads: int = 1,
 ) -> np.ndarray[Any, Any]:
     """The frames of these numbers (ascending), each as often as `counts` says: uint8 [n, height, width, 3]. Room is asked for first."""
-    import numpy as np
-
     _only_first(stream_idx, video_format, num_threads)
     source = _source(data)
     facts = read_facts(source)
@@ -221,8 +211,6 @@ def extract_frames(
     video_format: str | None = None,
 ) -> np.ndarray[Any, Any]:
     """Frames by a policy, scaled to (height, width) where `target_res` says so."""
-    import numpy as np
-
     source = _source(video)
     n = get_frame_count(source, stream_idx, video_format)
     one = {FrameExtractionPolicy.first: 0, FrameExtractionPolicy.middle: n // 2, FrameExtractionPolicy.last: n - 1}

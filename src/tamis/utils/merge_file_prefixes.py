@@ -9,22 +9,18 @@ import argparse
 import os
 import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis import files
 from tamis.errors import FormatError, UsageError
 from tamis.formats.megatron.index import read_index, write_index
-
-if TYPE_CHECKING:
-    import numpy as np
+from tamis.later import np
 
 _COPY_BYTES = 8 << 20
 
 
 def extract_index_contents(idx_path: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], Any]:
     """(lengths of sequences, document marks, token type as a numpy type) of an index."""
-    import numpy as np
-
     lengths, documents, dtype = read_index(idx_path)
     return lengths, documents, np.dtype(dtype).type
 
@@ -33,8 +29,6 @@ class IndexedDatasetBuilder:
     """Puts pairs one behind the other. Both files get their names in `finalize`, the index last."""
 
     def __init__(self, bin_path: str, dtype: Any) -> None:
-        import numpy as np
-
         self._bin_path, self._dtype = os.fspath(bin_path), np.dtype(dtype)
         os.makedirs(os.path.dirname(self._bin_path) or ".", exist_ok=True)
         self._file = open(self._bin_path + ".part", "wb")  # noqa: SIM115 (closed by finalize)
@@ -44,8 +38,6 @@ class IndexedDatasetBuilder:
 
     def add_index(self, path_prefix: str) -> None:
         """Add all of `<path_prefix>.bin` and `.idx`."""
-        import numpy as np
-
         lengths, documents, dtype = read_index(path_prefix + ".idx")
         if np.dtype(dtype) != self._dtype:
             raise FormatError(f"{path_prefix}: its tokens are {dtype}, those before it {self._dtype}; merge them apart")
@@ -60,8 +52,6 @@ class IndexedDatasetBuilder:
 
     def finalize(self, idx_path: str) -> None:
         """Write the index and name both files."""
-        import numpy as np
-
         self._file.close()
         lengths = np.concatenate([np.empty(0, np.int32), *self._lengths])
         with open(os.fspath(idx_path) + ".part", "wb") as file:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
 from tamis.film import memory_needed
@@ -19,9 +19,7 @@ from tamis.film.windows import (
     round_by_factor,
     smart_nframes,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
+from tamis.later import np
 
 __all__ = ["WindowFrameInfo", "ceil_by_factor", "compute_windows", "fetch_video", "floor_by_factor", "read_video_cpu", "round_by_factor", "smart_nframes"]  # fmt: skip
 _FACTOR = 28
@@ -34,8 +32,6 @@ def read_video_cpu(
 ) -> tuple[np.ndarray[Any, Any], list[int]]:
     """(frames uint8 [n, 3, height, width], how many of them are of each window): `fps` frames a second of each window, evenly; of the first
     `num_frames_to_use` frames of the film, 0 for all."""
-    import numpy as np
-
     path = os.fspath(video_path)
     facts = read_facts(path)
     total = min(facts.n_frames, num_frames_to_use) if num_frames_to_use > 0 else facts.n_frames
@@ -64,8 +60,6 @@ def fetch_video(
     flip_input: bool = False,
 ) -> tuple[np.ndarray[Any, Any], list[int]]:
     """As `read_video_cpu`, scaled as Qwen's vision models take frames; `flip_input`: turned upside down."""
-    import numpy as np
-
     if preprocess_dtype not in _TYPES:
         raise UsageError(f"fetch_video: preprocess_dtype must be one of {', '.join(_TYPES)}, got {preprocess_dtype!r}")
     facts = read_facts(os.fspath(video_path))
@@ -80,8 +74,6 @@ def fetch_video(
 
 
 def _scaled(frame: np.ndarray[Any, Any], width: int, height: int) -> np.ndarray[Any, Any]:
-    import numpy as np
-
     from tamis.film.opening import library
 
     shown = library().VideoFrame.from_ndarray(np.ascontiguousarray(frame.transpose(1, 2, 0)), format="rgb24")

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.later import np, pa
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from tamis.stages.text.models.fasttext_model import FastTextModel
@@ -66,9 +65,6 @@ class LanguageId:
 
         The code is null and the score 0 for a null, an empty or blank text, and one of which the model knows nothing.
         """
-        import numpy as np
-        import pyarrow as pa
-
         from tamis.kernels.buffers import chunk_buffers
         from tamis.kernels.text.fasttext_kernels import windows
         from tamis.stages.text.models.fasttext_model import arrow_texts

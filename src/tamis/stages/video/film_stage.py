@@ -5,18 +5,16 @@ from __future__ import annotations
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from tamis.errors import TamisError, UsageError
 from tamis.film.opening import FilmFault
+from tamis.later import np, pa
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.tasks import DocumentBatch, Task
 from tamis.tasks.video import Clip, Video, VideoMetadata, VideoTask
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 T = TypeVar("T")
 FILM_FIELDS = {  # column of a film's row -> its name in VideoMetadata
@@ -152,8 +150,6 @@ _WHY = {
 
 def good_rows(stage: FilmStage, batch: DocumentBatch, found: Sequence[T | FilmFault]) -> tuple[DocumentBatch, list[T]]:
     """The rows for which something was found, and that; those with a fault go to quarantine."""
-    import numpy as np
-
     is_good = np.array([not isinstance(one, FilmFault) for one in found], bool)
     bad = np.flatnonzero(~is_good)
     stage._note_bad(batch.serial[bad], [str(found[i]) for i in bad.tolist()])
@@ -163,8 +159,6 @@ def good_rows(stage: FilmStage, batch: DocumentBatch, found: Sequence[T | FilmFa
 # -- by hand ------------------------------------------------------------------------------------------------------------------
 def rows_of(task: VideoTask) -> DocumentBatch:
     """A film as the row a reader makes of it, or its clips as rows."""
-    import numpy as np
-
     from tamis.formats.table_block import TableBlock
 
     video = task.data
@@ -190,8 +184,6 @@ def _clip_row(clip: Clip) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]], film: dict[str, Any]) -> pa.Table:
-    import pyarrow as pa
-
     names = list(dict.fromkeys(n for row in rows for n in row)) or list(film)
     kinds = {
         "int32": pa.int32(),

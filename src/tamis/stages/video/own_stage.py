@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError
+from tamis.later import np
 from tamis.stages.base import ProcessingStage
 from tamis.stages.video.film_stage import CLIP_FIELDS, FILM_FIELDS, FilmStage, clip_of, plain_rows
 from tamis.tasks import DocumentBatch
@@ -38,8 +39,6 @@ class OnVideoTasks(FilmStage):
         self.stage.teardown()
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-
         rows = plain_rows(batch)
         by_film: dict[str, list[int]] = {}
         for i, row in enumerate(rows):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tamis.errors import UsageError
+from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.classifiers.aegis_utils import format_aegis, parse_answer
 from tamis.stages.text.classifiers.base import Classifier
@@ -20,9 +21,6 @@ from tamis.stages.text.models.model import ModelStage, Network
 from tamis.stages.text.models.tokenizer import Tokenizer, TokenizerStage
 from tamis.stages.text.models.utils import TOKENS
 from tamis.tasks import DocumentBatch
-
-if TYPE_CHECKING:
-    import numpy as np
 
 PRETRAINED_MODEL_NAME_OR_PATH = "meta-llama/LlamaGuard-7b"
 AEGIS_VARIANTS = [
@@ -48,9 +46,6 @@ class FormatAegisPromptStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     columns_out = ("prompt_field",)
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         texts = task.texts(self.text_field)
         if self.max_chars is not None:
             texts = pc.utf8_slice_codeunits(texts, 0, self.max_chars)
@@ -111,9 +106,6 @@ class AegisModelStage(ModelStage):
         return GuardedModel(folder, adapter, guard, device)
 
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
-        import numpy as np
-        import pyarrow as pa
-
         if not self.add_instruction_data_guard:
             return {self.label_field: pa.array(list(rows), pa.large_list(pa.int32()))}
         scores = rows.reshape(-1).astype(np.float64)
@@ -152,8 +144,6 @@ class PostProcessAegisResponsesStage(ProcessingStage[DocumentBatch, DocumentBatc
             self._tokenizer = Tokenizer(folders.fetch(self.base_model, self.cache_dir, self.hf_token), MAX_SEQ_LENGTH)
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        import pyarrow as pa
-
         self.setup()
         assert self._tokenizer is not None
         raw = task.column(self.raw_output_field).to_pylist()

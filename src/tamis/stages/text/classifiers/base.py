@@ -10,9 +10,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
+from tamis.later import np, pa
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.filters.score_filter import Filter
 from tamis.stages.text.models import folder as folders
@@ -22,10 +23,6 @@ from tamis.stages.text.models.model import ModelStage, Network
 from tamis.stages.text.models.tokenizer import TokenizerStage
 from tamis.stages.text.models.utils import INPUT_IDS, TOKENS, format_name_with_suffix
 from tamis.tasks import DocumentBatch
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 _DIGITS = 6  # of a probability: float32 has no more to say
 
@@ -227,9 +224,6 @@ class ClassifierModelStage(ModelStage):
         return network  # type: ignore[no-any-return]
 
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
-        import numpy as np
-        import pyarrow as pa
-
         if self._kind == "number":
             numbers = pa.array(rows.reshape(-1).astype(np.float64))
             return {self.label_field: numbers} | ({self.score_field: numbers} if self.score_field is not None else {})
@@ -248,8 +242,6 @@ class ClassifierModelStage(ModelStage):
 
 def softmax(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Probabilities, one row per document."""
-    import numpy as np
-
     if not len(rows):
         return rows.astype(np.float64)
     powers = np.exp(rows.astype(np.float64) - rows.max(1, keepdims=True))

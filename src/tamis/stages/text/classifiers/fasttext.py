@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis.errors import UsageError
+from tamis.later import np, pa, pc
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.filters.score_filter import Filter
 from tamis.stages.text.models.label_filter import LabelFilter
@@ -53,10 +54,6 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self._model = FastTextModel.load(self.model_path)
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         self.setup()
         assert self._model is not None
         texts = task.texts(self.text_field)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
+from tamis.later import np, pa
 from tamis.stages.text.classifiers.base import Classifier
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
 from tamis.stages.text.models.model import ModelStage, Network
 from tamis.stages.text.models.utils import TOKENS
-
-if TYPE_CHECKING:
-    import numpy as np
 
 FINEWEB_EDU_MODEL_IDENTIFIER = "HuggingFaceFW/fineweb-edu-classifier"
 FINEWEB_MIXTRAL_IDENTIFIER = "nvidia/nemocurator-fineweb-mixtral-edu-classifier"
@@ -61,9 +59,6 @@ class FineWebModelStage(ModelStage):
         return network
 
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
-        import numpy as np
-        import pyarrow as pa
-
         scores = np.clip(rows.reshape(-1).astype(np.float64), 0.0, _BEST)
         labels = np.where(scores >= HIGH_QUALITY, "high_quality", "low_quality")
         return {

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
+from tamis.later import np
 from tamis.stages.text.classifiers.base import Classifier, softmax
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
 from tamis.stages.text.models.model import ModelStage, Network
 from tamis.stages.text.models.utils import TOKENS
-
-if TYPE_CHECKING:
-    import numpy as np
 
 PROMPT_TASK_COMPLEXITY_MODEL_IDENTIFIER = "nvidia/prompt-task-and-complexity-classifier"
 TASK = "task_type"
@@ -73,8 +71,6 @@ class PromptTaskComplexityModelStage(ModelStage):
         return network
 
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
-        import numpy as np
-
         if not len(rows):
             return {name: [] for name in OUTPUT_FIELDS}
         logits = np.split(rows, np.cumsum(self._sizes)[:-1], axis=1)
@@ -89,8 +85,6 @@ class PromptTaskComplexityModelStage(ModelStage):
 
     def _tasks(self, logits: np.ndarray[Any, Any]) -> dict[str, Any]:
         """The likeliest kind of task with its probability, and the second, "NA" where that is unlikely."""
-        import numpy as np
-
         chances = softmax(logits)
         best = np.argsort(-chances, axis=1, kind="stable")[:, :2]
         sure = np.round(np.take_along_axis(chances, best, 1), 3)

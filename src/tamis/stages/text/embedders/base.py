@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
+from tamis.later import np
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
@@ -19,9 +20,6 @@ from tamis.stages.text.models.model import ModelStage, Network, as_lists
 from tamis.stages.text.models.tokenizer import TokenizerStage
 from tamis.stages.text.models.utils import TOKENS, format_name_with_suffix
 from tamis.tasks import DocumentBatch
-
-if TYPE_CHECKING:
-    import numpy as np
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 POOLINGS = {"mean_pooling": "mean", "last_token": "last", "cls_token": "first"}
@@ -70,8 +68,6 @@ class EmbeddingModelStage(ModelStage):
         return Embedder(Encoder(model, device, self._max_tokens, self.how(folder), self.autocast))
 
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
-        import numpy as np
-
         return {self.embedding_field: as_lists([np.asarray(r, np.float32) for r in rows])}
 
 

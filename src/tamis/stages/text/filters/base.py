@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis.errors import UsageError
+from tamis.later import np, pa
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
     Stats = Mapping[str, np.ndarray[Any, Any]]
 
 
@@ -66,8 +64,6 @@ class DocumentFilter(ABC):
 
     def keep_scores(self, scores: Any) -> np.ndarray[Any, Any]:
         """`keep_document` of every score."""
-        import numpy as np
-
         # pure Python values: neither numpy's nor Arrow's scalars behave like them in every comparison
         values = getattr(scores, "to_pylist", getattr(scores, "tolist", lambda: list(scores)))()
         return np.fromiter((bool(self.keep_document(s)) for s in values), bool, len(values))
@@ -148,8 +144,6 @@ class BoundedFilter(DocumentFilter):
         return bool(low_enough and (self.at_least is None or score >= getattr(self, self.at_least)))
 
     def keep_scores(self, scores: Any) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         values = np.asarray(scores)
         keep = np.ones(len(values), bool)
         if self.at_most is not None:
@@ -177,8 +171,6 @@ class StatisticsFilter(BoundedFilter):
         return quotient(stats, self.statistics, self.when_nothing)
 
     def score_document(self, text: str | None) -> Any:
-        import pyarrow as pa
-
         from tamis.stages.text.filters.statistics import measure
 
         texts = pa.array([text], pa.large_string())
@@ -220,8 +212,6 @@ def is_number(value: Any) -> bool:
 
 def quotient(stats: Stats, names: Sequence[str], when_nothing: float) -> np.ndarray[Any, Any]:
     """The one statistic, or the first divided by the second."""
-    import numpy as np
-
     if len(names) == 1:
         return np.asarray(stats[names[0]])
     above, below = (np.asarray(stats[name], np.float64) for name in names)

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.later import np, pa, pc
 from tamis.stages.text.filters.base import DocumentFilter, is_number
 from tamis.stages.text.langid import MAX_BYTES, LanguageId
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
     from tamis.stages.text.models.fasttext_model import FastTextModel
 
 
@@ -46,8 +44,6 @@ class _ModelFilter(DocumentFilter):
         raise NotImplementedError
 
     def score_document(self, text: str) -> Any:
-        import pyarrow as pa
-
         return self.score_batch(pa.array([text], pa.large_string()))[0]
 
 
@@ -86,8 +82,6 @@ class FastTextQualityFilter(_ModelFilter):
 
         A line feed would end the text for fastText; it counts as a space.
         """
-        import pyarrow.compute as pc
-
         self.load_model()
         assert self._model is not None
         labels, scores = self._model.predict(pc.replace_substring(pc.coalesce(texts, ""), "\n", " "), k=1)
@@ -98,20 +92,14 @@ class FastTextQualityFilter(_ModelFilter):
         return [score if label == self.label else 1 - score if label else 0.0 for label, score in found]
 
     def keep_document(self, score: Any) -> bool:
-        import pyarrow as pa
-
         return bool(self.keep_texts(pa.array([repr(float(score))], pa.large_string()), [score])[0])
 
     def keep_texts(self, texts: pa.Array, scores: Any) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         return np.asarray(self.draws(texts) > 1 - np.asarray(scores, np.float64))
 
     def draws(self, texts: pa.Array) -> np.ndarray[Any, Any]:
         """One Pareto draw per text, from the hash of its content."""
         import hashlib
-
-        import numpy as np
 
         key = str(self.seed).encode()
         raw = b"".join(hashlib.blake2b((t or "").encode(), digest_size=8, key=key).digest() for t in texts.to_pylist())

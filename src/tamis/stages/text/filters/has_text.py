@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tamis.later import np, pc
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.tasks import MISSING, NULL, TEXT, DocumentBatch
 
@@ -27,9 +28,6 @@ class HasText(ProcessingStage[DocumentBatch, DocumentBatch]):
         return [Rule(name, name, {}) for name in _RULES]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-        import pyarrow.compute as pc
-
         kinds = batch.kinds(self.text_field)
         empty = ~np.asarray(pc.fill_null(pc.match_substring_regex(batch.texts(self.text_field), r"[\pL\pN]"), False))
         keep = np.ones(batch.num_items, bool)

@@ -10,13 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
+from tamis.later import np
 from tamis.stages.text.filters.base import DocumentFilter, is_number
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # Letters beside a-z of languages in Latin script (lower case; upper case is added).
 LATIN = {
@@ -93,8 +91,6 @@ class HistogramFilter(DocumentFilter):
 
     def characters(self) -> np.ndarray[Any, Any]:
         """True for every usual code point."""
-        import numpy as np
-
         table = np.zeros(0x110000, bool)
         blocks = () if self.cache_dir else BLOCKS.get(self.lang, ())
         if self.cache_dir:
@@ -110,8 +106,6 @@ class HistogramFilter(DocumentFilter):
 
     def usual_share(self, text: str) -> float:
         """Usual characters of the stripped text, as a share of all characters of the text; 0 for an empty one."""
-        import numpy as np
-
         if self._table is None:
             self._table = self.characters()
         inner = text.strip()

@@ -13,17 +13,14 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tamis.errors import PipelineError, UsageError
+from tamis.later import np, pa
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.stages.text.filters.base import DocumentFilter
 from tamis.stages.text.filters.statistics import Measured, pass_of
 from tamis.tasks import SCORES, DocumentBatch
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
 
 _log = logging.getLogger("tamis.filters")
 _Function = Callable[[Any], Any]
@@ -73,7 +70,6 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def compute_filter_mask(self, df: Any) -> Any:
         """Which rows of a frame stay, as a series of bools with the frame's index."""
-        import numpy as np
         import pandas as pd
 
         from tamis.formats.frames.pandas_frames import table_of
@@ -123,8 +119,6 @@ class Score(_Filters):
         return [(f, field) for f, field in pairs if isinstance(f, DocumentFilter)]
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-
         batch, everything = task, np.arange(task.num_items)
         for fn, text_field, score_field in zip(self.score_fn, self.text_field, self.score_field, strict=True):  # type: ignore[arg-type]
             measured = Measured(batch, text_field)
@@ -166,8 +160,6 @@ class Filter(_Filters):
         return _rules(self.filter_fn, self.invert)
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-
         left = np.arange(task.num_items)
         reasons = _reasons(self.filter_fn)  # type: ignore[arg-type]
         for fn, field, invert, reason in zip(self.filter_fn, self.filter_field, self.invert, reasons, strict=True):  # type: ignore[arg-type]
@@ -229,8 +221,6 @@ class ScoreFilter(_Filters):
         return _rules(self.filter_obj, self.invert)
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-
         filters: list[Any] = self.filter_obj  # type: ignore[assignment]
         rules = zip(filters, self.text_field, self.score_field, self.invert, _reasons(filters), strict=True)  # type: ignore[arg-type]
         measured: dict[str, Measured] = {}
@@ -294,16 +284,11 @@ def _chosen(texts: pa.Array, rows: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def _positions(rows: np.ndarray[Any, Any]) -> pa.Array:
-    import pyarrow as pa
-
     return pa.array(rows)
 
 
 def _at(scores: Any, where: np.ndarray[Any, Any]) -> Any:
     """Some of the scores, which are an array of numpy or Arrow, or a list."""
-    import numpy as np
-    import pyarrow as pa
-
     if isinstance(scores, np.ndarray):
         return scores[where]
     if isinstance(scores, (pa.Array, pa.ChunkedArray)):
@@ -313,8 +298,6 @@ def _at(scores: Any, where: np.ndarray[Any, Any]) -> Any:
 
 def _array(scores: Any) -> np.ndarray[Any, Any]:
     """Scores as a numpy array, of Python objects where they are no numbers."""
-    import numpy as np
-
     if isinstance(scores, np.ndarray):
         return scores
     values = scores.to_pylist() if hasattr(scores, "to_pylist") else list(scores)
@@ -332,8 +315,6 @@ def _result(stage: Filter | ScoreFilter, task: DocumentBatch, left: np.ndarray[A
 def _warm_up(statistics: set[str]) -> None:
     """Load the compiled code before any memory cap is set."""
     if statistics:
-        import pyarrow as pa
-
         from tamis.stages.text.filters.statistics import measure
 
         measure(pa.array(["one two three", None], pa.large_string()), statistics)

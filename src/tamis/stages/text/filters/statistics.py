@@ -10,12 +10,10 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from tamis.later import np, pa
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
     Numbers = dict[str, np.ndarray[Any, Any]]
 
 # Counted together in the fastest pass over the text: whoever needs one may have all.
@@ -94,8 +92,6 @@ class Measured:
         return {name: self._of(name, rows) for name in wanted}
 
     def _of(self, name: str, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         if (self.field, name) in self.batch.measured:
             shared: np.ndarray[Any, Any] = self.batch.measured[self.field, name]
             return np.asarray(shared[rows])
@@ -104,8 +100,6 @@ class Measured:
 
     def hand_on(self, child: DocumentBatch, rows: np.ndarray[Any, Any]) -> None:
         """What was measured of some rows only goes along with the batch of those that are left."""
-        import numpy as np
-
         for name, (known, values) in self._partly.items():
             child.measured[self.field, name] = values[np.searchsorted(known, rows)]
 

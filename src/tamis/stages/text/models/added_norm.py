@@ -10,6 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tamis.later import np
+
 if TYPE_CHECKING:
     import torch
 
@@ -28,7 +30,6 @@ def added_norm(
     if not fused:
         return F.layer_norm(x + y, (width,), *norm, eps)
     import cupy
-    import numpy as np
 
     out = torch.empty_like(x)
     arguments = (

@@ -15,6 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tamis.later import np
+
 if TYPE_CHECKING:
     import torch
 
@@ -184,7 +186,6 @@ def fused(
     `layout`: int32 tensors starts, lengths, tile_of, tile_at (packed_deberta.Packed).
     """
     import cupy
-    import numpy as np
     import torch
 
     n_heads = queries.shape[1]

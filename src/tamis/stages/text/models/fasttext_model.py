@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tamis.errors import FormatError, UsageError
+from tamis.later import np, pa
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from tamis.kernels.buffers import StringBuffers
@@ -29,8 +28,6 @@ class FastTextModel:
     """A loaded model. Calls from several threads take turns, since they share the table of word vectors."""
 
     def __init__(self, path: str, file: FastTextFile, cache_bytes: int = CACHE_BYTES) -> None:
-        import numpy as np
-
         from tamis.kernels.text.fasttext_kernels import DIM, KEY_BYTES, N_LABELS, N_WAITING, WORD_NGRAMS
 
         self.path = path
@@ -78,8 +75,6 @@ class FastTextModel:
         self, texts: Sequence[str | None] | pa.Array | pa.ChunkedArray, k: int = 1, threshold: float = 0.0
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Like `predict`, as arrays of shape (texts, k): places in `labels` or -1, and scores or 0."""
-        import numpy as np
-
         from tamis.kernels.buffers import chunk_buffers
 
         if k == 0 or k < -1:
@@ -99,8 +94,6 @@ class FastTextModel:
         threshold: float = 0.0,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """`predict_ids` for the bytes starts[i]:ends[i] of each row instead of whole rows."""
-        import numpy as np
-
         from tamis.kernels.text.fasttext_kernels import END_OF_LINE, predict
 
         file = self._file
@@ -118,6 +111,4 @@ class FastTextModel:
 
 def arrow_texts(texts: Iterable[str | None] | pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """An Arrow column of any kind as it is; Python strings as a large_string array."""
-    import pyarrow as pa
-
     return texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.large_string())

@@ -11,13 +11,10 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
+from tamis.later import np, pa
 
 LABEL = "__label__"
 _SPACES = re.compile(rb"[ \n\r\t\v\f\0]+")
@@ -53,8 +50,6 @@ def train_classifier(
     texts: pa.Array, labels: Sequence[str], options: TrainingOptions, say: Callable[[int, float], None] | None = None
 ) -> bytes:
     """A model file. `texts`: one Arrow column of texts; `labels`: the name of each one's label. `say(epoch, mean loss)` hears how it goes."""
-    import numpy as np
-
     from tamis.kernels.buffers import string_buffers
     from tamis.kernels.text.fasttext_kernels import END_OF_LINE, windows
     from tamis.kernels.text.fasttext_training import train
@@ -113,8 +108,6 @@ class _Table:
     """The dictionary as the file has it, and the tables that find a word in it."""
 
     def __init__(self, entries: Sequence[tuple[bytes, int]], n_words: int) -> None:
-        import numpy as np
-
         from tamis.kernels.text.fasttext_tables import fill_words, scan_dictionary
 
         self.n_entries, self.n_tokens = len(entries), sum(n for _, n in entries[:n_words])

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.later import np
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.folder import ModelFolder, read_json
 from tamis.stages.text.models.networks import explained, linear, load, need_torch, padded
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
     from tamis.stages.text.models.device import TorchDevice
@@ -82,7 +82,6 @@ class AnsweringModel(_Causal):
     """What the model says to each text: token ids, -1 behind the end of an answer. Always its likeliest answer."""
 
     def __call__(self, texts: Sequence[np.ndarray[Any, Any]], batch: Batch) -> np.ndarray[Any, Any]:
-        import numpy as np
         import torch
 
         ids, mask = padded(texts, batch, self._device.kind, "left")

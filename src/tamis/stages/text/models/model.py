@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tamis.errors import TamisError, UsageError
+from tamis.later import np, pa
 from tamis.memory import device_limits
 from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY
 from tamis.secrets import Secret
@@ -27,9 +28,6 @@ from tamis.stages.text.models.utils import ATTENTION_MASK, INPUT_IDS, TOKENS, fo
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
     from tamis.stages.text.models.networks import Tokens
 
 
@@ -182,8 +180,6 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     # -- work -------------------------------------------------------------------------------------------------------------
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-
         self.setup()
         tokens = Tokenized(task, self.tokens_field, self._max_tokens)
         rows = self._rows(tokens.texts) if self._kept_in is None else self._known_rows(task, tokens, self._kept_in)
@@ -207,8 +203,6 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def _known_rows(self, task: DocumentBatch, tokens: Tokenized, folder: str) -> np.ndarray[Any, Any]:
         """What the network gives, or gave in an earlier pass of this workflow: a document is known by its place."""
-        import numpy as np
-
         kept = RememberedRows(folder)
         known = kept.find(task)
         missing = [k for k, i in enumerate(tokens.at.tolist()) if known[i] is None]
@@ -224,8 +218,6 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def _rows(self, texts: list[Any]) -> np.ndarray[Any, Any]:
         """What the network gives for each text, in their order. Results stay on the device until all batches are on their way."""
-        import numpy as np
-
         assert self._network is not None
         assert self._allowance is not None
         assert self._device is not None
@@ -265,8 +257,6 @@ class Tokenized:
     """The token ids of a batch: `texts` of those documents that have any, and the way back to all of them."""
 
     def __init__(self, batch: DocumentBatch, field: str, max_tokens: int) -> None:
-        import numpy as np
-
         column = batch.column(field)
         self._n = batch.num_items
         if field == TOKENS:
@@ -279,9 +269,6 @@ class Tokenized:
 
     def spread(self, values: Any) -> pa.Array:
         """One value per document: null where there is no text."""
-        import numpy as np
-        import pyarrow as pa
-
         array = values if isinstance(values, pa.Array) else pa.array(values)
         if len(self.at) == self._n:
             return array
@@ -296,8 +283,6 @@ class Tokenized:
 
 def _existing(batch: DocumentBatch, field: str) -> list[Any]:
     """Token ids that the input brought along (use_existing_tokens), without the padding that attention_mask marks."""
-    import numpy as np
-
     has_mask = ATTENTION_MASK in batch.get_columns()
     masks = batch.values(ATTENTION_MASK) if has_mask else [None] * batch.num_items
     found: list[Any] = []
@@ -315,9 +300,6 @@ def _existing(batch: DocumentBatch, field: str) -> list[Any]:
 
 def as_lists(rows: list[Any]) -> pa.Array:
     """Arrays of numbers as a column of lists."""
-    import numpy as np
-    import pyarrow as pa
-
     offsets = np.concatenate([[0], np.cumsum([len(r) for r in rows])]).astype(np.int64)
     values = np.concatenate(rows) if rows else np.empty(0, np.int64)
     return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))

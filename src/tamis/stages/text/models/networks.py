@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import TamisError, UsageError, optional
+from tamis.later import np
 from tamis.stages.text.models import packed_bert, packed_deberta
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.device import GPU_WIDTH
 from tamis.stages.text.models.folder import ModelFolder
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
     from tamis.stages.text.models.device import TorchDevice
@@ -104,7 +104,6 @@ def padded(texts: Tokens, batch: Batch, device: str, side: str = "right") -> tup
 
     Rows beyond the texts hold one token: attention over no token at all is not a number.
     """
-    import numpy as np
     import torch
 
     ids = np.zeros((batch.n_rows, batch.length), np.int64)

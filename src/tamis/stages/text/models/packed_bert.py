@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.later import np
 from tamis.stages.text.models.added_norm import added_norm, can_be_fused
 from tamis.stages.text.models.packed_deberta import Packed
 
@@ -58,7 +59,6 @@ def why_not_fused(head_size: int, device: torch.device | str, dtype: torch.dtype
 
 def pack(texts: Sequence[Any], total: int = 0) -> Packed:
     """Texts (at least one token each, lists or arrays) as one row of tokens without gaps, of at least `total` where that is given."""
-    import numpy as np
     import torch
 
     lengths = np.array([len(text) for text in texts], np.int64)

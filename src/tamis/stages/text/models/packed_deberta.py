@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.later import np
 from tamis.stages.text.models import disentangled_attention as attention
 from tamis.stages.text.models.added_norm import added_norm, can_be_fused
 
@@ -42,7 +43,6 @@ class Packed:
 
 def pack(texts: Sequence[Any], padding: int = 0, total: int = 0) -> Packed:
     """Texts (at least one token each, lists or arrays) as one row of tokens, of at least `total` where that is given."""
-    import numpy as np
     import torch
 
     spans, at = [], 0

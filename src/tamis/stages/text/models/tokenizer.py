@@ -6,18 +6,16 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tamis.errors import TamisError, UsageError, optional
+from tamis.later import np, pa, pc
 from tamis.secrets import Secret
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.utils import TOKENS, format_name_with_suffix
 from tamis.stages.text.models.word_cache import cache_of
 from tamis.tasks import DocumentBatch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _CHARS_PER_TOKEN = 5  # of a text so many characters are looked at first, for each token that is wanted
 _BESIDE = 32  # tokens near a cut may differ from those of the whole text: so many more than wanted must be there
@@ -129,9 +127,6 @@ class Tokenizer:
 
     def column(self, texts: pa.Array, max_chars: int | None = None) -> pa.Array:
         """Token ids as a column of lists; null where there is no text."""
-        import numpy as np
-        import pyarrow as pa
-
         known = np.asarray(texts.is_valid())
         lengths = np.zeros(len(texts), np.int64)
         parts: list[Any] = [np.empty(0, np.int32)]
@@ -148,8 +143,6 @@ class Tokenizer:
 
     def _tokens(self, texts: pa.Array, max_chars: int | None) -> list[list[int]]:
         """The tokens of some texts, none of a null. A beginning that turns out to be too short for `max_tokens` is taken longer."""
-        import pyarrow.compute as pc
-
         lengths = pc.utf8_length(texts).to_pylist()
         wanted = [0 if n is None else min(n, max_chars or n) for n in lengths]
         left = [i for i, n in enumerate(lengths) if n is not None]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
+from tamis.later import np, pa, pc
 
 
 class DocumentModifier(ABC):
@@ -33,9 +31,6 @@ class DocumentModifier(ABC):
 
     def modify_batch(self, texts: pa.Array) -> pa.Array:
         """All texts of a batch at once: a new array of the same length, or the same array if nothing changed."""
-        import numpy as np
-        import pyarrow.compute as pc
-
         from tamis.formats.columns.exact import exact_array
 
         maybe = self.candidates(texts)
@@ -65,8 +60,6 @@ class ColumnModifier(DocumentModifier):
     """A modifier that works on whole columns (`modify_batch`); one document is a column of one."""
 
     def modify_document(self, text: str) -> Any:
-        import pyarrow as pa
-
         return self.modify_batch(pa.array([text], pa.large_string()))[0].as_py()
 
     @abstractmethod
@@ -77,10 +70,6 @@ def with_texts(
     texts: pa.Array, at: Sequence[int] | np.ndarray[Any, Any], values: Sequence[str | None] | pa.Array
 ) -> pa.Array:
     """The texts with those at these positions (ascending) replaced."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not len(at):
         return texts
     changed = np.zeros(len(texts), bool)
@@ -91,9 +80,6 @@ def with_texts(
 
 def replace_regex(texts: pa.Array, pattern: str, replacement: str, needs: str | None = None) -> pa.Array:
     """RE2's global replacement, where the pattern (or the string that it `needs`) occurs: searching is 5 times as fast."""
-    import numpy as np
-    import pyarrow.compute as pc
-
     found = (
         pc.match_substring_regex(texts, pattern=pattern) if needs is None else pc.match_substring(texts, pattern=needs)
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError
+from tamis.later import pa
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
 from tamis.tasks import DocumentBatch
@@ -79,8 +80,6 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def _modify_texts(batch: DocumentBatch, modifier: DocumentModifier, field: str, output: str) -> DocumentBatch:
-    import pyarrow as pa
-
     from tamis.formats.columns.exact import replaced
 
     texts = batch.texts(field)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import PipelineError, UsageError
+from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
 
 
 @dataclass(repr=False)
@@ -44,10 +41,6 @@ class AddId(ProcessingStage[DocumentBatch, DocumentBatch]):
         return batch.with_column(self.id_field, self._ids(batch))
 
     def _ids(self, batch: DocumentBatch) -> pa.Array:
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         files, offsets = batch.places()
         number = pc.utf8_lpad(pa.array(np.maximum(files, 0)).cast(pa.large_string()), width=6, padding="0")
         ids = _joined(number, pa.array(offsets).cast(pa.large_string()))
@@ -62,9 +55,6 @@ class AddId(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def _joined(left: Any, right: pa.Array) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return pc.binary_join_element_wise(left, right, pa.scalar("_", pa.large_string()))
 
 
@@ -77,8 +67,6 @@ def _identities(batch: DocumentBatch) -> list[str]:
 
 def _ranks(ids: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """For each id: the number of its group of equal ids, and its place in that group."""
-    import numpy as np
-
     group = ids.dictionary_encode().indices.to_numpy()
     order = np.argsort(group, kind="stable")
     sorted_group = group[order]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import PipelineError, UsageError
+from tamis.later import np, pa
 from tamis.stages.base import ALL_BATCHES, ProcessingStage
 from tamis.tasks import OTHER, DocumentBatch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 Row = tuple[int, int]  # number of a batch, position in it
 
@@ -123,8 +120,6 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def _assembled(self, batch: DocumentBatch, documents: list[_Joined], columns: Sequence[_Columns]) -> DocumentBatch:
         """The documents whose first segment is in this batch."""
-        import numpy as np
-
         joined = [d for d in documents if len(d.rows) > 1]
         if not joined and len(documents) == batch.num_items:
             return self._numbered(batch, sorted(documents, key=lambda d: d.rows))
@@ -142,8 +137,6 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         return self._numbered(made, documents)
 
     def _numbered(self, batch: DocumentBatch, documents: list[_Joined]) -> DocumentBatch:
-        import pyarrow as pa
-
         if self.drop_segment_id_field:
             return batch.without_added(self.segment_id_field)
         if self.max_length is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tamis.later import np
 from tamis.sizes import parse_fraction
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
@@ -29,8 +30,6 @@ class Sample(ProcessingStage[DocumentBatch, DocumentBatch]):
         self.fraction = parse_fraction(self.fraction, f"{self.name}: fraction")
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-
         from tamis.kernels.buffers import string_buffers
         from tamis.kernels.records.hash128 import hash_arrow_strings
 

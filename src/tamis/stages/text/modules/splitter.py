@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tamis.errors import UsageError
+from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
@@ -29,10 +30,6 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
             raise UsageError(f"DocumentSplitter(separator=...): expected a string to split at, got {self.separator!r}")
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         from tamis.formats.columns.exact import replaced
         from tamis.formats.jsonl.emptied_records import without_texts
 

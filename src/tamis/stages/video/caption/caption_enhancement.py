@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import UsageError
+from tamis.later import pa
 from tamis.stages.video.caption.caption_generation import CAPTIONS
 from tamis.stages.video.caption.chat_model_stage import DEFAULT_DIR, ChatModelStage
 from tamis.stages.video.caption.prompts import ENHANCE, prompt_of
@@ -51,8 +52,6 @@ class CaptionEnhancementStage(ChatModelStage):
         self._prepare()
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        import pyarrow as pa
-
         self.setup()
         told = prompt_of(self.name, self.prompt_variant, self.prompt_text, ENHANCE)
         captions = [list(of or ()) for of in batch.values(CAPTIONS)]

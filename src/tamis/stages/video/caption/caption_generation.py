@@ -12,6 +12,7 @@ from tamis.film.decoding import frames_at
 from tamis.film.opening import FilmFault
 from tamis.film.sampling import rgb, shown_size
 from tamis.formats.input_files.names import path_of
+from tamis.later import np, pa
 from tamis.stages.video.caption.caption_preparation import PROMPT, WINDOWS
 from tamis.stages.video.caption.chat_model_stage import DEFAULT_DIR, ChatModelStage
 from tamis.stages.video.film_stage import SPAN, good_rows
@@ -60,8 +61,6 @@ class CaptionGenerationStage(ChatModelStage):
         self._prepare()
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        import pyarrow as pa
-
         self.setup()
         rows = list(zip(*(batch.values(c) for c in ("path", WINDOWS, PROMPT, "pixel_aspect")), strict=True))
         found: list[Any] = [[""] * len(windows or ()) for _, windows, _, _ in rows]
@@ -99,8 +98,6 @@ class CaptionGenerationStage(ChatModelStage):
             yield waiting
 
     def _question(self, path: str, window: Mapping[str, Any], prompt: str, aspect: float) -> Question:
-        import numpy as np
-
         times = window["times_s"]
         frames: list[Any] = []
         sides = (0, 0)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tamis.errors import UsageError
 from tamis.film.windows import compute_windows, smart_nframes
+from tamis.later import pa
 from tamis.stages.video.caption.prompts import CAPTION, prompt_of
 from tamis.stages.video.film_stage import SPAN, FilmStage
 from tamis.tasks import DocumentBatch
@@ -51,8 +52,6 @@ class CaptionPreparationStage(FilmStage):
             )
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        import pyarrow as pa
-
         found = [
             self.windows(start, end, fps)
             for start, end, fps in zip(*(batch.values(c) for c in ("start_s", "end_s", "fps")), strict=True)

@@ -10,6 +10,7 @@ from tamis.errors import UsageError
 from tamis.film.cutting import COPY
 from tamis.film.encoding import NVENC, Encoding, choose_encoder, encoding_need
 from tamis.film.spans import fixed_spans
+from tamis.later import np, pa
 from tamis.memory.gpu import count_gpus
 from tamis.stages.base import Rule
 from tamis.stages.resources import Resources
@@ -124,8 +125,6 @@ class ClipTranscodingStage(FilmStage):
             av.logging.set_level(av.logging.VERBOSE)
 
     def process_rows(self, batch: DocumentBatch) -> list[DocumentBatch]:
-        import pyarrow as pa
-
         from tamis.film import memory_needed
 
         n = batch.num_items
@@ -147,8 +146,6 @@ class ClipTranscodingStage(FilmStage):
         return self._chunks(batch)
 
     def _chunks(self, batch: DocumentBatch) -> list[DocumentBatch]:
-        import numpy as np
-
         lengths = np.array(batch.values("end_s")) - np.array(batch.values("start_s"))
         of = (np.cumsum(np.maximum(1, lengths.astype(np.int64))) - 1) // (_CHUNK_S * self.num_clips_per_chunk)
         return [batch.filter(of == k) for k in np.unique(of)] or [batch]

@@ -6,19 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
 from tamis.film import memory_needed
 from tamis.film.decoding import frames_at
 from tamis.film.sampling import FrameExtractionPolicy, FramePurpose, rgb, shown_size, signature, times_of
 from tamis.formats.input_files.names import path_of
+from tamis.later import np, pa
 from tamis.stages.video.film_stage import FilmStage, own_cpus
 from tamis.tasks import DocumentBatch
 from tamis.tasks.video import VideoTask
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _RATES = {FramePurpose.AESTHETICS: 1.0, FramePurpose.EMBEDDINGS: 2.0}
 
@@ -66,8 +64,6 @@ class ClipFrameExtractionStage(FilmStage):
         return float(Fraction(math.lcm(*(p.numerator for p in parts)), math.gcd(*(p.denominator for p in parts))))
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        import pyarrow as pa
-
         spans = list(zip(batch.values("start_s"), batch.values("end_s"), strict=True))
         for policy in self.extraction_policies:
             for rate in self.rates:
@@ -83,8 +79,6 @@ class ClipFrameExtractionStage(FilmStage):
         return task
 
     def _frames(self, path: str, times: Sequence[float]) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         made: list[Any] = []
         for _, frame in frames_at(path_of(path), times):
             height, width = self.target_res or shown_size(frame, 1.0)[::-1]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.film.spans import Span, clip_ids, frame_range
+from tamis.later import np, pa
 
 if TYPE_CHECKING:
     from tamis.tasks import DocumentBatch
@@ -15,9 +16,6 @@ CLIP_COLUMNS = ["id", "start_s", "end_s", "first_frame", "end_frame"]
 
 def split_rows(batch: DocumentBatch, spans: Sequence[Sequence[Span]]) -> DocumentBatch:
     """One row per span of each film; a film without spans has none."""
-    import numpy as np
-    import pyarrow as pa
-
     at = np.repeat(np.arange(batch.num_items), [len(of) for of in spans])
     films = list(zip(batch.values("path"), batch.values("fps"), batch.values("n_frames"), strict=True))
     flat = [span for of in spans for span in of]

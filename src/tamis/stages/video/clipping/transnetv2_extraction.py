@@ -5,22 +5,20 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tamis.errors import UsageError
 from tamis.film.decoding import Frames
 from tamis.film.opening import FilmFault
 from tamis.film.spans import Span, scene_spans
 from tamis.formats.input_files.names import path_of
+from tamis.later import np
 from tamis.stages.base import Rule
 from tamis.stages.video.clipping.splitting import CLIP_COLUMNS, split_rows
 from tamis.stages.video.film_stage import NetworkStage
 from tamis.stages.video.models import transnetv2 as model
 from tamis.stages.video.models.device import gpu_memory, torch_device, weights_file
 from tamis.tasks import DocumentBatch
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _MODES = ("stride", "truncate")
 _GPU_WINDOWS = 8  # that are asked about at once on a GPU; a core takes them one by one
@@ -130,7 +128,6 @@ class TransNetV2ClipExtractionStage(NetworkStage):
 
     def _begin(self, windows: list[tuple[Any, int]]) -> Callable[[], list[float]]:
         """Asks the network about windows; what it returns waits for the probabilities."""
-        import numpy as np
         import torch
 
         pixels = torch.from_numpy(np.stack([window for window, _ in windows]))

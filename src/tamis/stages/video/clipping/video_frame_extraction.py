@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
 from tamis.film import memory_needed
 from tamis.film.decoding import Frames, check_shows
 from tamis.film.facts import read_facts
 from tamis.formats.input_files.names import path_of
+from tamis.later import np
 from tamis.stages.video.film_stage import FilmStage, only_default
 from tamis.tasks import DocumentBatch
 from tamis.tasks.video import VideoTask
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _DECODERS = ("pynvc", "ffmpeg_cpu", "ffmpeg_gpu")
 
@@ -25,8 +23,6 @@ def get_frames_from_ffmpeg(
     video_file: str | os.PathLike[str], width: int, height: int, use_gpu: bool = False
 ) -> np.ndarray[Any, Any]:
     """All frames of a film, scaled: uint8 [frames, height, width, 3]. Memory for them is asked for before any is decoded."""
-    import numpy as np
-
     if use_gpu:
         raise UsageError("get_frames_from_ffmpeg: films are decoded on the CPU; leave use_gpu out")
     path = os.fspath(video_file)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from tamis.errors import UsageError
 from tamis.film.sampling import FrameExtractionPolicy, rgb, times_of
 from tamis.formats.input_files.names import path_of
+from tamis.later import np, pa
 from tamis.stages.text.models import folder as folders
 from tamis.stages.video.film_stage import SPAN, FilmStage, NetworkStage, own_cpus
 from tamis.stages.video.models.cosmos_embed1 import N_FRAMES, VARIANTS, CosmosEmbed1, checked_folder, repository
@@ -48,8 +49,6 @@ class CosmosEmbed1FrameCreationStage(FilmStage):
         self.resources = own_cpus(self.num_cpus, 3)
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        import pyarrow as pa
-
         times = [
             eight_times(a, b, self.target_fps)
             for a, b in zip(batch.values("start_s"), batch.values("end_s"), strict=True)
@@ -115,9 +114,6 @@ class CosmosEmbed1EmbeddingStage(NetworkStage):
 
     # -- work ---------------------------------------------------------------------------------------------------------------
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-        import pyarrow as pa
-
         from tamis.stages.image.embedders.clip_embedder import as_column
 
         self.setup()
@@ -136,8 +132,6 @@ class CosmosEmbed1EmbeddingStage(NetworkStage):
         return batch.with_column(MATCH_SCORE, pa.array([float(shares[i, k]) for i, k in enumerate(best)], pa.float64()))
 
     def _vector(self, path: str, start: float, end: float, times: Sequence[float] | None) -> Any:
-        import numpy as np
-
         from tamis.film.decoding import frames_at
 
         side = VARIANTS[self.variant][0]

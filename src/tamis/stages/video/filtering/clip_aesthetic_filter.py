@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from tamis.errors import UsageError
 from tamis.film.sampling import FrameExtractionPolicy, signature, squares_at, times_of
 from tamis.formats.input_files.names import path_of
+from tamis.later import np, pa
 from tamis.stages.base import Rule
 from tamis.stages.image.models import AESTHETIC, CLIP, image_resources
 from tamis.stages.text.models import folder as folders
@@ -79,8 +80,6 @@ class ClipAestheticFilterStage(NetworkStage):
 
     # -- work ---------------------------------------------------------------------------------------------------------------
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        import pyarrow as pa
-
         self.setup()
         chosen = signature(FrameExtractionPolicy.sequence, self.target_fps)
         known = batch.values(chosen) if chosen in batch.get_columns() else [None] * batch.num_items
@@ -89,8 +88,6 @@ class ClipAestheticFilterStage(NetworkStage):
         return keep_by(self, batch.with_column(SCORE, pa.array(scores, pa.float64())), self.rules())
 
     def _score(self, path: str, start: float, end: float, aspect: float | None, times: Sequence[float] | None) -> float:
-        import numpy as np
-
         at = times or times_of(FrameExtractionPolicy.sequence, self.target_fps, start, end)
         scores: list[float] = []
         waiting: list[Any] = []

@@ -8,6 +8,7 @@ from tamis.errors import UsageError
 from tamis.film.motion import Motion
 from tamis.film.vectors import measure_motion
 from tamis.formats.input_files.names import path_of
+from tamis.later import pa
 from tamis.stages.base import Rule
 from tamis.stages.video.film_stage import SPAN, FilmStage, own_cpus
 from tamis.stages.video.filtering.thresholds import at_least, keep_by
@@ -40,8 +41,6 @@ class MotionVectorDecodeStage(FilmStage):
         self.resources = own_cpus(self.num_cpus_per_worker, 6.0)
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        import pyarrow as pa
-
         def measured(path: str, codec: str, fps: float, start: float, end: float) -> Motion:
             return measure_motion(path_of(path), codec, fps, start, end, self.target_fps, self.target_duration_ratio)
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
 from tamis.film.motion import PATCH, MotionMap, frames_wanted
 from tamis.film.vectors import sampled_vectors
-
-if TYPE_CHECKING:
-    import numpy as np
+from tamis.later import np
 
 
 class VideoResolutionTooSmallError(Exception):
@@ -43,8 +41,6 @@ def motion_vectors_to_flowfield(
     mvs: np.ndarray[Any, Any], size: tuple[int, int], flow: np.ndarray[Any, Any] | None = None
 ) -> np.ndarray[Any, Any]:
     """The motion of every pixel, (height, width, 2): dx and dy in pixels, 0 where no block is. `flow`: an array to be filled."""
-    import numpy as np
-
     height, width = size
     out = np.zeros((height, width, 2), np.float32) if flow is None else flow
     out[...] = 0

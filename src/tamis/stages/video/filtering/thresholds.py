@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tamis.later import np
 from tamis.stages.base import Rule
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ def at_least(name: str, column: str, limit: str, value: float) -> Rule:
 
 def keep_by(stage: FilmStage, batch: DocumentBatch, rules: list[Rule]) -> DocumentBatch:
     """The clips whose scores reach the limits of all rules; a missing score reaches none."""
-    import numpy as np
-
     for rule in rules:
         assert rule.at_least is not None
         scores = np.array([np.nan if v is None else v for v in batch.values(rule.score)], np.float64)

@@ -23,6 +23,7 @@ from tamis.film.decoding import check_shows
 from tamis.film.encoding import Encoding, encode_span
 from tamis.film.opening import FilmFault
 from tamis.formats.input_files.names import path_of
+from tamis.later import pa
 from tamis.memory import meter
 from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows, plain_rows
 from tamis.tasks import DocumentBatch
@@ -77,8 +78,6 @@ class ClipFilesStage(FilmStage):
                         files.remove(os.path.join(folder, name))
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        import pyarrow as pa
-
         if self.dry_run:
             return batch
         names = batch.get_columns()
@@ -158,8 +157,6 @@ class ClipFilesStage(FilmStage):
 
     def _embeddings(self, rows: Sequence[dict[str, Any]], written: _Written) -> None:
         """Ids and vectors of the clips, for a search; in one file, named after them."""
-        import pyarrow as pa
-
         from tamis.formats.parquet import format as parquet
 
         if rows:

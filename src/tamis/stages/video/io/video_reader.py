@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from tamis.errors import UsageError
 from tamis.formats.registry import suffixes
+from tamis.later import np
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader
@@ -37,8 +38,6 @@ class VideoReaderStage(Reader):
 
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:
         """By hand: one batch per film. FormatError for a file that is none."""
-        import numpy as np
-
         from tamis.formats.registry import named
         from tamis.formats.table_block import TableBlock
 

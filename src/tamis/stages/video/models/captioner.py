@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
 from tamis.film.windows import fit_sides
+from tamis.later import np
 from tamis.stages.text.models import folder as folders
 from tamis.stages.video.models.patches import patches_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from tamis.stages.text.models.device import TorchDevice
 
 MODELS = {"qwen2.5": "Qwen/Qwen2.5-VL-7B-Instruct", "qwen3": "Qwen/Qwen3-VL-8B-Instruct"}
@@ -127,7 +126,6 @@ class Captioner:
         return dict(made)
 
     def _patched(self, questions: Sequence[Question]) -> dict[str, Any]:
-        import numpy as np
         import torch
 
         vision, is_video = self._model.config.vision_config, self.kind in _AS_VIDEO

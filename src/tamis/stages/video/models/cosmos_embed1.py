@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.later import np
 from tamis.stages.text.models import folder as folders
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from tamis.stages.text.models.device import TorchDevice
 
 VARIANTS = {"224p": (224, 256), "336p": (336, 768), "448p": (448, 768)}  # side of a picture, length of a vector
@@ -36,8 +35,6 @@ class CosmosEmbed1:
         self._model = _own(folder, "AutoModel", ("config.json",), dtype=self.dtype).to(device.kind).eval()
 
     def videos(self, frames: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         made = self._processor(videos=np.ascontiguousarray(frames.transpose(0, 1, 4, 2, 3)), return_tensors="pt")
         return self._asked("get_video_embeddings", made, "visual_proj")
 

@@ -3,10 +3,9 @@ way needs torchvision."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
+from tamis.later import np
 
 
 def patches_of(
@@ -14,8 +13,6 @@ def patches_of(
 ) -> tuple[np.ndarray[Any, Any], tuple[int, int, int]]:
     """(patches [n, 3 * together * patch * patch] in float32, grid of frames, rows and columns) of uint8 frames [T, H, W, 3] whose sides are
     multiples of patch * merge. The last frame is repeated where `together` does not divide their number."""
-    import numpy as np
-
     pixels = (frames.astype(np.float32) / 255.0 - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
     if extra := -len(pixels) % together:
         pixels = np.concatenate([pixels, np.repeat(pixels[-1:], extra, 0)])

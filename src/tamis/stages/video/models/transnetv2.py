@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError, optional
-
-if TYPE_CHECKING:
-    import numpy as np
+from tamis.later import np
 
 HEIGHT, WIDTH = 27, 48
 WINDOW, STEP, EDGE = 100, 50, 25
@@ -147,8 +145,6 @@ def load_weights(path: Path) -> Any:
 def windows(frames: Iterable[np.ndarray[Any, Any]]) -> Iterator[tuple[np.ndarray[Any, Any], int]]:
     """(100 frames, how many of the middle ones are of the film) over a film, one frame at a time: the first frame is repeated before the
     beginning, the last behind the end. At most 150 frames are held."""
-    import numpy as np
-
     held: list[Any] = []
     n_new = 0  # frames of the film that no window gave yet, of those in `held`
     last = None

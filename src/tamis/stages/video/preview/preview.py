@@ -8,6 +8,7 @@ from tamis.errors import UsageError
 from tamis.film.opening import FilmFault
 from tamis.film.previews import preview
 from tamis.formats.input_files.names import path_of
+from tamis.later import pa
 from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows, own_cpus
 from tamis.tasks import DocumentBatch
 
@@ -37,8 +38,6 @@ class PreviewStage(FilmStage):
         self.resources = own_cpus(self.num_cpus_per_worker, 4.0)
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        import pyarrow as pa
-
         found: list[bytes | FilmFault] = []
         for path, start, end, aspect in zip(*(batch.values(c) for c in (*SPAN, "pixel_aspect")), strict=True):
             try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import TamisError, UsageError
+from tamis.later import pa
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.download.base.extract import DocumentExtractor
 from tamis.stages.text.download.base.skips import Skips
@@ -125,8 +126,6 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
             self._log_metrics(counts)
 
     def _batch(self, rows: list[dict[str, Any]], task: FileGroupTask) -> DocumentBatch:
-        import pyarrow as pa
-
         from tamis.formats.columns.exact import exact_array
 
         names = dict.fromkeys(self.outputs()[1]) | dict.fromkeys(name for row in rows for name in row)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from tamis.errors import DownloadError, FormatError, MissingExtra, UsageError
+from tamis.later import np, pa
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.download.base.download import HttpDownloader, settled
 from tamis.stages.text.download.common_crawl.warc import http_body, read_records
@@ -81,9 +82,6 @@ class CommonCrawlWARCReader(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [self.binary_content_col]
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-        import pyarrow as pa
-
         places = [task.column(name).to_pylist() for name in self.inputs()[1]]
         with ThreadPoolExecutor(self.max_workers) as pool:
             pages: Sequence[bytes | str] = list(pool.map(self._page, *places))

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tamis.errors import UsageError, optional
+from tamis.later import np, pa, pc
 from tamis.stages.text.filters.base import BoundedFilter, DocumentFilter, StatisticsFilter
 from tamis.stages.text.filters.heuristic.alphabetic import n_alphabetic
 from tamis.stages.text.filters.heuristic.comments import SCANNERS, comment_chars, python_comments
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
     from tamis.stages.text.filters.base import Stats
 
 _ALNUM = re.compile("[a-zA-Z0-9\n?!,.]")
@@ -122,9 +120,6 @@ class XMLHeaderFilter(DocumentFilter):
         return int("<?xml version=" in text[: self.char_prefix_search_length])
 
     def score_batch(self, texts: pa.Array) -> np.ndarray[Any, Any]:
-        import numpy as np
-        import pyarrow.compute as pc
-
         begins = pc.utf8_slice_codeunits(pc.coalesce(texts, ""), 0, self.char_prefix_search_length)
         return np.asarray(pc.match_substring(begins, "<?xml version=")).astype(np.int64)
 

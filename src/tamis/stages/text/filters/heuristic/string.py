@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tamis.errors import UsageError
+from tamis.later import np, pa, pc
 from tamis.stages.text.filters.base import BoundedFilter, StatisticsFilter, quotient
 from tamis.stages.text.filters.heuristic.words_base import WordsFilter
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
     from tamis.stages.text.filters.base import Stats
 
 _ELLIPSES = ("...", "[...]", "…", "(...)", "[…]", "-»", "read more..", "read more")
@@ -173,8 +171,6 @@ class BoilerPlateStringFilter(StatisticsFilter):
     at_most = "max_boilerplate_string_ratio"
 
     def score_from(self, stats: Stats) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         return np.where(stats["lorem_ipsum"] > 0, 1.0, quotient(stats, self.compares[:2], 0.0))
 
 
@@ -229,8 +225,6 @@ class CommonEnglishWordsFilter(StatisticsFilter):
     at_least = "min_num_common_words"
 
     def score_from(self, stats: Stats) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         found = stats["common_words"]
         return np.minimum(found, max(self.min_num_common_words, 0)) if self.stop_at_false else found
 
@@ -258,8 +252,6 @@ class PornographicUrlsFilter(_UrlPattern):
     compares = ("porn_urls",)
 
     def score_from(self, stats: Stats) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         return np.minimum(stats["porn_urls"], 1)
 
     def score_batch(self, texts: pa.Array) -> list[int]:
@@ -270,8 +262,6 @@ class PornographicUrlsFilter(_UrlPattern):
         return bool(score != 1)
 
     def keep_scores(self, scores: Any) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         return np.asarray(np.not_equal(scores, 1))
 
     def thresholds(self) -> Mapping[str, Any]:
@@ -297,9 +287,6 @@ class SubstringFilter(BoundedFilter):
         return int(text.endswith(self.substring) if self.position == "suffix" else self.substring in text)
 
     def score_batch(self, texts: pa.Array) -> np.ndarray[Any, Any]:
-        import numpy as np
-        import pyarrow.compute as pc
-
         find = {"prefix": pc.starts_with, "suffix": pc.ends_with, "any": pc.match_substring}[self.position]
         found = find(pc.coalesce(texts, ""), pattern=self.substring)
         return np.asarray(found).astype(np.int64)
@@ -308,8 +295,6 @@ class SubstringFilter(BoundedFilter):
         return bool(score == 1)
 
     def keep_scores(self, scores: Any) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         return np.asarray(np.equal(scores, 1))
 
     def thresholds(self) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import UsageError
+from tamis.later import pa
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import check_fields
 from tamis.tasks import DocumentBatch, FileGroupTask, Task
@@ -88,6 +89,4 @@ class BaseFileReader(BaseReader):
 
 
 def _nothing(fields: Sequence[str]) -> Any:
-    import pyarrow as pa
-
     return pa.table({name: pa.array([], pa.string()) for name in fields})

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
+from tamis.later import np, pa
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
-
-if TYPE_CHECKING:
-    import numpy as np
 
 CURATOR_DEDUP_ID_STR = "_curator_dedup_id"
 OFFSET_BITS = 40  # files of up to 1 TB, 8 million of them
@@ -54,9 +52,6 @@ class PlaceIds(ProcessingStage[DocumentBatch, DocumentBatch]):
     columns_out = (CURATOR_DEDUP_ID_STR,)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-        import pyarrow as pa
-
         files, offsets = batch.places()
         if self.numbers is not None:
             files = np.asarray(self.numbers, np.int64)[files]
@@ -65,15 +60,11 @@ class PlaceIds(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 def numbers_of(files: Any, offsets: Any) -> np.ndarray[Any, Any]:
     """Ids of documents at these places."""
-    import numpy as np
-
     made: np.ndarray[Any, Any] = (np.asarray(files, np.int64) << OFFSET_BITS) | np.asarray(offsets, np.int64)
     return made
 
 
 def places_of(numbers: Any) -> tuple[Any, Any]:
     """The files and offsets that ids name."""
-    import numpy as np
-
     ids = np.asarray(numbers, np.int64)
     return ids >> OFFSET_BITS, ids & ((1 << OFFSET_BITS) - 1)

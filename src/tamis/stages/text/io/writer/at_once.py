@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tamis.later import np, pa
 from tamis.stages.text.io.writer.base import BaseWriter
 from tamis.tasks import ROW_ID, DocumentBatch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(repr=False)
@@ -46,8 +43,6 @@ def _table(batch: DocumentBatch) -> pa.Table:
 def _with_records(batch: DocumentBatch) -> DocumentBatch:
     if batch.lineage is not None:
         return batch
-    import numpy as np
-
     from tamis.formats.table_block import TableBlock
 
     return DocumentBatch.over(TableBlock(_table(batch)), np.arange(batch.num_items), batch.dataset_name)

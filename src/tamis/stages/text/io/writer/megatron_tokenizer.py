@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 from tamis import files
 from tamis.errors import UsageError, optional
 from tamis.formats.megatron.index import token_type, write_index
+from tamis.later import np
 from tamis.secrets import Secret
 from tamis.stages.io import refuse_unknown
 from tamis.stages.text.io.writer.base import BaseWriter
@@ -99,8 +100,6 @@ class MegatronTokenizerWriter(BaseWriter):
         self, tokens_batch: Sequence[Sequence[int]], sequence_lengths: list[int], file: BinaryIO, dtype: str
     ) -> None:
         """Append tokens to a .bin file, and their numbers to `sequence_lengths`."""
-        import numpy as np
-
         end = [self._tokenizer.eos_token_id] if self.append_eod else []
         for tokens in tokens_batch:
             ids = np.array([*tokens, *end], np.int64)

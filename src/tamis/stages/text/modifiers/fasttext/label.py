@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tamis.errors import UsageError
+from tamis.later import pa, pc
 from tamis.stages.text.modifiers.doc_modifier import ColumnModifier
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class FastTextLabelModifier(ColumnModifier):
@@ -20,9 +16,6 @@ class FastTextLabelModifier(ColumnModifier):
         self.label = label
 
     def modify_batch(self, texts: pa.Array) -> pa.Array:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         for pattern in ("\n", "__label__"):
             texts = pc.replace_substring(texts, pattern=pattern, replacement=" ")
         return pc.binary_join_element_wise(pa.scalar(self.label, texts.type), texts, pa.scalar(" ", texts.type))

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tamis.errors import UsageError
+from tamis.later import np, pa, pc
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier, with_texts
 from tamis.stages.text.modifiers.pii.addresses import find_ipv4, find_ipv6, parse_ipv6
 from tamis.stages.text.modifiers.pii.contacts import find_emails, find_phones
 from tamis.stages.text.modifiers.pii.numbers import IBAN_LENGTHS, find_cards, find_ibans
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # kind -> how it is found, and what RE2 finds in every text that holds one. In this order: what has a check digit goes before
 # telephone numbers, which may seem to go on with the next number.
@@ -71,9 +69,6 @@ class PiiRedactor(DocumentModifier):
 
     def modify_batch(self, texts: pa.Array) -> pa.Array:
         """RE2 tells which texts may hold which kinds; only there the finders look, which are slower."""
-        import numpy as np
-        import pyarrow.compute as pc
-
         any_kind = pc.match_substring_regex(texts, pattern="|".join(_KINDS[k][1] for k in self._order))
         rows = np.flatnonzero(pc.fill_null(any_kind, False).to_numpy(zero_copy_only=False))
         few = texts.take(rows)

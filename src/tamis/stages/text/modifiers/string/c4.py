@@ -9,13 +9,11 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis.errors import UsageError
+from tamis.later import np, pa, pc
 from tamis.stages.text.modifiers.doc_modifier import ColumnModifier, DocumentModifier, with_texts
 from tamis.stages.text.modifiers.string.kept_lines import keep_lines
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
     from tamis.kernels.text.split_lines import LineTable
 
 C4_POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
@@ -97,9 +95,6 @@ class C4LineCleaner(ColumnModifier):
         self.remove_citations = remove_citations
 
     def modify_batch(self, texts: pa.Array) -> pa.Array:
-        import numpy as np
-        import pyarrow.compute as pc
-
         cleaned = keep_lines(texts, self._decide, self.terminal_punctuation)
         if not self.remove_citations:
             return cleaned

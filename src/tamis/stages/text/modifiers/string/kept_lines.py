@@ -10,10 +10,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
+from tamis.later import np, pa
 
+if TYPE_CHECKING:
     from tamis.kernels.buffers import StringBuffers
     from tamis.kernels.text.split_lines import LineTable
 
@@ -30,8 +29,6 @@ def keep_lines(texts: pa.Array, decide: Decide, only_terminal: bool = False) -> 
     `decide` says of every line of a table whether it is kept, and whether it makes its whole text empty. The table has no
     sentences; with `only_terminal` it has words and phrases of lines with an end mark only.
     """
-    import numpy as np
-
     from tamis.kernels.buffers import StringBuffers, string_array, string_buffers
     from tamis.kernels.records.json_text import copy_spans
     from tamis.kernels.text.split_lines import line_table
@@ -70,8 +67,6 @@ def keep_lines(texts: pa.Array, decide: Decide, only_terminal: bool = False) -> 
 
 def _pieces(parts: StringBuffers) -> tuple[Array, Array]:
     """(cuts, text_of): piece k is data[cuts[k]:cuts[k + 1]), whole lines of text text_of[k]; small texts are one piece each."""
-    import numpy as np
-
     offsets = np.asarray(parts.offsets, np.int64)
     view: memoryview = memoryview(parts.data)  # type: ignore[arg-type]
     inside: list[int] = []
@@ -92,8 +87,6 @@ def _pieces(parts: StringBuffers) -> tuple[Array, Array]:
 
 def _windows(cuts: Array) -> Iterator[tuple[int, int]]:
     """Ranges of pieces of about _WINDOW_BYTES together, at least one piece each."""
-    import numpy as np
-
     a, n = 0, len(cuts) - 1
     while a < n:
         b = int(np.searchsorted(cuts, cuts[a] + _WINDOW_BYTES, side="right")) - 1

@@ -7,12 +7,9 @@ emphasis), which RE2 cannot: a scanner does that, in documents that have an unde
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
 
+from tamis.later import pa, pc
 from tamis.stages.text.modifiers.doc_modifier import ColumnModifier, DocumentModifier, replace_regex
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _BOLD, _ITALIC, _LINK = r"\*\*(.*?)\*\*", r"\*(.*?)\*", r"\[.*?\]\((.*?)\)"
 
@@ -28,8 +25,6 @@ class MarkdownRemover(ColumnModifier):
 
 class _Underscores(DocumentModifier):
     def candidates(self, texts: pa.Array) -> pa.Array:
-        import pyarrow.compute as pc
-
         return pc.match_substring(texts, pattern="_")
 
     def modify_document(self, text: str) -> str:

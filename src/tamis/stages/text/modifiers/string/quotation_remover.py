@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tamis.later import pa, pc
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class QuotationRemover(DocumentModifier):
     """Removes the marks of a document that begins and ends with `"`, unless its first line alone is a quotation."""
 
     def candidates(self, texts: pa.Array) -> pa.Array:
-        import pyarrow.compute as pc
-
         return pc.starts_with(texts, pattern='"')
 
     def modify_document(self, text: str) -> str:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tamis.errors import UsageError
+from tamis.later import pa, pc
 from tamis.stages.text.modifiers.doc_modifier import ColumnModifier, replace_regex
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # What str.splitlines() breaks at, and what else str.isspace() is true for. Patterns match only what has to change.
 _BREAK = r"\r\n|[\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}]"
@@ -30,8 +26,6 @@ class WhitespaceNormalizer(ColumnModifier):
         self.max_newlines = max_newlines
 
     def modify_batch(self, texts: pa.Array) -> pa.Array:
-        import pyarrow.compute as pc
-
         steps = [(_BREAK, "\n"), (_SPACES, " "), (" \n ?|\n ", "\n")]
         if self.max_newlines is not None:
             steps.append((f"\n{{{self.max_newlines + 1},}}", "\n" * self.max_newlines))

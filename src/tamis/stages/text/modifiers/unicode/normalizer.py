@@ -9,14 +9,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tamis.errors import UsageError
+from tamis.later import np, pa, pc
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 _MANY, _END = 30, 0x20000
@@ -32,8 +29,6 @@ class UnicodeNormalizer(DocumentModifier):
         self.form: Form = form
 
     def candidates(self, texts: pa.Array) -> pa.Array:
-        import pyarrow.compute as pc
-
         return pc.invert(pc.string_is_ascii(texts))
 
     def modify_document(self, text: str) -> str:
@@ -46,8 +41,6 @@ class UnicodeNormalizer(DocumentModifier):
 
 def _has_many_marks(text: str) -> bool:
     """More marks in a row than any language writes; also characters that only decompose into marks."""
-    import numpy as np
-
     if _BEYOND_LATIN.search(text) is None:
         return False
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -58,8 +51,6 @@ def _has_many_marks(text: str) -> bool:
 @lru_cache(maxsize=1)
 def _marks() -> np.ndarray[Any, Any]:
     """By code point: whether it is a mark in any form."""
-    import numpy as np
-
     table = np.zeros(_END + 1, bool)
     for code in range(0x300, _END):
         table[code] = unicodedata.combining(unicodedata.normalize("NFKD", chr(code))[0]) != 0

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError, optional
+from tamis.later import pa, pc
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
 from tamis.stages.text.modifiers.unicode.normalizer import Form, UnicodeNormalizer
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class UnicodeReformatter(DocumentModifier):
@@ -54,8 +52,6 @@ class UnicodeReformatter(DocumentModifier):
 
     def candidates(self, texts: pa.Array) -> pa.Array:
         r"""ftfy changes printable ASCII only where there is an HTML entity (or `\r`, when it may fix line breaks)."""
-        import pyarrow.compute as pc
-
         fine = r"\n\t -%'-~" + ("" if self.settings["fix_line_breaks"] else r"\r")
         return pc.match_substring_regex(texts, pattern=f"[^{fine}]")
 

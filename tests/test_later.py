@@ -1,0 +1,33 @@
+"""Libraries that are loaded when they are first used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy
+import pyarrow.compute
+import pytest
+
+from tamis import later
+
+
+def test_a_name_is_its_library() -> None:
+    assert (later.np.zeros, later.pa.array, later.pc.sum) == (numpy.zeros, pyarrow.array, pyarrow.compute.sum)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        later.np.no_such_name  # noqa: B018
+
+
+def test_what_is_changed_in_the_library_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert later.np.zeros is numpy.zeros
+    monkeypatch.setattr(numpy, "zeros", "others")
+    assert later.np.zeros == "others"
+
+
+def test_importing_and_looking_around_load_nothing() -> None:
+    code = (
+        "import sys; from tamis.later import np; hasattr(np, '__wrapped__'); print('numpy' in sys.modules, end=' '); np.int8; "
+        "print('numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("False True\n", "")
