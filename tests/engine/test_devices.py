@@ -58,7 +58,7 @@ def test_how_many_workers_there_can_be() -> None:
 
 def test_what_workers_of_one_device_may_take_adds_up_to_at_most_the_limit() -> None:
     rng, limit = random.Random(0), 40 * 10**9
-    devices, living = Devices(["0", "1"], [0.0, 1.0, 0.3, 0.5, 2.0], limit), dict[int, int]()
+    devices, living = Devices(["0", "1"], [0.0, 1.0, 0.3, 0.5, 2.0], limit), dict[int, tuple[tuple[str, ...], int]]()
     for worker in range(2000):
         if living and rng.random() < 0.5:
             gone = rng.choice(list(living))
@@ -66,9 +66,11 @@ def test_what_workers_of_one_device_may_take_adds_up_to_at_most_the_limit() -> N
             del living[gone]
         segment = rng.randrange(5)
         if devices.has_room(segment):
-            devices.take(worker, segment)
-            living[worker] = segment
-        assert all(n <= limit for n in devices.granted_bytes().values())
+            taken = devices.take(worker, segment)
+            told = environment(taken, devices.share(segment), limit)
+            living[worker] = taken, int(told.get("TAMIS_GPU_MEMORY", 0))
+        for device in ("0", "1"):
+            assert sum(n for names, n in living.values() if device in names) <= limit
     told = environment(("0",), 0.3, limit, "cut")
     assert (told["TAMIS_GPU_MEMORY"], told["TAMIS_GPU_OVERFLOW"]) == (str(int(0.3 * limit)), "cut")
     assert device_limits.told(told) == DeviceLimit(0.3, int(0.3 * limit), "cut")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tamis.engine.run.outcome import Outcome
 from tamis.engine.run.settings import Record
-from tamis.forecast.prediction import Conditions
 from tamis.memory.predictor import Predictor
 
 MB = 10**6
@@ -24,7 +23,7 @@ def test_partitions_are_summed() -> None:
     outcome.saw("commit", {"bytes": 5})
     assert (outcome.n_partitions, outcome.busy_s, outcome.cpu_s) == (3, 5.0, 1.5)
     assert (outcome.first_bytes, outcome.largest_bytes, outcome.last_bytes) == (1 * MB, 4 * MB, 2 * MB)
-    assert (outcome.largest_peak, outcome.n_by_kind) == (12 * MB, {})
+    assert (outcome.largest_peak, outcome.peak_of_largest, outcome.n_by_kind) == (12 * MB, 12 * MB, {})
 
 
 def test_what_the_run_changed_by_itself_is_noted_with_its_evidence() -> None:
@@ -55,11 +54,3 @@ def test_examples_are_few_and_short() -> None:
         outcome.saw("failed", {"error": "x" * 10_000})
     assert outcome.n_by_kind == {"failed": 1000}
     assert [len(text) for text in outcome.examples["failed"]] == [200] * 5
-
-
-def test_measured() -> None:
-    outcome = Outcome()
-    outcome.saw("unit", unit(4 * MB, 9 * MB))
-    asked = Conditions(10**9, 2, 1, 1, 1, 4 * MB, 4 * MB, 32 * MB)
-    took = outcome.measured(asked, 100 * MB, 2.0004, 3 * MB, 7, 5.0, True)
-    assert (took.seconds, took.busy_s, took.cpu_s, took.n_partitions, took.learned) == (2.0, 1.0, 0.5, 1, True)

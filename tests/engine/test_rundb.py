@@ -145,8 +145,8 @@ def test_rows_of_every_series(tmp_path: Path) -> None:
     db.put("stages", at=1.0, stage="a\ud800", n_in=3)
     db.put("gpus", at=1.0, gpu=0, busy=0.5)
     db.alert("memory", "warning", "86 % of the budget", {"percent": 86})
-    db.cells([(0, 0, 10, 10, 0, 0, 0, 0), (1, 10, 20, 10, 0, 0, 0, 0)])
-    db.cells([(0, 0, 10, 0, 0, 10, 0, 0)])
+    db.replace("cells", [(0, 0, 10, 10, 0, 0, 0, 0), (1, 10, 20, 10, 0, 0, 0, 0)])
+    db.replace("cells", [(0, 0, 10, 0, 0, 10, 0, 0)])
     db.close()
     assert rows(path, "SELECT pid, role, worker, anon_bytes, pss_bytes FROM processes") == [(7, "worker", 2, 5, None)]
     assert rows(path, "SELECT stage, n_in FROM stages") == [("a\\ud800", 3)]

@@ -86,7 +86,7 @@ def test_recover_tells_what_is_covered(folder: RunDir) -> None:
     done = past.done[0].get(0)
     assert done is not None
     assert (done.ranges.pairs(), done.size, done.complete) == ([(0, 80), (90, 100)], 100, False)
-    assert past.n_commits == 3
+    assert past.n_files == 3
 
 
 def test_a_committed_file_that_is_gone_or_changed_is_refused(folder: RunDir) -> None:
@@ -109,7 +109,7 @@ def test_fresh_removes_what_the_log_names_and_nothing_else(folder: RunDir) -> No
     assert sorted(os.listdir(folder.output)) == ["_tamis", "foreign.txt"]
     assert name not in os.listdir(folder.output)
     assert sorted(os.listdir(folder.path)) == ["lock", "quarantine", "rejected", "scores", "staged", "verdicts"]
-    assert folder.recover().n_commits == 0
+    assert folder.recover().n_files == 0
 
 
 def test_fresh_never_follows_a_name_out_of_the_output(folder: RunDir, tmp_path: Path) -> None:

@@ -134,6 +134,6 @@ def test_version_1_without_a_limit() -> None:
 
 def test_this_machine() -> None:
     look = Machine().look()
-    assert look.total_bytes is not None
-    assert look.used_bytes is not None
-    assert 0 < look.used_bytes < look.total_bytes
+    assert look.machine_total_bytes is not None
+    assert look.machine_used_bytes is not None
+    assert 0 < look.machine_used_bytes < look.machine_total_bytes

@@ -55,7 +55,7 @@ def test_every_line_of_a_small_run(tmp_path: Path) -> None:
         ours_bytes=4,
         processes="{}",
     )
-    db.cells([(0, 0, 10, 10, 0, 0, 0, 0), (1, 10, 20, 0, 4, 6, 0, 2), (2, 20, 30, 0, 0, 9, 1, 1)])
+    db.replace("cells", [(0, 0, 10, 10, 0, 0, 0, 0), (1, 10, 20, 0, 4, 6, 0, 2), (2, 20, 30, 0, 0, 9, 1, 1)])
     db.alert("memory", "critical", "too much")
     db.close()
     lines = [line for line in Metrics(tmp_path).text(now=205.0).splitlines() if not line.startswith("#")]

@@ -101,7 +101,7 @@ def test_lists_are_the_newest_oldest_first(tmp_path: Path) -> None:
         db.event("unit", {"worker": 1, "unit": i, "seconds": 0.5})
         db.event("failed", {"error": f"e{i}", "trace": "long", "stage": None})
         db.alert("memory", "warning", f"a{i}", {"n": i})
-    db.cells([(i, i * 10, i * 10 + 10, 4, 3, 2, 1, i) for i in range(3)])
+    db.replace("cells", [(i, i * 10, i * 10 + 10, 4, 3, 2, 1, i) for i in range(3)])
     db.drops({"stages": [{"name": "rules", "dropped": {"short": [3, "0", 99, []]}}]})
     db.close()
     with open_series(tmp_path) as series:

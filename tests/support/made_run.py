@@ -200,7 +200,7 @@ def add_cells(database: RunDatabase, share: float, n: int = N_CELLS) -> None:
                 cell % 61 == 3 and done < share,
             )
         )
-    database.cells(rows)
+    database.replace("cells", rows)
 
 
 def add_units(database: RunDatabase, began: float, seconds: float, n: int, n_workers: int) -> None:

@@ -78,6 +78,19 @@ class Dropped(Tally):
         return made
 
 
+def _tallies(of: StageBook | Ledger, names: Iterable[str], if_any: str) -> dict[str, Any]:
+    """Tallies of some books as plain lists; the one that few books have is left out of the others."""
+    return {n: getattr(of, n).to_list() for n in (*names, if_any) if n != if_any or getattr(of, n).n}
+
+
+def _read_tallies(of: StageBook | Ledger, data: Mapping[str, Any], names: Iterable[str], if_any: str) -> None:
+    for name in (*names, *({if_any} & data.keys())):
+        setattr(of, name, Tally.from_list(data[name]))
+
+
+_BOOKED = ("into", "out", "consumed", "derived")
+
+
 @dataclass
 class StageBook:
     """What one stage did with its documents."""
@@ -100,7 +113,7 @@ class StageBook:
             tally.note(n_bytes, examples)
 
     def merge(self, other: StageBook) -> None:
-        for name in ("into", "out", "quarantined", "consumed", "derived"):
+        for name in (*_BOOKED, "quarantined"):
             getattr(self, name).merge(getattr(other, name))
         for reason, tally in other.dropped.items():
             self.dropped.setdefault(reason, Dropped()).merge(tally)
@@ -126,13 +139,9 @@ class StageBook:
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "into": self.into.to_list(),
-            "out": self.out.to_list(),
+            **_tallies(self, _BOOKED, "quarantined"),
             "dropped": {k: v.to_list() for k, v in self.dropped.items()},
-            "consumed": self.consumed.to_list(),
-            "derived": self.derived.to_list(),
             "seconds": round(self.seconds, 6),
-            **({"quarantined": self.quarantined.to_list()} if self.quarantined.n else {}),
             **({"metrics": self.metrics} if self.metrics else {}),
             **({"scores": to_texts(self.scores)} if self.scores else {}),
         }
@@ -140,10 +149,7 @@ class StageBook:
     @classmethod
     def from_dict(cls, data: dict[str, Any], histograms: bool = True) -> StageBook:
         book = cls(str(data["name"]))
-        for name in ("into", "out", "consumed", "derived"):
-            setattr(book, name, Tally.from_list(data[name]))
-        if "quarantined" in data:
-            book.quarantined = Tally.from_list(data["quarantined"])
+        _read_tallies(book, data, _BOOKED, "quarantined")
         book.dropped = {str(k): Dropped.from_list(v) for k, v in data["dropped"].items()}
         book.seconds = float(data["seconds"])
         book.metrics = {str(k): float(v) for k, v in data.get("metrics", {}).items()}
@@ -151,6 +157,7 @@ class StageBook:
         return book
 
 
+_COUNTED = ("records", "quarantined", "not_sampled", "written", "content")
 _COUNTS = ("n_blank_lines", "n_bad_ranges", "lost_bytes", "n_lost_files", "read_bytes", "written_bytes")
 
 
@@ -174,7 +181,7 @@ class Ledger:
     lengths: dict[str, Histogram] = field(default_factory=dict)  # "in": documents that stages got; "out": as written
 
     def merge(self, other: Ledger) -> None:
-        for name in ("records", "quarantined", "unwritten", "not_sampled", "written", "content"):
+        for name in (*_COUNTED, "unwritten"):
             getattr(self, name).merge(getattr(other, name))
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -235,29 +242,16 @@ class Ledger:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "records": self.records.to_list(),
-            "quarantined": self.quarantined.to_list(),
-            "not_sampled": self.not_sampled.to_list(),
-            "n_blank_lines": self.n_blank_lines,
-            "n_bad_ranges": self.n_bad_ranges,
-            "lost_bytes": self.lost_bytes,
-            "n_lost_files": self.n_lost_files,
-            "read_bytes": self.read_bytes,
+            **_tallies(self, _COUNTED, "unwritten"),
+            **{name: getattr(self, name) for name in _COUNTS},
             "stages": [b.to_dict() for b in self.stages],
-            "written": self.written.to_list(),
-            "content": self.content.to_list(),
-            "written_bytes": self.written_bytes,
-            **({"unwritten": self.unwritten.to_list()} if self.unwritten.n else {}),
             **({"lengths": to_texts(self.lengths)} if self.lengths else {}),
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], histograms: bool = True) -> Ledger:
         ledger = cls()
-        for name in ("records", "quarantined", "not_sampled", "written", "content"):
-            setattr(ledger, name, Tally.from_list(data[name]))
-        if "unwritten" in data:
-            ledger.unwritten = Tally.from_list(data["unwritten"])
+        _read_tallies(ledger, data, _COUNTED, "unwritten")
         for name in _COUNTS:
             setattr(ledger, name, int(data.get(name, 0)))
         ledger.stages = [StageBook.from_dict(b, histograms) for b in data["stages"]]

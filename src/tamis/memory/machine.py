@@ -20,10 +20,11 @@ from tamis.memory.meter import Reading, read_text
 
 @dataclass(frozen=True)
 class Look:
-    """One look at the machine. Pressure is the share of the last 10 s, in percent, in which some (or all) tasks waited for memory."""
+    """One look at the machine, named as the run database does. Pressure is the share of the last 10 s, in percent, in which some (or all)
+    tasks waited for memory."""
 
-    used_bytes: int | None = None
-    total_bytes: int | None = None
+    machine_used_bytes: int | None = None
+    machine_total_bytes: int | None = None
     cgroup_used_bytes: int | None = None
     cgroup_limit_bytes: int | None = None
     psi_some: float | None = None

@@ -14,7 +14,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from tamis import files
 
@@ -120,30 +120,21 @@ class RunDatabase:
 
     def sample(self, state: Mapping[str, Any], workers: Mapping[int, int], at: float | None = None) -> None:
         """The totals of a moment: columns of `samples` by name."""
-        values = {c: state.get(c) for c in COLUMNS["samples"][1:]}
-        values["workers"] = json.dumps(dict(workers))
-        self.put("samples", at=time.time() if at is None else at, **{k: v for k, v in values.items() if k != "at"})
+        values = {c: state.get(c) for c in COLUMNS["samples"]}
+        values |= {"workers": json.dumps(dict(workers)), "at": time.time() if at is None else at}
+        self.put("samples", **values)
 
     def alert(self, rule: str, level: str, text: str, data: Mapping[str, Any] | None = None) -> None:
         """`level`: warning, critical or resolved."""
         self.put("alerts", rule=rule, level=level, text=text, data=json.dumps(dict(data or {})))
 
-    def cells(self, rows: Iterable[Sequence[int]]) -> None:
-        """Cells of the partition map, in the order of their columns; those not given stay as they are."""
+    def replace(self, table: Literal["cells", "nodes"], rows: Iterable[Sequence[Any]]) -> None:
+        """Cells of the partition map or nodes of a cluster, in the order of their columns; those not given stay as they are."""
         for row in rows:
-            self._put("INSERT OR REPLACE INTO cells VALUES (?,?,?,?,?,?,?,?)", row)
+            self._put(_INSERT[table].replace("INSERT", "INSERT OR REPLACE", 1), row)
 
-    def nodes(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Nodes of a cluster, in the order of their columns; those not given stay as they are."""
-        for row in rows:
-            self._put("INSERT OR REPLACE INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?)", row)
-
-    def clear_nodes(self) -> None:
-        """Those of an earlier attempt are of the past."""
-        self._put("DELETE FROM nodes", ())
-
-    def clear_cells(self) -> None:
-        self._put("DELETE FROM cells", ())
+    def clear(self, table: Literal["cells", "nodes"]) -> None:
+        self._put(f"DELETE FROM {table}", ())
 
     def drops(self, ledger: Mapping[str, Any]) -> None:
         """What was dropped, by stage and reason, from the books of the whole run; replaces what was known before.

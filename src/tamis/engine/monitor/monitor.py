@@ -101,7 +101,7 @@ class Monitor:
         self._use = GpuUse(past)
         self._has_output = False
         db.about({"began_at": time.time(), "stages": list(place.labels), **place.about})
-        db.clear_nodes()
+        db.clear("nodes")  # those of an earlier attempt are of the past
         attach = getattr(watch, "attach", None)
         if callable(attach):
             attach(db.alert)
@@ -114,7 +114,7 @@ class Monitor:
         if len(supervisor.cursor.files):
             kinds = self._place.kinds
             self._cells = Cells(self._place.sizes, lambda i: kinds[i] is Kind.BYTES, supervisor.cursor.done)
-            self._db.clear_cells()
+            self._db.clear("cells")
             self._bad_shares = {}
 
     @_harmless
@@ -171,7 +171,7 @@ class Monitor:
             folder_bytes(self._place.folders), s.scratch.total_bytes + s.unsynced_bytes if self._place.folders else 0
         )
         self._look_at_gpus(at, s)
-        self._db.nodes(self._nodes.look(at, s))
+        self._db.replace("nodes", self._nodes.look(at, s))
         self._draw_cells(s)
 
     def _look_at_gpus(self, at: float, s: Supervisor) -> None:
@@ -185,15 +185,8 @@ class Monitor:
             self._db.put("gpus", at=at, **self._about_gpu(gpu), processes=json.dumps(dict(gpu.processes)))
 
     def _about_gpu(self, gpu: GpuLook) -> dict[str, Any]:
-        return {
-            "gpu": gpu.gpu,
-            "name": gpu.name,
-            "used_bytes": gpu.used_bytes,
-            "total_bytes": gpu.total_bytes,
-            "busy": gpu.busy,
-            "temperature_c": gpu.temperature_c,
-            "ours_bytes": gpu.ours_bytes(self._tree.pids),
-        }
+        known = {name: value for name, value in vars(gpu).items() if name != "processes"}
+        return {**known, "ours_bytes": gpu.ours_bytes(self._tree.pids)}
 
     def _draw_cells(self, s: Supervisor) -> None:
         if self._cells is None:
@@ -203,22 +196,16 @@ class Monitor:
             if unit.mode is Mode.FEED and unit.pieces:
                 on_disk = unit.compressed_bytes
                 self._cells.estimate(unit.pieces[0].file, unit.pieces[0].start, on_disk)
-        self._db.cells(self._cells.changed(under_way))
+        self._db.replace("cells", self._cells.changed(under_way))
 
     def _totals(self, state: Mapping[str, Any], s: Supervisor) -> dict[str, Any]:
-        look = self._machine.look()
         return {
             **state,
+            **vars(self._machine.look()),
             "peak_bytes": max(self._place.mark.take_recent(), int(state["used_bytes"])),
             "queue_bytes": s.scratch.total_bytes,
             "scratch_bytes": self._scratch_bytes,
             "disk_free_bytes": free_bytes([self._place.output, *self._place.folders]),
-            "machine_used_bytes": look.used_bytes,
-            "machine_total_bytes": look.total_bytes,
-            "cgroup_used_bytes": look.cgroup_used_bytes,
-            "cgroup_limit_bytes": look.cgroup_limit_bytes,
-            "psi_some": look.psi_some,
-            "psi_full": look.psi_full,
             "cpu_s": self._tree.cpu_s,
             "n_processes": self._tree.n_processes,
             "server_bytes": self._tree.server_bytes,

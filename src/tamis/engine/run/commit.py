@@ -149,14 +149,18 @@ def _append(path: str, to: str) -> None:
         shutil.copyfileobj(source, target, _COPY_BYTES)
 
 
-def remove_orphans(staged: str, output: str, quarantine: str, committed: Container[str]) -> int:
-    """Remove what a crash left between linking and logging, and all staged files. Returns how many outputs went."""
+def remove_orphans(staged: str, output: str, quarantine: str, committed: Callable[[], Container[str]]) -> int:
+    """Remove what a crash left between linking and logging, and all staged files. Returns how many outputs went.
+
+    `committed` tells the names of committed files; it is asked only after a crash, as it reads the whole log.
+    """
     n_removed = 0
     inodes = {(s.st_dev, s.st_ino) for e in _scan(staged) if (s := e.stat(follow_symlinks=False)).st_nlink > 1}
     others = [folder_of(kind, quarantine) for kind in ("quarantine", "verdicts", "scores", "rejected")]
+    known = committed() if inodes else ()
     for folder in [output, *others] if inodes else []:
         for entry in _scan(folder):
-            if entry.name not in committed and entry.is_file(follow_symlinks=False):
+            if entry.name not in known and entry.is_file(follow_symlinks=False):
                 info = entry.stat(follow_symlinks=False)
                 if (info.st_dev, info.st_ino) in inodes:
                     os.unlink(entry.path)

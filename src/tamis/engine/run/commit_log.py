@@ -55,8 +55,8 @@ class CommitLog:
             raise
 
     def rewrite(self, records: Iterable[dict[str, Any]]) -> None:
-        """Make these the whole log: of a run whose log lies in a bucket, and has a copy here."""
-        self.close()
+        """Make these the whole log: of a run whose log lies in a bucket, and has a copy here; or without a step that is taken back."""
+        self.close()  # it is about to be another file
         with files.replacing(self.path, files.OWN) as out:
             for record in records:
                 out.write(line_of(record))

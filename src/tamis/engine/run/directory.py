@@ -55,7 +55,6 @@ class Past:
     _dir: RunDir
     ledger: Ledger = field(default_factory=Ledger)
     done: dict[int, Coverage] = field(default_factory=dict)  # by sampling step
-    n_commits: int = 0
     n_files: int = 0
 
     @property
@@ -243,7 +242,6 @@ class RunDir:
         replaced: set[str] = set()
         for record in self.log.read():
             if record["t"] == "commit":
-                past.n_commits += 1
                 past.ledger.merge(Ledger.from_dict(record["ledger"], histograms))
                 step = int(record["step"])
                 coverage = past.done.get(step) or past.done.setdefault(step, Coverage(plain_size))
@@ -269,7 +267,7 @@ class RunDir:
             self.remote.remove(replaced)
         if wrong:
             raise RunConflict(f"{next(iter(wrong.values()))}; restore it, or start over with fresh=True (--fresh)")
-        remove_orphans(self.staged, self.output, self.quarantine, _CommittedNames(self))
+        remove_orphans(self.staged, self.output, self.quarantine, self.files)
         return past
 
     def own_name(self, name: str) -> str:
@@ -285,14 +283,14 @@ class RunDir:
     def tidy(self) -> None:
         """Remove what was staged and never committed. A run that ends early leaves none of it on a disk that may be full."""
         with contextlib.suppress(OSError, RunConflict):
-            remove_orphans(self.staged, self.output, self.quarantine, _CommittedNames(self))
+            remove_orphans(self.staged, self.output, self.quarantine, self.files)
 
     def files(self) -> FileTable:
         """Every committed file, from the log."""
         table = FileTable()
         for record in self.log.read():
             if record["t"] == "replace":
-                table.pop(record["old"])
+                table.discard(record["old"])
             for about in record["files"] if record["t"] == "commit" else [record["file"]]:
                 table.add(about)
         return table
@@ -309,11 +307,14 @@ class RunDir:
 
     def forget(self) -> None:
         """--fresh: remove what the log says Tamis wrote, and the run directory; nothing else."""
-        try:
-            past_files = self._committed_names()
-        except RunConflict:
-            past_files = set()
-        remove_orphans(self.staged, self.output, self.quarantine, past_files)
+        past_files: set[str] = set()
+        with contextlib.suppress(RunConflict):
+            for record in self.log.read():
+                made = record.get("files", [record["file"]] if "file" in record else [])
+                past_files |= {
+                    str(f["name"]) for f in made if f.get("kind") == "output" and os.sep not in str(f["name"])
+                }
+        remove_orphans(self.staged, self.output, self.quarantine, lambda: past_files)
         if self.remote is not None:
             self.remote.forget(past_files)
         for name in past_files:
@@ -329,26 +330,6 @@ class RunDir:
             else:
                 os.unlink(full)
         self._make_folders()
-
-    def _committed_names(self) -> set[str]:
-        names: set[str] = set()
-        for record in self.log.read():
-            made = record.get("files", [record["file"]] if "file" in record else [])
-            names |= {str(f["name"]) for f in made if f.get("kind") == "output" and os.sep not in str(f["name"])}
-        return names
-
-
-class _CommittedNames:
-    """Names of committed files, read from the log only if somebody asks (that is, after a crash)."""
-
-    def __init__(self, folder: RunDir) -> None:
-        self._folder = folder
-        self._names: FileTable | None = None
-
-    def __contains__(self, name: object) -> bool:
-        if self._names is None:
-            self._names = self._folder.files()
-        return name in self._names
 
 
 def own_run_dir(path: str) -> None:

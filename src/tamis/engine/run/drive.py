@@ -5,36 +5,25 @@ Called by run.py. Workers are reached through `Workers` (workers_interface.py); 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from tamis.engine import messages
 from tamis.engine.messages import Block, Done, Failure, News, Read, Ready, RowsTooLarge, SetUp, StreamTooLarge, Trimmed
+from tamis.engine.monitor.monitor import Monitor
 from tamis.engine.run.commit import Committer
 from tamis.engine.supervisor import actions as do
-from tamis.engine.supervisor.actions import Action, Commit, Committed
+from tamis.engine.supervisor.actions import Action
 from tamis.engine.supervisor.state import NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Unit
 from tamis.engine.workers_interface import Died, Event, NodeDown, NodeUp, Noticed, Said, Workers
 
 TICK_S = 0.04  # between two looks at everything, where nothing happens
 _MEASURE_S = 0.01  # events that follow each other faster are not worth a look at every process
 STOP_S = 10.0
-
-
-class Observer(Protocol):
-    """Who wants to know more than events: see monitor.py."""
-
-    def done(self, report: Done) -> None: ...
-
-    def committing(self, action: Commit) -> None: ...
-
-    def committed(self, result: Committed) -> None: ...
-
-    def split(self, unit: Unit) -> None: ...
 
 
 class Driver:
@@ -46,12 +35,12 @@ class Driver:
         workers: Workers,
         committer: Committer,
         observe: Callable[[str, dict[str, Any]], None],
-        observer: Observer | None = None,
-        admit: Callable[[NodeUp], NodeSpec | None] | None = None,
+        monitor: Monitor,
+        admit: Callable[[NodeUp], NodeSpec | None],
     ) -> None:
-        """`admit` says what a node that joins may use; None: nothing."""
+        """`observe` is told every event, `monitor` more than that; `admit` says what a node that joins may use (None: nothing)."""
         self.supervisor, self.workers, self.committer, self.observe = supervisor, workers, committer, observe
-        self.observer, self.admit = observer, admit
+        self.monitor, self.admit = monitor, admit
         self.used_bytes = 0
         self._measured_at = -1.0
 
@@ -114,22 +103,21 @@ class Driver:
                 self.act(self.supervisor.commit_failed(result.error))
             else:
                 self.observe("commit", {"partition": result.partition, "bytes": result.n_bytes})
-                if self.observer is not None:
-                    self.observer.committed(result)
+                self.monitor.committed(result)
                 self.act(self.supervisor.committed(result.partition, result.covered, result.n_bytes, now))
 
     def _handle(self, event: Event, now: float) -> list[Action]:
-        """What the supervisor wants done about an event; the observer hears of units that are done or cut in two."""
+        """What the supervisor wants done about an event; the monitor hears of units that are done or cut in two."""
         worker = self.supervisor.workers.get(getattr(event, "worker", -1))
         unit, fence = (worker.unit, worker.fence) if worker is not None else (None, -1)
         n_splits = self.supervisor.counters["splits"]
         actions = self._decide(event, now)
-        if self.observer is not None and unit is not None:
+        if unit is not None:
             said = event.message if isinstance(event, Said) else None
             if isinstance(said, Done) and said.fence == fence:
-                self.observer.done(said)
+                self.monitor.done(said)
             elif self.supervisor.counters["splits"] > n_splits:
-                self.observer.split(unit)
+                self.monitor.split(unit)
         return actions
 
     def _decide(self, event: Event, now: float) -> list[Action]:
@@ -143,7 +131,7 @@ class Driver:
             case Said(worker, message):
                 return self._hear(worker, message, now)
             case NodeUp(_, name):
-                spec = self.admit(event) if self.admit is not None else None
+                spec = self.admit(event)
                 if spec is None:
                     return []
                 self.observe(
@@ -198,18 +186,12 @@ class Driver:
                     self.observe("kill", {"worker": worker, "why": why})
                     self.workers.kill(worker)
                 case do.Commit() | do.Replace():
-                    if self.observer is not None and isinstance(action, do.Commit):
-                        self.observer.committing(action)
+                    if isinstance(action, do.Commit):
+                        self.monitor.committing(action)
                     self.committer.submit(action)
                 case do.Discard(paths):
                     for path in paths:
-                        _remove(path)
+                        with contextlib.suppress(OSError):
+                            os.unlink(path)
                 case do.Note(kind, text, data):
                     self.observe(kind, {"text": text, **data})
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass

@@ -37,8 +37,8 @@ class Expectation:
         job: Job,
         stages: Sequence[Mapping[str, Any]],
         began_s: float,
-        is_usual: bool = True,
-        is_part: bool = False,
+        is_usual: bool,
+        is_part: bool,
     ) -> None:
         """`began_s`: on the monotonic clock; without the time that compiling took, which happens once (and then the run is not a
         usual one: nothing is learned of its time and memory)."""
@@ -64,17 +64,21 @@ class Expectation:
         """Everything is known now, and nothing has been done yet (but by earlier attempts: `before`)."""
         self._before = (before.read_bytes, before.written_bytes, before.records.n)
         self._asked = conditions(self.job, inputs, config, shares, self.past, passes, before.read_bytes)
-        self.prediction = prediction(self._asked, predictors, self.profile, self.stages, any(self.from_profile))
+        found = predict(
+            self._asked, predictors, self.past, shipped_table.seconds_per_byte(stage_names(self.stages)), learned=any(self.from_profile),
+            kind=ranges.PROFILE if self.past else ranges.TABLE, ranges=ranges.load(),
+        )  # fmt: skip
+        self.prediction = as_prediction(found, self._asked, basis_of(self.past))
 
     def end(self, peak_bytes: int, total: Ledger) -> None:
         """All is done: what it took."""
         assert self._asked is not None
-        read, written, n = (
-            a - b for a, b in zip((total.read_bytes, total.written_bytes, total.records.n), self._before, strict=True)
-        )
-        self._took = self.outcome.measured(
-            replace(self._asked, decoded_bytes=max(read, 0)), peak_bytes, time.monotonic() - self._began_s, max(written, 0), max(n, 0),
-            time.time(), any(self.from_profile),
+        now = (total.read_bytes, total.written_bytes, total.records.n)
+        read, written, n = (max(a - b, 0) for a, b in zip(now, self._before, strict=True))
+        seconds, seen = time.monotonic() - self._began_s, self.outcome
+        self._took = Measured(
+            replace(self._asked, decoded_bytes=read), peak_bytes, round(seconds, 3), round(seen.busy_s, 3), round(seen.cpu_s, 3),
+            seen.scratch_bytes, written, n, seen.n_partitions, time.time(), any(self.from_profile), seen.largest_bytes, seen.peak_of_largest,
         )  # fmt: skip
         self.prediction = compared(self.prediction, self._took)
 
@@ -129,8 +133,8 @@ def conditions(
     config: Config,
     shares: Shares,
     past: Sequence[Measured],
-    passes: int = 1,
-    done_bytes: int = 0,
+    passes: int,
+    done_bytes: int,
 ) -> Conditions:
     """`passes`: how often the input is read (once per sampling step). `done_bytes`: decoded, by an earlier attempt."""
     streams = any(kind is not Kind.BYTES for kind in inputs.kinds)
@@ -154,23 +158,8 @@ def conditions(
     )
 
 
-def prediction(
-    asked: Conditions,
-    predictors: Sequence[Predictor],
-    profile: Mapping[str, Any] | None,
-    stages: Sequence[Mapping[str, Any]],
-    learned: bool = True,
-) -> dict[str, Any]:
-    """As prediction.json holds it. `learned`: partitions begin with the sizes that earlier runs arrived at."""
-    past = runs_of(profile)
-    found = predict(
-        asked, predictors, past, shipped_table.seconds_per_byte(stage_names(stages)), learned=learned,
-        kind=ranges.PROFILE if past else ranges.TABLE, ranges=ranges.load(),
-    )  # fmt: skip
-    return as_prediction(found, asked, basis_of(past))
-
-
 def as_prediction(found: Forecast, asked: Conditions, basis: str) -> dict[str, Any]:
+    """As prediction.json holds it."""
     return {"version": VERSION, "basis": basis, "conditions": vars(asked).copy(), **found.to_dict()}
 
 

@@ -37,15 +37,11 @@ class FileTable:
         if more:
             self._more[i] = more
 
-    def pop(self, name: str) -> dict[str, Any] | None:
-        about = self.get(name)
+    def discard(self, name: str) -> None:
         self._at.pop(name, None)
-        return about
 
-    def get(self, name: str) -> dict[str, Any] | None:
-        i = self._at.get(name)
-        if i is None:
-            return None
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        i = self._at[name]
         content = self._contents[i * 16 : i * 16 + 16].hex()
         about = {
             "name": name,
@@ -56,20 +52,8 @@ class FileTable:
         }
         return {**about, **self._more.get(i, {})}
 
-    def __getitem__(self, name: str) -> dict[str, Any]:
-        about = self.get(name)
-        if about is None:
-            raise KeyError(name)
-        return about
-
     def __contains__(self, name: object) -> bool:
         return name in self._at
-
-    def __len__(self) -> int:
-        return len(self._at)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._at)
 
     def values(self) -> Iterator[dict[str, Any]]:
         return (self[name] for name in self._at)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.engine.run.settings import Record
-from tamis.forecast.prediction import Conditions, Measured
 from tamis.memory.predictor import Predictor
 from tamis.sizes import format_size
 
@@ -59,21 +58,6 @@ class Outcome:
         self.last_bytes, self.largest_bytes = size, max(self.largest_bytes, size)
         self.largest_record = max(self.largest_record, int(data.get("largest_record") or 0))
         self.largest_peak = max(self.largest_peak, int(data.get("peak_bytes") or 0))
-
-    def measured(
-        self,
-        conditions: Conditions,
-        peak_bytes: int,
-        seconds: float,
-        written_bytes: int,
-        n_documents: int,
-        at: float,
-        learned: bool,
-    ) -> Measured:
-        return Measured(
-            conditions, peak_bytes, round(seconds, 3), round(self.busy_s, 3), round(self.cpu_s, 3), self.scratch_bytes,
-            written_bytes, n_documents, self.n_partitions, at, learned, self.largest_bytes, self.peak_of_largest,
-        )  # fmt: skip
 
     def note(self, record: Record, predictors: list[Predictor], counters: Mapping[str, int]) -> None:
         """What the run changed by itself, with the figures that made it do so."""

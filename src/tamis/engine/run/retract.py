@@ -11,7 +11,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tamis import files
-from tamis.engine.run.commit_log import line_of
 from tamis.engine.run.names import folder_of
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ def finish_retracting(folder: RunDir) -> None:
 
 
 def _take_back(folder: RunDir, step: int) -> None:
-    folder.log.close()  # it may be open, and is about to be another file
     if folder.remote is not None:
         of_step = [f for r in folder.log.read() if _is_of(r, step) for f in r["files"] if f["kind"] == "output"]
         folder.remote.retract(step, [f["name"] for f in of_step])
@@ -46,10 +44,7 @@ def _take_back(folder: RunDir, step: int) -> None:
                 if file["kind"] != "listed":
                     place = folder.output if file["kind"] == "output" else folder_of(file["kind"], folder.quarantine)
                     files.remove(os.path.join(place, folder.own_name(file["name"])))
-    with files.replacing(folder.log.path, files.OWN) as out:
-        for record in folder.log.read():
-            if not _is_of(record, step):
-                out.write(line_of(record))
+    folder.log.rewrite(record for record in folder.log.read() if not _is_of(record, step))
 
 
 def _is_of(record: dict[str, Any], step: int) -> bool:

@@ -115,13 +115,7 @@ class Run(PreparedRun):
         )
         try:
             workers.open()
-            shares = share_budget(
-                budget.bytes,
-                workers.server,
-                self.settings,
-                self.record,
-                self.job,
-            )
+            shares = share_budget(budget.bytes, workers.server, self.settings, self.record, self.job)
             return self._steps_of_work(workers, budget, shares, plan, past)
         finally:
             workers.close()
@@ -186,12 +180,8 @@ class Run(PreparedRun):
     ) -> None:
         """Every setting with its reason, and what is expected of this run: written down before anything is done."""
         self._outcome = expectation.outcome
-        server = {
-            "server_own_bytes": workers.server.own_bytes, "server_anon_bytes": workers.server.anon_bytes,
-            "server_peak_bytes": workers.server.peak_bytes,
-        }  # fmt: skip
-        note_shares(self.record, self.settings, shares, config, self.job, server)
-        note_sizes(self.record, self.settings, self.inputs, config, self.job, self.dir.scratch, os.environ)
+        note_shares(self.record, self.settings, shares, config, self.job, workers.server)
+        note_sizes(self.record, self.settings, self.inputs, config, len(self.job.segments), self.dir.scratch)
         note_models(self.record, predictors, expectation.from_profile, len(expectation.past))
         expectation.begin(self.inputs, config, shares, predictors, len(plan["steps"]), past.ledger)
         note_prediction(self.record, expectation.prediction)
@@ -200,7 +190,6 @@ class Run(PreparedRun):
     def _drive(
         self, supervisor: Supervisor, workers: OpenWorkers, committer: Committer, before: Ledger, target: float
     ) -> None:
-        assert self._db is not None
         assert self._monitor is not None
         driver = Driver(
             supervisor, workers, committer, self._saw, self._monitor, lambda up: self._admit(up, supervisor.config)
@@ -287,7 +276,9 @@ class Run(PreparedRun):
         """JSONL -> Parquet: one schema for all files of the run, the union of what partitions found."""
         if self._output_spec().format not in TABLES:
             return
-        found = [f for f in self._committed_files(committer) if f.get("schema")]
+        found = [
+            f for f in self.dir.recover(histograms=False).files.values() if f["kind"] == "output" and f.get("schema")
+        ]
         files = {f["name"]: f["schema"] for f in found}
         if len(set(files.values())) < 2:
             return
@@ -304,9 +295,6 @@ class Run(PreparedRun):
         writer.recast(union, [n for n, s in files.items() if s != wanted], self.dir.target)
         self._drive(writer, workers, committer, total, 1.0)
         self._check_stopped(writer, Ledger())
-
-    def _committed_files(self, committer: Committer) -> list[dict[str, Any]]:
-        return [f for f in self.dir.recover(histograms=False).files.values() if f["kind"] == "output"]
 
     # -- closing --------------------------------------------------------------------------------------------------------
     def _finish(
@@ -341,10 +329,8 @@ class Run(PreparedRun):
             result.exit_code = Incomplete.exit_code
             result.message = f"{told}. {result.message}" if result.message else told
         if problems:
-            result.exit_code, result.message = (
-                ConservationError.exit_code,
-                "the books do not balance: " + "; ".join(problems),
-            )
+            result.exit_code = ConservationError.exit_code
+            result.message = "the books do not balance: " + "; ".join(problems)
         plan["steps"] = [s for s in plan["steps"] if s <= share]
         self.dir.write_json("steps.json", {"steps": plan["steps"]})
         self.dir.write_json(

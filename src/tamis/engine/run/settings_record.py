@@ -14,7 +14,9 @@ from tamis.engine.run.budget_shares import COPIED_SHARE, GROWTH_BYTES, LIBRARY_B
 from tamis.engine.run.inputs import Inputs
 from tamis.engine.run.settings import Record, RunSettings
 from tamis.engine.supervisor.state import MIN_CAP_BYTES, Config
+from tamis.engine.workers_interface import Server
 from tamis.memory.budget import Budget, describe_limits
+from tamis.memory.machine import free_bytes
 from tamis.memory.predictor import Predictor
 from tamis.memory.release import hygiene_env
 from tamis.sizes import format_size
@@ -38,13 +40,14 @@ def note_budget(record: Record, budget: Budget, settings: RunSettings) -> None:
 
 
 def note_shares(
-    record: Record, settings: RunSettings, shares: Shares, config: Config, job: Job, server: Mapping[str, int]
+    record: Record, settings: RunSettings, shares: Shares, config: Config, job: Job, server: Server
 ) -> None:
     """How the budget is divided. `server`: what the forking server was measured to hold."""
+    held = {f"server_{name}": getattr(server, name) for name in ("own_bytes", "anon_bytes", "peak_bytes")}
     record.note(
         "fixed memory", shares.fixed_bytes, "machine",
         "private memory of supervisor and forking server as measured now, library pages in use, and what they may still grow by",
-        {**server, "library_reserve_bytes": LIBRARY_BYTES, "growth_reserve_bytes": GROWTH_BYTES if settings.count_caller else 0},
+        {**held, "library_reserve_bytes": LIBRARY_BYTES, "growth_reserve_bytes": GROWTH_BYTES if settings.count_caller else 0},
     )  # fmt: skip
     record.note(
         "worker memory at start", shares.worker_bytes, "machine",
@@ -72,13 +75,7 @@ def note_shares(
 
 
 def note_sizes(
-    record: Record,
-    settings: RunSettings,
-    inputs: Inputs,
-    config: Config,
-    job: Job,
-    scratch: str,
-    environ: Mapping[str, str],
+    record: Record, settings: RunSettings, inputs: Inputs, config: Config, n_segments: int, scratch: str
 ) -> None:
     """Sizes of what is held or handed over."""
     if settings.blocksize is not None:
@@ -96,7 +93,7 @@ def note_sizes(
     record.note(
         "queue", config.queue_bytes, settings.who("queue"),
         "bound of the blocks between processes: a feeder waits, and upstream work does not start, while they take more",
-        {"segments": len(job.segments), "mode": config.mode},
+        {"segments": n_segments, "mode": config.mode},
     )  # fmt: skip
     record.note(
         "unsynced output", config.unsynced_bytes, "default",
@@ -110,16 +107,12 @@ def note_sizes(
         "mode", config.mode, settings.who("mode"), "streaming: stages of equal needs are fused in one worker; batch: one after the other"
     )  # fmt: skip
     record.note(
-        "scratch", scratch, settings.who("scratch"), "where blocks between processes lie; memory, if this is a tmpfs", _disk(scratch)
+        "scratch", scratch, settings.who("scratch"), "where blocks between processes lie; memory, if this is a tmpfs",
+        {} if (free := free_bytes([scratch])) is None else {"free_bytes": free},
     )  # fmt: skip
-    env = hygiene_env(environ)
-    by = (
-        "environment"
-        if any(environ.get(n) not in (None, env.get(n)) or n in environ for n in _ALLOCATOR)
-        else "default"
-    )
+    env = hygiene_env(os.environ)
     record.note(
-        "allocator", {n: env[n] for n in _ALLOCATOR if n in env}, by,
+        "allocator", {n: env[n] for n in _ALLOCATOR if n in env}, "environment" if any(n in os.environ for n in _ALLOCATOR) else "default",
         "set before workers start: Arrow's own pools reserve address space and defeat the cap, many arenas keep freed pages",
     )  # fmt: skip
 
@@ -142,11 +135,3 @@ def note_prediction(record: Record, prediction: Mapping[str, Any]) -> None:
         f"between {format_size(peak['low'])} and {format_size(peak['high'])} ({prediction['basis']})",
         {"low": peak["low"], "high": peak["high"], "confidence": prediction["confidence"], "n_runs": prediction["n_runs"]},
     )  # fmt: skip
-
-
-def _disk(folder: str) -> dict[str, Any]:
-    try:
-        stat = os.statvfs(folder)
-    except OSError:
-        return {}
-    return {"free_bytes": stat.f_bavail * stat.f_frsize}

@@ -44,10 +44,6 @@ class Devices:
     def free(self, worker: int) -> None:
         self._held.pop(worker, None)
 
-    def granted_bytes(self) -> dict[str, int]:
-        """The ledger: memory that living workers may take of each device; never more than the limit."""
-        return {name: int(used * self.limit_bytes) for name, used in self._used().items()}
-
     def _used(self) -> dict[str, float]:
         used = dict.fromkeys(self._names, 0.0)
         for names, share in self._held.values():
