@@ -278,13 +278,13 @@ def test_a_selection_stays_a_selection() -> None:
 
 def test_what_stages_measured_follows_the_rows_until_the_column_changes() -> None:
     batch = DocumentBatch("", pa.table({"text": ["a", "b", "c"], "n": [1, 2, 3]}))
-    batch._shared["text", "words"] = np.array([10, 20, 30])
+    batch.measured["text", "words"] = np.array([10, 20, 30])
     taken = batch.take(np.array([2, 0]))
-    assert taken._shared["text", "words"].tolist() == [30, 10]
-    assert taken.with_column("n", [0, 0])._shared.keys() == {("text", "words")}
-    assert taken.with_column("text", ["x", "y"])._shared == {}
-    assert taken.drop_columns(["text"])._shared == {}
-    assert batch._shared["text", "words"].tolist() == [10, 20, 30]
+    assert taken.measured["text", "words"].tolist() == [30, 10]
+    assert taken.with_column("n", [0, 0]).measured.keys() == {("text", "words")}
+    assert taken.with_column("text", ["x", "y"]).measured == {}
+    assert taken.drop_columns(["text"]).measured == {}
+    assert batch.measured["text", "words"].tolist() == [10, 20, 30]
 
 
 def test_decoded_columns_are_copied_only_for_those_who_ask() -> None:

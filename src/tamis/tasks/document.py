@@ -34,7 +34,6 @@ from tamis.tasks.traced import TracedBatch
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
     import pyarrow as pa
 
 
@@ -43,46 +42,6 @@ _FEW = 4  # a part below this share of a column (one in four) is copied at once
 
 class DocumentBatch(TracedBatch):
     """Documents in memory. Build one from an Arrow table or a pandas DataFrame; stages receive lazy ones."""
-
-    def __init__(
-        self,
-        dataset_name: str = "",
-        data: pa.Table | pd.DataFrame | None = None,
-        _stage_perf: list[Any] | None = None,
-        _metadata: dict[str, Any] | None = None,
-        task_id: str = "",
-    ) -> None:
-        self.dataset_name = dataset_name
-        self.task_id = task_id
-        self._stage_perf = _stage_perf if _stage_perf is not None else []
-        self._metadata = _metadata if _metadata is not None else {}
-        self._table: Any = data  # what the user gave; None for lazy batches
-        self._origin: Origin | None = None
-        self._rows: np.ndarray[Any, Any] | None = None
-        self._columns: dict[str, pa.Array] = {}
-        self._hidden: frozenset[str] = frozenset()
-        self._only: tuple[str, ...] | None = None
-        self._serial: np.ndarray[Any, Any] | None = None
-        self._cache: dict[str, pa.Array] = {}
-        # Decoded columns of the batch this one was taken from, and which rows: copied only if somebody asks.
-        self._pending: dict[str, tuple[pa.Array, np.ndarray[Any, Any]]] = {}
-        # What stages measured of a column, (column, what) -> one value per row: later stages need not measure again.
-        self._shared: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
-        # Columns that the stage asks for by name: there in every table and frame, though no document of this batch has them.
-        self._expected: tuple[str, ...] = ()
-        # The very objects that frames of this batch were given, by column, and with the row ids for all batches made from one:
-        # they trace rows whose index is gone (formats/frames/pandas_frames.py).
-        self._handed: dict[str, np.ndarray[Any, Any]] = {}
-        self._given: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
-        self._numbering, self._first = 0, 0
-        # The documents as they were before `data` was looked at or assigned: rows of that frame are traced to them.
-        self._behind: DocumentBatch | None = None
-        self._is_adopted = False  # built of a table or frame that a stage returned
-        self._frames = "pandas"  # what `data` makes of documents that were read: pandas, cudf or pyarrow
-        # The 128-bit identity of each row belongs to the engine; see engine/ledger.py.
-        self._identity: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
-        if data is not None:
-            check_data(data)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -94,7 +53,7 @@ class DocumentBatch(TracedBatch):
         From then on the frame is the batch. Nothing built in looks at it: `to_pyarrow`, `column` and `texts` are for that.
         """
         if self._rows is not None:
-            self._put(self.to_pandas() if self._frames == "pandas" else self._framed())
+            self._put(self.to_pandas() if self.frames == "pandas" else self._framed())
         return self._table
 
     @data.setter
@@ -103,15 +62,10 @@ class DocumentBatch(TracedBatch):
         check_data(value)
         self._put(value)
 
-    @property
-    def frames(self) -> str:
-        """Of which library the frame is that `data` makes: pandas, cudf or pyarrow."""
-        return self._frames
-
     def with_frames(self, library: str) -> DocumentBatch:
         """The same documents, whose `data` is a frame of this library: pandas, cudf or pyarrow."""
         child = self._settled() if self._behind is not None else self._child()
-        child._frames = library
+        child.frames = library
         if child._rows is None and child._table is not None:  # given in memory: moved now
             from tamis.formats.frames.cudf_frames import moved
 
@@ -119,7 +73,7 @@ class DocumentBatch(TracedBatch):
         return child
 
     def _framed(self) -> Any:
-        if self._frames == "pyarrow":
+        if self.frames == "pyarrow":
             return self.to_pyarrow()
         from tamis.formats.frames.cudf_frames import on_device
 
@@ -128,10 +82,10 @@ class DocumentBatch(TracedBatch):
     def _put(self, data: Any) -> None:
         if self._rows is not None:
             behind = self._child()
-            behind._handed = self._handed  # what this frame was made of
+            behind.handed = self.handed  # what this frame was made of
             self._behind = behind
         self._table, self._origin, self._rows, self._serial, self._identity = data, None, None, None, None
-        self._columns, self._cache, self._pending, self._shared = {}, {}, {}, {}
+        self._columns, self._cache, self._pending, self.measured = {}, {}, {}, {}
         self._hidden, self._only = frozenset(), None
 
     def _settled(self) -> DocumentBatch:
@@ -293,7 +247,7 @@ class DocumentBatch(TracedBatch):
         if columns is not None:
             return list(columns)
         names = self.get_columns()
-        return [*names, *(n for n in self._expected if n not in names)]
+        return [*names, *(n for n in self.expected if n not in names)]
 
     # -- changing (each returns a new batch; the lineage of rows is kept) ---------------------------------------------
     def with_column(self, name: str, values: pa.Array | Sequence[Any]) -> DocumentBatch:
@@ -386,7 +340,7 @@ class DocumentBatch(TracedBatch):
         if self._behind is not None:
             return self._settled().take(indices)
         child = self._child()
-        child._shared = {k: v[indices] for k, v in self._shared.items()}
+        child.measured = {k: v[indices] for k, v in self.measured.items()}
         if child._rows is None:
             child._table = to_table(self._table).take(as_indices(indices))
             return child
@@ -413,9 +367,9 @@ class DocumentBatch(TracedBatch):
     def _forget(self, names: Iterable[str]) -> None:
         """What was measured of columns that change now, and scores that were to become these columns, are no longer true."""
         gone = set(names)
-        self._shared = {
+        self.measured = {
             (of, what): v
-            for (of, what), v in self._shared.items()
+            for (of, what), v in self.measured.items()
             if of not in gone and not (of == SCORES and what in gone)
         }
 
@@ -437,6 +391,6 @@ class DocumentBatch(TracedBatch):
     def of(cls, lineage: Lineage, dataset_name: str = "", frames: str = "pandas") -> DocumentBatch:
         """A lazy batch with this lineage, whose `data` is a frame of this library."""
         batch = cls(dataset_name)
-        batch._frames = frames
+        batch.frames = frames
         batch._put_lineage(lineage)
         return batch

@@ -1,21 +1,23 @@
 """Batches that know where their rows come from: the public door to that, for the engine (which keeps the books by it) and for formats.
 
-The base of DocumentBatch (document.py), which says what the fields are.
+The base of DocumentBatch (document.py): it says what the fields are.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from tamis.tasks.given_data import check_data
 from tamis.tasks.lineage import Lineage, Origin
 from tamis.tasks.tasks import Task
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
     import pyarrow as pa
 
+    from tamis.tasks.document import DocumentBatch
     from tamis.tasks.lineage import Identity
 
     Array = np.ndarray[Any, Any]
@@ -27,24 +29,46 @@ _NUMBERINGS = itertools.count(1)
 class TracedBatch(Task["pa.Table"]):
     """Rows of an origin (`_origin`, `_rows`), what stages did to them (`_columns`, `_hidden`, `_only`), and what identifies them."""
 
-    _table: Any
-    _origin: Origin | None
-    _rows: Array | None
-    _columns: dict[str, pa.Array]
-    _hidden: frozenset[str]
-    _only: tuple[str, ...] | None
-    _serial: Array | None
-    _cache: dict[str, pa.Array]
-    _pending: dict[str, tuple[pa.Array, Array]]
-    _shared: dict[tuple[str, str], Array]
-    _expected: tuple[str, ...]
-    _handed: dict[str, Array]
-    _given: list[tuple[Array, Array]]
-    _numbering: int
-    _first: int
-    _behind: TracedBatch | None
-    _is_adopted: bool
-    _identity: Identity | None
+    def __init__(
+        self,
+        dataset_name: str = "",
+        data: pa.Table | pd.DataFrame | None = None,
+        _stage_perf: list[Any] | None = None,
+        _metadata: dict[str, Any] | None = None,
+        task_id: str = "",
+    ) -> None:
+        if data is not None:
+            check_data(data)
+        self.dataset_name = dataset_name
+        self.task_id = task_id
+        self._stage_perf = _stage_perf if _stage_perf is not None else []
+        self._metadata = _metadata if _metadata is not None else {}
+        self._table: Any = data  # what the user gave; None for lazy batches
+        self._origin: Origin | None = None
+        self._rows: Array | None = None
+        self._columns: dict[str, pa.Array] = {}
+        self._hidden: frozenset[str] = frozenset()
+        self._only: tuple[str, ...] | None = None
+        self._serial: Array | None = None
+        self._cache: dict[str, pa.Array] = {}
+        # Decoded columns of the batch this one was taken from, and which rows: copied only if somebody asks.
+        self._pending: dict[str, tuple[pa.Array, Array]] = {}
+        # What stages measured, (column, what) -> one value per document; a later stage finds it here. Goes along with the documents, and is
+        # forgotten when the column changes.
+        self.measured: dict[tuple[str, str], Array] = {}
+        # Columns that the stage asks for by name: there in every table and frame, though no document of this batch has them.
+        self.expected: tuple[str, ...] = ()
+        # The very objects that frames of this batch were given, by column, and with the row ids for all batches made from one:
+        # they trace rows whose index is gone (formats/frames/pandas_frames.py).
+        self.handed: dict[str, Array] = {}
+        self.given: list[tuple[Array, Array]] = []
+        self.numbering = 0  # tells row ids of one call of a stage from those of another; 0 where no run gave any
+        self.first_id = 0  # the row id of its first document when the stage got it
+        # The documents as they were before `data` was looked at or assigned: rows of that frame are traced to them.
+        self._behind: DocumentBatch | None = None
+        self.is_adopted = False  # built of a table or frame that a stage returned
+        self.frames = "pandas"  # what `data` makes of documents that were read: pandas, cudf or pyarrow
+        self._identity: Identity | None = None  # the engine's; see engine/ledger.py
 
     @property
     def num_items(self) -> int:
@@ -59,28 +83,23 @@ class TracedBatch(Task["pa.Table"]):
             self._serial = np.arange(self.num_items, dtype=np.int64)
         return self._serial
 
-    @property
-    def numbering(self) -> int:
-        """Tells row ids of one call of a stage from those of another; 0 where no run gave any."""
-        return self._numbering
-
     def number(self, first: int) -> None:
         """Fresh row ids from `first` on; nothing is left of frames that were given out before."""
         import numpy as np
 
         self._serial = np.arange(first, first + self.num_items, dtype=np.int64)
-        self._numbering, self._first, self._is_adopted = next(_NUMBERINGS), first, False
+        self.numbering, self.first_id, self.is_adopted = next(_NUMBERINGS), first, False
         self.forget_frames()
 
     def forget_frames(self) -> None:
         """Objects that frames were given are held until the stage has returned, and no longer."""
-        self._handed, self._given, self._expected = {}, [], ()
+        self.handed, self.given, self.expected = {}, [], ()
 
     def _child(self) -> Self:
         child = object.__new__(type(self))
         child.__dict__.update(self.__dict__)
-        child._columns, child._cache, child._shared = dict(self._columns), dict(self._cache), dict(self._shared)
-        child._pending, child._handed = dict(self._pending), {}
+        child._columns, child._cache, child.measured = dict(self._columns), dict(self._cache), dict(self.measured)
+        child._pending, child.handed = dict(self._pending), {}
         return child
 
     @property
@@ -102,40 +121,6 @@ class TracedBatch(Task["pa.Table"]):
 
     def identify(self, hi: Array, lo: Array) -> None:
         self._identity = (hi, lo)
-
-    @property
-    def measured(self) -> dict[tuple[str, str], Array]:
-        """What stages measured, (column, what) -> one value per document; a later stage finds it here. Goes along with the documents, and
-        is forgotten when the column changes."""
-        return self._shared
-
-    @property
-    def is_adopted(self) -> bool:
-        """Whether it was built of a table or frame that a stage returned."""
-        return self._is_adopted
-
-    @property
-    def first_id(self) -> int:
-        """The row id of its first document when the stage got it."""
-        return self._first
-
-    @property
-    def handed(self) -> dict[str, Array]:
-        """The very objects that frames of this batch were given, by column."""
-        return self._handed
-
-    @property
-    def given(self) -> list[tuple[Array, Array]]:
-        """The same with their row ids, for all batches made from one."""
-        return self._given
-
-    @property
-    def expected(self) -> tuple[str, ...]:
-        """Columns that the stage asks for by name: there in every table and frame, though no document may have them."""
-        return self._expected
-
-    def expect(self, columns: Sequence[str]) -> None:
-        self._expected = tuple(columns)
 
     @property
     def given_data(self) -> Any:
@@ -171,9 +156,9 @@ class TracedBatch(Task["pa.Table"]):
         """Become documents that descend from those of `parent` (and others that it came with): formats/frames/returned_data.py traced them."""
         self._table, self._behind = None, None
         self._put_lineage(lineage)
-        self._serial, self._identity, self._handed = serial, identity, {}
-        self._numbering, self._first, self._given = parent._numbering, parent._first, parent._given
-        self._is_adopted = True
+        self._serial, self._identity, self.handed = serial, identity, {}
+        self.numbering, self.first_id, self.given = parent.numbering, parent.first_id, parent.given
+        self.is_adopted = True
 
     def _put_lineage(self, lineage: Lineage) -> None:
         self._origin, self._rows, self._columns = lineage.origin, lineage.rows, dict(lineage.columns)

@@ -159,7 +159,7 @@ def _run_chunk(
     stage: ProcessingStage[Any, Any], label: str, tasks: list[Task[Any]], book: StageBook, notes: Notes
 ) -> list[Task[Any]]:
     parents = [t for t in tasks if isinstance(t, DocumentBatch)]
-    _number(parents, stage.input_columns())
+    _number(parents, tuple(stage.input_columns()))
     before, seen = _identities(parents), Seen(parents)
     book.into.add(len(before[0]), hash128.sum128(*before))
     stage._consume_drops()  # what a failed attempt left behind
@@ -241,12 +241,12 @@ def _root(batch: DocumentBatch, is_new: bool = False) -> None:
     batch.take_root(TableBlock(batch.to_pyarrow().replace_schema_metadata(None)), is_new)
 
 
-def _number(batches: Sequence[DocumentBatch], expected: Sequence[str]) -> None:
+def _number(batches: Sequence[DocumentBatch], expected: tuple[str, ...]) -> None:
     """Fresh row ids, unique among the batches that a stage sees together; and the columns that it asks for by name."""
     at = 0
     for batch in batches:
         batch.number(at)
-        batch.expect(expected)
+        batch.expected = expected
         at += batch.num_items
 
 

@@ -7,7 +7,7 @@ dtype of numpy would follow the batch (a null makes integers floats, a text make
 other results for other neighbours. Columns of a Parquet file have the dtype of their type; integers and bools are
 pandas' nullable ones, as numpy's have no null.
 
-The objects are remembered (`DocumentBatch._given`): pandas moves references, so that a value which is the very object that
+The objects are remembered (`DocumentBatch.given`): pandas moves references, so that a value which is the very object that
 was given out tells the row it came from (tracing.py).
 """
 

@@ -184,7 +184,7 @@ class _Returned:
         """Whether every cell is the very object that was given out for that row (and which cannot be changed in place)."""
         if not self.is_frame or len(self.parents) != 1 or (position < 0).any():
             return False
-        handed, series = self.parents[0]._handed.get(name), self._series(name)
+        handed, series = self.parents[0].handed.get(name), self._series(name)
         if handed is None or series.dtype.name != "object":
             return False
         return all(a is b for a, b in zip(series.to_numpy(), handed[position], strict=True))
