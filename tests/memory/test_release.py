@@ -206,7 +206,8 @@ def test_scope_in_threads_leaves_nothing_open():
 def test_a_forked_child_starts_without_its_parents_watches():
     code = """
 import os
-from tamis.memory.release import PeakWatch, scope
+from tamis.memory import scope
+from tamis.memory.release import PeakWatch
 with scope("parent"), PeakWatch._lock:
     if os.fork() == 0:
         with scope("child"):

@@ -5,7 +5,7 @@ modules behind `release` and `profile` with `from tamis.memory.release import ..
 and `tamis.memory.profile` are the function and the class.
 """
 
-from tamis.memory.profile import profile
-from tamis.memory.release import release, scope
+from tamis.memory.profile import profile, scope
+from tamis.memory.release import release
 
 __all__ = ["profile", "release", "scope"]

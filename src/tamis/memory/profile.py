@@ -1,7 +1,8 @@
-"""`tamis.memory.profile`: how much memory a step of your program takes, on the CPU and, where torch uses one, on the GPU.
+"""`tamis.memory.profile` and `tamis.memory.scope`: how much memory a step of your program takes, on the CPU and, where torch uses one,
+on the GPU.
 
 For development: `with tamis.memory.profile("load") as p:` around a block, or `@tamis.memory.profile("load")` on a function.
-Memory is given back (release()) before and after, so that a block answers for its own memory only. Figures are the whole
+Memory is given back (release()) before and after, so that a block answers for its own memory only; with `scope` only after it. Figures are the whole
 process's: blocks may be nested and may overlap in several threads, and each then sees what all of them use together.
 
 Peaks are exact where the kernel lets a process reset its peak counter (VmHWM), else sampled every 5 ms. Never imports torch.
@@ -20,8 +21,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from tamis.errors import UsageError
-from tamis.memory import meter
-from tamis.memory.release import PeakWatch, release
+from tamis.memory.release import PeakWatch, release, resident_bytes
 from tamis.sizes import format_size
 
 _log = logging.getLogger("tamis.memory")
@@ -48,6 +48,9 @@ class profile:
     `n_calls` how many there were, and the decorated function has it all as `.profile`.
     """
 
+    _releases_first = True
+    _level = logging.INFO
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.before_bytes = self.peak_bytes = self.growth_bytes = self.retained_bytes = 0
@@ -62,13 +65,15 @@ class profile:
         self._sampler: _Sampler | None = None
         self._gpu = _GpuWatch()
         self._began_s = 0.0
+        self._of: profile | None = None  # that of a decorated function, one call of which this measures
 
     def __enter__(self) -> profile:
         if self._cpu is not None:
+            kind = type(self).__name__
             raise UsageError(
-                f"profile {self.name!r}: entered again while open; make a new one with profile({self.name!r})"
+                f"{kind} {self.name!r}: entered again while open; make a new one with {kind}({self.name!r})"
             )
-        self.before_bytes = release().after_bytes
+        self.before_bytes = release().after_bytes if self._releases_first else resident_bytes()
         self._gpu.start()
         self._cpu = PeakWatch().start()
         self.exact = PeakWatch._unreset_bytes == 0
@@ -88,12 +93,16 @@ class profile:
         self._gpu.stop()
         try:
             self.retained_bytes = release().after_bytes - self.before_bytes
-        except MemoryError:
+        except (OSError, MemoryError):
             if error is None:  # the block's own error says more than a failed measurement
                 raise
         self._note_gpu()
         self.n_calls += 1
-        _log.info("%s", self)
+        if self._of is not None:
+            for name in _FIELDS:
+                setattr(self._of, name, getattr(self, name))
+            self._of.n_calls += 1
+        _log.log(self._level, "%s", self)
 
     def _note_gpu(self) -> None:
         held = self._gpu.held_bytes()
@@ -110,10 +119,11 @@ class profile:
         made.profile = self
         return made  # type: ignore[no-any-return]
 
-    def _take(self, measured: profile) -> None:
-        for name in _FIELDS:
-            setattr(self, name, getattr(measured, name))
-        self.n_calls += 1
+    def _one_call(self) -> profile:
+        """For one call of the decorated function: calls may recurse, and overlap in threads."""
+        made = type(self)(self.name)
+        made._of = self
+        return made
 
     def __repr__(self) -> str:
         return f"profile({self.name!r})"
@@ -128,41 +138,59 @@ class profile:
 
 
 def _decorate(function: Callable[..., Any], kept: profile) -> Any:
-    """A wrapper of the same kind. Each call has a profile of its own: calls may recurse, and overlap in threads."""
+    """A wrapper of the same kind."""
     if inspect.isasyncgenfunction(function):
         raise UsageError(f"profile {kept.name!r}: asynchronous generators cannot be measured; put it around a block")
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with _one_call(kept):
+            with kept._one_call():
                 return await function(*args, **kwargs)
 
     elif inspect.isgeneratorfunction(function):
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with _one_call(kept):
+            with kept._one_call():
                 return (yield from function(*args, **kwargs))
 
     else:
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with _one_call(kept):
+            with kept._one_call():
                 return function(*args, **kwargs)
 
     return wrapped
 
 
-class _one_call(profile):
-    def __init__(self, kept: profile) -> None:
-        super().__init__(kept.name)
-        self._kept = kept
+class scope(profile):
+    """Measure a block and release memory at its end, also when it raises: a `profile` that leaves memory alone before it begins.
 
-    def __exit__(self, *about: Any) -> None:
-        super().__exit__(*about)
-        self._kept._take(self)
+    >>> with scope("load") as s:
+    ...     data = bytearray(50_000_000)
+    >>> s.peak_bytes >= s.grown_bytes >= 0
+    True
+
+    grown_bytes  the peak above where the block began
+    left_bytes   what is still held after the release, above where the block began (negative if it gave back more)
+    """
+
+    _releases_first = False
+    _level = logging.DEBUG
+
+    @property
+    def grown_bytes(self) -> int:
+        return self.growth_bytes
+
+    @property
+    def left_bytes(self) -> int:
+        return self.retained_bytes
+
+    def __repr__(self) -> str:
+        sizes = (format_size(n) for n in (self.peak_bytes, self.grown_bytes, self.left_bytes))
+        return "scope({!r}: peak {}, grown {}, left {})".format(self.name, *sizes)
 
 
 class _Sampler:
@@ -176,8 +204,7 @@ class _Sampler:
 
     def _run(self) -> None:
         while not self._ended.wait(_SAMPLE_S):
-            seen = meter.statm()
-            self._peak_bytes = max(self._peak_bytes, 0 if seen is None else seen.resident_bytes)
+            self._peak_bytes = max(self._peak_bytes, resident_bytes())
 
     def stop(self) -> int:
         self._ended.set()

@@ -1,30 +1,23 @@
-"""Giving memory back: `release()` now, `scope()` around a block, and the settings that keep allocators honest.
+"""Giving memory back: `release()`, and the settings that keep allocators honest.
 
-Covers the public calls tamis.memory.release and tamis.memory.scope, PeakWatch (several peak measurements over the
-kernel's one counter) and the environment that every worker starts with. Never imports a heavy library: what the
+Covers the public call tamis.memory.release, PeakWatch (several peak measurements over the kernel's one counter) and the environment
+that every worker starts with. Never imports a heavy library: what the
 process has not imported has nothing to release.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
-import logging
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 
-from tamis.errors import UsageError
 from tamis.memory import meter
 from tamis.memory.lookout import marked
-from tamis.sizes import format_size
-
-_log = logging.getLogger("tamis.memory")
 
 # Arrow's default pool (mimalloc) reserves 1 GiB at first use and defeats the cap: 680 MB were used under a 50 MB one.
 _MANDATORY_ENV = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
@@ -63,7 +56,7 @@ def release(device: bool = True) -> Released:
     `device=False` leaves CUDA's cache: what a process may take of a device is limited anyway, and filling it again would keep the device waiting.
     """
     start_s = time.perf_counter()
-    before_bytes = _resident()
+    before_bytes = resident_bytes()
     gc.collect()
     # A module may be in sys.modules while another thread is still importing it, hence the getattr.
     pool = getattr(sys.modules.get("pyarrow"), "default_memory_pool", None)
@@ -75,10 +68,10 @@ def release(device: bool = True) -> Released:
     trim = _malloc_trim()
     if trim is not None:
         trim(0)
-    return Released(before_bytes, _resident(), time.perf_counter() - start_s)
+    return Released(before_bytes, resident_bytes(), time.perf_counter() - start_s)
 
 
-def _resident() -> int:
+def resident_bytes() -> int:
     seen = meter.statm()
     return 0 if seen is None else seen.resident_bytes
 
@@ -113,7 +106,7 @@ class PeakWatch:
         with PeakWatch._lock:
             PeakWatch._fold()
             PeakWatch._unreset_bytes = 0 if meter.reset_peak() else meter.peak_rss() or 0
-            self.peak_bytes = _resident()
+            self.peak_bytes = resident_bytes()
             PeakWatch._open.append(self)
         return self
 
@@ -130,7 +123,7 @@ class PeakWatch:
             return
         seen_bytes = meter.peak_rss() or 0
         if seen_bytes <= PeakWatch._unreset_bytes:  # an old peak that could not be cleared: only the present is known
-            seen_bytes = _resident()
+            seen_bytes = resident_bytes()
         for watch in PeakWatch._open:
             watch.peak_bytes = max(watch.peak_bytes, seen_bytes)
 
@@ -142,64 +135,6 @@ class PeakWatch:
 
 
 os.register_at_fork(after_in_child=PeakWatch._after_fork)
-
-
-class scope(contextlib.ContextDecorator):
-    """Measure a block and release memory at its end, also when it raises.
-
-    >>> with scope("load") as s:
-    ...     data = bytearray(50_000_000)
-    >>> s.peak_bytes >= s.grown_bytes >= 0
-    True
-
-    peak_bytes   highest resident memory of the process inside the block
-    grown_bytes  the peak above where the block began
-    left_bytes   what is still held after the release, above where the block began (negative if it gave back more)
-
-    As a decorator it measures every call; the fields then hold the latest finished one.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.before_bytes = self.peak_bytes = self.grown_bytes = self.left_bytes = 0
-        self._watch: PeakWatch | None = None
-        self._decorator: scope | None = None
-
-    def _recreate_cm(self) -> scope:
-        fresh = scope(self.name)
-        fresh._decorator = self
-        return fresh
-
-    def __enter__(self) -> scope:
-        if self._watch is not None:
-            raise UsageError(
-                f"memory scope {self.name!r}: entered again while open; make a new one with scope({self.name!r})"
-            )
-        self.before_bytes = _resident()
-        self._watch = PeakWatch().start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        watch, self._watch = self._watch, None
-        if watch is None:
-            return
-        try:
-            self.peak_bytes = max(watch.stop(), self.before_bytes)
-            self.grown_bytes = self.peak_bytes - self.before_bytes
-            self.left_bytes = release().after_bytes - self.before_bytes
-        except (OSError, MemoryError):
-            if error is None:  # the block's own error says more than a failed measurement
-                raise
-        if self._decorator is not None:
-            for name in ("before_bytes", "peak_bytes", "grown_bytes", "left_bytes"):
-                setattr(self._decorator, name, getattr(self, name))
-        _log.debug("%s", self)
-
-    def __repr__(self) -> str:
-        sizes = (format_size(self.peak_bytes), format_size(self.grown_bytes), format_size(self.left_bytes))
-        return "scope({!r}: peak {}, grown {}, left {})".format(self.name, *sizes)
 
 
 def hygiene_env(base: Mapping[str, str]) -> dict[str, str]:

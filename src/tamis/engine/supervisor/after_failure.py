@@ -7,11 +7,7 @@ from dataclasses import replace
 from tamis.engine.activity import in_words
 from tamis.engine.messages import Failure
 from tamis.engine.supervisor import recovery
-from tamis.engine.supervisor.actions import (
-    Action,
-    Discard,
-    Note,
-)  # fmt: skip
+from tamis.engine.supervisor.actions import Action, Discard, Note
 from tamis.engine.supervisor.cutting import halves
 from tamis.engine.supervisor.dispatch import Dispatch
 from tamis.engine.supervisor.grants import asked_of

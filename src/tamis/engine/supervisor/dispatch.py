@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.engine.supervisor.actions import (
-    Action,
-    More,
-)  # fmt: skip
+from tamis.engine.supervisor.actions import Action, More
 from tamis.engine.supervisor.nodes import Node
 from tamis.engine.supervisor.state import FEEDER, Worker
 from tamis.engine.supervisor.units import Mode, Unit

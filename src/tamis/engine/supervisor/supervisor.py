@@ -11,13 +11,7 @@ from __future__ import annotations
 
 from tamis.engine.activity import is_setting_up
 from tamis.engine.messages import Covered, Done, Failure, RowsTooLarge, StreamTooLarge
-from tamis.engine.supervisor.actions import (
-    Action,
-    Discard,
-    Kill,
-    Replace,
-    Stop,
-)  # fmt: skip
+from tamis.engine.supervisor.actions import Action, Discard, Kill, Replace, Stop
 from tamis.engine.supervisor.after_failure import Setbacks
 from tamis.engine.supervisor.cutting import without
 from tamis.engine.supervisor.deaths import judge_death

@@ -9,12 +9,7 @@ from collections import Counter, deque
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done
-from tamis.engine.supervisor.actions import (
-    Action,
-    Commit,
-    Discard,
-    Note,
-)  # fmt: skip
+from tamis.engine.supervisor.actions import Action, Commit, Discard, Note
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.nodes import Node
 from tamis.engine.supervisor.pool import Pool

@@ -44,16 +44,8 @@ class Workplace:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], expected: dict[str, tuple[int, int]]) -> Workplace:
+        """As `to_dict` made it, in another process of this run."""
         spec = dict(data["output"])
-        spec["fields"] = tuple(spec["fields"]) if spec.get("fields") is not None else None
-        return cls(
-            staged=data["staged"],
-            scratch=data["scratch"],
-            max_record_bytes=data["max_record_bytes"],
-            windows=[(float(a), float(b)) for a, b in data["windows"]],
-            output=OutputSpec(**spec),
-            expected=expected,
-            keep_rejected=bool(data.get("keep_rejected", False)),
-            stores=dict(data.get("stores", {})),
-            remote=str(data.get("remote", "")),
-        )
+        spec["fields"] = tuple(spec["fields"]) if spec["fields"] is not None else None
+        windows = [(float(low), float(high)) for low, high in data["windows"]]
+        return cls(**{**data, "windows": windows, "output": OutputSpec(**spec), "expected": expected})
