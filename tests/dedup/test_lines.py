@@ -26,9 +26,9 @@ import tamis
 from tamis.backends.local import InProcessExecutor, LocalExecutor
 from tamis.dedup.lines import solver as solver
 from tamis.dedup.lines import units as units_module
-from tamis.dedup.lines.cutting import cut_out
-from tamis.dedup.lines.keys import MODES, UnitKeys
-from tamis.dedup.lines.table import cuts_of
+from tamis.dedup.lines.hashing import MODES
+from tamis.dedup.lines.keys import UnitKeys
+from tamis.dedup.lines.table import cut_out, cuts_of
 from tamis.dedup.lines.units import split_units
 from tamis.errors import Incomplete, RunConflict, UsageError
 from tamis.kernels.buffers import string_buffers

@@ -10,15 +10,14 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from tamis.dedup.lines.units import positions
+from tamis.kernels.records.json_text import copy_spans
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
-
+Array = np.ndarray[Any, Any]
 BETWEEN, GONE = 0xFF, 0xFE  # bytes that UTF-8 never holds
 STOP = bytes([BETWEEN])
 _SPACES = bytes([*range(9, 14), *range(28, 33)])  # what str.split() splits ASCII at
@@ -36,8 +35,6 @@ class BulkUnits:
 
     def _bytes(self, n: int, k: int) -> Array:
         """Array number k of the room, n bytes."""
-        import numpy as np
-
         if n > _KEPT_BYTES:
             return np.empty(n, np.uint8)
         while len(self._room) <= k:
@@ -46,8 +43,6 @@ class BulkUnits:
 
     def load(self, window: Array, start: Array, end: Array, stop: Array) -> Array:
         """Take a window and its units; which of these hold characters that are not for this class."""
-        import numpy as np
-
         self._window, self._start, self._end, self._low = window, start, end, window
         self._n_more = np.zeros(len(start), np.int64)  # bytes of a unit beyond one per character
         other = np.zeros(len(start), bool)
@@ -70,8 +65,6 @@ class BulkUnits:
 
     def _fold(self, lead: Array, stop: Array, other: Array) -> None:
         """Rewrite the characters that begin at `lead`; marks the units that hold some for which the table does not do."""
-        import numpy as np
-
         table = folds()
         code, n_bytes = _decoded(self._window, lead)
         facts = table.facts[code]
@@ -95,8 +88,6 @@ class BulkUnits:
 
     def normalized(self, which: Array) -> Iterator[tuple[Array, Array, Array, Array, Array]]:
         """(buffer, start, end, characters, which of the units): the chosen units after normalisation, in one or two parts."""
-        import numpy as np
-
         start, end, n_more = self._start[which], self._end[which], self._n_more[which]
         if self.mode in ("none", "nfc") or not len(which):
             yield self._window, start, end, end - start, which
@@ -117,8 +108,6 @@ class BulkUnits:
 
     def _lower(self, window: Array) -> Array:
         """The window with ASCII in lower case and every ASCII whitespace character a space."""
-        import numpy as np
-
         n = len(window)
         low, t = self._bytes(n, 1), self._bytes(n, 2)
         mark, more = self._bytes(n, 0).view(bool), self._bytes(n, 3).view(bool)
@@ -132,8 +121,6 @@ class BulkUnits:
 
     def _find_runs(self) -> None:
         """Note the runs of at least two spaces: [first, after)."""
-        import numpy as np
-
         n = len(self._low)
         mark, twice = self._bytes(n, 0).view(bool), self._bytes(n + 1, 3).view(bool)
         np.equal(self._low, 32, out=mark)
@@ -144,8 +131,6 @@ class BulkUnits:
 
     def _trimmed(self, start: Array, end: Array) -> tuple[Array, Array, Array]:
         """(start, end) without spaces around the units, and which of them hold a run of spaces inside."""
-        import numpy as np
-
         first, after = self._first, self._after
         low = self._low
         full = end > start
@@ -167,15 +152,11 @@ class BulkUnits:
 
 def _sums(values: Array, ends: Array) -> Array:
     """Sums of values[ends[k - 1]:ends[k]]."""
-    import numpy as np
-
     return np.diff(np.append(0, np.cumsum(values, dtype=np.int64))[ends], prepend=0)
 
 
 def _decoded(window: Array, lead: Array) -> tuple[Array, Array]:
     """(code points, bytes) of the characters that begin at `lead`; 0 for those of four bytes."""
-    import numpy as np
-
     b0 = window[lead]
     b1 = np.take(window[1:], lead, mode="clip") & 63
     b2 = np.take(window[2:], lead, mode="clip") & 63 if len(window) > 2 else b1
@@ -204,8 +185,6 @@ def folds() -> Folds:
     For none of them joins another in normal form KC (marks and the parts of Hangul syllables do), before or after; and
     what does not take more bytes than before can be written in its place.
     """
-    import numpy as np
-
     new = tuple(np.full(0x10000, GONE, np.uint8) for _ in range(3))
     facts = np.full(0x10000, OTHER, np.uint8)
     for code in [*range(0x80, 0xD7B0), *range(0xE000, 0x10000)]:
@@ -229,8 +208,6 @@ def _stands_alone(c: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _is_space() -> Array:
-    import numpy as np
-
     space = np.zeros(256, bool)
     space[list(_SPACES)] = True
     return space
@@ -238,8 +215,6 @@ def _is_space() -> Array:
 
 def stripped(data: Array, start: Array, end: Array) -> tuple[Array, Array]:
     """Bounds of ASCII units without whitespace around them. One step per whitespace character, over the units that have one more."""
-    import numpy as np
-
     space = _is_space()
     start, end = start.copy(), end.copy()
     for edge, at, step in ((start, 0, 1), (end, -1, -1)):
@@ -273,10 +248,6 @@ def table(mode: str) -> tuple[bytes, bytes]:
 
 def packed(data: Array, start: Array, end: Array, between: int) -> Array:
     """The units (at least one) one after the other, each with this byte behind it."""
-    import numpy as np
-
-    from tamis.kernels.records.json_text import copy_spans
-
     size = end - start
     to = np.cumsum(size + 1) - size - 1
     buffer = np.empty(int(to[-1] + size[-1] + 1), np.uint8)
@@ -287,8 +258,6 @@ def packed(data: Array, start: Array, end: Array, between: int) -> Array:
 
 def collapsed(new: Array, spaces: bool) -> tuple[Array, Array, Array]:
     """(buffer, start, end) of units with BETWEEN behind each; with `spaces` every run of them made one, and none at the ends."""
-    import numpy as np
-
     if spaces:
         gone = new == GONE
         if gone.any():

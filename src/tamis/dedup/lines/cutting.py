@@ -6,9 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.lines.hashing import check_count
-from tamis.dedup.lines.table import cuts_of
-from tamis.dedup.lines.units import check_unit, split_units
+from tamis.dedup.lines.hashing import check_count, check_unit
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
@@ -51,6 +49,8 @@ class CutUnits(ProcessingStage[DocumentBatch, DocumentBatch]):
         import numpy as np
         import pyarrow.compute as pc
 
+        from tamis.dedup.lines.table import cut_out, cuts_of
+
         rows, numbers = cuts_of(self.table, *batch.places())
         if not len(rows):
             return (
@@ -87,60 +87,3 @@ class CutUnits(ProcessingStage[DocumentBatch, DocumentBatch]):
         offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]))
         values = pa.array(np.concatenate([np.empty(0, np.int64), *numbers]).astype(np.int64))
         return pa.LargeListArray.from_arrays(offsets, values, mask=pa.array(sizes == 0))
-
-
-def cut_out(texts: pa.Array, numbers: list[Array], unit: str) -> tuple[pa.Array, Array]:
-    """The texts (none null) without these units, and how many units each has.
-
-    What follows a unit up to the next one goes with it. Where the last one goes, so does what follows the last that stays.
-    """
-    import numpy as np
-
-    from tamis.kernels.buffers import string_array, string_buffers
-    from tamis.kernels.records.json_text import copy_spans
-
-    parts = string_buffers(texts)
-    n = parts.n_rows
-    first = np.concatenate([[0], np.cumsum([len(c) for c in numbers])])
-    cuts = np.concatenate([np.empty(0, np.int64), *numbers]).astype(np.int64)
-    n_units, open_end = np.zeros(n, np.int64), np.zeros(n, bool)
-    spans: list[tuple[Array, Array, Array, Array]] = []  # row, start, stop, end without what follows
-    for units in split_units(parts, unit):
-        kept = _kept(units, first, cuts)
-        opens, closes = kept.copy(), kept.copy()
-        other = units.row[1:] != units.row[:-1]
-        opens[1:] &= ~kept[:-1] | other
-        closes[:-1] &= ~kept[1:] | other
-        at = np.flatnonzero(closes)
-        spans.append((units.row[at], units.start[opens], units.stop[at], units.end[at]))
-        ends = np.append(np.flatnonzero(other), len(kept) - 1)
-        n_units[units.row[ends]] = units.number[ends] + 1
-        open_end[units.row[units.last & ~kept]] = True
-    row, start, stop, end = (
-        np.concatenate([s[k] for s in spans]) if spans else np.empty(0, np.int64) for k in range(4)
-    )
-    if len(row):
-        final = np.append(row[1:] != row[:-1], True) & open_end[row]
-        stop = np.where(final, end, stop)
-    size = stop - start
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(row, size, n).astype(np.int64))])
-    out = np.empty(int(offsets[-1]), np.uint8)
-    copy_spans(parts.data, start, size, out, np.cumsum(size) - size)
-    return string_array(offsets, out), n_units
-
-
-def _kept(units: Any, first: Array, cuts: Array) -> Array:
-    """Which units of a window stay. `cuts[first[i]:first[i + 1])` are the numbers to go of text i, ascending."""
-    import numpy as np
-
-    kept = np.ones(len(units.row), bool)
-    low, high = int(units.row[0]), int(units.row[-1])
-    # The first unit of each text in this window, and the number it has.
-    head = np.concatenate([[0], np.flatnonzero(np.diff(units.row)) + 1])
-    after = np.append(head[1:], len(kept))
-    mine = cuts[first[low] : first[high + 1]]
-    text = np.repeat(np.arange(high + 1 - low), np.diff(first[low : high + 2]))
-    at = head[text] + mine - units.number[head][text]
-    inside = (at >= head[text]) & (at < after[text])
-    kept[at[inside]] = False
-    return kept

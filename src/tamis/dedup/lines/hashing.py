@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.dedup.keys import place_columns, record_batch
-from tamis.dedup.lines.keys import KEYS_VERSION, UnitKeys, check_unit_mode
-from tamis.dedup.lines.units import check_unit, split_units
+from tamis.dedup.normalization import MODES as TEXT_MODES
+from tamis.dedup.normalization import NORMALIZATION_VERSION
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
+
+UNITS = ("line", "paragraph")
+MODES = {
+    **TEXT_MODES,
+    "ccnet": "letters and digits only, in normal form KD without accents, case-folded, every digit 0",
+}
+KEYS_VERSION = 1000 + NORMALIZATION_VERSION
 
 
 @dataclass(repr=False)
@@ -29,7 +36,9 @@ class UnitHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def __post_init__(self) -> None:
         check_unit(self.name, self.unit)
-        check_unit_mode(self.name, self.normalize_text)
+        if self.normalize_text not in MODES:
+            known = "; ".join(f"{name}: {what}" for name, what in MODES.items())
+            raise UsageError(f"{self.name}: normalize_text must be one of {known}; got {self.normalize_text!r}")
         check_count(self.name, "min_chars", self.min_chars, 1)
 
     def inputs(self) -> Any:
@@ -40,6 +49,8 @@ class UnitHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        from tamis.dedup.lines.keys import UnitKeys
+        from tamis.dedup.lines.units import split_units
         from tamis.kernels.buffers import string_buffers
 
         texts = batch.texts(self.text_field)
@@ -66,6 +77,11 @@ class UnitHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
                 name, pa.LargeBinaryArray.from_buffers(pa.large_binary(), batch.num_items, [None, at, data])
             )
         return records.select([*columns, "keys", "numbers"])
+
+
+def check_unit(where: str, unit: Any) -> None:
+    if unit not in UNITS:
+        raise UsageError(f"{where}: unit must be one of {', '.join(UNITS)}, got {unit!r}")
 
 
 def check_count(where: str, name: str, value: Any, low: int) -> None:

@@ -11,35 +11,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from tamis.dedup.lines.bulk import STOP, BulkUnits, collapsed, packed, table
-from tamis.dedup.normalization import MODES as TEXT_MODES
-from tamis.dedup.normalization import NORMALIZATION_VERSION
-from tamis.errors import UsageError
+from tamis.dedup.lines.units import Units
+from tamis.kernels.records.hash128 import hash_spans
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from tamis.dedup.lines.units import Units
-
-    Array = np.ndarray[Any, Any]
-
-MODES = {
-    **TEXT_MODES,
-    "ccnet": "letters and digits only, in normal form KD without accents, case-folded, every digit 0",
-}
-KEYS_VERSION = 1000 + NORMALIZATION_VERSION
+Array = np.ndarray[Any, Any]
 _WIDE_SPACES = "\x85\u1680\u2028\u2029"  # the others become spaces in normal form KC
 _LETTERS_ONLY = ("alphanumeric", "ccnet")
 _OTHER, _DIGIT = re.compile(r"[^\w\0]+|_+"), re.compile(r"\d")
-
-
-def check_unit_mode(where: str, mode: Any) -> str:
-    if mode not in MODES:
-        known = "; ".join(f"{name}: {what}" for name, what in MODES.items())
-        raise UsageError(f"{where}: normalize_text must be one of {known}; got {mode!r}")
-    return str(mode)
 
 
 class UnitKeys:
@@ -51,8 +34,6 @@ class UnitKeys:
 
     def of(self, data: Array, units: Units) -> tuple[Array, Array]:
         """(which units, their keys): ascending, those that have at least `min_chars` characters after normalisation."""
-        import numpy as np
-
         a, b = int(units.start[0]), int(units.stop[-1])
         other = self._bulk.load(data[a:b], units.start - a, units.end - a, units.stop - a)
         at = np.flatnonzero(~other & (units.end - units.start >= self.min_chars))
@@ -67,17 +48,11 @@ class UnitKeys:
         return which[order], keys[order]
 
     def _hashed(self, data: Array, start: Array, end: Array, n_chars: Array, which: Array) -> tuple[Array, Array]:
-        import numpy as np
-
-        from tamis.kernels.records.hash128 import hash_spans
-
         enough = np.flatnonzero(n_chars >= self.min_chars)
         start, end = start[enough], end[enough]
         return which[enough], hash_spans(data, start, end - start)[0]
 
     def _of_others(self, data: Array, start: Array, end: Array, which: Array) -> tuple[Array, Array]:
-        import numpy as np
-
         mode = self.mode
         texts = packed(data, start, end, 0)[:-1].tobytes().decode().split("\0")
         if len(texts) == len(which):

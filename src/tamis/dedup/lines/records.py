@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from tamis.errors import FormatError
 from tamis.formats.arrow.column_places import batches_of
 from tamis.formats.scratch.stored_arrays import read_into
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
-
+Array = np.ndarray[Any, Any]
 FACTS = ("file", "offset", "length", "n_units")
 
 
@@ -34,8 +32,6 @@ class UnitRecords:
     """All record batches. Units that have a key are numbered through all of them."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        import numpy as np
-
         found = [run for path in paths for run in _runs_of(path)]
         self._runs = sorted(found, key=lambda run: run.first)
         self.n_runs = len(self._runs)
@@ -46,8 +42,6 @@ class UnitRecords:
 
     def iter_keys(self, most: int) -> Iterator[tuple[Array, Array]]:
         """(keys, numbers of their units), at most so many at a time, in the order of the input."""
-        import numpy as np
-
         for i, run in enumerate(self._runs):
             for first in range(0, run.n_keys, most):
                 n = min(most, run.n_keys - first)
@@ -66,8 +60,6 @@ class UnitRecords:
 
     def place(self, unit: int) -> tuple[int, int, int]:
         """(file, offset of the document, number in the document) of one unit. Ask in order: the batch is remembered."""
-        import numpy as np
-
         i = int(np.searchsorted(self.bases, unit, side="right")) - 1
         local = unit - int(self.bases[i])
         if self._known[0] != i:
@@ -79,8 +71,6 @@ class UnitRecords:
 
 
 def _runs_of(path: str) -> list[_Run]:
-    import numpy as np
-
     found = []
     try:
         for batch in batches_of(path):
@@ -101,8 +91,6 @@ def _runs_of(path: str) -> list[_Run]:
 
 
 def _read(run: _Run, name: str, n: int, first: int = 0) -> Array:
-    import numpy as np
-
     if not n:
         return np.empty(0, run.at[name][1] if name in run.at else np.uint32)
     at, kind = run.at[name]

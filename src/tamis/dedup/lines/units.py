@@ -11,18 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tamis.errors import UsageError
+import numpy as np
 
-if TYPE_CHECKING:
-    import numpy as np
+from tamis.kernels.buffers import StringBuffers
 
-    from tamis.kernels.buffers import StringBuffers
-
-    Array = np.ndarray[Any, Any]
-
-UNITS = ("line", "paragraph")
+Array = np.ndarray[Any, Any]
 WINDOW_BYTES = 1 << 19
 _FEED = re.compile(rb"\n")
 
@@ -39,16 +34,8 @@ class Units:
     last: Array  # whether it is the last one of its text
 
 
-def check_unit(where: str, unit: Any) -> str:
-    if unit not in UNITS:
-        raise UsageError(f"{where}: unit must be one of {', '.join(UNITS)}, got {unit!r}")
-    return str(unit)
-
-
 def split_units(parts: StringBuffers, unit: str) -> Iterator[Units]:
     """All units of all texts, window after window. There must be no nulls (an empty text has one empty unit)."""
-    import numpy as np
-
     offsets = np.asarray(parts.offsets, np.int64)
     room = np.empty(WINDOW_BYTES, bool)
     row, n = 0, parts.n_rows
@@ -66,8 +53,6 @@ def split_units(parts: StringBuffers, unit: str) -> Iterator[Units]:
 
 def _lines_of_large(data: Array, at: int, end: int, row: int, room: Array) -> Iterator[Units]:
     """Lines of one text that is larger than a window."""
-    import numpy as np
-
     number = 0
     while at < end:
         found = _FEED.search(memoryview(data), min(at + WINDOW_BYTES, end), end)  # type: ignore[arg-type]
@@ -115,8 +100,6 @@ def _ends_blank(data: Array, lines: Units) -> bool:
 
 def _lines(data: Array, offsets: Array, row: int, number: int, whole: bool, room: Array) -> Units:
     """Lines of the texts data[offsets[i]:offsets[i + 1]); not `whole`: of a part of one text that ends in a line feed."""
-    import numpy as np
-
     a, b = int(offsets[0]), int(offsets[-1])
     ends = positions(np.equal(data[a:b], 10, out=room[: b - a] if b - a <= len(room) else None)) + a
     last = np.zeros(len(ends), bool)
@@ -135,8 +118,6 @@ def _lines(data: Array, offsets: Array, row: int, number: int, whole: bool, room
 
 def positions(mask: Array) -> Array:
     """Where a contiguous mask is true. For masks that seldom are: eight bytes at a time first."""
-    import numpy as np
-
     n = len(mask) // 8 * 8
     words = np.flatnonzero(mask[:n].view(np.uint64) != 0)
     inside = np.flatnonzero(mask[:n].reshape(-1, 8)[words].ravel())
@@ -147,15 +128,11 @@ def positions(mask: Array) -> Array:
 
 def _count(first: Array, rows: Array) -> Array:
     """0, 1, 2 ... from each first one of a text on."""
-    import numpy as np
-
     return np.arange(len(first)) - np.flatnonzero(first)[rows - rows[0]] if len(first) else rows
 
 
 def _paragraphs(data: Array, lines: Units) -> Units:
     """Paragraphs of lines."""
-    import numpy as np
-
     blank = _blank(data, lines.start, lines.end)
     first = np.ones(len(blank), bool)
     first[1:] = lines.row[1:] != lines.row[:-1]
@@ -173,8 +150,6 @@ def _paragraphs(data: Array, lines: Units) -> Units:
 
 def _blank(data: Array, start: Array, end: Array) -> Array:
     """Which lines hold nothing but whitespace, as str.isspace() means it."""
-    import numpy as np
-
     blank: Array = start == end
     left = np.flatnonzero(~blank)
     at = start[left]
