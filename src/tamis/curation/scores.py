@@ -13,10 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tamis import files
-from tamis.dedup.decisions import PlaceTable
+from tamis.dedup.place_table import PlaceTable, rows_of_table
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.remembered.tables import in_input_order
-from tamis.dedup.removal import rows_of_table
 from tamis.dedup.solver import run_apart
 from tamis.formats.scratch.score_file import ScoreTable, encode_scores, read_scores
 
@@ -49,7 +48,7 @@ def _without(table: ScoreTable, gone: str) -> ScoreTable:
     for file in np.unique(table.file).tolist():
         mine = np.flatnonzero(table.file == file)
         mine = mine[np.argsort(table.offset[mine], kind="stable")]
-        keep[mine[rows_of_table(gone, file, table.offset[mine], ())[0]]] = False
+        keep[mine[rows_of_table(gone, file, table.offset[mine])[0]]] = False
     codes = {key: values[keep] for key, values in table.codes.items()}
     return ScoreTable(table.file[keep], table.offset[keep], table.n_bytes[keep], codes, is_last=True)
 

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tamis import files
+from tamis.dedup.place_table import PlaceTable
 from tamis.dedup.records import Records
 from tamis.formats.input_files.names import path_text
-from tamis.formats.scratch.stored_arrays import NpyWriter
 
 _CHUNK = 1 << 18
 _ROW = np.dtype([("number", "<u4"), ("kept", "<u4"), ("similarity", "<f4"), ("size", "<u4")])
@@ -41,16 +41,6 @@ class Decisions:
 
     def __len__(self) -> int:
         return len(self.number)
-
-    @classmethod
-    def of(cls, number: Any, kept: Any, similarity: Any, size: Any) -> Decisions:
-        order = np.argsort(number, kind="stable")
-        return cls(
-            np.asarray(number, np.uint32)[order],
-            np.asarray(kept, np.uint32)[order],
-            np.asarray(similarity, np.float32)[order],
-            np.asarray(size, np.uint32)[order],
-        )
 
 
 class DecisionFiles:
@@ -80,42 +70,13 @@ class DecisionFiles:
         for path in self._paths:
             rows = np.fromfile(path, _ROW)
             if len(rows):
-                yield Decisions.of(rows["number"], rows["kept"], rows["similarity"], rows["size"])
+                rows = rows[np.argsort(rows["number"], kind="stable")]
+                yield Decisions(*(np.ascontiguousarray(rows[name]) for name in rows.dtype.fields or ()))
 
     def numbers(self) -> Iterator[NDArray[np.uint32]]:
         """The numbers alone, unsorted, a range at a time."""
         for path in self._paths:
             yield np.fromfile(path, _ROW)["number"]
-
-
-class PlaceTable:
-    """A table of places that workers read by range: columns as raw .npy files, written a piece at a time, in input order.
-
-    `starts`, the first row of each file, is written last: a table without it is not whole.
-    """
-
-    def __init__(self, folder: str, columns: dict[str, str]) -> None:
-        os.makedirs(folder, exist_ok=True)
-        self._folder = folder
-        self._files = {name: NpyWriter(self._path(name), kind) for name, kind in columns.items()}
-        self._by_file = np.zeros(0, np.int64)
-
-    def add(self, **columns: NDArray[Any]) -> None:
-        for name, values in columns.items():
-            self._files[name].append(values)
-        counts = (
-            np.bincount(columns["file"], minlength=len(self._by_file)) if len(columns["file"]) else self._by_file * 0
-        )
-        counts[: len(self._by_file)] += self._by_file
-        self._by_file = counts
-
-    def close(self) -> None:
-        for file in self._files.values():
-            file.close()
-        np.save(self._path("starts"), np.concatenate([[0], np.cumsum(self._by_file)]).astype(np.int64))
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self._folder, name + ".npy")
 
 
 def write_tables(found: DecisionFiles, records: Records, removal: str, duplicates: str, paths: Sequence[str]) -> None:

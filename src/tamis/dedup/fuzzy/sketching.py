@@ -166,7 +166,7 @@ class CandidateTexts(ProcessingStage[DocumentBatch, DocumentBatch]):
         import numpy as np
         import pyarrow as pa
 
-        from tamis.dedup.removal import listed_rows
+        from tamis.dedup.place_table import listed_rows
         from tamis.formats.compression.zstd import Packer
 
         rows, _ = listed_rows(self.places, *batch.places())

@@ -7,13 +7,13 @@ the candidates are. Without verification the first call decides. Both can be rep
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.dedup.decisions import DecisionFiles, write_places
+from tamis.dedup.decisions import DecisionFiles, Decisions, write_places
 from tamis.dedup.exact.groups import exact_duplicates
 from tamis.dedup.fuzzy.bands import Linked, component_facts
 from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old, similar_to_indexed, with_new
@@ -31,7 +31,7 @@ def link_pass(
     """Link the bands of one pass; with the first pass equal documents are found, too. `spread`: folders of what workers found already."""
     marker = os.path.join(folder, "equal.done")
     first = not os.path.exists(marker)
-    equal = _equal(folder, records, room_bytes, first)
+    equal = equal_decisions(folder, records, room_bytes, first)
     if first:
         if spread:
             from tamis.dedup.spread.found import add_equal
@@ -51,7 +51,8 @@ def link_pass(
     linked.save()
 
 
-def _equal(folder: str, records: Records, room_bytes: int, fresh: bool = False) -> DecisionFiles:
+def equal_decisions(folder: str, records: Records, room_bytes: int, fresh: bool = False) -> DecisionFiles:
+    """Equal documents as `link_pass` found them: which go, and the one of them that stays, whatever becomes of that one."""
     return decision_files(os.path.join(folder, "equal"), records, room_bytes, fresh)
 
 
@@ -122,21 +123,12 @@ def decide(
     )
     new = gone >= n_old(records)  # without a threshold indexed documents go for others, too
     gone, kept, similarity = gone[new], kept[new], similarity[new]
-    equal = _equal(folder, records, room_bytes)
-    n_equal = len(equal)
-    if task.get("equal_apart"):
-        return _alone(folder, records, gone, kept, similarity, room_bytes), {
-            **told,
-            "n_equal": 0,
-            "n_similar": len(gone),
-        }
+    # Where an exact deduplication before this one takes equal documents away, similar ones are left.
+    equal: DecisionFiles | list[Decisions] = (
+        [] if task.get("equal_apart") else equal_decisions(folder, records, room_bytes)
+    )
     found = _joined(folder, records, equal, gone, kept, similarity, room_bytes)
-    return found, {**told, "n_equal": n_equal, "n_similar": len(gone)}
-
-
-def equal_decisions(folder: str, records: Records, room_bytes: int) -> DecisionFiles:
-    """Equal documents as `link_pass` found them: which go, and the one of them that stays, whatever becomes of that one."""
-    return _equal(folder, records, room_bytes)
+    return found, {**told, "n_equal": len(equal), "n_similar": len(gone)}
 
 
 def _slices(pairs: StoredArray, step: int) -> Iterator[tuple[NDArray[np.uint64], float]]:
@@ -172,19 +164,14 @@ def _all_but_the_first(number: Array, root: Array, length: Array) -> tuple[Array
     return number[~first], kept[~first], np.full(int((~first).sum()), np.nan, np.float32)
 
 
-def _alone(
-    folder: str, records: Records, gone: Array, kept: Array, similarity: Array, room_bytes: int
-) -> DecisionFiles:
-    """Similar documents alone: as if equal ones had gone in a deduplication before."""
-    sizes = np.ones(len(records), np.uint32)
-    np.add.at(sizes, kept, np.uint32(1))
-    found = decision_files(os.path.join(folder, "found"), records, room_bytes)
-    found.add(gone, kept, similarity, sizes[kept])
-    return found
-
-
 def _joined(
-    folder: str, records: Records, equal: DecisionFiles, gone: Array, kept: Array, similarity: Array, room_bytes: int
+    folder: str,
+    records: Records,
+    equal: Iterable[Decisions],
+    gone: Array,
+    kept: Array,
+    similarity: Array,
+    room_bytes: int,
 ) -> DecisionFiles:
     """Equal documents go where the one they equal goes. Sizes count everything that goes for the same document."""
     order = np.argsort(gone, kind="stable")

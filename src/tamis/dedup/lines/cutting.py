@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.lines.hashing import check_count, check_unit
-from tamis.errors import UsageError
-from tamis.stages.base import ProcessingStage
+from tamis.dedup.removal import ByPlace, without
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(repr=False)
-class CutUnits(ProcessingStage[DocumentBatch, DocumentBatch]):
+class CutUnits(ByPlace):
     """Cuts the units of a table (table.py) out of the texts. What is not cut stays as it is, byte for byte.
 
     A document of which fewer than `min_left_chars` characters are left (whitespace at the ends not counted) is dropped.
@@ -36,8 +34,7 @@ class CutUnits(ProcessingStage[DocumentBatch, DocumentBatch]):
     def __post_init__(self) -> None:
         check_unit(self.name, self.unit)
         check_count(self.name, "min_left_chars", self.min_left_chars, 1)
-        if not os.path.isfile(os.path.join(self.table, "starts.npy")):
-            raise UsageError(f"{self.name}: {self.table} is no removal table; run the deduplication that makes it")
+        super().__post_init__()
 
     def inputs(self) -> Any:
         return ["data"], [self.text_field]
@@ -67,15 +64,13 @@ class CutUnits(ProcessingStage[DocumentBatch, DocumentBatch]):
         n_cut = np.array([len(n) for n in numbers])
         self._log_metrics({f"{self.unit}s_cut": int(n_cut.sum()), "bytes_cut": n_bytes, "documents_cut": len(rows)})
         little = np.flatnonzero(n_left < self.min_left_chars)
-        keep = np.ones(batch.num_items, bool)
-        keep[rows[little]] = False
         values = [
             {f"{self.unit}s_cut": int(n_cut[k]), f"{self.unit}s": int(n_units[k]), "chars_left": int(n_left[k])}
             for k in little
         ]
         rule = f"repeated_{self.unit}s"
         self._note_drops(batch.serial[rows[little]], rule, values, {"min_left_chars": self.min_left_chars})
-        return edited.filter(keep)
+        return without(edited, rows[little])
 
     def _told(self, batch: DocumentBatch, rows: Array, numbers: list[Array]) -> pa.Array:
         """A list of numbers for each document that is cut, null for the others."""

@@ -20,9 +20,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tamis.dedup.decisions import PlaceTable, place_ids, write_table
+from tamis.dedup.decisions import place_ids, write_table
 from tamis.dedup.lines.records import UnitRecords
 from tamis.dedup.lines.table import COLUMNS
+from tamis.dedup.place_table import PlaceTable
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.sorting import runs, sort_pairs
 from tamis.formats.input_files.names import path_text

@@ -1,6 +1,6 @@
 """The table of what is cut: one row per document that changes, in the order of the input, and the numbers of its units. And cutting by it.
 
-A PlaceTable (decisions.py). `file`, `offset`: the place of the document; `first`, `end`: its numbers are cuts[first:end).
+A PlaceTable (place_table.py). `file`, `offset`: the place of the document; `first`, `end`: its numbers are cuts[first:end).
 Written in pieces, read by range.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tamis.dedup.lines.units import Units, split_units
-from tamis.dedup.removal import rows_of_table
+from tamis.dedup.place_table import rows_of_table
 from tamis.formats.scratch.stored_arrays import npy
 from tamis.kernels.buffers import string_array, string_buffers
 from tamis.kernels.records.json_text import copy_spans
@@ -32,7 +32,8 @@ def cuts_of(folder: str, files: Array, offsets: Array) -> tuple[Array, list[Arra
         if len(found):
             some = npy(os.path.join(folder, "cuts.npy")).read(first[0], end[-1])
             rows.append(mine[found])
-            numbers += [some[a - first[0] : b - first[0]] for a, b in zip(first, end, strict=True)]
+            ranges = zip((first - first[0]).tolist(), (end - first[0]).tolist(), strict=True)
+            numbers += [some[a:b] for a, b in ranges]
     return np.concatenate(rows), numbers
 
 

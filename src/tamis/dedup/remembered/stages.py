@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.removal import listed_rows
-from tamis.errors import UsageError
-from tamis.stages.base import ProcessingStage, Rule
+from tamis.dedup.removal import ByPlace, without
+from tamis.stages.base import Rule
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(repr=False)
-class Remembered(ProcessingStage[DocumentBatch, DocumentBatch]):
+class Remembered(ByPlace):
     """Drops what the stage of this name dropped in an earlier pass, for the same rules with the same values.
 
     `told`: the rules of that stage, for those who ask why. It is what `tamis why` and the report know of it.
@@ -31,9 +30,6 @@ class Remembered(ProcessingStage[DocumentBatch, DocumentBatch]):
     told: Sequence[Rule] = ()
     _reasons: list[list[str]] = field(default_factory=list, init=False)
 
-    def __post_init__(self) -> None:
-        _check(self.name, self.table)
-
     def rules(self) -> list[Rule]:
         return list(self.told)
 
@@ -43,7 +39,7 @@ class Remembered(ProcessingStage[DocumentBatch, DocumentBatch]):
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         import numpy as np
 
-        rows, (reason, at, size) = _listed(batch, self.table, ("reason", "value_at", "value_bytes"))
+        rows, (reason, at, size) = self.listed(batch, "reason", "value_at", "value_bytes")
         if not len(rows):
             return batch
         values = self._values(at, size)
@@ -52,9 +48,7 @@ class Remembered(ProcessingStage[DocumentBatch, DocumentBatch]):
             mine = np.flatnonzero(reason == k)
             rule, threshold = self._reasons[k]
             self._note_drops(serials[mine], rule, [values[i] for i in mine.tolist()], threshold)
-        keep = np.ones(batch.num_items, bool)
-        keep[rows] = False
-        return batch.filter(keep)
+        return without(batch, rows)
 
     def _values(self, at: Array, size: Array) -> list[str | None]:
         """What was measured of each, as verdicts have it. Those of neighbours lie together."""
@@ -68,55 +62,32 @@ class Remembered(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 @dataclass(repr=False)
-class SetAside(ProcessingStage[DocumentBatch, DocumentBatch]):
+class SetAside(ByPlace):
     """Sets the documents aside on which a stage failed in an earlier pass, so that they go to quarantine here, too."""
 
     table: str
     name: str = "set_aside"
 
-    def __post_init__(self) -> None:
-        _check(self.name, self.table)
-
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-
-        rows, (reason,) = _listed(batch, self.table, ("reason",))
+        rows, (reason,) = self.listed(batch, "reason")
         if not len(rows):
             return batch
         told = _reasons(self.table)
         self._note_bad(batch.serial[rows], [f"set aside by an earlier pass: {told[int(k)]}" for k in reason])
-        keep = np.ones(batch.num_items, bool)
-        keep[rows] = False
-        return batch.filter(keep)
+        return without(batch, rows)
 
 
 @dataclass(repr=False)
-class OnlyListed(ProcessingStage[DocumentBatch, DocumentBatch]):
+class OnlyListed(ByPlace):
     """Keeps the documents of a table of places alone: for a pass that collects their texts."""
 
     table: str
     name: str = "only_listed"
 
-    def __post_init__(self) -> None:
-        _check(self.name, self.table)
-
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        return batch.take(_listed(batch, self.table, ())[0])
-
-
-def _listed(batch: DocumentBatch, table: str, wanted: Sequence[str]) -> tuple[Array, list[Array]]:
-    """Rows of the batch that a table of places lists, ascending, and the wanted columns of these."""
-    import numpy as np
-
-    rows, told = listed_rows(table, *batch.places(), wanted)
-    return rows, [np.array(values, np.int64) for values in told]
+        return batch.take(self.listed(batch)[0])
 
 
 def _reasons(table: str) -> Any:
     with open(os.path.join(table, "reasons.json"), encoding="utf-8") as file:
         return json.load(file)
-
-
-def _check(name: str, table: str) -> None:
-    if not os.path.isfile(os.path.join(table, "starts.npy")):
-        raise UsageError(f"{name}: {table} is no table of places; run the pass that makes it")

@@ -2,7 +2,7 @@
 
 Made in the deciding process from the run directory of the pass: `verdicts/*.parquet` (one row per dropped document) and
 `quarantine/*.jsonl`. Documents that stayed take no room. Files of verdicts cover ranges of the input and rarely overlap; they are
-merged in the order of the input, so that no more is held than what a few of them hold. A table is a PlaceTable (decisions.py) with, for
+merged in the order of the input, so that no more is held than what a few of them hold. A table is a PlaceTable (place_table.py) with, for
 each document, the number of its reason in reasons.json and where its measured value lies in values.bin.
 """
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tamis import files
-from tamis.dedup.decisions import PlaceTable
+from tamis.dedup.place_table import PlaceTable
 from tamis.errors import FormatError
 from tamis.formats.input_files.names import path_text
 from tamis.formats.parquet import format as parquet

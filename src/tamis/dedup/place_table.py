@@ -1,0 +1,80 @@
+"""Tables of places: facts of some documents by file and offset, written by whoever decides, read by workers a range at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamis.formats.scratch.stored_arrays import NpyWriter, StoredArray, npy
+
+Array = NDArray[Any]
+
+
+class PlaceTable:
+    """Columns as raw .npy files, written a piece at a time, in input order.
+
+    `starts`, the first row of each file, is written last: a table without it is not whole.
+    """
+
+    def __init__(self, folder: str, columns: dict[str, str]) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self._folder = folder
+        self._files = {name: NpyWriter(self._path(name), kind) for name, kind in columns.items()}
+        self._by_file = np.zeros(0, np.int64)
+
+    def add(self, **columns: Array) -> None:
+        for name, values in columns.items():
+            self._files[name].append(values)
+        counts = (
+            np.bincount(columns["file"], minlength=len(self._by_file)) if len(columns["file"]) else self._by_file * 0
+        )
+        counts[: len(self._by_file)] += self._by_file
+        self._by_file = counts
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        np.save(self._path("starts"), np.concatenate([[0], np.cumsum(self._by_file)]).astype(np.int64))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name + ".npy")
+
+
+def listed_rows(
+    folder: str, files: Array, offsets: Array, wanted: Sequence[str] = ()
+) -> tuple[NDArray[np.int64], list[Array]]:
+    """Which of these documents (in the order of the input) a table lists, and the wanted columns of those."""
+    rows: list[Array] = [np.empty(0, np.int64)]
+    columns = [[_column(folder, name).read(0, 0)] for name in wanted]
+    for file in np.unique(files).tolist():
+        mine = np.flatnonzero(files == file)
+        found, values = rows_of_table(folder, file, offsets[mine], wanted)
+        rows.append(mine[found])
+        for column, part in zip(columns, values, strict=True):
+            column.append(part)
+    return np.concatenate(rows), [np.concatenate(column) for column in columns]
+
+
+def rows_of_table(
+    folder: str, file: int, offsets: Array, wanted: Sequence[str] = ()
+) -> tuple[NDArray[np.int64], list[Array]]:
+    """Which of these offsets (ascending, of one file) a table lists, and the wanted columns of those."""
+    starts = _column(folder, "starts")
+    if file < 0 or file + 1 >= len(starts) or not len(offsets):
+        return np.empty(0, np.int64), [_column(folder, name).read(0, 0) for name in wanted]
+    first, last = int(starts[file]), int(starts[file + 1])
+    places = _column(folder, "offset")
+    a = places.search(offsets.min(), first, last)
+    b = places.search(offsets.max(), a, last, right=True)
+    listed = places.read(a, b)  # the range of this batch
+    rows = np.flatnonzero(np.isin(offsets, listed))
+    at = np.searchsorted(listed, offsets[rows])
+    return rows, [_column(folder, name).read(a, b)[at] for name in wanted]
+
+
+def _column(folder: str, name: str) -> StoredArray:
+    return npy(os.path.join(folder, name + ".npy"))
