@@ -31,8 +31,9 @@ def ids_file(path: Path, ids: list[Any], field: str = "id") -> Path:
 
 
 def run(source: Path, ids: Path, target: Path, executor: Any = None, **parameters: Any) -> Any:
-    workflow = TextDuplicatesRemovalWorkflow(str(source), str(ids), str(target), **parameters)
-    return workflow.run(executor if executor is not None else InProcessExecutor(), memory="512MB")
+    given = {"input_filetype": None, "id_field": None, "output_filetype": None, **parameters}
+    workflow = TextDuplicatesRemovalWorkflow(str(source), str(ids), str(target), **given)
+    return workflow.remove(executor if executor is not None else InProcessExecutor(), memory="512MB")
 
 
 def test_the_result_of_finding_alone_removes_what_removal_in_one_call_removes(tmp_path: Path) -> None:
@@ -140,12 +141,12 @@ def test_input_that_changed_after_the_ids_were_sorted(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"id_generator_path": "ids.json", "id_field": "id"}, "id_generator_path is for ids by file and place"),
-        ({"drop_id_field": True}, "there is no field to drop"),
-        ({"input_kwargs": {"lines": True}}, "input_kwargs has"),
-        ({"duplicate_id_read_kwargs": {"x": 1}}, "duplicate_id_read_kwargs has"),
+        ({"id_generator_path": "ids.json"}, "no id generator can be read there"),
+        ({"drop_id_field": True, "id_field": None}, "there is no field to drop"),
+        ({"input_kwargs": {"lines": 1, "x": 1}}, "read_kwargs has"),
+        ({"duplicate_id_read_kwargs": {"x": 1}}, "read_kwargs has"),
         ({"output_filetype": "csv"}, "output_filetype must be"),
-        ({"output_mode": "append"}, "output_mode must be"),
+        ({"output_mode": "anew"}, "output_mode must be"),
         ({"id_field": 7}, "id_field=.*expected the name of a field"),
         ({"id_field": "id", "input_fields": ["text"]}, "input_fields must hold id_field"),
     ],

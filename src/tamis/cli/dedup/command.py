@@ -156,10 +156,10 @@ def remove(
     from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
 
     workflow = TextDuplicatesRemovalWorkflow(
-        source, ids, target, id_field=id_field, duplicate_id_field=ids_field, drop_id_field=drop_id_field,
-        input_blocksize=work.blocksize,
+        source, ids, target, None, id_field=id_field, duplicate_id_field=ids_field, drop_id_field=drop_id_field,
+        input_blocksize=work.blocksize, output_filetype=None,
     )  # fmt: skip
-    raise Exit(perform_with(workflow.run, work))
+    raise Exit(perform_with(workflow.remove, work))
 
 
 app.command("index-list")(dedup_index.index_list)

@@ -4,41 +4,42 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.ids.stages import IdHashes, TextDuplicatesRemovalStage
+from tamis.dedup.ids.stages import IdHashes, RemoveListed
 from tamis.dedup.kinds import DedupResult, Passes
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.workflow import Workflow
+from tamis.engine.run.directory import describe_inputs
 from tamis.errors import Incomplete, UsageError
 from tamis.hints import command
 from tamis.pipeline import Pipeline
 from tamis.pipeline.passes import Progress
-from tamis.stages.base import ProcessingStage
+from tamis.stages.text.io.reader import DocumentReader
+
+if TYPE_CHECKING:
+    from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
 
 
 class RemovalByIds(Workflow):
-    """`ids`: makes a reader of the table of ids; `id_field` and the rest as in TextDuplicatesRemovalWorkflow."""
+    """`asked`: what is to be removed, and where the ids are."""
 
     def __init__(
         self,
+        asked: TextDuplicatesRemovalWorkflow,
         passes: Passes,
-        ids: Callable[[], ProcessingStage[Any, Any]],
-        ids_path: str,
-        fields: tuple[str | None, str, bool, str | None],
         settings: Mapping[str, Any],
         progress: Progress | bool | None = None,
         executor: Any = None,
     ) -> None:
         super().__init__(passes, settings, progress, executor)
-        self.ids, self.ids_path = ids, ids_path
-        self.id_field, self.duplicate_id_field, self.drop_id_field, self.numbers = fields
+        self.asked = asked
 
     def run(self) -> DedupResult:
         result = super().run()
-        result.duplicates = self.ids_path
+        result.duplicates = self.asked.ids_name
         return result
 
     def _decided(self) -> dict[str, Any]:
@@ -46,7 +47,7 @@ class RemovalByIds(Workflow):
             self._note_inputs()
             try:
                 files, id_paths = self._hash_ids()
-                self._solve(["ids"], records=files, field=self.duplicate_id_field, id_paths=id_paths)
+                self._solve(["ids"], records=files, field=self.asked.duplicate_id_field, id_paths=id_paths)
             except (UsageError, Incomplete):  # a table that is to be mended: it is read anew then
                 shutil.rmtree(os.path.join(self.work, "keys-0"), ignore_errors=True)
                 raise
@@ -54,8 +55,6 @@ class RemovalByIds(Workflow):
 
     def _note_inputs(self) -> None:
         """The input files by number: ids by file and position mean these, and no others may be read later."""
-        from tamis.engine.run.directory import describe_inputs
-
         if self._told("inputs.json") is not None:
             return
         files = self._files()
@@ -65,17 +64,18 @@ class RemovalByIds(Workflow):
         write_json(os.path.join(self.work, "inputs.json"), inputs)
 
     def _hash_ids(self) -> tuple[list[str], list[str]]:
-        hashes = IdHashes(
-            self.duplicate_id_field,
-            os.path.join(self.work, "paths.json") if self.id_field is None else None,
-            self.numbers,
-        )
-        stages = [self.ids(), hashes, RecordWriter(os.path.join(self.work, "keys-0"))]
+        paths = os.path.join(self.work, "paths.json") if self.asked.own_field is None else None
+        hashes = IdHashes(self.asked.duplicate_id_field, paths, self.asked.id_generator_path)
+        stages = [
+            DocumentReader(self.asked.ids_to_remove_path),
+            hashes,
+            RecordWriter(os.path.join(self.work, "keys-0")),
+        ]
         result = self._execute(Pipeline(f"{self.passes.name}: ids", stages=stages), "keys-0")
         n_bad = result.ledger.quarantined.n + result.ledger.n_bad_ranges
         if n_bad:
             raise Incomplete(
-                f"nothing was removed: {n_bad:,} records of {self.ids_path} cannot be read, and the documents they "
+                f"nothing was removed: {n_bad:,} records of {self.asked.ids_name} cannot be read, and the documents they "
                 f"mean would stay (see: {command('quarantine', result.output)})"
             )
         plan = read_json(os.path.join(result.run_dir, "plan.json")) or {}
@@ -84,7 +84,8 @@ class RemovalByIds(Workflow):
     def _remove(self) -> Any:
         assert self.passes.writer is not None
         table = os.path.join(self.work, "ids")
-        remove = TextDuplicatesRemovalStage(table, self.id_field, self.drop_id_field, self.ids_path)
+        asked = self.asked
+        remove = RemoveListed(table, asked.own_field, asked.drop_id_field, asked.ids_name)
         pipeline = Pipeline(self.passes.name, stages=[self._source(), remove, self.passes.writer()])
         self.check_inputs()
         return self._execute(pipeline, "removal")
@@ -96,11 +97,11 @@ class RemovalByIds(Workflow):
         n_documents = n_removed + removed.ledger.written.n
         if n_ids and not n_removed:
             raise Incomplete(
-                f"none of the {n_ids:,} ids in {self.ids_path} is the id of a document; all {n_documents:,} were written to "
-                f"{self.passes.output}. Check id_field (now {self.id_field!r}) and duplicate_id_field"
+                f"none of the {n_ids:,} ids in {self.asked.ids_name} is the id of a document; all {n_documents:,} were written to "
+                f"{self.passes.output}. Check id_field (now {self.asked.own_field!r}) and duplicate_id_field"
             )
-        if self.id_field is None and n_removed != n_ids:
+        if self.asked.own_field is None and n_removed != n_ids:
             raise Incomplete(
-                f"{n_ids - n_removed:,} of {n_ids:,} ids in {self.ids_path} name no document: the input is not what the ids were made of"
+                f"{n_ids - n_removed:,} of {n_ids:,} ids in {self.asked.ids_name} name no document: the input is not what the ids were made of"
             )
         return {"n_documents": n_documents, "n_duplicates": n_removed}

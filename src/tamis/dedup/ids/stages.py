@@ -147,7 +147,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 @dataclass(repr=False)
-class TextDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch]):
+class RemoveListed(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Drops documents whose ids a table lists (tamis.dedup.ids.table). `id_field` None: ids are those of file and position."""
 
     table: str

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import InitVar, dataclass, field
+from typing import Any
 
-from tamis.dedup.ids.stages import TextDuplicatesRemovalStage, check_field
+from tamis.dedup.documented.id_generator import IdGenerator
+from tamis.dedup.documented.parameters_and_results import DocumentedResult, files_of, tasks_and_executor
+from tamis.dedup.ids.stages import check_field
+from tamis.dedup.kinds import DedupResult, Passes
 from tamis.dedup.options import Input, WriterFactory, absolute, check_filetype
 from tamis.errors import UsageError
-from tamis.stages.io import check_fields, refuse_unknown
+from tamis.formats.registry import is_table
+from tamis.pipeline import Pipeline, WorkflowBase
+from tamis.stages.io import check_fields
+from tamis.stages.text.io.options import read_options
+from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR
 
-if TYPE_CHECKING:
-    from tamis.dedup.kinds import DedupResult
-
-__all__ = ["TextDuplicatesRemovalStage", "TextDuplicatesRemovalWorkflow"]
 _WHO = "TextDuplicatesRemovalWorkflow"
+_MODES = (None, "ignore", "append", "error", "overwrite")
 
 
 @dataclass
-class TextDuplicatesRemovalWorkflow:
+class TextDuplicatesRemovalWorkflow(WorkflowBase):
     """Removes the documents of `input_path` whose ids are in `ids_to_remove_path` (Parquet or JSONL: a file, a folder, a glob).
 
-    `id_field` None: the ids are those of file and position (`000003_12345`), as `_tamis/duplicates` of a deduplication with
-    `perform_removal=False` holds them; each must name a document, and the input files must be the same. With `id_field` they are
-    the documents' own, texts or numbers (7, 7.0 and "7" are one id); documents without an id stay. `duplicate_id_field`: the
-    field of the table that holds the ids. `id_generator_path`: the files by number, where ids are whole numbers of file and place.
+    With `id_generator_path` (what a deduplication wrote) ids are numbers by file and place, `_curator_dedup_id`; input may be cut into
+    other partitions than it was for the deduplication. Without it, documents have their ids in `id_field`, texts or numbers (7, 7.0 and "7"
+    are one id); documents without an id stay. `id_field=None` means the ids by file and position (`000003_12345`) of `_tamis/duplicates`;
+    each must name a document, and the input files must be the same. `duplicate_id_field`: the column of the table of ids.
 
     The ids are sorted into a table on disk (16 bytes each, 40 more of scratch while it is made); workers look into it
     and never load it.
@@ -35,9 +41,9 @@ class TextDuplicatesRemovalWorkflow:
     input_path: Any
     ids_to_remove_path: Any
     output_path: str
-    input_filetype: str | None = None
+    input_filetype: str | None = "parquet"
     input_fields: Sequence[str] | None = None
-    id_field: str | None = None
+    id_field: str | None = CURATOR_DEDUP_ID_STR
     input_files_per_partition: int | None = None
     input_blocksize: str | int | None = None
     input_file_extensions: Sequence[str] | None = None
@@ -46,39 +52,69 @@ class TextDuplicatesRemovalWorkflow:
     duplicate_id_field: str = "id"
     duplicate_id_read_kwargs: Mapping[str, Any] | None = None
     id_generator_path: str | None = None
+    id_generator_storage_options: Mapping[str, Any] | None = None
     output_file_extension: str | None = None
-    output_filetype: str | None = None
+    output_filetype: str | None = "parquet"
     output_kwargs: Mapping[str, Any] | None = None
     output_fields: Sequence[str] | None = None
     output_mode: str | None = None
     drop_id_field: bool = False
+    # Names that three of these had in an earlier version.
+    input_id_field: InitVar[str | None] = field(default=None, kw_only=True)
+    ids_to_remove_duplicate_id_field: InitVar[str | None] = field(default=None, kw_only=True)
+    ids_to_remove_read_kwargs: InitVar[Mapping[str, Any] | None] = field(default=None, kw_only=True)
 
-    def __post_init__(self) -> None:
-        self.input_path, self.output_path = absolute(self.input_path), absolute(self.output_path)
-        self.ids_to_remove_path = absolute(self.ids_to_remove_path)
+    def __post_init__(
+        self,
+        input_id_field: str | None,
+        ids_to_remove_duplicate_id_field: str | None,
+        ids_to_remove_read_kwargs: Mapping[str, Any] | None,
+    ) -> None:
+        self.id_field = input_id_field or self.id_field
+        self.duplicate_id_field = ids_to_remove_duplicate_id_field or self.duplicate_id_field
+        self.duplicate_id_read_kwargs = ids_to_remove_read_kwargs or self.duplicate_id_read_kwargs
+        read_options(_WHO, self.duplicate_id_read_kwargs)
+        _, columns = read_options(_WHO, self.input_kwargs)
+        self.output_path, self.ids_to_remove_path = absolute(self.output_path), absolute(self.ids_to_remove_path)
         check_field("id_field", self.id_field, optional=True)
         check_field("duplicate_id_field", self.duplicate_id_field)
-        self.input_fields = check_fields(_WHO, self.input_fields)
+        self.input_fields = check_fields(_WHO, self.input_fields or columns)
         self.output_fields = check_fields(_WHO, self.output_fields)
         check_filetype(_WHO, "output_filetype", self.output_filetype)
-        refuse_unknown(_WHO, "input_kwargs", self.input_kwargs, ())
-        refuse_unknown(_WHO, "duplicate_id_read_kwargs", self.duplicate_id_read_kwargs, ())
+        if self.id_generator_storage_options:
+            raise UsageError(
+                f"{_WHO}: id_generator_storage_options are for remote paths, which this version does not read"
+            )
         if self.id_generator_path is not None:
             self.id_generator_path = absolute(self.id_generator_path)
-            if self.id_field is not None:
-                raise UsageError(f"{_WHO}: id_generator_path is for ids by file and place; leave id_field out")
-        if self.output_mode not in (None, "ignore", "overwrite"):
-            raise UsageError(
-                f"{_WHO}: output_mode must be 'ignore' (go on where an earlier call stopped) or 'overwrite', got {self.output_mode!r}"
-            )
-        if self.drop_id_field and self.id_field is None:
+            IdGenerator.from_disk(self.id_generator_path)
+        elif self.drop_id_field and self.id_field is None:
             raise UsageError(f"{_WHO}: drop_id_field: without id_field there is no field to drop")
-        if self.id_field is not None and self.input_fields is not None and self.id_field not in self.input_fields:
+        if self.output_mode not in _MODES:
             raise UsageError(
-                f"{_WHO}: input_fields must hold id_field ({self.id_field!r}); drop_id_field leaves it out"
+                f"{_WHO}: output_mode must be 'ignore' or 'append' (go on where an earlier call stopped), 'error' or 'overwrite', got "
+                f"{self.output_mode!r}"
+            )
+        if self.own_field is not None and self.input_fields is not None and self.own_field not in self.input_fields:
+            raise UsageError(
+                f"{_WHO}: input_fields must hold id_field ({self.own_field!r}); drop_id_field leaves it out"
             )
         self._refuse_own_output()
-        self._writer()
+        if self.input_path is not None:
+            self.input_path = absolute(self.input_path)
+            self._writer()
+
+    @property
+    def own_field(self) -> str | None:
+        """The field that holds the documents' own ids; None where ids are those of file and place, which no document carries."""
+        return self.id_field if self.id_generator_path is None else None
+
+    @property
+    def ids_name(self) -> str:
+        """The table of ids, in messages."""
+        return (
+            self.ids_to_remove_path if isinstance(self.ids_to_remove_path, str) else ", ".join(self.ids_to_remove_path)
+        )
 
     def _refuse_own_output(self) -> None:
         ids = [self.ids_to_remove_path] if isinstance(self.ids_to_remove_path, str) else self.ids_to_remove_path
@@ -102,32 +138,54 @@ class TextDuplicatesRemovalWorkflow:
             fields=self.output_fields,
         )
 
-    def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
+    def remove(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. Goes on where it was stopped."""
         from tamis.dedup.ids.removal import RemovalByIds
-        from tamis.dedup.kinds import Passes
-        from tamis.stages.text.io.reader import DocumentReader
 
         identity = {
-            "input": self.input_path, "ids": self.ids_to_remove_path, "id_field": self.id_field, "fields": self.input_fields,
+            "input": self.input_path, "ids": self.ids_to_remove_path, "id_field": self.own_field, "fields": self.input_fields,
             "duplicate_id_field": self.duplicate_id_field, "output_fields": self.output_fields,
-            "drop_id_field": self.drop_id_field, "limit": self.input_task_limit, "id_generator": self.id_generator_path,
+            "drop_id_field": self.drop_id_field and self.own_field is not None, "limit": self.input_task_limit,
+            "id_generator": self.id_generator_path,
         }  # fmt: skip
         passes = Passes(
-            "removal of listed duplicates",
-            self._input().reader,
-            [],
-            self.output_path,
-            {},
-            self._writer(),
-            identity=identity,
-        )
+            "removal of listed duplicates", self._input().reader, [], self.output_path, {}, self._writer(), identity=identity
+        )  # fmt: skip
         if self.output_mode == "overwrite":
             settings.setdefault("fresh", True)
-        fields = (self.id_field, self.duplicate_id_field, self.drop_id_field, self.id_generator_path)
-        ids = (
-            self.ids_to_remove_path if isinstance(self.ids_to_remove_path, str) else ", ".join(self.ids_to_remove_path)
-        )
-        return RemovalByIds(
-            passes, lambda: DocumentReader(self.ids_to_remove_path), ids, fields, settings, progress, executor
-        ).run()
+        return RemovalByIds(self, passes, settings, progress, executor).run()
+
+    def run(
+        self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = True, **settings: Any
+    ) -> DocumentedResult:
+        """`initial_tasks`: groups of files instead of input_path. `settings` are those of a run: memory="1GB", workers, scratch, fresh."""
+        began_s = time.monotonic()
+        tasks, executor = tasks_and_executor(_WHO, initial_tasks, executor)
+        made = copy.copy(self)
+        made.input_path = absolute(files_of(tasks)) if tasks else self.input_path
+        if self.output_mode == "error" and os.path.isdir(made.output_path) and os.listdir(made.output_path):
+            raise UsageError(
+                f"{_WHO}: {made.output_path} is not empty; choose another folder, or output_mode='overwrite'"
+            )
+        if _is_without_ids(self.ids_to_remove_path):
+            found = made._copied(executor, settings)
+        else:
+            found = made.remove(executor, progress=progress, **settings)
+        removed = {"num_duplicates_removed": found.n_duplicates, "total_time": time.monotonic() - began_s}
+        return DocumentedResult("text_duplicates_removal", found, {}, removed)
+
+    def _copied(self, executor: Any, settings: Mapping[str, Any]) -> DedupResult:
+        """A deduplication found nothing: everything stays."""
+        pipeline = Pipeline("removal of no duplicates", stages=[self._input().reader(), self._writer()()])
+        result = pipeline.execute(executor, **settings)
+        about = {"n_documents": result.ledger.written.n, "n_duplicates": 0, "n_ids": 0}
+        return DedupResult(result.status, result.output, self.ids_name, about, result.seconds, run=result)
+
+
+def _is_without_ids(path: Any) -> bool:
+    """Whether it is a folder in which a deduplication wrote no id, because there is none."""
+    if not isinstance(path, (str, os.PathLike)) or not os.path.isdir(path):
+        return False
+    return not any(
+        is_table(name) or ".json" in name for _, _, names in os.walk(os.fspath(path)) for name in map(str, names)
+    )

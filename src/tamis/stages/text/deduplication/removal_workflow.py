@@ -1,5 +1,5 @@
 """The public path of TextDuplicatesRemovalWorkflow; the code is in tamis/dedup."""
 
-from tamis.dedup.documented.removal import TextDuplicatesRemovalWorkflow
+from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
 
 __all__ = ["TextDuplicatesRemovalWorkflow"]
