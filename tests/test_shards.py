@@ -14,8 +14,8 @@ from cli_runner import CliRunner
 from tamis import InProcessExecutor, Pipeline
 from tamis.cli.main import app
 from tamis.curation import Curation, ExactDuplicates
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
-from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
+from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.errors import RunConflict, UsageError
 from tamis.observe.commits import commit_of
 from tamis.stages.text.filters import ScoreFilter, WordCountFilter
@@ -109,12 +109,14 @@ def test_files_that_got_one_schema_in_their_shard_get_another_when_joined(tmp_pa
 
 @pytest.mark.parametrize("kind", ["exact", pytest.param("fuzzy", marks=pytest.mark.slow)])
 def test_a_deduplication_in_shards_keeps_the_same_documents(kind: str, source: Path, tmp_path: Path) -> None:
-    make: Any = {"exact": ExactDeduplicationWorkflow, "fuzzy": FuzzyDeduplicationWorkflow}[kind]
-    one = make(str(tmp_path / "one"), str(source)).run(InProcessExecutor())
+    make: Any = {"exact": RemoveExactDuplicates, "fuzzy": RemoveFuzzyDuplicates}[kind]
+    one = make(output_path=str(tmp_path / "one"), input_path=str(source)).run(InProcessExecutor())
     for i in range(N):
-        part = make(str(tmp_path / "all"), str(source)).run(InProcessExecutor(), shard=f"{i}/{N}")
+        part = make(output_path=str(tmp_path / "all"), input_path=str(source)).run(
+            InProcessExecutor(), shard=f"{i}/{N}"
+        )
         assert part.status == "shard"
-    joined = make(str(tmp_path / "all"), str(source)).run(InProcessExecutor(), merge=True)
+    joined = make(output_path=str(tmp_path / "all"), input_path=str(source)).run(InProcessExecutor(), merge=True)
     assert joined.n_duplicates == one.n_duplicates > 20
     assert ids(tmp_path / "all") == ids(tmp_path / "one")
     assert [n for n in os.listdir(tmp_path / "all") if n.startswith("shard")] == []

@@ -57,9 +57,9 @@ def survivors(output: str) -> list[str]:
 
 
 def deduplicated(executor: Any, output: str) -> list[str]:
-    from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+    from tamis.dedup.exact.workflow import RemoveExactDuplicates
 
-    ExactDeduplicationWorkflow(input_path="data", output_path=output).run(executor, memory="1GB")
+    RemoveExactDuplicates(input_path="data", output_path=output).run(executor, memory="1GB")
     return survivors(output)
 
 

@@ -13,8 +13,8 @@ import pytest
 from here_agents import BUDGET, HereExecutor, HereSession
 
 from tamis import InProcessExecutor
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
-from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
+from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.dedup.spread import passes, ranges
 from tamis.errors import FormatError
 
@@ -54,8 +54,8 @@ def told(output: Path) -> tuple[list[str], Any]:
 def test_ranges_of_keys_on_two_agents_decide_as_one_process_does(
     kind: str, source: Path, two_agents: HereExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make: Any = {"exact": ExactDeduplicationWorkflow, "fuzzy": FuzzyDeduplicationWorkflow}[kind]
-    one = make(str(tmp_path / "one"), str(source)).run(InProcessExecutor(), progress=False)
+    make: Any = {"exact": RemoveExactDuplicates, "fuzzy": RemoveFuzzyDuplicates}[kind]
+    one = make(output_path=str(tmp_path / "one"), input_path=str(source)).run(InProcessExecutor(), progress=False)
     looked: list[str] = []
     of = passes.Spreading._pass
     monkeypatch.setattr(ranges, "SPREAD_DOCUMENTS", 0)
@@ -63,7 +63,9 @@ def test_ranges_of_keys_on_two_agents_decide_as_one_process_does(
     monkeypatch.setattr(
         passes.Spreading, "_pass", lambda self, name, *more: looked.append(name) or of(self, name, *more)
     )
-    spread = make(str(tmp_path / "spread"), str(source)).run(two_agents, progress=False, memory=BUDGET)
+    spread = make(output_path=str(tmp_path / "spread"), input_path=str(source)).run(
+        two_agents, progress=False, memory=BUDGET
+    )
     assert looked == (["equal"] if kind == "exact" else ["equal", "bands-0"])
     assert spread.n_duplicates == one.n_duplicates > 50
     assert told(tmp_path / "spread") == told(tmp_path / "one")

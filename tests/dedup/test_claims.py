@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.errors import BudgetError, RunConflict, TamisError, UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import JsonlReader
@@ -27,7 +27,7 @@ def source(tmp_path: Path) -> str:
 
 
 def run(source: str, output: Path, settings: dict[str, Any] | None = None, **parameters: Any) -> Any:
-    return ExactDeduplicationWorkflow(str(output), source, **parameters).run(
+    return RemoveExactDuplicates(str(output), source, **parameters).run(
         **{"memory": "400MB", "workers": 1, **(settings or {})}
     )
 

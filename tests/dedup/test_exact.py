@@ -15,7 +15,7 @@ import pytest
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
 from tamis.dedup.exact.hashing import DocumentHashes
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.keys import numbers_of
 from tamis.engine.worker import read as reading
 from tamis.errors import ConservationError, Incomplete, RunConflict, UsageError
@@ -41,7 +41,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 def run(source: Path, target: Path, executor: Any = None, **parameters: Any) -> Any:
     parameters.setdefault("max_source_loss", 1)
-    workflow = ExactDeduplicationWorkflow(str(target), str(source), **parameters)
+    workflow = RemoveExactDuplicates(str(target), str(source), **parameters)
     return workflow.run(executor if executor is not None else InProcessExecutor(), memory="512MB")
 
 
@@ -222,7 +222,7 @@ def test_only_files_of_the_named_type_are_read(tmp_path: Path) -> None:
     assert run(source, tmp_path / "parquet", input_filetype="parquet").n_documents == 60
     assert pq.read_table(sorted((tmp_path / "parquet").glob("*.parquet"))).num_rows == unique
     assert run(source, tmp_path / "txt", input_file_extensions=[".txt"]).n_documents == 60
-    plan = ExactDeduplicationWorkflow(str(tmp_path / "p"), str(source), input_file_extensions=[".txt"]).plan("512MB")
+    plan = RemoveExactDuplicates(str(tmp_path / "p"), str(source), input_file_extensions=[".txt"]).plan("512MB")
     assert plan.n_files == 1
 
 
@@ -230,7 +230,7 @@ def test_same_survivors_for_workers_and_budgets(tmp_path: Path) -> None:
     source = write(tmp_path / "in", documents(3000), n_files=4)
     contents = set()
     for k, (workers, memory) in enumerate([(1, "320MB"), (2, "1GB")]):
-        workflow = ExactDeduplicationWorkflow(
+        workflow = RemoveExactDuplicates(
             str(tmp_path / str(k)), str(source), max_source_loss=1, input_blocksize=("16KB" if k else None)
         )
         result = workflow.run(LocalExecutor(), memory=memory, workers=workers)
@@ -263,7 +263,7 @@ def test_the_same_again_does_nothing_and_another_is_refused(tmp_path: Path) -> N
     assert (again.status, again.n_duplicates) == ("already", n)
     with pytest.raises(RunConflict, match="normalize_text was 'none' and is 'strip' now"):
         run(source, tmp_path / "out", normalize_text="strip")
-    other = ExactDeduplicationWorkflow(str(tmp_path / "out"), str(source), normalize_text="strip", max_source_loss=1)
+    other = RemoveExactDuplicates(str(tmp_path / "out"), str(source), normalize_text="strip", max_source_loss=1)
     assert other.run(InProcessExecutor(), memory="512MB", fresh=True).status == "finished"
 
 
@@ -302,7 +302,7 @@ def test_a_scratch_folder_that_others_can_write_to_is_refused(tmp_path: Path) ->
     scratch = tmp_path / "scratch"
 
     def attempt(max_source_loss: float) -> Any:
-        workflow = ExactDeduplicationWorkflow(str(tmp_path / "out"), str(source), max_source_loss=max_source_loss)
+        workflow = RemoveExactDuplicates(str(tmp_path / "out"), str(source), max_source_loss=max_source_loss)
         return workflow.run(InProcessExecutor(), memory="512MB", scratch=str(scratch))
 
     with pytest.raises(Incomplete):
@@ -337,7 +337,7 @@ def test_an_output_with_other_data_is_refused(tmp_path: Path) -> None:
         ({"keep": "last"}, "keep must be one of first, longest, best"),
         ({"keep": "best"}, "keep='best' goes with keep_by"),
         ({"max_source_loss": 2}, "max_source_loss"),
-        ({"id_field": "id"}, "named by file and position"),
+        ({"id_field": "id"}, "id_field goes with assign_id=False"),
         ({"output_filetype": "csv"}, "output_filetype must be"),
         ({"input_filetype": "csv"}, "input_filetype must be"),
     ],

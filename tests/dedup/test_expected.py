@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tamis.cli.plan.dedup import _identity
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.expected import conditions, forecast, profile_key
-from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.dedup.planning import DedupPlan
 from tamis.forecast import profiles
 
@@ -33,7 +33,7 @@ def read(place: Path, name: str) -> Any:
 
 
 def test_exact(place: Path) -> None:
-    workflow = ExactDeduplicationWorkflow(str(place / "out"), str(place / "in"))
+    workflow = RemoveExactDuplicates(str(place / "out"), str(place / "in"))
     result = workflow.run(memory="600MB")
     assert result.n_duplicates == 100
     found = read(place, "dedup_prediction.json")
@@ -46,7 +46,7 @@ def test_exact(place: Path) -> None:
 
 
 def test_fuzzy_settings_are_recorded_beside_those_of_the_last_pass(place: Path) -> None:
-    workflow = FuzzyDeduplicationWorkflow(str(place / "out"), str(place / "in"), bands_per_iteration=10)
+    workflow = RemoveFuzzyDuplicates(None, str(place / "out"), str(place / "in"), bands_per_iteration=10)
     workflow.run(memory="600MB")
     entries = {e["name"]: e for e in read(place, "settings.json")["settings"]}
     assert {"memory", "worker cap", "room of the deciding process", "parts of the key space", "bands per pass"} <= set(

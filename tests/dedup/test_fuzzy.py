@@ -12,12 +12,12 @@ import pytest
 from made_documents import edited, jaccard, read, text, write
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
-from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.errors import UsageError
 
 
 def run(source: Path, target: Path, executor: Any = None, memory: str = "512MB", **parameters: Any) -> Any:
-    workflow = FuzzyDeduplicationWorkflow(str(target), str(source), max_source_loss=1, **parameters)
+    workflow = RemoveFuzzyDuplicates(None, str(target), str(source), max_source_loss=1, **parameters)
     return workflow.run(executor if executor is not None else InProcessExecutor(), memory=memory)
 
 
@@ -134,4 +134,4 @@ def test_words_and_plain_permutations_find_the_same(tmp_path: Path) -> None:
 )
 def test_mistakes(tmp_path: Path, parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        FuzzyDeduplicationWorkflow(str(tmp_path / "out"), str(tmp_path), **parameters)
+        RemoveFuzzyDuplicates(None, str(tmp_path / "out"), str(tmp_path), **parameters)

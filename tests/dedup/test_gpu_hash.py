@@ -18,7 +18,7 @@ import xxhash
 from tamis.backends.local import InProcessExecutor
 from tamis.dedup.exact.gpu_hash import SOURCE, choose
 from tamis.dedup.exact.hashing import DocumentHashes
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.keys import text_hashes
 from tamis.errors import UsageError
 
@@ -79,11 +79,11 @@ def test_a_run_says_where_and_a_stage_on_gpus_is_the_same_stage(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in ("a", "b", "a")))
-    workflow = ExactDeduplicationWorkflow(str(tmp_path / "out"), str(tmp_path / "in.jsonl"), backend="auto")
+    workflow = RemoveExactDuplicates(str(tmp_path / "out"), str(tmp_path / "in.jsonl"), backend="auto")
     result = workflow.run(InProcessExecutor(), memory="512MB")
     assert (result.summary["n_duplicates"], result.summary["hashed_on"]) == (1, "cpu (there is no GPU)")
     with pytest.raises(UsageError, match="backend: expected one of"):
-        ExactDeduplicationWorkflow("o", "i", backend="tpu")
+        RemoveExactDuplicates("o", "i", backend="tpu")
     there, here = DocumentHashes().on_gpu(8), DocumentHashes()
     assert there.resources.gpus == 0.125
     assert there.get_config() | {"resources": None} == here.get_config() | {"resources": None}

@@ -19,7 +19,7 @@ from tamis.backends.local import InProcessExecutor
 from tamis.dedup.fuzzy import gpu_sketch
 from tamis.dedup.fuzzy.gpu_sketch import SOURCE, Differs, Sketcher, check, choose, definitions, on_cpu
 from tamis.dedup.fuzzy.sketching import DocumentSketches, Sketch
-from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.errors import MissingExtra, UsageError
 from tamis.kernels.buffers import string_buffers
 
@@ -160,7 +160,7 @@ def test_a_worker_that_cannot_use_its_gpu_falls_back_unless_the_gpu_was_asked_fo
 
 def test_the_gpu_asked_for_is_asked_for_on_workers_too() -> None:
     for backend in ("gpu", "auto"):
-        (stage, _bands), *_ = FuzzyDeduplicationWorkflow("o", "i", backend=backend)._keys_of(20, True)
+        (stage, _bands), *_ = RemoveFuzzyDuplicates(None, "o", "i", backend=backend)._keys_of(20, True)
         assert stage._sketcher_kind == backend
 
 
@@ -171,11 +171,11 @@ def test_a_run_says_where_and_a_stage_on_gpus_is_the_same_stage(
     (tmp_path / "in.jsonl").write_text(
         "".join(json.dumps({"text": t * 30}) + "\n" for t in ("some words", "others", "some words"))
     )
-    workflow = FuzzyDeduplicationWorkflow(str(tmp_path / "out"), str(tmp_path / "in.jsonl"), backend="auto")
+    workflow = RemoveFuzzyDuplicates(None, str(tmp_path / "out"), str(tmp_path / "in.jsonl"), backend="auto")
     result = workflow.run(InProcessExecutor(), memory="512MB")
     assert (result.summary["n_duplicates"], result.summary["sketched_on"]) == (1, "cpu (there is no GPU)")
     with pytest.raises(UsageError, match="backend: expected one of"):
-        FuzzyDeduplicationWorkflow("o", "i", backend="tpu")
+        RemoveFuzzyDuplicates(None, "o", "i", backend="tpu")
     there, here = DocumentSketches().on_gpu(8), DocumentSketches()
     assert there.resources.gpus == 0.125
     assert there.get_config() | {"resources": None} == here.get_config() | {"resources": None}

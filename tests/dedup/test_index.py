@@ -19,8 +19,8 @@ from made_documents import edited, jaccard, read, text, write
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
-from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
+from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.dedup.index.index import read_index
 from tamis.dedup.index.joint_records import _best, with_new
 from tamis.errors import FormatError, RunConflict, TamisError, UsageError
@@ -32,16 +32,16 @@ def ids(folder: Path) -> set[Any]:
 
 def run(kind: Any, source: Path, target: Path, fresh: bool = False, **parameters: Any) -> Any:
     parameters = {k: str(v) if isinstance(v, Path) else v for k, v in parameters.items()}
-    workflow = kind(str(target), str(source), max_source_loss=1, **parameters)
+    workflow = kind(output_path=str(target), input_path=str(source), max_source_loss=1, **parameters)
     return workflow.run(InProcessExecutor(), memory="512MB", fresh=fresh)
 
 
 def exact(source: Path, target: Path, **parameters: Any) -> Any:
-    return run(ExactDeduplicationWorkflow, source, target, **parameters)
+    return run(RemoveExactDuplicates, source, target, **parameters)
 
 
 def fuzzy(source: Path, target: Path, **parameters: Any) -> Any:
-    return run(FuzzyDeduplicationWorkflow, source, target, **parameters)
+    return run(RemoveFuzzyDuplicates, source, target, **parameters)
 
 
 @pytest.fixture(scope="module")
@@ -289,7 +289,7 @@ def test_a_run_resumed_with_other_memory_decides_again(tmp_path: Path, monkeypat
         source / "z.jsonl.gz", "wt"
     ) as file:  # not plain: the texts take a pass, and the decision comes after it
         file.write(json.dumps({"id": "z", "text": "alone"}) + "\n")
-    workflow = FuzzyDeduplicationWorkflow(str(tmp_path / "out"), str(source), max_source_loss=1)
+    workflow = RemoveFuzzyDuplicates(None, str(tmp_path / "out"), str(source), max_source_loss=1)
     whole = Workflow._solve
 
     def interrupted(self: Any, steps: list[str], **files: Any) -> None:

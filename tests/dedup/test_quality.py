@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.backends.local import InProcessExecutor
-from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.sketch.band_keys import band_keys
 
@@ -228,7 +228,7 @@ def removal(texts: list[str], similarity: np.ndarray, folder: Path) -> Removal:
         for i, text in enumerate(texts):
             places[f"000000_{out.tell()}"] = i
             out.write(json.dumps({"id": i, "text": text}).encode() + b"\n")
-    workflow = FuzzyDeduplicationWorkflow(str(folder / "out"), str(source), max_source_loss=1)
+    workflow = RemoveFuzzyDuplicates(None, str(folder / "out"), str(source), max_source_loss=1)
     result = workflow.run(InProcessExecutor(), memory="1GB")
     rows = pq.read_table(result.duplicates).to_pylist()
     gone = np.array([places[row["id"]] for row in rows], np.int64)
@@ -258,7 +258,7 @@ def removal(texts: list[str], similarity: np.ndarray, folder: Path) -> Removal:
 
 def check(texts: list[str], folder: Path, least_pairs: int) -> None:
     similarity = truth(texts)
-    assert FuzzyDeduplicationWorkflow(str(folder), "in").threshold == THRESHOLD
+    assert RemoveFuzzyDuplicates(None, str(folder), "in").threshold == THRESHOLD
     found = candidates(texts, similarity)
     assert sum(one.n_pairs for one in found.bins) >= least_pairs
     assert [one for one in found.bins if not one.within] == []
@@ -335,7 +335,7 @@ def found_after(edit: str, texts: list[str], folder: Path) -> tuple[int, float]:
     (folder / "in").mkdir(parents=True)
     rows = [*enumerate(texts), *enumerate(copies, start=len(texts))]
     (folder / "in" / "all.jsonl").write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in rows))
-    workflow = FuzzyDeduplicationWorkflow(str(folder / "out"), str(folder / "in"), max_source_loss=1)
+    workflow = RemoveFuzzyDuplicates(None, str(folder / "out"), str(folder / "in"), max_source_loss=1)
     workflow.run(InProcessExecutor(), memory="1GB")
     left = set(read(folder / "out"))
     n_found = sum(not {i, i + len(texts)} <= left for i in range(len(texts)))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from made_documents import read, write
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.ids.stages import id_texts
 from tamis.dedup.ids.table import IdTable, build
 from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
@@ -38,9 +38,9 @@ def run(source: Path, ids: Path, target: Path, executor: Any = None, **parameter
 
 def test_the_result_of_finding_alone_removes_what_removal_in_one_call_removes(tmp_path: Path) -> None:
     source = write(tmp_path / "in", [{"id": i, "text": f"text {i % 70}"} for i in range(200)], n_files=3)
-    found = ExactDeduplicationWorkflow(str(tmp_path / "found"), str(source), perform_removal=False)
+    found = RemoveExactDuplicates(str(tmp_path / "found"), str(source), perform_removal=False)
     found.run(InProcessExecutor(), memory="512MB")
-    at_once = ExactDeduplicationWorkflow(str(tmp_path / "once"), str(source), max_source_loss=1)
+    at_once = RemoveExactDuplicates(str(tmp_path / "once"), str(source), max_source_loss=1)
     at_once.run(InProcessExecutor(), memory="512MB")
     result = run(source, tmp_path / "found" / "_tamis" / "duplicates", tmp_path / "out", LocalExecutor())
     assert read(tmp_path / "out") == read(tmp_path / "once")

@@ -15,8 +15,8 @@ from cli_runner import CliRunner
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
-from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
+from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.observe.duplicates import diff_lines, read_side
 
 ORIGINAL = " ".join(f"word{i}" for i in range(400))
@@ -42,7 +42,7 @@ def write(folder: Path, kind: str, docs: list[dict[str, Any]] = DOCS) -> Path:
 
 def fuzzy(tmp_path: Path, kind: str = "plain", **parameters: Any) -> Path:
     source = write(tmp_path / "in", kind)
-    workflow = FuzzyDeduplicationWorkflow(str(tmp_path / "out"), str(source), text_field="body", **parameters)
+    workflow = RemoveFuzzyDuplicates(None, str(tmp_path / "out"), str(source), text_field="body", **parameters)
     assert workflow.run(InProcessExecutor(), memory="512MB").n_duplicates == 1
     return tmp_path / "out"
 
@@ -116,7 +116,7 @@ def test_a_document_that_was_not_dropped(tmp_path: Path) -> None:
 def test_equal_texts_need_no_diff(tmp_path: Path) -> None:
     docs = [{"id": 1, "text": "same text"}, {"id": 2, "text": "Same  text"}, {"id": 3, "text": "same text"}]
     source = write(tmp_path / "in", "plain", docs)
-    ExactDeduplicationWorkflow(str(tmp_path / "out"), str(source), normalize_text=True).run(
+    RemoveExactDuplicates(str(tmp_path / "out"), str(source), normalize_text=True).run(
         InProcessExecutor(), memory="512MB"
     )
     assert "the two texts are the same" in why(tmp_path / "out", "3").output
@@ -167,7 +167,7 @@ def test_a_damaged_parquet_file_is_told(tmp_path: Path) -> None:
 def test_hostile_texts_cannot_steer_the_terminal(tmp_path: Path) -> None:
     docs = [{"id": 1, "text": "same\x1b[2J text"}, {"id": 2, "text": "same\x1b[2J TEXT"}]
     source = write(tmp_path / "in", "plain", docs)
-    ExactDeduplicationWorkflow(str(tmp_path / "out"), str(source), normalize_text=True).run(
+    RemoveExactDuplicates(str(tmp_path / "out"), str(source), normalize_text=True).run(
         InProcessExecutor(), memory="512MB"
     )
     told = why(tmp_path / "out", "2").output

@@ -26,7 +26,7 @@ from fault_harness import (
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.errors import RunConflict
 from tamis.formats.parquet.format import open_file
 
@@ -107,7 +107,7 @@ def test_deduplication_with_names_that_are_not_utf8(tmp_path: Path) -> None:
     os.rename(tmp_path / "t", data / STRANGE_TABLE)
     write_lines(data / "not.txt", documents(1))
     out = data / "out"
-    workflow = ExactDeduplicationWorkflow(str(out), str(data), max_source_loss=1)
+    workflow = RemoveExactDuplicates(str(out), str(data), max_source_loss=1)
     result = workflow.run(InProcessExecutor(), memory="512MB")
     assert (result.n_documents, result.n_duplicates, len(ids_of(out))) == (90, 50, 40)
     assert reasons(result.summary["passed_over"]) == {"ends in .txt": 1, "the output of this run": 1}
@@ -125,7 +125,7 @@ def test_input_that_lies_in_the_output_is_refused_before_anything_is_removed(tmp
     with pytest.raises(RunConflict, match="output folder"):
         execute(clean, clean, local=False, settings={"fresh": fresh})
     for find_only in (True, False):
-        workflow = ExactDeduplicationWorkflow(str(clean), str(clean), perform_removal=not find_only)
+        workflow = RemoveExactDuplicates(str(clean), str(clean), perform_removal=not find_only)
         with pytest.raises(RunConflict, match="output folder"):
             workflow.run(InProcessExecutor(), memory="512MB", fresh=fresh)
     assert outputs(clean) == [before]

@@ -15,7 +15,7 @@ import pytest
 from fault_harness import documents, execute, lines_of, write_lines
 
 from tamis import DocumentBatch, InProcessExecutor, Pipeline
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.kinds import Passes
 from tamis.dedup.workflow import Workflow
 from tamis.engine.run.directory import RunDir
@@ -58,7 +58,7 @@ FOREIGN = [
 
 
 def dedup(source: Path, output: Path, **settings: Any) -> Any:
-    return ExactDeduplicationWorkflow(str(output), str(source)).run(memory="400MB", workers=1, **settings)
+    return RemoveExactDuplicates(str(output), str(source)).run(memory="400MB", workers=1, **settings)
 
 
 def plain(source: Path, output: Path, **settings: Any) -> Any:
@@ -278,7 +278,7 @@ def test_a_block_that_was_altered_ends_the_run_and_is_named(
 
 def test_keys_of_a_deduplication_that_were_altered_end_it_and_are_named(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in" / "a.jsonl", documents(300)).parent
-    made = ExactDeduplicationWorkflow(str(tmp_path / "out"), str(source))
+    made = RemoveExactDuplicates(str(tmp_path / "out"), str(source))
     from tamis.dedup import held_output as module
 
     real, altered = module.decide, []

@@ -21,7 +21,7 @@ import pytest
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.jobs.summary import as_dict
 from tamis.dedup.alarms import alarms
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.lines.workflow import LineDeduplicationWorkflow
 from tamis.observe.live import read_live
 from tamis.observe.snapshot import read_snapshot
@@ -237,7 +237,7 @@ def test_duplicates_are_counted_as_documents(tmp_path: Path) -> None:
         for x in (tmp_path / "in/a.jsonl").read_text().splitlines() + gzip.decompress((tmp_path / "in/b.jsonl.gz").read_bytes()).decode().splitlines()
         if x.startswith("{")
     )  # fmt: skip
-    result = ExactDeduplicationWorkflow(str(tmp_path / "out"), str(tmp_path / "in"), text_field="text").run(
+    result = RemoveExactDuplicates(str(tmp_path / "out"), str(tmp_path / "in"), text_field="text").run(
         InProcessExecutor(), memory="512MB", quarantine_limit="100%"
     )
     n_gone = sum(texts.values()) - len(texts)

@@ -11,7 +11,7 @@ import pytest
 from bucket_runs import documents, keys, n_uploads
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.engine.run.bucket_output import BucketOutput
 from tamis.errors import RunConflict
 from tamis.stages.text.io import JsonlReader, JsonlWriter
@@ -49,7 +49,7 @@ def test_a_run_in_shards(bucket: str, s3: Any, tmp_path: Path, monkeypatch: Any)
 @pytest.mark.slow
 def test_a_deduplication_in_shards(bucket: str, s3: Any, tmp_path: Path, monkeypatch: Any) -> None:
     put_input(s3, bucket)
-    make = lambda: ExactDeduplicationWorkflow(f"s3://{bucket}/out", f"s3://{bucket}/in")  # noqa: E731
+    make = lambda: RemoveExactDuplicates(f"s3://{bucket}/out", f"s3://{bucket}/in")  # noqa: E731
     options: dict[str, Any] = {"quarantine_limit": "10%"}
     for i in range(2):
         monkeypatch.setenv("TAMIS_RUNS", str(tmp_path / f"machine-{i}"))

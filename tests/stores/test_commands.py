@@ -14,8 +14,8 @@ from cli_runner import CliRunner
 from command import tamis
 
 from tamis.cli.main import app
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
-from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
+from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.errors import UsageError
 from tamis.stores import retry
 from tamis.stores.homes import home_of
@@ -60,19 +60,19 @@ def test_filter_from_a_bucket_into_a_bucket_and_every_command_that_looks_at_it(
 def test_a_deduplication_in_a_bucket_keeps_what_a_local_one_keeps(
     kind: str, bucket: str, s3: Any, tmp_path: Path
 ) -> None:
-    made: Any = {"exact": ExactDeduplicationWorkflow, "fuzzy": FuzzyDeduplicationWorkflow}[kind]
+    made: Any = {"exact": RemoveExactDuplicates, "fuzzy": RemoveFuzzyDuplicates}[kind]
     put_documents(s3, bucket)
     for name in ("0.jsonl", "1.jsonl"):
         s3.download_file(bucket, f"in/{name}", str(_made(tmp_path / "in") / name))
-    local = made(str(tmp_path / "out"), str(tmp_path / "in")).run(memory="1GB")
-    remote = made(f"s3://{bucket}/out", f"s3://{bucket}/in").run(memory="1GB")
+    local = made(output_path=str(tmp_path / "out"), input_path=str(tmp_path / "in")).run(memory="1GB")
+    remote = made(output_path=f"s3://{bucket}/out", input_path=f"s3://{bucket}/in").run(memory="1GB")
     assert remote.n_duplicates == local.n_duplicates == (20 if kind == "exact" else 40)
     files = (tmp_path / "out").glob("part-*")
     kept = [json.loads(line)["id"] for path in files for line in path.read_text().splitlines()]
     assert documents(s3, bucket, "out") == sorted(kept)
     assert [k for k in keys(s3, bucket, "out/_tamis/") if "/duplicates/" in k]
     shutil.rmtree(os.environ["TAMIS_RUNS"])
-    assert made(f"s3://{bucket}/out", f"s3://{bucket}/in").run(memory="1GB").status == "already"
+    assert made(output_path=f"s3://{bucket}/out", input_path=f"s3://{bucket}/in").run(memory="1GB").status == "already"
 
 
 def _made(folder: Path) -> Path:

@@ -152,11 +152,10 @@ def _choose(run: CurationRun, workflow: Any) -> Any:
 
     def choose(work: str) -> int:
         found = run.curation.files()
-        paths, budget = [os.fsdecode(p) for p in found.paths], find_budget(run.settings.get("memory"), os.environ).bytes
-        per_pass = workflow.bands_per_iteration
-        return planning.make_plan(
-            paths, list(found.sizes), workflow.num_bands, workflow.minhashes_per_band, per_pass, budget, work
-        ).bands_per_pass
+        budget = find_budget(run.settings.get("memory"), os.environ).bytes
+        paths = [os.fsdecode(p) for p in found.paths]
+        bands, rows, per_pass = workflow.bands()
+        return planning.make_plan(paths, list(found.sizes), bands, rows, per_pass, budget, work).bands_per_pass
 
     return choose
 

@@ -5,11 +5,12 @@ Parameters and defaults are those of the workflows that run by themselves (tamis
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
-from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
+from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.dedup.lines.workflow import LineDeduplicationWorkflow
 from tamis.dedup.normalization import check_mode
 from tamis.dedup.removal import RemoveDuplicates
@@ -26,7 +27,7 @@ class Deduplication:
     text_field: str
 
     def __post_init__(self) -> None:
-        self.workflow("")  # a wrong parameter is said now
+        self.workflow(os.curdir)  # a wrong parameter is said now
 
     def parameters(self) -> dict[str, Any]:
         """Those of its workflow."""
@@ -37,7 +38,7 @@ class Deduplication:
 
     def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
         """The stage of the last pass. `table`: what was decided; `paths`: JSON with the input files by number."""
-        return RemoveDuplicates(table, paths, threshold=self.workflow("").passes().threshold, name=self.name)
+        return RemoveDuplicates(table, paths, threshold=self.workflow(os.curdir).passes().threshold, name=self.name)
 
 
 @dataclass
@@ -52,7 +53,7 @@ class ExactDuplicates(Deduplication):
     name: str = "remove_exact_duplicates"
 
     kind = "exact"
-    made = ExactDeduplicationWorkflow
+    made = RemoveExactDuplicates
 
 
 @dataclass
@@ -76,7 +77,7 @@ class FuzzyDuplicates(Deduplication):
     name: str = "remove_fuzzy_duplicates"
 
     kind = "fuzzy"
-    made = FuzzyDeduplicationWorkflow
+    made = RemoveFuzzyDuplicates
 
     def follows(self, exact: ExactDuplicates) -> bool:
         """Whether its keys tell equal documents, too, as `exact` means them: both are then decided from one pass.

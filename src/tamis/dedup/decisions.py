@@ -88,13 +88,10 @@ def write_tables(found: DecisionFiles, records: Records, removal: str, duplicate
     n_written = 0
     for part in found:
         gone = records.gather(["file", "offset"], part.number)
-        order = np.argsort(part.kept, kind="stable")
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        stay = records.gather(["file", "offset"], part.kept[order])
+        stay = records.gather_any(["file", "offset"], part.kept)
         rows = {
-            "file": gone["file"], "offset": gone["offset"], "kept_file": stay["file"][back],
-            "kept_offset": stay["offset"][back], "similarity": part.similarity,
+            "file": gone["file"], "offset": gone["offset"], "kept_file": stay["file"],
+            "kept_offset": stay["offset"], "similarity": part.similarity,
         }  # fmt: skip
         table.add(**rows)
         for first in range(0, len(part), _CHUNK):

@@ -108,10 +108,19 @@ class InOneCall:
     output_filetype: str | None
     cache_path: str | None = None
 
+    @property
+    def who(self) -> str:
+        """Begins messages."""
+        return type(self).__name__
+
     def passes(self) -> Passes:
         raise NotImplementedError
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
+        """All passes; the same call again goes on where it was stopped."""
+        return self.find(executor, progress, settings)
+
+    def find(self, executor: Any, progress: Any, settings: dict[str, Any]) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
         from tamis.dedup.workflow import Workflow
 
@@ -121,7 +130,7 @@ class InOneCall:
 
     def _input(self) -> Input:
         return Input(
-            type(self).__name__, self.input_path, self.input_filetype, self.input_blocksize, self.input_file_extensions,
+            self.who, self.input_path, self.input_filetype, self.input_blocksize, self.input_file_extensions,
             self.read_kwargs,
         )  # fmt: skip
 

@@ -108,6 +108,13 @@ class Records:
                 out[name][a:b] = values[rows]
         return out
 
+    def gather_any(self, names: Sequence[str], numbers: Array) -> dict[str, Array]:
+        """The same for numbers in any order."""
+        order = np.argsort(numbers, kind="stable")
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return {name: values[back] for name, values in self.gather(names, numbers[order]).items()}
+
     def keys(self, k: int, part: tuple[int, int] = _ALL) -> tuple[Array, Array]:
         """Keys in [part) and the numbers of their documents, run after run; within a run ascending."""
         keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)]

@@ -6,6 +6,7 @@ Below a few million pairs numpy does; where the compiled sort is loaded already,
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +26,25 @@ def sort_pairs(keys: NDArray[np.uint64], numbers: NDArray[np.uint32]) -> None:
     numbers[:] = numbers[order]
 
 
+def cuts_between(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Where runs of equal values begin, and where the last one ends.
+
+    >>> cuts_between(np.array([7, 7, 9])).tolist(), cuts_between(np.empty(0)).tolist()
+    ([0, 2, 3], [0])
+    """
+    if not len(values):
+        return np.zeros(1, np.int64)
+    return np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1, [len(values)]]).astype(np.int64)
+
+
+def positions_in(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """All positions of [start, end) ranges, one after the other."""
+    sizes = ends - starts
+    return np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))
+
+
 def runs(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(starts, ends) of runs of at least two equal keys, in sorted keys."""
-    if not len(keys):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    cuts = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1, [len(keys)]]).astype(np.int64)
+    cuts = cuts_between(keys)
     several = np.flatnonzero(np.diff(cuts) > 1)
     return cuts[several], cuts[several + 1]

@@ -52,9 +52,7 @@ class WorkFolder(HeldOutput):
         self._unchecked: dict[str, str] = {}  # files of passes, with their checksums
 
     def _check_output(self, place: RunDir) -> None:
-        if (
-            self._done() is None
-        ):  # one that ended here may have ids of duplicates beside it (documented/parameters_and_results.py)
+        if self._done() is None:  # one that ended here may have ids of duplicates beside it (documented/finding.py)
             place.check_foreign("ignore")
         if self.fresh:
             self._files()  # refuses an input that lies in the output, before that is removed

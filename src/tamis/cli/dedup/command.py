@@ -61,9 +61,9 @@ def exact(
 
     Example: tamis dedup exact data/ unique/ --memory 1GB
     """
-    from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+    from tamis.dedup.exact.workflow import RemoveExactDuplicates
 
-    workflow = ExactDeduplicationWorkflow(
+    workflow = RemoveExactDuplicates(
         target, source, input_blocksize=work.blocksize, text_field=text_field, normalize_text=normalize, keep=keep,
         keep_by=keep_by, perform_removal=not find_only, max_source_loss=max_source_loss, index_path=index, against=against, append=append, backend=backend,
     )  # fmt: skip
@@ -114,10 +114,10 @@ def fuzzy(
 
     Example: tamis dedup fuzzy data/ unique/ --memory 1GB
     """
-    from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+    from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 
-    workflow = FuzzyDeduplicationWorkflow(
-        target, source, input_blocksize=work.blocksize, text_field=text_field, normalize_text=normalize, char_ngrams=char_ngrams,
+    workflow = RemoveFuzzyDuplicates(
+        None, target, source, input_blocksize=work.blocksize, text_field=text_field, normalize_text=normalize, char_ngrams=char_ngrams,
         word_ngrams=word_ngrams, num_bands=bands, minhashes_per_band=rows, threshold=None if threshold == "off" else threshold,
         min_shingles=min_shingles, bands_per_iteration=bands_per_iteration, seed=seed, keep=keep, keep_by=keep_by,
         perform_removal=not find_only, max_source_loss=max_source_loss, index_path=index, against=against, append=append, backend=backend,

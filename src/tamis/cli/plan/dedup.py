@@ -21,11 +21,11 @@ _AMPLE = 1 << 60  # the disk of a machine that is only imagined
 
 def workflow_of(words: Sequence[str], overrides: Mapping[str, str], imagined: bool) -> Any:
     """The workflow that `dedup WORDS` names; `overrides` are its parameters."""
-    from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
-    from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
+    from tamis.dedup.exact.workflow import RemoveExactDuplicates
+    from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
     from tamis.recipe.yaml_text import plain_scalar
 
-    kinds: dict[str, Any] = {"exact": ExactDeduplicationWorkflow, "fuzzy": FuzzyDeduplicationWorkflow}
+    kinds: dict[str, Any] = {"exact": RemoveExactDuplicates, "fuzzy": RemoveFuzzyDuplicates}
     if not words or words[0] not in kinds or len(words) > 2:
         raise UsageError("expected: tamis plan dedup exact|fuzzy IN, or without IN and with --dataset-bytes")
     if len(words) == 1 and not imagined:
@@ -56,7 +56,6 @@ def show(
     from tamis.forecast.prediction import runs_of
     from tamis.formats.input_files.passed_over import passed_lines
 
-    workflow = workflow.own() if hasattr(workflow, "own") else workflow
     if not hasattr(workflow, "plan"):
         raise UsageError(f"{type(workflow).__name__} has no plan; run it")
     found = _plan(workflow, memory, where, asked, scratch)

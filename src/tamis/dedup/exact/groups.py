@@ -10,7 +10,7 @@ import numpy as np
 from tamis.dedup.decisions import DecisionFiles
 from tamis.dedup.planning import BYTES_PER_HASH
 from tamis.dedup.records import Array, Records, parts_of
-from tamis.dedup.sorting import runs, sort_pairs
+from tamis.dedup.sorting import positions_in, runs, sort_pairs
 
 Progress = Callable[[float], None]
 
@@ -31,15 +31,12 @@ def equal_in_part(records: Records, part: tuple[int, int]) -> tuple[Array, Array
     sort_pairs(keys, numbers)
     starts, ends = runs(keys)
     sizes = ends - starts
-    n = int(sizes.sum())
-    # Positions of all members, group after group.
-    at = np.repeat(starts - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes) + np.arange(n) if n else starts
+    at = positions_in(starts, ends)  # of all members, group after group
+    n = len(at)
     member, group = numbers[at], np.repeat(np.arange(len(starts)), sizes)
     del keys, numbers
-    order = np.argsort(member, kind="stable")
-    facts = records.gather(["lo", "rank"], member[order])
-    lo, rank = np.empty(n, np.uint64), np.empty(n, np.uint64)
-    lo[order], rank[order] = facts["lo"], facts["rank"]
+    facts = records.gather_any(["lo", "rank"], member)
+    lo, rank = facts["lo"], facts["rank"]
     # Members come by number within a group; what the second half of the hash or the rank says goes before that.
     by = np.lexsort((member, rank, lo, group)) if (rank.any() or _differs(group, lo)) else np.arange(n)
     member, group, lo = member[by], group[by], lo[by]

@@ -5,27 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tamis.dedup.exact.gpu_hash import BACKENDS, choose
+from tamis.dedup.documented.finding import FindingWorkflow
+from tamis.dedup.exact.gpu_hash import choose
 from tamis.dedup.exact.hashing import DocumentHashes
-from tamis.dedup.index.options import index_options
+from tamis.dedup.kinds import Passes
 from tamis.dedup.normalization import NORMALIZATION_VERSION
-from tamis.dedup.options import InOneCall, absolute
 from tamis.errors import UsageError
-from tamis.sizes import parse_fraction
-
-if TYPE_CHECKING:
-    from tamis.dedup.kinds import Passes
-    from tamis.dedup.planning import DedupPlan
 
 
 @dataclass
-class ExactDeduplicationWorkflow(InOneCall):
-    """Documents are equal when XXH3-128 of their normalised texts is. `run()` does all passes, and goes on where it was stopped.
+class ExactDeduplicationWorkflow(FindingWorkflow):
+    """Finds documents whose texts are equal: XXH3-128 of what normalisation makes of them is. `run()` goes on where it was stopped.
 
-    `output_path` gets the documents that stay and, in `_tamis/duplicates`, one row per duplicate: its id, the id of the kept document,
-    group size. Ids are a function of file and position (as AddId gives them). `perform_removal=False` only finds duplicates.
+    `output_path` gets `ExactDuplicateIds/` (Parquet with one column: ids of all documents but one of each group) and
+    `exact_id_generator.json`, for TextDuplicatesRemovalWorkflow. Ids are whole numbers, a function of file and place
+    (`_curator_dedup_id`), or with `assign_id=False` those that documents have in `id_field`. `perform_removal=True` writes the documents
+    that stay instead, in the same call. In both cases `_tamis/duplicates` has one row per duplicate: its id (as AddId gives it), the id of
+    the kept document, group size. `input_filetype` None reads JSONL and Parquet.
+
     `normalize_text`: False, True (case and whitespace do not count), or a name: none, strip, nfc, casefold, alphanumeric.
     `keep`: "first" in the input, the "longest", or the "best" by the highest number in the column `keep_by`. A document whose
     text is null or no text is never a duplicate. `max_source_loss`: stop before removal when a folder (or file, if there is one
@@ -36,15 +35,22 @@ class ExactDeduplicationWorkflow(InOneCall):
 
     output_path: str
     input_path: Any = None
-    input_filetype: str | None = None
-    input_blocksize: str | int | None = None
+    input_filetype: str | None = "parquet"
+    input_blocksize: str | int | None = "2GiB"
+    identification_batchsize: int = 1
     input_file_extensions: Sequence[str] | None = None
     read_kwargs: Mapping[str, Any] | None = None
-    text_field: str = "text"
-    normalize_text: bool | str = False
+    write_kwargs: Mapping[str, Any] | None = None
     assign_id: bool = True
     id_field: str | None = None
-    perform_removal: bool = True
+    text_field: str = "text"
+    perform_removal: bool = False
+    total_nparts: int | None = None
+    rmm_pool_size: str | int | None = "auto"
+    spill_memory_limit: str | int | None = "auto"
+    env_vars: Mapping[str, Any] | None = None
+    use_async_memory: bool = True
+    normalize_text: bool | str = False
     output_filetype: str | None = None
     keep: str = "first"
     keep_by: str | None = None
@@ -54,35 +60,27 @@ class ExactDeduplicationWorkflow(InOneCall):
     append: bool = False
     backend: str = "cpu"
 
-    def __post_init__(self) -> None:
-        self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path or "") or None
-        if not self.assign_id or self.id_field is not None:
-            raise UsageError(
-                "ExactDeduplicationWorkflow: documents are named by file and position (assign_id=True, id_field=None); to carry an "
-                "id of your own, leave it in the documents: verdicts and tamis why show the field `id`"
-            )
-        self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
-        if self.backend not in BACKENDS:
-            raise UsageError(f"backend: expected one of {', '.join(BACKENDS)}, got {self.backend!r}")
-        self._keys()
-        self._index()
-        self._input()
+    who, kind, ids_folder = "ExactDeduplicationWorkflow", "exact", "ExactDuplicateIds"
+    as_the_budget_allows = {"input_blocksize": "2GiB"}
 
-    def _index(self) -> dict[str, Any]:
-        return index_options("ExactDeduplicationWorkflow", self.index_path, self.against, self.append)
+    def __post_init__(self) -> None:
+        if self.assign_id and self.id_field is not None:
+            raise UsageError(f"{self.who}: id_field goes with assign_id=False; with assign_id=True ids are made here")
+        if not self.assign_id and self.id_field is None:
+            raise UsageError(f"{self.who}: assign_id=False needs id_field, the field that holds the documents' own ids")
+        self._keys()
+        self._check()
 
     def _keys(self) -> DocumentHashes:
         return DocumentHashes(self.text_field, self.normalize_text, self.keep, self.keep_by)
 
     def passes(self) -> Passes:
-        from tamis.dedup.kinds import Passes
-
         identity = {
             "input": self.input_path, "input_filetype": self.input_filetype, "text_field": self.text_field, "normalize_text": str(self._keys().normalize_text),
             "normalization_version": NORMALIZATION_VERSION, "keep": self.keep, "keep_by": self.keep_by,
             "perform_removal": self.perform_removal,
         }  # fmt: skip
-        index = self._index()
+        index = self.index_options()
         identity |= {k: v for k, v in index.items() if v is not None}
         how = {"normalize_text": identity["normalize_text"], "normalization_version": NORMALIZATION_VERSION}
         keys, told = self._keys(), {}
@@ -96,6 +94,14 @@ class ExactDeduplicationWorkflow(InOneCall):
             self._writer(), max_source_loss=float(self.max_source_loss), identity=identity, index_kind="exact", index_parameters=how, **index,
         )  # fmt: skip
 
-    def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
-        """What a run would take, from a small sample; `work`: its scratch folder. Nothing is written."""
-        return self._input().plan(0, 0, None, memory, work or self.output_path)
+
+@dataclass
+class RemoveExactDuplicates(ExactDeduplicationWorkflow):
+    """As commands and curations have it: input of any format, removal in the same call, no files of ids, every parameter as it is given."""
+
+    input_filetype: str | None = None
+    input_blocksize: str | int | None = None
+    perform_removal: bool = True
+
+    ids_folder = ""
+    as_the_budget_allows = {}

@@ -20,7 +20,7 @@ from tamis import files
 from tamis.dedup.group_sizes import LARGE, histogram
 from tamis.dedup.planning import BYTES_PER_KEY
 from tamis.dedup.records import Array, Records, parts_of
-from tamis.dedup.sorting import runs, sort_pairs
+from tamis.dedup.sorting import cuts_between, runs, sort_pairs
 from tamis.errors import BudgetError
 from tamis.kernels.sketch.components import link, new_parents, roots
 from tamis.kernels.sketch.sorting import star_edges
@@ -183,11 +183,7 @@ def _pairs(parents: Numbers, nodes: Numbers | None) -> NDArray[np.uint64]:
 
 def component_facts(pairs: Any) -> dict[str, Any]:
     """Sizes of the components before verification, for the report."""
-    root = (pairs >> np.uint64(32)).astype(np.uint32)
-    cuts = (
-        np.concatenate([[0], np.flatnonzero(root[1:] != root[:-1]) + 1, [len(root)]]) if len(root) else np.zeros(1, int)
-    )
-    sizes = np.diff(cuts)
+    sizes = np.diff(cuts_between(pairs >> np.uint64(32)))
     return {
         "n_components": len(sizes),
         "largest_component": int(sizes.max()) if len(sizes) else 0,

@@ -7,8 +7,6 @@ Documents that are long or not well-formed, and shingles of words, are left to t
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.exact.gpu_hash import Choice
+from tamis.dedup.exact.gpu_hash import Choice, measure_apart
 from tamis.errors import MissingExtra, TamisError, UsageError
 from tamis.memory.gpu import count_gpus
 
@@ -33,7 +31,6 @@ MAX_BINS = 1024  # they lie in shared memory
 LONGEST_BYTES = 1 << 20  # a longer document would keep one block of threads busy while the others have nothing to do
 _MAX_BLOCKS = 1 << 16
 _TRIED_BYTES, _TRIED_TEXT = 32 << 20, 4000
-_DEADLINE_S = 90.0
 
 
 class Differs(TamisError):
@@ -188,16 +185,8 @@ def choose(
 
 
 def measure(sketch: Sketch) -> dict[str, Any]:
-    """Bytes per second of a core and of a GPU, by a process of its own: whoever asks must not hold CUDA."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", __name__, json.dumps(vars(sketch))], capture_output=True, text=True, timeout=_DEADLINE_S, check=False,
-            env=dict(os.environ),
-        )  # fmt: skip
-        found = json.loads(done.stdout.strip().splitlines()[-1])
-        return found if isinstance(found, dict) else {"error": "it told nothing"}
-    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as exc:
-        return {"error": type(exc).__name__}
+    """Bytes per second of a core and of a GPU."""
+    return measure_apart(__name__, json.dumps(vars(sketch)))
 
 
 def measure_here(sketch: Sketch) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.dedup.fuzzy.candidate_texts import StoredTexts
+from tamis.dedup.sorting import cuts_between
 from tamis.kernels.buffers import StringBuffers, string_buffers
 from tamis.kernels.sketch.similarity import lead, similarities
 from tamis.memory.release import thread_stack
@@ -139,7 +140,7 @@ def verify_components(
     """
     if not len(root):
         return np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.float32)
-    cuts = np.concatenate([[0], np.flatnonzero(root[1:] != root[:-1]) + 1, [len(root)]])
+    cuts = cuts_between(root)
     free: SimpleQueue[Verifier] = SimpleQueue()
     for verifier in verifiers:
         free.put(verifier)

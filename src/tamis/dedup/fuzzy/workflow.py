@@ -5,35 +5,35 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tamis.dedup.exact.gpu_hash import BACKENDS
+from tamis.dedup.documented.finding import FindingWorkflow
 from tamis.dedup.fuzzy.gpu_sketch import choose
 from tamis.dedup.fuzzy.sketching import CandidateTexts, DocumentSketches, Sketch
-from tamis.dedup.index.options import SignedSketches, index_options
+from tamis.dedup.index.options import SignedSketches
+from tamis.dedup.kinds import Passes
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode
-from tamis.dedup.options import InOneCall, absolute
 from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
-
-if TYPE_CHECKING:
-    from tamis.dedup.kinds import Passes
-    from tamis.dedup.planning import DedupPlan
 
 _GPU_WORKERS = 8  # on one device: each has half a gigabyte of it for CUDA itself
 
 
 @dataclass
-class FuzzyDeduplicationWorkflow(InOneCall):
-    """Near duplicates by sketches, bands and verification. `run()` does all passes, and goes on where it was stopped.
+class FuzzyDeduplicationWorkflow(FindingWorkflow):
+    """Finds documents that are nearly the same, and verifies each against one that stays. `run()` goes on where it was stopped.
+
+    `cache_path` is for what lies between passes, the scratch folder. `output_path` gets `FuzzyDuplicateIds/` (Parquet with the column
+    `_curator_dedup_id`) and `fuzzy_id_generator.json`, for TextDuplicatesRemovalWorkflow; `perform_removal=True` writes the documents
+    that stay instead, in the same call.
 
     Documents whose sketches share one of `num_bands` bands of `minhashes_per_band` values are candidates; a candidate goes if the
     Jaccard similarity of its set of shingles and that of a document that stays is at least `threshold` (default: where half
     of all pairs share a band, 0.771 for 20 x 13; None: sharing a band is enough). Shingles are `char_ngrams` characters, or
     `word_ngrams` words. `bands_per_iteration` bounds the disk: so many bands are kept at once, at the price of more passes over
-    the input; None: all, if the disk has room. `min_shingles`: shorter documents are compared by equality only. `keep`: the
-    "longest" (then by content, so that the order of files does not matter), the "first", or the "best" by the column `keep_by`.
-    `method="permutations"` is plain MinHash, for comparison. `cache_path` is another name for the scratch folder.
+    the input; 5 means at least 5, as None does: all, if the disk has room. `min_shingles`: shorter documents are compared by equality only.
+    `keep`: the "longest" (then by content, so that the order of files does not matter), the "first", or the "best" by the column `keep_by`.
+    `method="permutations"` is plain MinHash, for comparison.
 
     `index_path`: keep an index of what stays in this folder. `against`: an index that an earlier run kept; documents in it stay, and
     new ones that equal or resemble one of them go (similarity to them is estimated by signatures, their texts are not read).
@@ -41,24 +41,31 @@ class FuzzyDeduplicationWorkflow(InOneCall):
     "gpu", or "auto" (whichever is faster here, measured).
     """
 
-    output_path: str
-    input_path: Any = None
     cache_path: str | None = None
-    input_filetype: str | None = None
-    input_blocksize: str | int | None = None
+    output_path: str = ""
+    input_path: Any = None
+    input_filetype: str | None = "parquet"
+    input_blocksize: str | int | None = "1GiB"
     input_file_extensions: Sequence[str] | None = None
     read_kwargs: Mapping[str, Any] | None = None
+    cache_kwargs: Mapping[str, Any] | None = None
+    write_kwargs: Mapping[str, Any] | None = None
     text_field: str = "text"
-    perform_removal: bool = True
-    output_filetype: str | None = None
+    perform_removal: bool = False
     seed: int = 42
     char_ngrams: int = 24
-    word_ngrams: int | None = None
     num_bands: int = 20
     minhashes_per_band: int = 13
     use_64_bit_hash: bool = False
+    bands_per_iteration: int | None = 5
+    lsh_num_output_partitions: int | None = None
+    lsh_rmm_pool_size: str | int | None = "auto"
+    lsh_spill_memory_limit: str | int | None = "auto"
+    env_vars: Mapping[str, Any] | None = None
+    use_async_memory: bool = True
+    word_ngrams: int | None = None
     normalize_text: bool | str = False
-    bands_per_iteration: int | None = None
+    output_filetype: str | None = None
     threshold: float | str | None = "midpoint"
     min_shingles: int = 10
     keep: str = "longest"
@@ -70,11 +77,13 @@ class FuzzyDeduplicationWorkflow(InOneCall):
     append: bool = False
     backend: str = "cpu"
 
+    who, kind, ids_folder = "FuzzyDeduplicationWorkflow", "fuzzy", "FuzzyDuplicateIds"
+    as_the_budget_allows = {"input_blocksize": "1GiB", "bands_per_iteration": 5}
+
     def __post_init__(self) -> None:
-        self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path or "") or None
-        self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
-        if self.backend not in BACKENDS:
-            raise UsageError(f"backend: expected one of {', '.join(BACKENDS)}, got {self.backend!r}")
+        if not self.output_path:
+            raise UsageError(f"{self.who}: output_path must name a folder")
+        self._check()
         n = self.bands_per_iteration
         if n is not None and (isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= self.num_bands):
             raise UsageError(f"bands_per_iteration: expected a whole number from 1 to {self.num_bands}, got {n!r}")
@@ -83,14 +92,13 @@ class FuzzyDeduplicationWorkflow(InOneCall):
         elif self.threshold is not None:
             self.threshold = parse_fraction(self.threshold, "threshold")
         self._stage(0, self.num_bands)
-        self._input()
-        if self._index()["index"] is not None and n is not None and n < self.num_bands:
+        if self.index_options()["index"] is not None and n is not None and n < self.num_bands:
             raise UsageError(
                 "bands_per_iteration: an index holds all bands, so they are made in one pass; leave it out"
             )
 
-    def _index(self) -> dict[str, Any]:
-        return index_options("FuzzyDeduplicationWorkflow", self.index_path, self.against, self.append)
+    def bands(self) -> tuple[int, int, int | None]:
+        return self.num_bands, self.minhashes_per_band, self.bands_per_iteration
 
     def sketch(self) -> Sketch:
         unit, n = ("word", self.word_ngrams) if self.word_ngrams is not None else ("char", self.char_ngrams)
@@ -105,8 +113,6 @@ class FuzzyDeduplicationWorkflow(InOneCall):
         )  # fmt: skip
 
     def passes(self) -> Passes:
-        from tamis.dedup.kinds import Passes
-
         s = self.sketch()
         mode = check_mode("fuzzy deduplication", self.normalize_text)
         identity = {
@@ -115,7 +121,7 @@ class FuzzyDeduplicationWorkflow(InOneCall):
             "keep": self.keep, "keep_by": self.keep_by, "perform_removal": self.perform_removal,
             "bands_per_iteration": self.bands_per_iteration,
         }  # fmt: skip
-        index = self._index()
+        index = self.index_options()
         identity |= {k: v for k, v in index.items() if v is not None}
         how = {"normalize_text": mode, "normalization_version": NORMALIZATION_VERSION, **vars(s)}
         chosen = choose(self.backend, s, len(os.sched_getaffinity(0)))
@@ -160,12 +166,15 @@ class FuzzyDeduplicationWorkflow(InOneCall):
             found.append((stage, list(range(first + 1, last + 1))))
         return found
 
-    def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
-        """What a run would take, from a small sample; `work`: its scratch folder. Nothing is written."""
-        return self._input().plan(
-            self.num_bands,
-            self.minhashes_per_band,
-            self.bands_per_iteration,
-            memory,
-            work or self.cache_path or self.output_path,
-        )
+
+@dataclass
+class RemoveFuzzyDuplicates(FuzzyDeduplicationWorkflow):
+    """As commands and curations have it: input of any format, removal in the same call, no files of ids, every parameter as it is given."""
+
+    input_filetype: str | None = None
+    input_blocksize: str | int | None = None
+    perform_removal: bool = True
+    bands_per_iteration: int | None = None
+
+    ids_folder = ""
+    as_the_budget_allows = {}

@@ -66,7 +66,7 @@ class RemovalByIds(Workflow):
     def _hash_ids(self) -> tuple[list[str], list[str]]:
         paths = os.path.join(self.work, "paths.json") if self.asked.own_field is None else None
         hashes = IdHashes(self.asked.duplicate_id_field, paths, self.asked.id_generator_path)
-        stages = [
+        stages: list[Any] = [
             DocumentReader(self.asked.ids_to_remove_path),
             hashes,
             RecordWriter(os.path.join(self.work, "keys-0")),

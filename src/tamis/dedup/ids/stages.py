@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from tamis.dedup.keys import place_columns, record_batch, sorted_keys, text_hash
 from tamis.errors import PipelineError, UsageError
 from tamis.formats.input_files.names import path_text
 from tamis.stages.base import ProcessingStage
+from tamis.stages.text.io.options import read_options
+from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
@@ -146,18 +149,37 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
             length[(length >= 0) & differs] = OTHER_FILE
 
 
+class _ById(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Drops documents whose ids are listed somewhere. Subclasses are dataclasses with these fields, and look them up."""
+
+    id_field: str | None
+    drop_id_field: bool
+    listed_in: str  # told with every verdict
+
+    def inputs(self) -> Any:
+        return ["data"], [self.id_field] if self.id_field is not None else []
+
+    def _is_listed(self, batch: DocumentBatch) -> np.ndarray[Any, Any]:
+        raise NotImplementedError
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        gone = self._is_listed(batch)
+        if gone.any():
+            self._note_drops(batch.serial[gone], "listed_duplicate", None, f"listed in {self.listed_in}")
+        if self.drop_id_field and self.id_field is not None:
+            batch = batch.drop_columns([self.id_field])
+        return batch.filter(~gone)
+
+
 @dataclass(repr=False)
-class RemoveListed(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Drops documents whose ids a table lists (tamis.dedup.ids.table). `id_field` None: ids are those of file and position."""
+class RemoveListed(_ById):
+    """Looks ids up in a table on the disk (tamis.dedup.ids.table). `id_field` None: ids are those of file and position."""
 
     table: str
     id_field: str | None = None
     drop_id_field: bool = False
     listed_in: str = "the table of ids"
     name: str = "remove_listed_duplicates"
-
-    def inputs(self) -> Any:
-        return ["data"], [self.id_field] if self.id_field is not None else []
 
     def setup(self, worker_metadata: Any = None) -> None:
         from tamis.dedup.ids.table import IdTable
@@ -167,14 +189,9 @@ class RemoveListed(ProcessingStage[DocumentBatch, DocumentBatch]):
     def teardown(self) -> None:
         self._table.close()
 
-    def process(self, batch: DocumentBatch) -> DocumentBatch:
+    def _is_listed(self, batch: DocumentBatch) -> np.ndarray[Any, Any]:
         hi, lo, length = text_hashes(self._ids(batch))
-        gone = self._table.lists(hi, lo) & (length >= 0)
-        if gone.any():
-            self._note_drops(batch.serial[gone], "listed_duplicate", None, f"listed in {self.listed_in}")
-        if self.drop_id_field and self.id_field is not None:
-            batch = batch.drop_columns([self.id_field])
-        return batch.filter(~gone)
+        return self._table.lists(hi, lo) & (length >= 0)
 
     def _ids(self, batch: DocumentBatch) -> pa.Array:
         import pyarrow as pa
@@ -191,6 +208,58 @@ class RemoveListed(ProcessingStage[DocumentBatch, DocumentBatch]):
             kind = batch.column(self.id_field).type
             raise PipelineError(f"{self.name}: {self.id_field!r} must hold texts or numbers, got {kind}")
         return ids
+
+
+@dataclass(repr=False)
+class TextDuplicatesRemovalStage(_ById):
+    """Drops the documents whose ids are listed in `ids_to_remove_path`: Parquet or JSONL, a file or a folder.
+
+    A worker holds 16 bytes for each id; TextDuplicatesRemovalWorkflow keeps them on the disk.
+    """
+
+    ids_to_remove_path: str
+    id_field: str = CURATOR_DEDUP_ID_STR
+    duplicate_id_field: str = "id"
+    read_kwargs: Mapping[str, Any] | None = None
+    drop_id_field: bool = False
+    name: str = "remove_listed_duplicates"
+
+    def __post_init__(self) -> None:
+        read_options("TextDuplicatesRemovalStage", self.read_kwargs)
+        check_field("id_field", self.id_field)
+        check_field("duplicate_id_field", self.duplicate_id_field)
+
+    @property
+    def listed_in(self) -> str:  # type: ignore[override]
+        return self.ids_to_remove_path
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        import numpy as np
+
+        from tamis.formats.input_files.listing import list_files
+        from tamis.formats.whole_file import read_whole_file
+
+        files = list_files(self.ids_to_remove_path, (".parquet", ".jsonl", ".json"))
+        found = [self._keys(read_whole_file(os.fsdecode(p)), self.duplicate_id_field) for p in files.paths]
+        self._listed = np.unique(np.concatenate([keys[has] for keys, has in found]))
+
+    def _is_listed(self, batch: DocumentBatch) -> np.ndarray[Any, Any]:
+        import numpy as np
+
+        keys, has_id = self._keys(batch, self.id_field)
+        return has_id & np.isin(keys, self._listed)
+
+    def _keys(self, batch: DocumentBatch, field: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The 128-bit hashes of ids, 16 bytes each; and which documents have one."""
+        import numpy as np
+
+        if field not in batch.get_columns():
+            raise UsageError(f"{self.name}: there is no field {field!r}; there are {batch.get_columns()}")
+        texts = id_texts(batch.column(field))
+        if texts is None:
+            raise UsageError(f"{self.name}: {field!r} must hold texts or numbers")
+        hi, lo, length = text_hashes(texts)
+        return np.ascontiguousarray(np.stack([hi, lo], axis=1)).view("V16").reshape(-1), length >= 0
 
 
 def check_field(name: str, value: Any, optional: bool = False) -> None:

@@ -51,9 +51,7 @@ def _sorted_part(records: Records, part: tuple[int, int]) -> NDArray[np.uint64]:
     """(n, 2) halves of the hashes in this part of the key space, each once."""
     hi, numbers = records.keys(0, part)
     sort_pairs(hi, numbers)
-    order = np.argsort(numbers, kind="stable")
-    lo = np.empty(len(hi), np.uint64)
-    lo[order] = records.gather(["lo"], numbers[order])["lo"]
+    lo = records.gather_any(["lo"], numbers)["lo"]
     by = np.lexsort((lo, hi))
     hi, lo = hi[by], lo[by]
     new = np.ones(len(hi), bool)

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
+from tamis.dedup.documented.finding import DocumentedResult, files_of, tasks_and_executor
 from tamis.dedup.documented.id_generator import IdGenerator
-from tamis.dedup.documented.parameters_and_results import DocumentedResult, files_of, tasks_and_executor
 from tamis.dedup.ids.stages import check_field
 from tamis.dedup.kinds import DedupResult, Passes
 from tamis.dedup.options import Input, WriterFactory, absolute, check_filetype

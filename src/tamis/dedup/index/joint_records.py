@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tamis.dedup.decisions import DecisionFiles, place_ids, write_table
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.records import MAX_DOCUMENTS, Array, Records
+from tamis.dedup.sorting import cuts_between
 from tamis.errors import FormatError, UsageError
 from tamis.formats.parquet import format as parquet
 
@@ -159,19 +160,12 @@ def decision_files(folder: str, records: Records, room_bytes: int, fresh: bool =
 def with_new(pairs: NDArray[np.uint64], first: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
     """Of components (root << 32 | number, ascending) those that have new documents, and the documents to be compared by text:
     new ones of components that have several."""
-    number, cuts = (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32), _cuts(pairs)
+    number, cuts = (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32), cuts_between(pairs >> np.uint64(32))
     if not len(pairs):
         return pairs, number
     sizes = np.diff(cuts)
     n_new = np.add.reduceat((number >= first).astype(np.int64), cuts[:-1])
     return pairs[np.repeat(n_new > 0, sizes)], np.sort(number[np.repeat(n_new > 1, sizes) & (number >= first)])
-
-
-def _cuts(pairs: NDArray[np.uint64]) -> NDArray[np.int64]:
-    root = pairs >> np.uint64(32)
-    if not len(root):
-        return np.zeros(1, np.int64)
-    return np.concatenate([[0], np.flatnonzero(root[1:] != root[:-1]) + 1, [len(root)]]).astype(np.int64)
 
 
 def similar_to_indexed(
@@ -186,7 +180,7 @@ def similar_to_indexed(
     stays = np.ones(len(pairs), bool)
     work: list[tuple[int, int, int, int]] = []  # positions of indexed documents, and of new ones to compare with them
     step, n_capped = max(MAX_COMPARED, room_bytes // BYTES_PER_SIGNATURE), 0
-    for a, b in itertools.pairwise(_cuts(pairs).tolist()):
+    for a, b in itertools.pairwise(cuts_between(pairs >> np.uint64(32)).tolist()):
         k = a + int(np.searchsorted(number[a:b], records.n_old))
         stays[a:k] = False
         if a < k < b:
@@ -204,7 +198,8 @@ def similar_to_indexed(
             stays[c:d] = ~goes
             found.append((number[c:d][goes], number[a:last][which[goes]], best[goes]))
     left = pairs[stays]
-    several = np.repeat(np.diff(_cuts(left)) > 1, np.diff(_cuts(left)))
+    sizes = np.diff(cuts_between(left >> np.uint64(32)))
+    several = np.repeat(sizes > 1, sizes)
     columns = [np.concatenate([f[i] for f in found]) if found else np.empty(0, np.uint32) for i in range(3)]
     return left[several], (columns[0], columns[1], columns[2].astype(np.float32)), n_capped
 

@@ -25,7 +25,7 @@ from tamis.dedup.lines.records import UnitRecords
 from tamis.dedup.lines.table import COLUMNS
 from tamis.dedup.place_table import PlaceTable
 from tamis.dedup.progress_files import read_json
-from tamis.dedup.sorting import runs, sort_pairs
+from tamis.dedup.sorting import positions_in, runs, sort_pairs
 from tamis.formats.input_files.names import path_text
 
 Array = NDArray[Any]
@@ -142,7 +142,7 @@ def _decide(part: _Part, chunk: int, rule: _Rule, marks: _Marks, found: Found) -
         often = ends - starts >= rule.min_count
         starts, ends = starts[often], ends[often]
         _count(found, ends - starts, numbers[place[starts]])
-        at = _ranges(starts + rule.keep_first, ends)
+        at = positions_in(starts + rule.keep_first, ends)
         marks.add(np.sort(numbers[place[at]]))
         return
     # One unit that is everywhere: no part of the key space that holds it is small. Keys are counted chunk by chunk.
@@ -176,13 +176,6 @@ def _merged(keys: list[Array], counts: list[Array], firsts: list[Array]) -> tupl
     new[1:] = key[1:] != key[:-1]
     at = np.flatnonzero(new)
     return key[at], np.add.reduceat(count, at) if len(at) else count, first[at]
-
-
-def _ranges(starts: Array, ends: Array) -> Array:
-    """All positions of [start, end) ranges, one after the other."""
-    sizes = ends - starts
-    n = int(sizes.sum())
-    return np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(n)
 
 
 def _count(found: Found, sizes: Array, firsts: Array) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.dedup.semantic.products import CPU, Products
+from tamis.formats.scratch.stored_arrays import read_into
 
 BLOCK = 4096  # rows of one product: part of the result, since sums of floats depend on how they are cut
 _ROUNDS = 5
@@ -47,14 +48,7 @@ class Blocks:
     def read(self, start: int, n: int = BLOCK) -> Floats:
         n = min(n, self.n_rows - start)
         out = np.empty((n, self.dimension), np.float32)
-        with open(self.path, "rb", buffering=0) as file:
-            file.seek(start * self.dimension * 4)
-            view = memoryview(out).cast("B")  # type: ignore[arg-type]
-            while len(view):
-                got = file.readinto(view)
-                if not got:
-                    raise EOFError(f"{self.path}: ends early")
-                view = view[got:]
+        read_into(self.path, start * self.dimension * 4, out.reshape(-1))
         return out
 
     def rows(self, rows: NDArray[np.int64]) -> Floats:

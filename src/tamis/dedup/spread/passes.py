@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tamis.dedup.planning import BYTES_PER_HASH, BYTES_PER_KEY
@@ -15,15 +16,16 @@ from tamis.pipeline import Pipeline
 _LEAST_RANGES = 16  # of a column of keys, so that there is something for everybody
 
 
+@dataclass
 class Spreading:
     """`work`: the folder of the deduplication, which all nodes see. `room_bytes`: for the keys of one range, in a worker. `execute(pipeline, label)`
     runs a pass. Called by workflow.py."""
 
-    def __init__(
-        self, name: str, work: str, n_documents: int, room_bytes: int, execute: Callable[[Pipeline, str], Any]
-    ) -> None:
-        self._name, self._work, self._n_documents, self._execute = name, work, n_documents, execute
-        self._room_bytes = room_bytes
+    name: str
+    work: str
+    n_documents: int
+    room_bytes: int
+    execute: Callable[[Pipeline, str], Any]
 
     def look(self, i: int, first: list[str], paths: list[str], bands: list[int]) -> dict[str, str]:
         """Folders of what was found in the record files of pass `i`: "equal" texts (in those of the `first` pass) and, where there are any, shared
@@ -35,11 +37,11 @@ class Spreading:
         return {"equal": equal, **bands_found}
 
     def _ranges(self, columns: list[int], key_bytes: int) -> list[ranges.KeyRange]:
-        return ranges.ranges_of(self._n_documents, columns, key_bytes, self._room_bytes, _LEAST_RANGES)
+        return ranges.ranges_of(self.n_documents, columns, key_bytes, self.room_bytes, _LEAST_RANGES)
 
     def _folder(self, name: str, key_bytes: int) -> str:
         """Named after the number of ranges, too: a run that goes on with other memory or other workers must not find what was cut otherwise."""
-        return os.path.join(self._work, f"ranges-{name}-{len(self._ranges([0], key_bytes))}")
+        return os.path.join(self.work, f"ranges-{name}-{len(self._ranges([0], key_bytes))}")
 
     def _found_in(self, name: str, key_bytes: int) -> str:
         return f"{self._folder(name, key_bytes)}-found"
@@ -52,10 +54,11 @@ class Spreading:
         os.makedirs(found, exist_ok=True)
         ranges.write_ranges(f"{here}-in", self._ranges(columns, key_bytes))
         write_json(f"{here}.json", paths)
-        memory_gb = (1.25 * self._room_bytes + self._n_documents / 8) / 1e9 if self._is_large(key_bytes) else 0.1
+        fills_room = self.n_documents * key_bytes > self.room_bytes  # with few documents nothing is asked for
+        memory_gb = (1.25 * self.room_bytes + self.n_documents / 8) / 1e9 if fills_room else 0.1
         stages: list[Any] = [JsonlReader(f"{here}-in", files_per_partition=1)]
         stages += [LookAtRanges(f"{here}.json", found, equal, round(memory_gb, 3)), RangeWriter(here)]
-        self._execute(Pipeline(f"{self._name}: ranges of {name}", stages=stages), f"ranges-{name}")
+        self.execute(Pipeline(f"{self.name}: ranges of {name}", stages=stages), f"ranges-{name}")
         missing = ranges.not_found(f"{here}-in", found)
         if missing:  # one that failed is in quarantine; or a disk lost files. Without them duplicates would stay, and nobody would know
             raise FormatError(
@@ -63,7 +66,3 @@ class Spreading:
                 "more. Mend the cause and start over (--fresh)"
             )
         return found
-
-    def _is_large(self, key_bytes: int) -> bool:
-        """Whether a range fills its room: with few documents nothing is asked for."""
-        return self._n_documents * key_bytes > self._room_bytes

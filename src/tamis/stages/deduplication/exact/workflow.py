@@ -1,5 +1,5 @@
 """The public path of ExactDeduplicationWorkflow; the code is in tamis/dedup."""
 
-from tamis.dedup.documented.exact import ExactDeduplicationWorkflow
+from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
 
 __all__ = ["ExactDeduplicationWorkflow"]

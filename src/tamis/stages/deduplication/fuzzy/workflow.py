@@ -1,5 +1,5 @@
 """The public path of FuzzyDeduplicationWorkflow; the code is in tamis/dedup."""
 
-from tamis.dedup.documented.fuzzy import FuzzyDeduplicationWorkflow
+from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow
 
 __all__ = ["FuzzyDeduplicationWorkflow"]

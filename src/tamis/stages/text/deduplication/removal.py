@@ -1,5 +1,5 @@
 """The public path of TextDuplicatesRemovalStage; the code is in tamis/dedup."""
 
-from tamis.dedup.documented.removal import TextDuplicatesRemovalStage
+from tamis.dedup.ids.stages import TextDuplicatesRemovalStage
 
 __all__ = ["TextDuplicatesRemovalStage"]

@@ -1,8 +1,9 @@
-"""What the documented workflows share: parameters about GPUs, ids on disk, and the result as users know it."""
+"""What workflows that find duplicates share with the original: parameters about GPUs, ids on disk, and the result as users know it."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import os
 import shutil
@@ -13,8 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis.dedup.documented.id_generator import of_files
+from tamis.dedup.exact.gpu_hash import BACKENDS
+from tamis.dedup.index.options import index_options
+from tamis.dedup.options import InOneCall, absolute
 from tamis.errors import UsageError
 from tamis.pipeline import Pipeline, WorkflowBase, WorkflowRunResult
+from tamis.sizes import parse_fraction
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, numbers_of
 from tamis.tasks import DocumentBatch, FileGroupTask, Task
@@ -38,62 +43,76 @@ DONE_OTHERWISE = {
 }
 
 
-class FindingWorkflow(WorkflowBase):
-    """What the documented workflows that find duplicates share. Subclasses are dataclasses with these fields."""
+class FindingWorkflow(InOneCall, WorkflowBase):
+    """What the workflows that find duplicates share. Subclasses are dataclasses with these fields, and say their passes."""
 
     kind: ClassVar[str]  # begins the names of what is written
-    ids_folder: ClassVar[str]
-    output_path: str
-    input_path: Any
+    ids_folder: ClassVar[str]  # for the ids of duplicates; "" where none are written
+    as_the_budget_allows: ClassVar[
+        Mapping[str, Any]
+    ]  # what users know as an upper bound, by parameter: smaller ones follow from the budget
     write_kwargs: Mapping[str, Any] | None
-    perform_removal: bool
     env_vars: Mapping[str, Any] | None
-    cache_path: str | None = None
+    max_source_loss: float | str
+    index_path: str | None
+    against: str | None
+    append: bool
+    backend: str
     assign_id: bool = True
     id_field: str | None = None
 
-    def _check_documented(self) -> None:
-        """One line for each parameter that was given and has another means here; options of files that nobody can mean are refused."""
-        who, given = type(self).__name__, vars(self)
+    def _check(self) -> None:
+        """What all have in common, checked and as it is meant. One line for each parameter that was given and has another means here; options of
+        files that nobody can mean are refused."""
         usual = {f.name: f.default for f in dataclasses.fields(self)}  # type: ignore[arg-type]
         for name, why in DONE_OTHERWISE.items():
-            if name in given and given[name] not in (usual[name], None):
-                warnings.warn(f"{who}: {name} {why}", stacklevel=5)
+            if name in usual and getattr(self, name) not in (usual[name], None):
+                warnings.warn(f"{self.who}: {name} {why}", stacklevel=5)
         unknown = sorted(k for k, v in (self.write_kwargs or {}).items() if not (k == "storage_options" and not v))
         if unknown:
             raise UsageError(
-                f"{who}: write_kwargs has {unknown}: ids are written to a local folder, as Parquet; leave it out"
+                f"{self.who}: write_kwargs has {unknown}: ids are written to a local folder, as Parquet; leave it out"
             )
+        for name, bound in self.as_the_budget_allows.items():
+            if getattr(self, name) == bound:
+                setattr(self, name, None)
+        self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path or "") or None
+        self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
+        if self.backend not in BACKENDS:
+            raise UsageError(f"backend: expected one of {', '.join(BACKENDS)}, got {self.backend!r}")
+        self.index_options()
+        self._input()
 
-    def _own(self, input_path: Any) -> Any:
-        raise NotImplementedError
+    def index_options(self) -> dict[str, Any]:
+        return index_options(self.who, self.index_path, self.against, self.append)
 
-    def own(self) -> Any:
-        """The workflow behind it, as commands know it."""
-        return self._own(self.input_path)
+    def bands(self) -> tuple[int, int, int | None]:
+        """How many, of how many values, and how many in one pass: 0 where there are none."""
+        return 0, 0, None
 
     def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
         """What a run would take, from a small sample; `work`: its scratch folder. Nothing is written."""
-        made: DedupPlan = self.own().plan(memory, work)
-        return made
+        return self._input().plan(*self.bands(), memory, work or self.cache_path or self.output_path)
 
-    def run(
+    def run(  # type: ignore[override]  # as users of the original call it, in either order
         self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = True, **settings: Any
     ) -> DocumentedResult:
         """`initial_tasks`: groups of files instead of input_path. `settings` are those of a run: memory="1GB", workers, scratch, fresh."""
         began_s = time.monotonic()
-        tasks, executor = tasks_and_executor(type(self).__name__, initial_tasks, executor)
-        made, generator = self._own(files_of(tasks) or self.input_path), f"{self.kind}_id_generator.json"
+        tasks, executor = tasks_and_executor(self.who, initial_tasks, executor)
+        made, generator = copy.copy(self), f"{self.kind}_id_generator.json"
+        if tasks:
+            made.input_path = absolute(files_of(tasks))
         if self.cache_path is not None:
             os.makedirs(self.cache_path, exist_ok=True)
-        if settings.get("fresh"):
-            forget_ids(made.output_path, self.ids_folder, generator)
+        if settings.get("fresh") and self.ids_folder:
+            forget_ids(self.output_path, self.ids_folder, generator)
         with environment(self.env_vars):
-            found = made.run(executor, progress=progress, **settings)
+            found = made.find(executor, progress, dict(settings))
         identified_s = time.monotonic() - began_s
         metadata: dict[str, Any] = {"num_duplicates": found.n_duplicates, "identification_time": identified_s}
         written = {}
-        if not self.perform_removal:
+        if self.ids_folder and not self.perform_removal:
             folder, source = os.path.join(found.output, self.ids_folder), made._input()
             shared = {k: v for k, v in settings.items() if k not in ("fresh", "watch")}
             written["identification"] = write_ids(folder, found.duplicates, source, self.id_field, shared, executor)
