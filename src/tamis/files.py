@@ -18,7 +18,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from tamis.errors import RunConflict
 
@@ -188,6 +188,19 @@ def take_lock(path: Path, wait: bool = False) -> int:
             os.close(fd)
             raise
         os.close(fd)  # who held it before removed it meanwhile: what we hold now has no name
+
+
+def open_shared(path: Path) -> BinaryIO | None:
+    """A file to read, which `take_lock` cannot hold while this is open; None where it is not there, or went meanwhile."""
+    try:
+        file = open(path, "rb", buffering=0)  # noqa: SIM115
+    except FileNotFoundError:
+        return None
+    fcntl.flock(file, fcntl.LOCK_SH)
+    if os.fstat(file.fileno()).st_nlink:
+        return cast("BinaryIO", file)
+    file.close()
+    return None
 
 
 def lock(path: Path, busy: str) -> int:

@@ -25,12 +25,12 @@ class InlineWorkers:
         self._work: deque[tuple[int, Assign]] = deque()
 
     def open(self) -> None:
-        from tamis.backends.preload import expected_inputs
+        from tamis.backends.preload import expected_inputs, keep_copies_in
         from tamis.engine.worker.process import UnitRunner
 
-        self._runner = UnitRunner(
-            self._job, Workplace.from_dict(self._place["workplace"], expected_inputs(self._place["plan"]))
-        )
+        workplace = Workplace.from_dict(self._place["workplace"], expected_inputs(self._place["plan"]))
+        keep_copies_in(workplace.scratch)
+        self._runner = UnitRunner(self._job, workplace)
         for stage in self._job.stages:
             stage.setup_on_node(this_node(), WorkerMetadata())
 

@@ -30,8 +30,9 @@ from tamis.errors import PipelineError
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.jsonl.encode import encode_jsonl
 from tamis.kernels.loading.native import load_all
+from tamis.memory.machine import filesystem
 from tamis.stores import opening as stores
-from tamis.stores import options
+from tamis.stores import options, spool
 from tamis.stores.urls import is_bucket
 from tamis.tasks import DocumentBatch
 
@@ -64,7 +65,13 @@ def load(payload: bytes, place: dict[str, Any], warm: bool = False) -> UnitRunne
     options.restore(workplace.stores)
     if workplace.remote or any(is_bucket(path) for path in workplace.expected):
         stores.warm()
+    keep_copies_in(workplace.scratch)
     return UnitRunner(job, workplace)
+
+
+def keep_copies_in(scratch: str) -> None:
+    """Copies of remote files that decoders go about in are scratch; where that is memory, there are none."""
+    spool.use(None if filesystem(scratch) in ("tmpfs", "ramfs") else os.path.join(scratch, "spool"))
 
 
 def log_to_file() -> None:

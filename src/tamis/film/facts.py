@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
 from tamis.film.opening import FilmFault, codec_name, faults, library, opened, video_stream
+from tamis.stores.opening import size_of
 
 MAX_PIXELS = 144_000_000  # of one picture: 16K. A header that claims more is a mistake, or wants the reader's memory
 MAX_DURATION_S = (
@@ -118,7 +118,7 @@ def _facts(path: str | bytes, container: Any, stream: Any, times: _Times) -> Fil
     if not duration_s <= MAX_DURATION_S:
         raise FilmFault(f"its times claim {duration_s / 86_400:.0f} days, more than {MAX_DURATION_S / 86_400:.0f}")
     aspect = float(stream.sample_aspect_ratio or 0) or 1.0
-    size = len(path) if isinstance(path, bytes) else os.path.getsize(path)
+    size = len(path) if isinstance(path, bytes) else size_of(path)
     audio = container.streams.audio
     bits = container.bit_rate or (int(size * 8 / duration_s) if duration_s > 0 else 0)
     return FilmFacts(

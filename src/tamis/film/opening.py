@@ -9,10 +9,11 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from tamis.errors import FormatError, optional
+from tamis.stores.spool import local_or_open
 
 SUFFIXES = (".mp4", ".mov", ".avi", ".mkv", ".webm")
 _CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi"
@@ -34,15 +35,16 @@ def library() -> Any:
 
 @contextmanager
 def opened(path: str | bytes) -> Iterator[Any]:
-    """The container of a film (a path, or the bytes of one), closed at the end; FilmFault where the file is none. A lack of memory stays a MemoryError."""
+    """The container of a film (a path, a remote one, or the bytes of one), closed at the end; FilmFault where the file is none. A lack of
+    memory stays a MemoryError."""
     av = library()
-    with faults(av, "no film that can be opened"):
-        source = io.BytesIO(path) if isinstance(path, bytes) else path
-        container = av.open(source, options=dict(_OPTIONS), metadata_errors="replace")
-    try:
-        yield container
-    finally:
-        container.close()
+    with nullcontext(io.BytesIO(path)) if isinstance(path, bytes) else local_or_open(path) as source:
+        with faults(av, "no film that can be opened"):
+            container = av.open(source, options=dict(_OPTIONS), metadata_errors="replace")
+        try:
+            yield container
+        finally:
+            container.close()
 
 
 @contextmanager

@@ -8,13 +8,13 @@ of a worker is a MemoryError and never taken for a damaged one.
 from __future__ import annotations
 
 import io
-import os
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import MissingExtra, first_line
 from tamis.pictures.faults import PictureFault
 from tamis.pictures.headers import Looks, look
 from tamis.pictures.scratch import Scratch
+from tamis.stores.spool import open_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,15 +26,12 @@ _SCRATCH = Scratch()
 
 
 def read_span(path: str, offset: int, length: int) -> bytes:
-    """The stored bytes of a picture: all of a file, or a span of a tar."""
+    """The stored bytes of a picture: all of a file, or a span of a tar, of this machine or remote."""
     parts, at = [], offset
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        while length > 0 and (data := os.pread(fd, length, at)):
+    with open_bytes(path) as file:
+        while length > 0 and (data := file.pread(length, at)):
             parts.append(data)
             at, length = at + len(data), length - len(data)
-    finally:
-        os.close(fd)
     if length:
         raise PictureFault(f"{length:,} bytes are missing: the file is shorter than it was")
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -6,7 +6,6 @@ GROUP_ROWS rows), so that an index of a tar of a million pictures takes some 100
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from typing import NamedTuple
 from tamis.pictures.faults import TarFault
 from tamis.pictures.headers import SUFFIXES
 from tamis.pictures.tar import Member, members
+from tamis.stores.spool import Bytes, open_bytes
 
 # Of a sample: more with one key are further samples, so that a tar whose names all begin alike is never held.
 MAX_MEMBERS = 1024
@@ -54,11 +54,11 @@ def is_picture(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
-def rows(fd: int, start: int = 0) -> Iterator[tuple[int, Row]]:
+def rows(file: Bytes, start: int = 0) -> Iterator[tuple[int, Row]]:
     """Rows of the samples from byte `start` on, each with the byte at which its sample begins."""
     key, sample = "", list[Member]()
     try:
-        for member in members(fd, start):
+        for member in members(file, start):
             at = key_of(member.name)[0]
             if sample and (at != key or len(sample) >= MAX_MEMBERS):
                 for row in _of_sample(key, sample):
@@ -93,19 +93,18 @@ _MAX_INDEXES = 8
 
 def index_of(path: str) -> TarIndex:
     """The index of a tar, made by one walk over its headers; the last few are kept. TarFault where it is no tar at all."""
-    with open(path, "rb", buffering=0) as file:
-        info = os.fstat(file.fileno())
-        known = (path, info.st_size, info.st_mtime_ns, info.st_ino)
+    with open_bytes(path) as file:
+        known = (path, file.size, *file.version)
         if known not in _INDEXES:
             while len(_INDEXES) >= _MAX_INDEXES:
                 del _INDEXES[next(iter(_INDEXES))]
-            _INDEXES[known] = _walk(file.fileno())
+            _INDEXES[known] = _walk(file)
         return _INDEXES[known]
 
 
-def _walk(fd: int) -> TarIndex:
+def _walk(file: Bytes) -> TarIndex:
     index, last = TarIndex(), -1
-    for begin, row in rows(fd):
+    for begin, row in rows(file):
         if row.fault and not row.key:
             if not index.n_rows:
                 raise TarFault(begin, row.fault)

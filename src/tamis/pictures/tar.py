@@ -7,11 +7,11 @@ TarFault: members before it stand.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from tamis.pictures.faults import TarFault
+from tamis.stores.spool import Bytes
 
 BLOCK = 512
 _MAX_EXTRA_BYTES = 1 << 20
@@ -29,13 +29,13 @@ class Member(NamedTuple):
     is_link: bool = False
 
 
-def members(fd: int, start: int = 0) -> Iterator[Member]:
+def members(file: Bytes, start: int = 0) -> Iterator[Member]:
     """Files and links of the tar from byte `start` on, where the headers of a member begin."""
-    size = os.fstat(fd).st_size
+    size = file.size
     at = begin = start
     name, told_size = "", -1
     while at < size:
-        block = os.pread(fd, BLOCK, at)
+        block = file.pread(BLOCK, at)
         if not block.strip(b"\0"):
             return
         if len(block) < BLOCK:
@@ -48,7 +48,7 @@ def members(fd: int, start: int = 0) -> Iterator[Member]:
         if kind in (b"L", b"x"):
             if n_bytes > _MAX_EXTRA_BYTES:
                 raise TarFault(at, f"a header of {n_bytes:,} bytes")
-            extra = os.pread(fd, n_bytes, data)
+            extra = file.pread(n_bytes, data)
             if len(extra) < n_bytes:
                 raise TarFault(at, "the tar ends inside a header")
             if kind == b"L":

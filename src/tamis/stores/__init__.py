@@ -8,6 +8,7 @@ http.py       the same for web servers: look, read a range
 reading.py    a remote file as Python knows files: seek, read; large reads in parallel ranges
 opening.py    `open_input` and friends: one call for local and remote paths
 listing.py    which objects an input means
+spool.py      copies on this machine for decoders, bounded
 
 boto3 is imported only when a path begins with s3://.
 """

@@ -47,6 +47,17 @@ def send(bucket: Bucket, key: str, path: str) -> Upload:
     return Upload(upload, mark, parts)
 
 
+def put_file(bucket: Bucket, key: str, path: str) -> None:
+    """A file as an object, whole, in place of the one that has the key."""
+    if os.path.getsize(path) <= PART_BYTES:
+        with open(path, "rb") as file:
+            bucket.put(key, file.read())
+        return
+    upload = send(bucket, key, path)
+    bucket.delete(key)
+    bucket.complete(key, upload.id, upload.parts, upload.mark)
+
+
 def _exactly(file: BinaryIO, n: int) -> bytes:
     """The next n bytes of a file that has them."""
     data = file.read(n)

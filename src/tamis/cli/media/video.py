@@ -13,7 +13,9 @@ from typing import Annotated, Any, Literal
 
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option, OptionGroup
-from tamis.errors import UsageError
+from tamis.film.opening import SUFFIXES
+from tamis.formats.input_files.names import ends_in, path_text
+from tamis.stores.urls import is_remote
 
 _RECIPE = "video.yaml"
 _STAGES = "tamis.stages.video"
@@ -92,16 +94,13 @@ def video(
 def make_recipe(source: str, target: str, wanted: Wanted) -> str:
     """The recipe of the command. Values are written as JSON, which YAML reads as it is."""
     from tamis.cli.jobs.request import path_in_recipe, text_in_recipe
-    from tamis.formats.input_files.names import path_text
 
-    for path in (source, target):
-        if "://" in path:
-            raise UsageError(f"{path}: films are read from, and clips written to, local folders; copy them")
     source, target = map(path_in_recipe, (source, target))
     models = None if wanted.model_folder is None else path_in_recipe(wanted.model_folder)
     for value in (wanted.transcode, wanted.caption_model, wanted.caption_prompt or ""):
         text_in_recipe(value)
-    folder = source if os.path.isdir(source) else os.path.dirname(source)
+    is_file = ends_in(source, SUFFIXES) if is_remote(source) else not os.path.isdir(source)
+    folder = os.path.dirname(source) if is_file else source
     films = {"input_video_path": path_text(source), "video_limit": wanted.limit_films}
     writer = {
         "output_path": path_text(target), "input_path": path_text(folder), "upload_clips": True, "dry_run": False,

@@ -27,7 +27,7 @@ from tamis.engine.run.names import check_name, folder_of, in_order, name_of, num
 from tamis.engine.supervisor.actions import Commit, Replace
 from tamis.errors import RunConflict, StoreError
 from tamis.stores.s3 import Bucket, Taken, check_conditions
-from tamis.stores.uploads import Upload, send
+from tamis.stores.uploads import Upload, put_file, send
 from tamis.stores.urls import output_url, split_s3
 
 RUN = "_tamis"
@@ -44,7 +44,6 @@ KEPT = (
 )
 OLD_UPLOAD_S = 3600.0  # one that a killed run left; younger ones may be another run's at this moment
 _SEQUENCE = re.compile(r"[0-9]{20}")
-_PUT_BYTES = 8 << 20
 
 
 class BucketOutput:
@@ -148,14 +147,7 @@ class BucketOutput:
 
     def keep_file(self, name: str, path: str) -> None:
         """The same for a file of any size. `name`: below _tamis/."""
-        if os.path.getsize(path) <= _PUT_BYTES:
-            with open(path, "rb") as file:
-                self.keep(name, file.read())
-            return
-        key = self._key(f"{RUN}/{name}")
-        upload = send(self.bucket, key, path)
-        self.bucket.delete(key)
-        self.bucket.complete(key, upload.id, upload.parts, upload.mark)
+        put_file(self.bucket, self._key(f"{RUN}/{name}"), path)
         self._kept.add(name)
 
     def bring(self, name: str, path: str) -> None:

@@ -41,7 +41,7 @@ from tamis.engine.worker.read import Contents, Limits, TooLarge, read_pieces
 from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sending import send_outputs
 from tamis.engine.worker.workplace import Workplace
-from tamis.errors import FormatError, PipelineError
+from tamis.errors import FormatError, PipelineError, StoreError
 from tamis.formats.faults import asked_bytes, is_memory_failure
 from tamis.formats.jsonl.known_records import KnownRecords
 from tamis.formats.registry import TABLES, is_table, table_format
@@ -102,7 +102,9 @@ class UnitRunner:
             kind = "memory" if is_memory_failure(exc.cause) else "setup"
             report = replace(_failure(kind, exc.cause, exc.stage), in_setup=True)
         except StageFailure as exc:
-            report = _failure("memory" if is_memory_failure(exc.cause) else "error", exc.cause, exc.stage)
+            # A store that does not answer says nothing about the data: no reason to cut it, and to set records aside.
+            kind = "disk" if isinstance(exc.cause, StoreError) else "error"
+            report = _failure("memory" if is_memory_failure(exc.cause) else kind, exc.cause, exc.stage)
         except BlockFault as exc:
             report = _failure("disk", exc)
         except OSError as exc:

@@ -21,10 +21,10 @@ def send_outputs(made: list[StagedFile], unit: Unit, url: str) -> list[StagedFil
         if file.kind != "output":
             told.append(file)
             continue
-        name = object_name(unit, file.extension, n_sent)
+        n_sent += not (file.belongs and n_sent)  # what belongs to the file before it shares its name
+        name = object_name(unit, file.extension, n_sent - 1)
         upload = send(bucket, f"{prefix}/{name}", file.path)
         files.remove(file.path)
-        n_sent += 1
         told.append(replace(file, joins=False, name=name, upload=(upload.id, upload.mark, upload.parts)))
     return told
 

@@ -6,7 +6,6 @@ the file, which goes to quarantine with the reason.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -18,6 +17,8 @@ from tamis.film.opening import FilmFault
 from tamis.formats.base import RowsFault
 from tamis.formats.fixed_columns import OneRowPerFile
 from tamis.formats.input_files.names import path_text
+from tamis.stores.opening import size_of
+from tamis.stores.urls import absolute
 
 _SCHEMA = pa.schema(
     [
@@ -41,11 +42,11 @@ _ROW_BYTES = 1024  # of one row, about
 
 def _row(path: str, names: Sequence[str]) -> dict[str, Any]:
     try:
-        return {"path": path_text(os.path.abspath(path)), **asdict(read_facts(path))}
+        return {"path": path_text(absolute(path)), **asdict(read_facts(path))}
     except FilmFault as exc:
         raise RowsFault(0, str(exc), 1) from exc
 
 
 TableWriter = None
-_files = OneRowPerFile(_SCHEMA, _row, lambda path, file_bytes: _ROW_BYTES)
+_files = OneRowPerFile(_SCHEMA, _row, lambda path, file_bytes: _ROW_BYTES, size_of)
 describe, read_schema, iter_rows = _files.describe, _files.read_schema, _files.iter_rows

@@ -27,7 +27,9 @@ from tamis.pictures.faults import PictureFault, TarFault
 from tamis.pictures.headers import Looks, look
 from tamis.pictures.samples import Row, index_of, is_picture, key_of, rows
 from tamis.pictures.tar import Member
-from tamis.stores.urls import is_remote
+from tamis.stores.opening import size_of
+from tamis.stores.spool import Bytes, open_bytes
+from tamis.stores.urls import is_bucket, is_remote, name_in
 
 TableWriter = None
 ROW_BYTES = (
@@ -52,17 +54,11 @@ SCHEMA = pa.schema(
 )
 _columns = FixedColumns(SCHEMA)
 read_schema = _columns.read_schema
-LOCAL_ONLY = (
-    "pictures are read from folders of this machine: tars by thousands of small reads, and every stage reads its pictures again where they "
-    "lie; copy them to a local folder first (aws s3 sync, curl)"
-)
 
 
 def describe(path: str | os.PathLike[str]) -> TableInfo:
     path = os.fspath(path)
-    if is_remote(path):
-        raise FormatError(LOCAL_ONLY)
-    size = os.path.getsize(path)
+    size = size_of(path)
     if _is_tar(path) and not size:
         raise FormatError("a tar of zero bytes")
     if not _is_tar(path):
@@ -94,13 +90,13 @@ def iter_rows(
     most = max(1, min(max_rows, _ROWS_AT_ONCE, batch_bytes // ROW_BYTES))
     made: list[dict[str, Any]] = []
     at = first_row
-    with open(path, "rb", buffering=0) as file:
-        found = _tar_rows(path, file.fileno(), first_row, end_row) if _is_tar(path) else _file_rows(path)
+    with open_bytes(path) as file:
+        found = _tar_rows(path, file, first_row, end_row) if _is_tar(path) else _file_rows(file)
         for number, row in found:
             if not first_row <= number < end_row:
                 continue
             try:
-                made.append(_record(path, file.fileno(), number, row))
+                made.append(_record(path, file, number, row))
             except PictureFault as exc:
                 if made:
                     yield at, pa.Table.from_pylist(made, schema)
@@ -122,53 +118,53 @@ def stored_bytes(table: pa.Table) -> Any:
 
 
 def _is_tar(path: str) -> bool:
-    return not is_picture(path)
+    return not is_picture(name_in(path) if is_remote(path) else path)
 
 
-def _file_rows(path: str) -> Iterator[tuple[int, Row]]:
-    yield 0, Row("", Member("", 0, os.path.getsize(path), 0))
+def _file_rows(file: Bytes) -> Iterator[tuple[int, Row]]:
+    yield 0, Row("", Member("", 0, file.size, 0))
 
 
-def _tar_rows(path: str, fd: int, first_row: int, end_row: int) -> Iterator[tuple[int, Row]]:
+def _tar_rows(path: str, file: Bytes, first_row: int, end_row: int) -> Iterator[tuple[int, Row]]:
     begins = index_of(path).begins
     if not begins:
         return
     byte, number = begins[max(0, bisect_right(begins, first_row, key=lambda b: b[1]) - 1)]
-    for _, row in rows(fd, byte):
+    for _, row in rows(file, byte):
         if number >= end_row:
             return
         yield number, row
         number += 1
 
 
-def _record(path: str, fd: int, number: int, row: Row) -> dict[str, Any]:
+def _record(path: str, file: Bytes, number: int, row: Row) -> dict[str, Any]:
     """The row as values. PictureFault where there is no picture to read."""
     picture = row.picture
     if picture is None:
         raise PictureFault(row.fault)
     try:
-        looks = _look(fd, picture)
+        looks = _look(file, picture)
     except PictureFault as exc:
         raise PictureFault(f"{picture.name}: {exc}" if picture.name else str(exc)) from None
     record = {
         "id": _id(path, number if picture.name else None), "image_path": path_text(path), "member": picture.name or None,
         "offset": picture.offset, "length": picture.length, "format": looks.format, "width": looks.width, "height": looks.height,
     }  # fmt: skip
-    return record | (_beside_member(fd, row.others) if picture.name else _beside_file(path))
+    return record | (_beside_member(file, row.others) if picture.name else _beside_file(path))
 
 
-def _look(fd: int, picture: Member) -> Looks:
-    return look(lambda at, n: os.pread(fd, min(n, picture.length - at), picture.offset + at), picture.length)
+def _look(file: Bytes, picture: Member) -> Looks:
+    return look(lambda at, n: file.pread(min(n, picture.length - at), picture.offset + at), picture.length)
 
 
-def _beside_member(fd: int, others: Sequence[Member]) -> dict[str, Any]:
+def _beside_member(file: Bytes, others: Sequence[Member]) -> dict[str, Any]:
     """Caption and json of a sample as text; what is no text, is too large or something else is named by its place."""
     found: dict[str, Any] = {}
     left = []
     for member in others:
         rest = key_of(member.name)[1]
         kind = {"txt": "caption", "json": "json"}.get(rest.lower(), "")
-        text = _text(fd, member.offset, member.length) if kind and kind not in found else None
+        text = _text(file, member.offset, member.length) if kind and kind not in found else None
         if text is None:
             left.append([rest, member.offset, member.length])
         else:
@@ -179,15 +175,17 @@ def _beside_member(fd: int, others: Sequence[Member]) -> dict[str, Any]:
 
 
 def _beside_file(path: str) -> dict[str, Any]:
-    """Caption and json in files of the same name beside a picture."""
-    found = {}
+    """Caption and json in files of the same name beside a picture. A web address names one file alone."""
+    found: dict[str, Any] = {}
+    if is_remote(path) and not is_bucket(path):
+        return found
     for kind, suffix in (("caption", ".txt"), ("json", ".json")):
         beside = os.path.splitext(path)[0] + suffix
         try:
-            if not stat.S_ISREG(os.stat(beside).st_mode):
+            if not is_remote(beside) and not stat.S_ISREG(os.stat(beside).st_mode):
                 continue  # a pipe with such a name would be waited for without end
-            with open(beside, "rb", buffering=0) as file:
-                text = _text(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+            with open_bytes(beside) as file:
+                text = _text(file, 0, file.size)
         except FileNotFoundError:
             continue
         if text is None:
@@ -196,11 +194,11 @@ def _beside_file(path: str) -> dict[str, Any]:
     return found
 
 
-def _text(fd: int, offset: int, length: int) -> str | None:
+def _text(file: Bytes, offset: int, length: int) -> str | None:
     if length > _MAX_TEXT_BYTES:
         return None
     try:
-        return os.pread(fd, length, offset).decode("utf-8")
+        return file.pread(length, offset).decode("utf-8")
     except UnicodeDecodeError:
         return None
 

@@ -22,6 +22,7 @@ from tamis.errors import FormatError
 from tamis.formats.input_files.names import path_of
 from tamis.formats.parquet import format as parquet
 from tamis.formats.pictures.format import SCHEMA
+from tamis.stores.spool import Bytes, open_bytes
 from tamis.tasks import ROW_ID, DocumentBatch
 
 CHANGED = "image_bytes"
@@ -112,15 +113,14 @@ class _Sources:
 
     def __init__(self) -> None:
         self._path = ""
-        self._file: IO[bytes] | None = None
+        self._file: Bytes | None = None
 
     def read(self, path: str, offset: int, length: int) -> Iterator[bytes]:
         if path != self._path or self._file is None:
             self.close()
-            self._file, self._path = open(path, "rb", buffering=0), path  # noqa: SIM115
-        fd = self._file.fileno()
+            self._file, self._path = open_bytes(path), path
         while length > 0:
-            data = os.pread(fd, min(length, _COPY_BYTES), offset)
+            data = self._file.pread(min(length, _COPY_BYTES), offset)
             if not data:
                 raise FormatError(f"{path}: {length:,} bytes are missing at {offset:,}: it is shorter than it was")
             yield data

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tamis.errors import TamisError
 from tamis.observe.verdicts import input_paths, read_plan
+from tamis.stores.homes import home_of
+from tamis.stores.opening import open_arrow
+from tamis.stores.urls import is_bucket, split_s3
 
 MAX_KEPT = 24
 MAX_PER_RULE = 8
@@ -57,7 +61,7 @@ def choose(folder: Path) -> list[Sheet]:
         paths = input_paths(folder)
     except TamisError:
         paths = []
-    kept = Sheet(pictures=list(_kept(folder.parent)))
+    kept = Sheet(pictures=list(_kept(outputs(folder, ".tar"))))
     return [sheet for sheet in (kept, *_dropped(folder, paths)) if sheet.pictures]
 
 
@@ -70,20 +74,45 @@ def spread(items: Sequence[T], n: int) -> list[T]:
     return list(items) if len(items) <= n else [items[i * len(items) // n] for i in range(n)]
 
 
-def _kept(output: Path) -> Iterator[Chosen]:
-    tars = spread(sorted(p for p in output.glob("*.tar") if p.is_file()), _MAX_TARS)
+def outputs(folder: Path, suffix: str) -> list[str]:
+    """Files of the output whose run directory is `folder`, in order; those in a bucket where the output lies there."""
+    try:
+        stages = read_plan(folder)["stages"]
+        places = {v for entry in stages for v in entry["params"].values() if isinstance(v, str)}
+    except (TamisError, KeyError, TypeError, AttributeError):
+        places = set()
+    for url in places:
+        if is_bucket(url) and home_of(url) == str(folder.parent):
+            return _in_bucket(url, suffix)
+    return sorted(str(p) for p in folder.parent.glob(f"*{suffix}") if p.is_file())
+
+
+def _in_bucket(url: str, suffix: str) -> list[str]:
+    from tamis.stores.s3 import Bucket
+
+    name, prefix = split_s3(url)
+    bucket = Bucket(name)
+    try:
+        keys = [found.key for found in islice(bucket.objects(f"{prefix}/part-"), MAX_ROWS)]
+    except OSError:
+        return []
+    return sorted(bucket.url(key) for key in keys if key.endswith(suffix))
+
+
+def _kept(files: Sequence[str]) -> Iterator[Chosen]:
+    tars = spread(files, _MAX_TARS)
     for path in tars:
         for row in range(-(-MAX_KEPT // max(1, len(tars)))):
-            yield Chosen(str(path), row)
+            yield Chosen(path, row)
 
 
-def first_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+def first_rows(path: str | Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The first rows of a Parquet file, a few at a time: a table of a run may hold millions. Nothing of one that cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path, pre_buffer=False) as file:
+        with open_arrow(path) as source, pq.ParquetFile(source, pre_buffer=False) as file:
             wanted = [name for name in file.schema_arrow.names if name in columns]
             for number, batch in enumerate(file.iter_batches(_ROWS_AT_ONCE, columns=wanted)):
                 if number * _ROWS_AT_ONCE >= MAX_ROWS:

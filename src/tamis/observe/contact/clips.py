@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import TamisError
-from tamis.observe.contact.choose import MAX_KEPT, MAX_PER_RULE, MAX_RULES, first_rows, is_about_pictures, spread
+from tamis.observe.contact.choose import (
+    MAX_KEPT,
+    MAX_PER_RULE,
+    MAX_RULES,
+    first_rows,
+    is_about_pictures,
+    outputs,
+    spread,
+)
 
 SIDE = 112
 _READER = "tamis.stages.video.io.video_reader."
@@ -42,7 +50,7 @@ def clip_sheets(folder: Path) -> list[dict[str, Any]]:
     except TamisError:
         return []
     until = time.monotonic() + _WORK_S
-    kept = [_figure(row, _score(row), films, until) for row in _kept(folder.parent)]
+    kept = [_figure(row, _score(row), films, until) for row in _kept(folder)]
     sheets = [{"stage": "", "rule": "", "pictures": kept}] if kept else []
     for (stage, rule), rows in _dropped(folder / "rejected").items():
         drawn = [_figure(row, _shown(row["_tamis_rejected"].get("value")), films, until) for row in rows]
@@ -50,9 +58,9 @@ def clip_sheets(folder: Path) -> list[dict[str, Any]]:
     return sheets
 
 
-def _kept(output: Path) -> list[dict[str, Any]]:
+def _kept(folder: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for path in spread(sorted(output.glob("*.parquet")), _MAX_TABLES):
+    for path in spread(outputs(folder, ".parquet"), _MAX_TABLES):
         rows += spread(list(first_rows(path, _FIELDS)), MAX_KEPT)
     return spread([row for row in rows if _is_clip(row)], MAX_KEPT)
 

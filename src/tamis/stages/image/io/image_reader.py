@@ -10,7 +10,6 @@ from tamis.errors import UsageError
 from tamis.formats.registry import suffixes
 from tamis.stages.io import Reader
 from tamis.stages.text.io.reader.files import FileReader, FileReaderStage
-from tamis.stores.urls import is_remote
 from tamis.tasks.image import ImageBatch
 
 
@@ -63,14 +62,5 @@ class ImageReader(FileReader):
     storage_options: dict[str, Any] | None = None
     limit: int | None = None
     name: str = "image_reader"
-
-    def __post_init__(self) -> None:
-        given = [self.file_paths] if isinstance(self.file_paths, str) else self.file_paths
-        remote = [path for path in given or () if is_remote(str(path))]
-        if remote:
-            from tamis.formats.pictures.format import LOCAL_ONLY
-
-            raise UsageError(f"{self.name}: {remote[0]}: {LOCAL_ONLY}")
-        super().__post_init__()
 
     reader: ClassVar[type[FileReaderStage]] = _Rows

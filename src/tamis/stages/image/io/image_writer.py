@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from tamis.errors import UsageError
 from tamis.sizes import parse_size
 from tamis.stages.io import Writer
+from tamis.stages.text.io.writer.jsonl import output_place
 
 
 @dataclass(repr=False)
@@ -37,10 +37,6 @@ class ImageWriterStage(Writer):
     columns_out = ()
 
     def __post_init__(self) -> None:
-        if "://" in os.fspath(self.output_dir):
-            raise UsageError(
-                f"{self.name}: {self.output_dir}: pictures are written to a folder of this machine; copy them from there"
-            )
         if isinstance(self.images_per_tar, bool) or not isinstance(self.images_per_tar, int) or self.images_per_tar < 1:
             raise UsageError(f"{self.name}: images_per_tar must be a whole number above 0, got {self.images_per_tar!r}")
         if not self.deterministic_name:
@@ -51,7 +47,7 @@ class ImageWriterStage(Writer):
             raise UsageError(
                 f"{self.name}: mode must be ignore or error, got {self.mode!r}; start over with fresh (--fresh)"
             )
-        self.output_dir = self.path = os.path.abspath(os.path.expanduser(self.output_dir))
+        self.output_dir = self.path = output_place(self.name, self.output_dir)
         parse_size(self.max_tar_bytes, f"{self.name}: max_tar_bytes")
 
     @property

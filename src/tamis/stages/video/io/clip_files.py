@@ -26,11 +26,14 @@ from tamis.formats.input_files.names import path_of
 from tamis.later import pa
 from tamis.memory import meter
 from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows, plain_rows
+from tamis.stores.homes import local_of
+from tamis.stores.urls import absolute, is_bucket, is_remote, split_s3
 from tamis.tasks import DocumentBatch
 
 _PART = ".part"
 _MOST_NAME_BYTES = 220  # file systems take 255, and endings are put behind it
 _FOLDERS = ("clips", "metas", "previews", "ce1_embd_parquet", "processed_videos", "processed_clip_chunks")
+_SENT = "_tamis/clips-being-sent"  # where files lie until they are in a bucket
 EMBEDDING, PREVIEW = "cosmos_embed1_embedding", "preview"
 _NEEDS = {
     "embeddings": EMBEDDING,
@@ -71,8 +74,8 @@ class ClipFilesStage(FilmStage):
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """What a killed worker left half-written goes. Not what other nodes and shards write here at this moment."""
-        for made in _FOLDERS:
-            for folder, _, names in os.walk(self._folder(made)):
+        for made in (_SENT,) if is_bucket(self.output_path) else _FOLDERS:
+            for folder, _, names in os.walk(os.path.join(local_of(self.output_path), made)):
                 for name in names:
                     if _is_left(name):
                         files.remove(os.path.join(folder, name))
@@ -85,7 +88,7 @@ class ClipFilesStage(FilmStage):
             raise UsageError(
                 f"{self.name}: there are no {missing[0]} to write; put the stage that makes them before it"
             )
-        written = _Written(self.max_workers)
+        written = _Written(self.output_path, self.max_workers)
         found: list[dict[str, Any] | FilmFault] = []
         try:
             for row in plain_rows(batch):
@@ -130,7 +133,7 @@ class ClipFilesStage(FilmStage):
         with open(part, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         return {
-            "clip_path": os.path.relpath(final, self.output_path),
+            "clip_path": final[len(self.output_path) + 1 :],
             "clip_bytes": os.path.getsize(part),
             "clip_sha256": digest,
         }
@@ -201,13 +204,20 @@ class ClipFilesStage(FilmStage):
     def _relative(self, path: str) -> str:
         """The name of a film below the input folder; of one elsewhere its file name and a mark of where it is."""
         if self.input_path:
-            inside = os.path.relpath(path_of(path), os.path.abspath(self.input_path))
+            inside = _below(path_of(path), absolute(self.input_path))
             if not inside.startswith("..") and len(os.fsencode(os.path.basename(inside))) <= _MOST_NAME_BYTES:
                 return inside if inside != "." else os.path.basename(path)
         return f"{os.path.basename(path)[: _MOST_NAME_BYTES // 4]}-{hashlib.blake2b(path.encode(), digest_size=4).hexdigest()}"
 
     def _folder(self, *names: str) -> str:
         return os.path.join(self.output_path, *names)
+
+
+def _below(path: str, folder: str) -> str:
+    """The name of a film as it is seen from a folder; one that begins with .. where it lies elsewhere."""
+    if is_remote(path) or is_remote(folder):
+        return path.removeprefix(f"{folder.rstrip('/')}/") if path.startswith(folder.rstrip("/")) else ".."
+    return os.path.relpath(path, folder)
 
 
 _NO_CLIP = {"clip_path": None, "clip_bytes": None, "clip_sha256": None}
@@ -231,13 +241,19 @@ def _is_left(name: str) -> bool:
 class _Written:
     """Files of one batch: made under names of their own, given their final ones all together."""
 
-    def __init__(self, n_threads: int) -> None:
-        self._n_threads = n_threads
+    def __init__(self, output: str, n_threads: int) -> None:
+        self._n_threads, self._output = n_threads, output
+        self._bucket, self._prefix = None, ""
+        if is_bucket(output):
+            from tamis.stores.s3 import Bucket
+
+            name, self._prefix = split_s3(output)
+            self._bucket = Bucket(name)
         self._parts: dict[str, str] = {}  # final name -> the one it has now
 
     def new(self, final: str) -> str:
-        """A name to write to, in the folder of the final one."""
-        folder = os.path.dirname(final)
+        """A name to write to, in the folder of the final one; for a bucket in the local folder of the run."""
+        folder = os.path.dirname(final) if self._bucket is None else os.path.join(local_of(self._output), _SENT)
         os.makedirs(folder, exist_ok=True)
         part = files.unguessable(folder, f".{os.path.basename(final)[:40]}.{_writer()}.") + _PART
         self._parts[final] = part
@@ -255,8 +271,17 @@ class _Written:
     def publish(self) -> None:
         """All of them durable and in their places; syncing waits for the disk, so several at once do."""
         with ThreadPoolExecutor(self._n_threads) as pool:
-            list(pool.map(lambda pair: files.finish(pair[1], pair[0]), list(self._parts.items())))
+            list(pool.map(lambda pair: self._finish(pair[1], pair[0]), list(self._parts.items())))
         self._parts = {}
+
+    def _finish(self, part: str, final: str) -> None:
+        if self._bucket is None:
+            files.finish(part, final)
+            return
+        from tamis.stores.uploads import put_file
+
+        put_file(self._bucket, self._prefix + final[len(self._output) :], part)
+        files.remove(part)
 
     def clean(self) -> None:
         for part in self._parts.values():

@@ -11,7 +11,9 @@ from typing import Any
 from tamis.errors import UsageError
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.io.writer import ParquetWriter
+from tamis.stages.text.io.writer.jsonl import output_place
 from tamis.stages.video.io.clip_files import ClipFilesStage
+from tamis.stores.homes import local_of
 from tamis.tasks import DocumentBatch, FileGroupTask, Task
 
 _EMBEDDINGS = ("cosmos-embed1", "cosmos-embed1-224p", "cosmos-embed1-336p", "cosmos-embed1-448p")
@@ -50,11 +52,7 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
             raise UsageError(
                 f"{self.name}: embedding_algorithm must be one of {', '.join(_EMBEDDINGS)}, got {self.embedding_algorithm!r}"
             )
-        if "://" in os.fspath(self.output_path):
-            raise UsageError(
-                f"{self.name}: {self.output_path}: clips are written to a local folder; copy it afterwards"
-            )
-        self.output_path = os.path.abspath(os.path.expanduser(self.output_path))
+        self.output_path = output_place(self.name, self.output_path)
         self.decompose()
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
@@ -82,7 +80,7 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
 
     def setup(self, worker_metadata: Any = None) -> None:
         """By hand: the folder is there before the first clip."""
-        os.makedirs(self.output_path, exist_ok=True)
+        os.makedirs(local_of(self.output_path), exist_ok=True)
 
     def process(self, task: Task[Any]) -> Any:
         """By hand: write the files of some clips. The table is written by a run."""

@@ -73,12 +73,6 @@ class VideoReader(CompositeStage[EmptyTask, DocumentBatch]):
             raise UsageError(
                 f"{self.name}: input_video_path is empty; give a folder, a glob, a file or a list of these"
             )
-        given = [self.input_video_path] if isinstance(self.input_video_path, str) else self.input_video_path
-        if any("://" in os.fspath(path) for path in given):
-            raise UsageError(
-                f"{self.name}: films are read from local folders: every stage enters them at places of its own, again and again; copy them to "
-                "a local folder first (aws s3 sync, curl)"
-            )
         # One film a partition: that is what a kill or a bad film costs.
         files = FilePartitioningStage(
             self.input_video_path, files_per_partition=1, file_extensions=suffixes("film"), limit=self.video_limit

@@ -38,7 +38,7 @@ class JsonlWriter(Writer):
     format = "jsonl"
 
     def __post_init__(self) -> None:
-        self.path = _place(self.name, self.path)
+        self.path = output_place(self.name, self.path)
         self.fields = check_fields(self.name, self.fields)
         if self.mode not in _MODES:
             raise UsageError(f"{self.name}: mode must be one of {', '.join(_MODES)}, got {self.mode!r}")
@@ -75,7 +75,7 @@ class JsonlWriter(Writer):
         return made
 
 
-def _place(stage: str, path: Any) -> str:
+def output_place(stage: str, path: Any) -> str:
     """Where to write: a local folder from the root, or s3://bucket/path."""
     place: str = path_of(os.fspath(path))
     if is_bucket(place):

@@ -1,0 +1,176 @@
+"""Copies of remote files on this machine, for who goes about in a file: decoders of film, and tars that several stages read.
+
+A worker keeps copies in the scratch folder of its run, where they count as scratch: each is made once, for all workers of the machine, and
+bounded together. Where a copy does not fit, copies that nobody has open go, the one used longest ago first; where that is not
+enough, or there is no folder (by hand, and for reports), the file is read where it lies, in ranges. A copy holds one version of a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, NamedTuple
+
+from tamis import files
+from tamis.stores.opening import source_of
+from tamis.stores.reading import RemoteFile, Source, fetch
+from tamis.stores.urls import is_remote, name_in
+
+_SHARE = 4  # of what is free on the disk, one part in so many
+_FETCH_BYTES = 8 << 20
+_LOCK = ".lock"
+_FIRST_WINDOW, _LARGEST_WINDOW = 64 << 10, 4 << 20
+_NEAR_BYTES = 1 << 20
+
+
+class _Place(NamedTuple):
+    folder: str
+    most_bytes: int | None
+
+
+_place: _Place | None = None
+
+
+def use(folder: str | None, most_bytes: int | None = None) -> None:
+    """Where this process, and those forked from it, keep copies; None: nowhere. By default at most a quarter of what is free there now."""
+    global _place
+    _place = None if folder is None else _Place(folder, most_bytes)
+
+
+class Bytes:
+    """An open file of which parts are read, wherever it lies. Use as a context manager."""
+
+    def __init__(self, file: BinaryIO | RemoteFile) -> None:
+        self._file = file
+        self._remote = file if isinstance(file, RemoteFile) else None
+        self._fd = -1 if self._remote is not None else file.fileno()
+        if self._remote is not None:
+            self.size, self.version = self._remote.source.size, (self._remote.source.version, 0)
+        else:
+            info = os.fstat(self._fd)
+            self.size, self.version = info.st_size, (info.st_mtime_ns, info.st_ino)
+        self._held, self._held_at, self._window = b"", 0, _FIRST_WINDOW
+
+    def pread(self, n: int, at: int) -> bytes:
+        """`n` bytes from `at` on; fewer at the end of the file, and maybe fewer than asked for of a local one, as os.pread."""
+        if self._remote is None:
+            return os.pread(self._fd, n, at)
+        n = max(0, min(n, self.size - at))
+        first = at - self._held_at
+        if not 0 <= first <= len(self._held) - n:
+            is_near = 0 <= at - self._held_at <= len(self._held) + _NEAR_BYTES and bool(self._held)
+            self._window = min(_LARGEST_WINDOW, 2 * self._window) if is_near else _FIRST_WINDOW
+            held = bytearray(min(max(n, self._window), self.size - at))
+            self._held = b""
+            self._remote.pread_into(memoryview(held), at)
+            self._held, self._held_at, first = bytes(held), at, 0
+        return self._held[first : first + n]
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Bytes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_bytes(path: str) -> Bytes:
+    """A file to read parts of: of this machine, a copy, or where it lies."""
+    if not is_remote(path):
+        return Bytes(open(path, "rb", buffering=0))
+    found = _copy(path)
+    return Bytes(RemoteFile(source_of(path)) if found is None else found)
+
+
+@contextmanager
+def local_or_open(path: str) -> Iterator[str | RemoteFile]:
+    """The path of a file of this machine, itself or a copy that stays while this is open; else the remote file, open."""
+    if not is_remote(path):
+        yield path
+        return
+    found = _copy(path)
+    if found is None:
+        with RemoteFile(source_of(path)) as file:
+            yield file
+        return
+    with found:
+        yield str(found.name)
+
+
+# -- copies -------------------------------------------------------------------------------------------------------------------
+def _copy(url: str) -> BinaryIO | None:
+    """The copy, open and so kept from being removed; None where there is none and it cannot be had."""
+    if _place is None:
+        return None
+    os.makedirs(_place.folder, mode=0o700, exist_ok=True)
+    source = source_of(url)
+    told = hashlib.blake2b(f"{source.size} {source.version} {url}".encode("utf-8", "surrogateescape"), digest_size=16)
+    path = os.path.join(_place.folder, told.hexdigest() + os.path.splitext(name_in(url))[1][:8].lower())
+    while (found := files.open_shared(path)) is None:
+        held = files.take_lock(path + _LOCK, wait=True)
+        try:
+            if not os.path.exists(path) and not _made(path, source, _place):
+                return None
+        finally:
+            os.close(held)
+    with contextlib.suppress(OSError):
+        os.utime(path, ns=(now := time.time_ns(), now))  # as exact as can be: the system's own step is 4 ms
+    return found
+
+
+def _made(path: str, source: Source, place: _Place) -> bool:
+    """Fetch a file; False where there is no room for it. Only with the lock of its name."""
+    with contextlib.ExitStack() as stack:
+        held = files.take_lock(os.path.join(place.folder, _LOCK), wait=True)
+        try:
+            if not _make_room(place, source.size):
+                return False
+            out = stack.enter_context(files.replacing(path, files.OWN, sync=False))
+            out.truncate(source.size)  # so that whoever makes room counts it
+        finally:
+            os.close(held)
+        for at in range(0, source.size, _FETCH_BYTES):
+            data = bytearray(min(_FETCH_BYTES, source.size - at))
+            fetch(source, at, memoryview(data))
+            out.write(data)
+    return True
+
+
+def _make_room(place: _Place, n_bytes: int) -> bool:
+    copies = []
+    for entry in os.scandir(place.folder):
+        if not entry.name.endswith(_LOCK):
+            with contextlib.suppress(FileNotFoundError):
+                info = entry.stat(follow_symlinks=False)
+                copies.append((info.st_mtime_ns, info.st_size, entry.path))
+    total = sum(size for _, size, _ in copies)
+    most = place.most_bytes
+    if most is None:
+        most = (shutil.disk_usage(place.folder).free + total) // _SHARE
+    for _, size, path in sorted(copies):
+        if total + n_bytes <= most:
+            break
+        total -= size if _removed(path) else 0
+    return total + n_bytes <= most
+
+
+def _removed(path: str) -> bool:
+    """Remove a copy that nobody has open, or one that a killed process left half-way (whose name begins with a dot)."""
+    folder, name = os.path.split(path)
+    unfinished = name.startswith(".")
+    try:
+        held = files.take_lock(os.path.join(folder, name[1:].rsplit(".", 2)[0] + _LOCK) if unfinished else path)
+    except BlockingIOError:
+        return False
+    try:
+        files.remove(path)
+    finally:
+        os.close(held)
+    return True
