@@ -88,6 +88,16 @@ def turn_eight(target: Any, target_index: int, target_step: int, source: Any, in
         target[target_index + j * target_step : target_index + j * target_step + 8] = column
 
 
+def add_eight_bytes(sums: Any, first: int, array: Any, index: int) -> None:
+    sums[first : first + 8] += _bytes(array, index, 32).copy().view(np.float32)
+
+
+def add_eight(total: Any, first: int, array: Any, index: int) -> None:
+    if first + 8 > total.size or index + 8 > array.size:
+        raise IndexError(f"eight items at {first} of {total.size} and at {index} of {array.size}")
+    total[first : first + 8] += array[index : index + 8].astype(np.float64)
+
+
 def prefetch(array: Any, index: int) -> None:
     """Nothing to be seen."""
 

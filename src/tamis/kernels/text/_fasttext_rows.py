@@ -36,10 +36,11 @@ def load_f32(typingctx, array, index):
 
 @intrinsic(plain.prefetch)
 def prefetch(typingctx, array, index):
-    """Ask for the cache line of a byte that will be read soon."""
+    """Ask for the cache line of an item that will be read soon."""
 
     def codegen(context, builder, sig, args):
         place = _pointer(context, builder, sig.args[0], args[0], args[1])
+        place = builder.bitcast(place, ir.IntType(8).as_pointer())
         number = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
         ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
@@ -47,6 +48,35 @@ def prefetch(typingctx, array, index):
         return context.get_dummy_value()
 
     return types.void(array, types.int64), codegen
+
+
+@intrinsic(plain.add_eight_bytes)
+def add_eight_bytes(typingctx, sums, first, array, index):
+    """sums[first:first + 8] += eight float32 from a uint8 array at a byte offset."""
+
+    def codegen(context, builder, sig, args):
+        eight = ir.VectorType(ir.FloatType(), 8).as_pointer()
+        to = builder.bitcast(_pointer(context, builder, sig.args[0], args[0], args[1]), eight)
+        place = builder.bitcast(_pointer(context, builder, sig.args[2], args[2], args[3]), eight)
+        builder.store(builder.fadd(builder.load(to, align=4), builder.load(place, align=1)), to, align=4)
+        return context.get_dummy_value()
+
+    return types.void(sums, types.int64, array, types.int64), codegen
+
+
+@intrinsic(plain.add_eight)
+def add_eight(typingctx, total, first, array, index):
+    """total[first:first + 8] += array[index:index + 8], float64 and float32."""
+
+    def codegen(context, builder, sig, args):
+        wide = ir.VectorType(ir.DoubleType(), 8)
+        to = builder.bitcast(_pointer(context, builder, sig.args[0], args[0], args[1]), wide.as_pointer())
+        place = _pointer(context, builder, sig.args[2], args[2], args[3])
+        part = builder.load(builder.bitcast(place, ir.VectorType(ir.FloatType(), 8).as_pointer()), align=4)
+        builder.store(builder.fadd(builder.load(to, align=8), builder.fpext(part, wide)), to, align=8)
+        return context.get_dummy_value()
+
+    return types.void(total, types.int64, array, types.int64), codegen
 
 
 @helper
@@ -69,7 +99,10 @@ def add_row(file, matrix, dim, row, sums, first):
     """sums[first:first + dim] += the row."""
     if at(matrix, QUANTISED) == 0:
         place = at(matrix, DATA) + 4 * dim * row
-        for d in range(dim):
+        n_eights = dim // 8
+        for k in range(n_eights):
+            add_eight_bytes(sums, first + 8 * k, file, place + 32 * k)
+        for d in range(8 * n_eights, dim):
             put(sums, first + d, at(sums, first + d) + load_f32(file, place + 4 * d))
         return
     norm = _norm(file, matrix, row)

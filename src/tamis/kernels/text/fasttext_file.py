@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tamis.errors import FormatError, UsageError
 from tamis.kernels.text._fasttext_rows import N_CENTROIDS
 from tamis.kernels.text.fasttext_kernels import HIERARCHICAL, ONE_VS_ALL
-from tamis.kernels.text.fasttext_tables import fill_pruned, fill_words, scan_dictionary
+from tamis.kernels.text.fasttext_tables import fill_kept, fill_pruned, fill_words, scan_dictionary
 
 _MAGIC, _SUPERVISED = 793712314, 3
 _MAX_NGRAM = 100  # characters or words; more would make the time per character a choice of the file
@@ -41,6 +41,7 @@ class FastTextFile:
     hashes: NDArray[np.uint32]
     slots: NDArray[np.int32]
     pruned: NDArray[np.int32]
+    kept: NDArray[np.uint64]
     tree: NDArray[np.int32]
     labels: tuple[str, ...]
 
@@ -141,6 +142,7 @@ def read_fasttext(path: str | os.PathLike[str]) -> FastTextFile:
         hashes=words.hashes,
         slots=_word_table(cursor, words),
         pruned=_pruned_table(cursor, words.pairs),
+        kept=_kept_bits(words.pairs),
         tree=tree,
         labels=_labels(cursor, words),
     )
@@ -242,6 +244,12 @@ def _pruned_table(cursor: _Cursor, pairs: NDArray[np.int32]) -> NDArray[np.int32
     if not fill_pruned(pairs, slots):
         raise cursor.wrong("too many pruned buckets fall together")
     return slots
+
+
+def _kept_bits(pairs: NDArray[np.int32]) -> NDArray[np.uint64]:
+    kept = np.zeros(max(1, _table_size(pairs.size // 2) // 8), np.uint64)
+    fill_kept(pairs, kept)
+    return kept
 
 
 def _table_size(n_keys: int) -> int:

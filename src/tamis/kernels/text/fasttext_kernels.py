@@ -6,7 +6,8 @@ splitting, hashing and ties. Linear in the text: each character starts at most `
 
 A word's vectors are summed first and the sums of words of up to KEY_BYTES are kept in a direct-mapped table, since few
 words make up most of a text. A hit and a miss give the same bits, so results do not depend on what was read before.
-Memory: the table, (KEY_BYTES + 4 * dim + 4) per slot, and a few vectors.
+Words are read some at a time (`_fasttext_words`) and their slots asked for early: waiting for slots took as long as all else.
+Memory: the table, 64 + 4 * dim bytes per slot, and a few vectors.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -20,15 +21,48 @@ import numpy as np
 from tamis.kernels.language import types
 from tamis.kernels.language.intrinsics import at, pointer, put
 from tamis.kernels.language.jit import helper, kernel
-from tamis.kernels.language.types import F32_OUT, F64_OUT, I32_IN, I32_OUT, I64_IN, I64_OUT, U8_IN, U32_IN, U64_OUT
-from tamis.kernels.text._fasttext_rows import DATA, QUANTISED, add_row, dot_row, prefetch
-from tamis.kernels.text.fasttext_tables import FNV_START, MIX, fnv, pruned_slot, word_id
+from tamis.kernels.language.types import (
+    F32_OUT,
+    F64_OUT,
+    I32_IN,
+    I32_OUT,
+    I64_IN,
+    I64_OUT,
+    U8_IN,
+    U8_OUT,
+    U32_IN,
+    U32_OUT,
+    U64_IN,
+    U64_OUT,
+)
+from tamis.kernels.text._blocks import ZERO
+from tamis.kernels.text._fasttext_ngrams import add_ngrams, bucket_row
+from tamis.kernels.text._fasttext_rows import add_eight, add_row, dot_row
+from tamis.kernels.text._fasttext_words import (
+    AHEAD,
+    BEGIN,
+    KEY_BYTES,
+    N_BYTES,
+    SLOT,
+    SLOT_OF,
+    is_known,
+    note_word,
+    read_words,
+)
+from tamis.kernels.text.fasttext_tables import (
+    BUCKET,
+    DIM,
+    FNV_START,
+    LOSS,
+    MAXN,
+    N_LABELS,
+    N_WORDS,
+    WORD_NGRAMS,
+    fnv,
+    word_id,
+)
 
-KEY_BYTES = 32
-N_WAITING = 64
 HIERARCHICAL, NEGATIVE_SAMPLING, SOFTMAX, ONE_VS_ALL = 1, 2, 3, 4  # fastText's loss numbers
-# Places in `shape`.
-DIM, N_WORDS, N_LABELS, BUCKET, MINN, MAXN, WORD_NGRAMS, LOSS, N_PRUNED = range(9)
 END_OF_LINE = np.frombuffer(b"</s>", np.uint8)  # the word that ends a text, for `eos_in`
 
 _EOS_KEY = np.uint64(int.from_bytes(b"</s>", "little"))
@@ -54,77 +88,6 @@ def windows(data, starts, ends, max_bytes, begins_out, ends_out):
             q -= 1
         put(begins_out, row, p)
         put(ends_out, row, q)
-
-
-@helper
-def _bucket_row(shape, pruned, pruned_mask, bucket_id):
-    """The input row of a hash bucket, or -1 where pruning left none."""
-    if at(shape, N_PRUNED) < 0:
-        return at(shape, N_WORDS) + bucket_id
-    if at(shape, N_PRUNED) == 0:
-        return np.int64(-1)
-    slot = pruned_slot(bucket_id, pruned_mask)
-    while at(pruned, 2 * slot) >= 0:
-        if at(pruned, 2 * slot) == bucket_id:
-            return at(shape, N_WORDS) + np.int64(at(pruned, 2 * slot + 1))
-        slot = (slot + 1) & pruned_mask
-    return np.int64(-1)
-
-
-@helper
-def _wrapped(text, p, e, j):
-    """Byte j of "<" + word + ">"."""
-    if j == 0:
-        return np.uint8(60)
-    return at(text, p + j - 1) if j <= e - p else np.uint8(62)
-
-
-@helper
-def _add_waiting(file, matrix, dim, waiting, n_waiting, sums, first):
-    for k in range(n_waiting):
-        add_row(file, matrix, dim, at(waiting, k), sums, first)
-
-
-@helper
-def _add_ngrams(text, p, e, file, shape, pruned, pruned_mask, matrix, waiting, sums, first):
-    """Add the rows of the character n-grams of "<word>"; how many there were.
-
-    Rows lie all over the matrix, so they are asked for when their number is known and added N_WAITING at a time: adding
-    each at once took 1.5 times as long for whole documents and a matrix of 128 MB.
-    """
-    dim, minn, maxn = at(shape, DIM), at(shape, MINN), at(shape, MAXN)
-    bucket = np.uint32(at(shape, BUCKET))
-    row_bytes = 4 * dim
-    size = e - p + 2
-    n_rows = 0
-    n_waiting = 0
-    for i in range(size):
-        if _wrapped(text, p, e, i) & 0xC0 == 0x80:
-            continue
-        h = FNV_START
-        j = i
-        n = 1
-        while j < size and n <= maxn:
-            h = fnv(h, _wrapped(text, p, e, j))
-            j += 1
-            while j < size and _wrapped(text, p, e, j) & 0xC0 == 0x80:
-                h = fnv(h, _wrapped(text, p, e, j))
-                j += 1
-            if n >= minn and not (n == 1 and (i == 0 or j == size)):
-                row = _bucket_row(shape, pruned, pruned_mask, np.int64(np.uint32(h % bucket)))
-                if row >= 0:
-                    if at(matrix, QUANTISED) == 0:
-                        prefetch(file, at(matrix, DATA) + row * row_bytes)
-                        prefetch(file, at(matrix, DATA) + (row + 1) * row_bytes - 1)
-                    put(waiting, n_waiting, row)
-                    n_waiting += 1
-                    n_rows += 1
-                    if n_waiting == N_WAITING:
-                        _add_waiting(file, matrix, dim, waiting, n_waiting, sums, first)
-                        n_waiting = 0
-            n += 1
-    _add_waiting(file, matrix, dim, waiting, n_waiting, sums, first)
-    return n_rows
 
 
 @helper
@@ -221,8 +184,8 @@ def _flat(file, shape, matrix, hidden, threshold, output, ids, scores, first, k)
 @kernel(
     types.void(
         *(U8_IN, I64_IN, I64_IN, U8_IN, types.int64, types.float32),
-        *(U8_IN, U8_IN, I64_IN, I64_IN, I64_IN, I64_IN, I32_IN, U32_IN, I32_IN, I32_IN, I32_IN),
-        *(U64_OUT, I32_OUT, F32_OUT, F64_OUT, F32_OUT, U64_OUT, I64_OUT, I32_OUT, F32_OUT),
+        *(U8_IN, U8_IN, I64_IN, I64_IN, I64_IN, I64_IN, I32_IN, U32_IN, I32_IN, I32_IN, U64_IN, I32_IN),
+        *(U64_OUT, F32_OUT, F64_OUT, F32_OUT, U64_OUT, U64_OUT, U8_OUT, I64_OUT, U32_OUT, I32_OUT, F32_OUT),
         *(I32_OUT, F32_OUT),
     )
 )
@@ -243,14 +206,17 @@ def predict(
     hashes_in,
     slots_in,
     pruned_in,
+    kept_in,
     tree_in,
-    keys_out,
-    n_rows_out,
+    known_out,
     sums_out,
     total_out,
     hidden_out,
     open_out,
+    ahead_out,
+    pad_out,
     waiting_out,
+    hashed_out,
     stack_out,
     scratch_out,
     ids_out,
@@ -260,87 +226,76 @@ def predict(
     file, shape, inputs, outputs = pointer(file_in), pointer(shape_in), pointer(inputs_in), pointer(outputs_in)
     vectors = pointer(vectors_in)  # where the input matrix lies: the file itself, or a copy
     begins, lengths, hashes = pointer(begins_in), pointer(lengths_in), pointer(hashes_in)
-    slots, pruned, tree = pointer(slots_in), pointer(pruned_in), pointer(tree_in)
-    keys, n_rows_of, sums = pointer(keys_out), pointer(n_rows_out), pointer(sums_out)
+    slots, pruned, kept, tree = pointer(slots_in), pointer(pruned_in), pointer(kept_in), pointer(tree_in)
+    known, sums, ahead, pad = pointer(known_out), pointer(sums_out), pointer(ahead_out), pointer(pad_out)
     total, hidden, open_hashes = pointer(total_out), pointer(hidden_out), pointer(open_out)
-    waiting = pointer(waiting_out)
+    waiting, hashed = pointer(waiting_out), pointer(hashed_out)
     stack, scratch, ids, scores = pointer(stack_out), pointer(scratch_out), pointer(ids_out), pointer(scores_out)
     text, eos = pointer(data), pointer(eos_in)
     dim, n_words, bucket = at(shape, DIM), at(shape, N_WORDS), at(shape, BUCKET)
+    stride = np.int64(total_out.size)  # dim, rounded up to eights
     n_joined = at(shape, WORD_NGRAMS) - 1
     word_mask, pruned_mask = np.int64(slots_in.size - 1), np.int64(pruned_in.size // 2 - 1)
-    n_cached = np.int64(n_rows_out.size - 1)  # the last place is for words that are not kept
-    cache_mask = np.uint64(n_cached - 1)
+    kept_mask = np.int64(64 * kept_in.size - 1)
+    n_slots = np.int64(known_out.size // SLOT - 1)  # the last place is for words that are not kept
     for row in range(starts.size):
-        p = at(starts, row)
+        p = begin = at(starts, row)
         end = at(ends, row)
+        inside = ZERO
         n_rows = np.int64(0)
         n_seen = 0
-        for d in range(dim):
+        for d in range(stride):
             put(total, d, 0.0)
         last = False
+        k_ahead = n_ahead = np.int64(0)
+        source = text
         while not last:
-            while p < end and _is_space(at(text, p)):
-                p += 1
-            source = text if p < end else eos
-            begin = p if p < end else np.int64(0)
-            stop = end if p < end else np.int64(4)
-            q = begin
+            if k_ahead == n_ahead:
+                k_ahead = n_ahead = np.int64(0)
+                while p < end and n_ahead == 0:
+                    n_ahead, p, inside, begin = read_words(
+                        text, data.size, p, end, inside, begin, pad, n_slots, known, sums, stride, ahead
+                    )
+                if n_ahead == 0:
+                    source = eos
+                    note_word(eos, 4, np.int64(0), np.int64(4), n_slots, known, sums, stride, ahead, np.int64(0))
+                    n_ahead = np.int64(1)
+            base = AHEAD * k_ahead
+            k_ahead += 1
+            s = np.int64(at(ahead, base + BEGIN))
+            n_bytes = np.int64(at(ahead, base + N_BYTES))
+            slot = np.int64(at(ahead, base + SLOT_OF))
+            key = at(ahead, base)
+            last = n_bytes == 4 and key == _EOS_KEY
+            is_hit = n_bytes <= KEY_BYTES and is_known(known, slot, ahead, base)
+            first = slot * stride
             h = FNV_START
-            key0 = key1 = key2 = key3 = np.uint64(0)
-            while q < stop:
-                c = at(source, q)
-                if _is_space(c):
-                    break
-                n = q - begin
-                if n < KEY_BYTES:
-                    part = np.uint64(c) << np.uint64(8 * (n & 7))
-                    if n < 8:
-                        key0 |= part
-                    elif n < 16:
-                        key1 |= part
-                    elif n < 24:
-                        key2 |= part
-                    else:
-                        key3 |= part
-                h = fnv(h, c)
-                q += 1
-            p = q if p < end else p
-            last = q - begin == 4 and key0 == _EOS_KEY
-            mixed = key0 * MIX ^ key1 ^ (key2 << np.uint64(1)) ^ (key3 << np.uint64(2)) ^ np.uint64(h)
-            slot = np.int64((mixed * MIX >> np.uint64(40)) & cache_mask)
-            known = False
-            if q - begin > KEY_BYTES:
-                slot = n_cached
-            else:
-                known = at(keys, 4 * slot) == key0 and at(keys, 4 * slot + 1) == key1
-                known = known and at(keys, 4 * slot + 2) == key2 and at(keys, 4 * slot + 3) == key3
-            first = slot * dim
-            if not known:
-                put(keys, 4 * slot, key0)
-                put(keys, 4 * slot + 1, key1)
-                put(keys, 4 * slot + 2, key2)
-                put(keys, 4 * slot + 3, key3)
+            if n_joined > 0 or not is_hit:
+                for q in range(s, s + n_bytes):
+                    h = fnv(h, at(source, q))
+            if not is_hit:
+                for part in range(4):
+                    put(known, SLOT * slot + part, at(ahead, base + part))
                 for d in range(dim):
                     put(sums, first + d, np.float32(0.0))
                 n_own = np.int64(0)
-                entry = word_id(source, begin, q, h, file, begins, lengths, hashes, slots, word_mask)
-                if entry >= n_words or (entry < 0 and _is_label(source, begin, q, key0)):
+                e = s + n_bytes
+                entry = word_id(source, s, e, h, file, begins, lengths, hashes, slots, word_mask)
+                if entry >= n_words or (entry < 0 and _is_label(source, s, e, key)):
                     n_own = np.int64(-1)  # a label is no word
                 else:
                     if entry >= 0:
                         add_row(vectors, inputs, dim, entry, sums, first)
                         n_own = np.int64(1)
                     if not last and at(shape, MAXN) > 0:
-                        n_own += _add_ngrams(
-                            source, begin, q, vectors, shape, pruned, pruned_mask, inputs, waiting, sums, first
-                        )
-                put(n_rows_of, slot, np.int32(n_own))
-            n_own = np.int64(at(n_rows_of, slot))
+                        model = (vectors, shape, pruned, pruned_mask, kept, kept_mask, inputs)
+                        n_own += add_ngrams(source, s, e, *model, waiting, hashed, sums, first)
+                put(known, SLOT * slot + 4, np.uint64(n_own + 1))
+            n_own = np.int64(at(known, SLOT * slot + 4)) - 1
             if n_own < 0:
                 continue
-            for d in range(dim):
-                put(total, d, at(total, d) + np.float64(at(sums, first + d)))
+            for d in range(0, stride, 8):
+                add_eight(total, d, sums, first + d)
             n_rows += n_own
             if n_joined > 0:
                 # Every word lengthens the n-grams that began up to n_joined words before it.
@@ -349,14 +304,14 @@ def predict(
                     place = (n_seen - 1 - back) % n_joined
                     joined = at(open_hashes, place) * np.uint64(116049371) + own
                     put(open_hashes, place, joined)
-                    to = _bucket_row(shape, pruned, pruned_mask, np.int64(joined % np.uint64(bucket)))
+                    to = bucket_row(shape, pruned, pruned_mask, np.int64(joined % np.uint64(bucket)))
                     if to >= 0:
-                        spare = n_cached * dim
+                        spare = n_slots * stride
                         for d in range(dim):
                             put(sums, spare + d, np.float32(0.0))
                         add_row(vectors, inputs, dim, to, sums, spare)
-                        for d in range(dim):
-                            put(total, d, at(total, d) + np.float64(at(sums, spare + d)))
+                        for d in range(0, stride, 8):
+                            add_eight(total, d, sums, spare + d)
                         n_rows += 1
                 put(open_hashes, n_seen % n_joined, own)
                 n_seen += 1

@@ -2,6 +2,7 @@
 
 Open addressing over the model's own hashes. A file may be made so that all keys fall together; filling counts its steps
 and gives up, so that time is linear in the file whatever it holds. Memory: 8 bytes per entry at most half full.
+Most n-grams of a text have no row in a pruned model: bits, 16 for each kept bucket, say so from a cache that the table is too large for.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -13,16 +14,18 @@ import numpy as np
 from tamis.kernels.language import types
 from tamis.kernels.language.intrinsics import at, put
 from tamis.kernels.language.jit import helper, kernel
-from tamis.kernels.language.types import I32_IN, I32_OUT, I64_IN, I64_OUT, U8_IN, U32_IN, U32_OUT
+from tamis.kernels.language.types import I32_IN, I32_OUT, I64_IN, I64_OUT, U8_IN, U32_IN, U32_OUT, U64_OUT
 
-FNV_START, _FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
+# Places in `shape`, which tells kernels what a model is like.
+DIM, N_WORDS, N_LABELS, BUCKET, MINN, MAXN, WORD_NGRAMS, LOSS, N_PRUNED = range(9)
+FNV_START, FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
 MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @helper
 def fnv(h, byte):
     """One step of fastText's FNV-1a, which sign-extends bytes."""
-    return np.uint32(np.uint32(h ^ np.uint32(np.int32(np.int8(byte)))) * _FNV_PRIME)
+    return np.uint32(np.uint32(h ^ np.uint32(np.int32(np.int8(byte)))) * FNV_PRIME)
 
 
 @kernel(types.int64(U8_IN, types.int64, types.int64, I64_OUT, I32_OUT, I64_OUT, I32_OUT, U32_OUT))
@@ -112,3 +115,19 @@ def fill_pruned(pairs, slots):
         put(slots, 2 * slot, key)
         put(slots, 2 * slot + 1, at(pairs, 2 * k + 1))
     return True
+
+
+@kernel(types.void(I32_IN, U64_OUT))
+def fill_kept(pairs, kept):
+    """A bit for the low bits of each kept bucket's number. `kept`: zeros, so many that their bits are a power of two."""
+    mask = np.int64(64 * kept.size - 1)
+    for k in range(pairs.size // 2):
+        bit = np.int64(at(pairs, 2 * k)) & mask
+        put(kept, bit >> 6, at(kept, bit >> 6) | np.uint64(1) << np.uint64(bit & 63))
+
+
+@helper
+def kept_bit(kept, mask, bucket_id):
+    """0 where the bucket was not kept; 1 where it was, and for a few others."""
+    bit = bucket_id & mask
+    return np.int64(at(kept, bit >> 6) >> np.uint64(bit & 63) & np.uint64(1))

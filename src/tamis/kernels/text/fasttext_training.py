@@ -17,8 +17,8 @@ from tamis.kernels.language import types
 from tamis.kernels.language.intrinsics import at, pointer, put
 from tamis.kernels.language.jit import helper, kernel
 from tamis.kernels.language.types import F32_OUT, F64_OUT, I32_IN, I64_IN, I64_OUT, U8_IN, U32_IN, U64_OUT
-from tamis.kernels.text.fasttext_kernels import BUCKET, DIM, N_LABELS, N_WORDS, WORD_NGRAMS, _is_space
-from tamis.kernels.text.fasttext_tables import FNV_START, fnv, word_id
+from tamis.kernels.text.fasttext_kernels import _is_space
+from tamis.kernels.text.fasttext_tables import BUCKET, DIM, FNV_START, N_LABELS, N_WORDS, WORD_NGRAMS, fnv, word_id
 
 _EOS_KEY = np.uint64(int.from_bytes(b"</s>", "little"))
 _LABEL_KEY = np.uint64(int.from_bytes(b"__label_", "little"))

@@ -84,6 +84,29 @@ def test_equals_the_twin_on_any_text(loaded: tuple[Twin, FastTextModel], texts: 
     assert_same(loaded[0], loaded[1], texts, 2)
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"dim": 8, "bucket": 7},
+        {"dim": 17, "bucket": 2_000_003},
+        {"dim": 3, "minn": 0, "maxn": 9, "bucket": 997},
+        {"dim": 16, "minn": 1, "maxn": 8, "bucket": 64},
+        {"dim": 16, "quantised": True, "pruned": 700, "bucket": 3001},
+    ],
+    ids=str,
+)
+def test_words_of_any_length_and_n_grams_of_any(tmp_path: Path, shape: dict[str, Any]) -> None:
+    if shape["bucket"] > 100_000:  # of so many buckets only some have rows
+        shape = {**shape, "quantised": True, "pruned": 500}
+    twin = random_twin(11, SOFTMAX, **shape)
+    model = FastTextModel.load(twin.save(tmp_path / "model.bin"))
+    letters = np.random.default_rng(2).integers(33, 127, 600).astype(np.uint8).tobytes().decode()
+    lengths = [*range(1, 20), 31, 32, 33, 62, 63, 64, 65, 124, 125, 126, 127, 128, 129, 130, 254, 255, 256, 257, 300]
+    texts = [letters[:n] for n in lengths] + [letters[:70] + "é" + letters[:70], "é" * 130]
+    texts += [" " * gap + " ".join(letters[n : n + n % 7 + 1] for n in range(120)) for gap in (0, 1, 62, 63, 64)]
+    assert_same(twin, model, texts, 2)
+
+
 def test_a_quantised_matrix_too_large_to_unpack_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = random_twin(8, quantised=True, pruned=30).save(tmp_path / "model.ftz")
     unpacked = FastTextModel.load(path).predict_ids(TEXTS, 3)

@@ -28,23 +28,29 @@ class FastTextModel:
     """A loaded model. Calls from several threads take turns, since they share the table of word vectors."""
 
     def __init__(self, path: str, file: FastTextFile, cache_bytes: int = CACHE_BYTES) -> None:
-        from tamis.kernels.text.fasttext_kernels import DIM, KEY_BYTES, N_LABELS, N_WAITING, WORD_NGRAMS
+        from tamis.kernels.text._blocks import PAD
+        from tamis.kernels.text._fasttext_ngrams import HASHED_ITEMS, WAITING_ITEMS
+        from tamis.kernels.text._fasttext_words import AHEAD, AHEAD_ITEMS, SLOT
+        from tamis.kernels.text.fasttext_tables import DIM, N_LABELS, WORD_NGRAMS
 
         self.path = path
         self.labels = file.labels
         self._file = file
         self._lock = threading.Lock()
         dim, n_labels = int(file.shape[DIM]), int(file.shape[N_LABELS])
-        n_slots = 1 << max(0, (cache_bytes // (KEY_BYTES + 4 * dim + 4)).bit_length() - 1)
+        stride = -(-dim // 8) * 8
+        n_slots = 1 << max(0, (cache_bytes // (8 * SLOT + 4 * stride)).bit_length() - 1)
         # One place more than slots, for the words too long to keep. An all-zero key is no word's.
         self._scratch = (
-            np.zeros((n_slots + 1) * (KEY_BYTES // 8), np.uint64),
-            np.zeros(n_slots + 1, np.int32),
-            np.zeros((n_slots + 1) * dim, np.float32),
-            np.zeros(dim, np.float64),
+            _aligned((n_slots + 1) * SLOT, np.uint64),
+            _aligned((n_slots + 1) * stride, np.float32),
+            np.zeros(stride, np.float64),
             np.zeros(dim, np.float32),
             np.zeros(int(file.shape[WORD_NGRAMS]), np.uint64),
-            np.zeros(N_WAITING, np.int64),
+            np.zeros(AHEAD * AHEAD_ITEMS, np.uint64),
+            np.zeros(PAD, np.uint8),
+            np.zeros(WAITING_ITEMS, np.int64),
+            np.zeros(HASHED_ITEMS, np.uint32),
             np.zeros(n_labels + 2, np.int32),
             np.zeros(n_labels + 2, np.float32),
         )
@@ -99,7 +105,7 @@ class FastTextModel:
         file = self._file
         ids, scores = np.empty(starts.size * k, np.int32), np.empty(starts.size * k, np.float32)
         model = (file.data, file.vectors, file.shape, file.inputs, file.outputs, file.begins, file.lengths, file.hashes)
-        tables = (file.slots, file.pruned, file.tree)
+        tables = (file.slots, file.pruned, file.kept, file.tree)
         with self._lock:
             predict(part.data, starts, ends, END_OF_LINE, k, threshold, *model, *tables, *self._scratch, ids, scores)
         if np.isnan(scores).any():
@@ -107,6 +113,14 @@ class FastTextModel:
         if part.validity is not None:
             ids.reshape(-1, k)[~part.validity], scores.reshape(-1, k)[~part.validity] = -1, 0.0
         return ids.reshape(-1, k), scores.reshape(-1, k)
+
+
+def _aligned(n_items: int, dtype: type[np.generic]) -> NDArray[np.generic]:
+    """Zeros that begin with a line of the cache, so that a slot of 64 bytes lies in one."""
+    item = np.dtype(dtype).itemsize
+    whole = np.zeros(n_items * item + 64, np.uint8)
+    begin = -whole.ctypes.data % 64
+    return whole[begin : begin + n_items * item].view(dtype)
 
 
 def arrow_texts(texts: Iterable[str | None] | pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
