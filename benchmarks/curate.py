@@ -67,7 +67,8 @@ def marked(n_times: int) -> Path:
                     if k:
                         words = row["text"].split(" ")
                         fours = [" ".join(words[i : i + 4]) for i in range(0, len(words), 4)]
-                        mark = " ".join(filter(None, (MARKS[k % len(MARKS)], MARKS[k // len(MARKS)])))
+                        tens, ones = divmod(k, len(MARKS))
+                        mark = f"{MARKS[tens]} {MARKS[ones] or 'never'}" if tens else MARKS[ones]
                         row["text"], row["id"] = f" {mark} ".join(fours), f"{row['id']}-{k}"
                     target.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
     temporary.rename(folder)
@@ -76,7 +77,7 @@ def marked(n_times: int) -> Path:
 
 def tamis(*arguments: object) -> dict[str, Any]:
     """Measured, by the clock of the whole process tree."""
-    result = measure([TAMIS, *map(str, arguments), "--memory", MEMORY, "--json", "--quiet"], 1800)
+    result = measure([TAMIS, *map(str, arguments), "--memory", MEMORY, "--json", "--quiet"], 3600)
     if result["rc"]:
         raise SystemExit(f"{arguments}: {result['said']}")
     return result
