@@ -51,7 +51,7 @@ ROOMS = {
     "terminal": set(),
     "stores": {"errors", "files", "secrets"},
     "kernels": {"errors", "files", "sizes"},
-    "pictures": {"errors", "stores", "kernels"},
+    "pictures": {"errors", "later", "stores", "kernels"},
     "film": {"errors", "later", "stores", "files", "sizes", "memory"},
     "formats": {"errors", "stores", "files", "sizes", "kernels", "tasks", "film", "pictures"},
     "tasks": {"errors", "sizes", "kernels", "film"},

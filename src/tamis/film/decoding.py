@@ -39,8 +39,7 @@ class Frames:
             context.thread_type = "SLICE"
             if self.vectors:
                 context.flags2 |= av.codec.context.Flags2.export_mvs
-            need = memory_needed.decoding_bytes(context.width, context.height, context.pix_fmt or "")
-            memory_needed.reserve(need, f"decoding {context.width} x {context.height}")
+            memory_needed.reserve_decoder(context, f"decoding {context.width} x {context.height}")
             base, tick = stream.start_time or 0, float(stream.time_base)
             seek(container, stream, self.start_s)
             before, behind = self.start_s - CLOSE_S, self.end_s - CLOSE_S
@@ -114,10 +113,7 @@ def first_keyframe(path: str, at_s: float) -> Any:
         stream = video_stream(container)
         stream.codec_context.thread_count = 1
         stream.codec_context.skip_frame = "NONKEY"
-        need = memory_needed.decoding_bytes(
-            stream.codec_context.width, stream.codec_context.height, stream.codec_context.pix_fmt or ""
-        )
-        memory_needed.reserve(need, "a thumbnail")
+        memory_needed.reserve_decoder(stream.codec_context, "a thumbnail")
         seek(container, stream, at_s)
         with faults(av, "its packets cannot be decoded"):
             for packet in container.demux(stream):

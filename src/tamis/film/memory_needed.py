@@ -6,6 +6,8 @@ raises the MemoryError, with the number, that the engine answers with a larger c
 
 from __future__ import annotations
 
+from typing import Any
+
 from tamis.memory import meter
 
 # (pictures, bytes beside them) of private memory, measured from 720p to 4K with one thread and the options of encoding.py.
@@ -41,6 +43,16 @@ def encoding_bytes(encoder: str, width: int, height: int) -> int:
     """What an encoder takes on top of decoding."""
     n_pictures, beside = _ENCODERS[encoder]
     return beside + n_pictures * picture_bytes(width, height)
+
+
+def reserve_decoder(context: Any, what: str) -> None:
+    """As `reserve`, for decoding with a context of FFmpeg."""
+    reserve(decoding_bytes(context.width, context.height, context.pix_fmt or ""), what)
+
+
+def reserve_frames(n: int, width: int, height: int) -> None:
+    """As `reserve`, for so many frames of three bytes a pixel."""
+    reserve(n * width * height * 3, f"{n} frames of {width} x {height}")
 
 
 def reserve(n_bytes: int, what: str) -> None:

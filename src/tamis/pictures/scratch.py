@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import numpy as np
+from tamis.later import np
 
+if TYPE_CHECKING:
     Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 MOST_BYTES = 4 << 20  # a larger piece is made for once, and not kept
@@ -25,8 +25,6 @@ class Scratch(threading.local):
 
     def bytes(self, name: str, n: int) -> Bytes:
         """`n` bytes, whatever is in them. MemoryError where they cannot be had."""
-        import numpy as np
-
         held = self._held.get(name)
         if held is None or len(held) < n:
             held = np.empty(n if n > MOST_BYTES else 1 << max(16, (n - 1).bit_length()), np.uint8)

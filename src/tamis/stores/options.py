@@ -18,15 +18,8 @@ from tamis.stores.urls import is_bucket, split_s3
 VARIABLE = "TAMIS_STORES"
 EVERY = "*"
 _CREDENTIALS = (
-    "key",
-    "secret",
-    "token",
-    "username",
-    "password",
-    "aws_access_key_id",
-    "aws_secret_access_key",
-    "aws_session_token",
-)
+    "key", "secret", "token", "username", "password", "aws_access_key_id", "aws_secret_access_key", "aws_session_token",
+)  # fmt: skip
 _CLIENT = ("endpoint_url", "region_name", "use_ssl", "verify")
 _CONFIG = ("connect_timeout", "read_timeout", "addressing_style", "s3")
 _KNOWN = ("anon", "endpoint_url", "requester_pays", "client_kwargs", "config_kwargs", "use_ssl")

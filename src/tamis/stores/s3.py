@@ -28,20 +28,11 @@ from tamis.stores.reading import Changed
 
 _PASSING = {500, 502, 503, 504, 429, 408}
 _SLOW_DOWN = {
-    "SlowDown",
-    "Throttling",
-    "ThrottlingException",
-    "RequestLimitExceeded",
-    "TooManyRequests",
-    "ServiceUnavailable",
-}
-_PASSING_CODES = _SLOW_DOWN | {
-    "RequestTimeout",
-    "InternalError",
-    "ConditionalRequestConflict",
-    "OperationAborted",
-    "BadDigest",
-}
+    "SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests", "ServiceUnavailable",
+}  # fmt: skip
+_PASSING_CODES = {
+    *_SLOW_DOWN, "RequestTimeout", "InternalError", "ConditionalRequestConflict", "OperationAborted", "BadDigest",
+}  # fmt: skip
 _MD5 = re.compile(r'"[0-9a-f]{32}"')
 _FETCH_BYTES = 8 << 20
 _PIECE_BYTES = (

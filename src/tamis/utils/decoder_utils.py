@@ -166,10 +166,7 @@ def decode_video_cpu_frame_ids(
     source = _source(data)
     facts = read_facts(source)
     times = np.ones(len(frame_ids), np.int64) if counts is None else np.asarray(counts)
-    memory_needed.reserve(
-        int(times.sum()) * facts.width * facts.height * 3,
-        f"{int(times.sum())} frames of {facts.width} x {facts.height}",
-    )
+    memory_needed.reserve_frames(int(times.sum()), facts.width, facts.height)
     wanted = {int(f) for f in frame_ids}
     found = {}
     for i, (_, frame) in enumerate(Frames(source)):

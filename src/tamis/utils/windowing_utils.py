@@ -40,10 +40,7 @@ def read_video_cpu(
         end = min(window.end, total - 1)
         n = smart_nframes(fps, max(2, end - window.start + 1), facts.fps)
         wanted.append([round(f) for f in np.linspace(window.start, end, n)])
-    n_frames = sum(map(len, wanted))
-    memory_needed.reserve(
-        n_frames * facts.width * facts.height * 3, f"{n_frames} frames of {facts.width} x {facts.height}"
-    )
+    memory_needed.reserve_frames(sum(map(len, wanted)), facts.width, facts.height)
     chosen = {f for of in wanted for f in of}
     found = {i: rgb(frame, facts.width, facts.height) for i, (_, frame) in enumerate(Frames(path)) if i in chosen}
     last = found[max(found)]

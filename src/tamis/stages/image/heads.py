@@ -10,10 +10,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.later import np
 
 if TYPE_CHECKING:
-    import numpy as np
-
     Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 _AESTHETIC_LAYERS = (0, 2, 4, 6, 7)
@@ -27,8 +26,6 @@ class AestheticHead:
     """
 
     def __init__(self, weights: Mapping[str, Any], where: str) -> None:
-        import numpy as np
-
         layers = [_layer(weights, f"layers.{n}", where) for n in _AESTHETIC_LAYERS]
         _check_chain(layers, where)
         self.width = int(layers[0][0].shape[1])
@@ -46,8 +43,6 @@ class NsfwHead:
     """Normalised, three linear layers with ReLU and one with a sigmoid: a probability."""
 
     def __init__(self, weights: Mapping[str, Any], where: str) -> None:
-        import numpy as np
-
         self._layers = [_layer(weights, f"linear_{n}", where) for n in _NSFW_LAYERS]
         _check_chain(self._layers, where)
         self._mean = _one(weights, "norm.mean", where).reshape(-1)
@@ -55,8 +50,6 @@ class NsfwHead:
         self.width = int(self._layers[0][0].shape[1])
 
     def __call__(self, vectors: Floats) -> Floats:
-        import numpy as np
-
         vectors = ((vectors - self._mean) / self._deviation).astype(np.float32)
         for weight, bias in self._layers[:-1]:
             vectors = np.maximum(vectors @ weight.T + bias, 0)
@@ -66,8 +59,6 @@ class NsfwHead:
 
 
 def _one(weights: Mapping[str, Any], name: str, where: str) -> Floats:
-    import numpy as np
-
     if name not in weights:
         raise UsageError(f"{where}: it has no weights {name!r}; it has {', '.join(sorted(weights)[:5])}, ...")
     return np.asarray(weights[name], np.float32)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tamis.errors import UsageError
+from tamis.later import np
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
@@ -47,8 +48,6 @@ class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch])
         return {**self.__dict__, "_known": None}
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-
         self.setup()
         assert self._known is not None
         known_hi, known_lo = self._known
@@ -64,7 +63,6 @@ class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch])
 
     def _read(self) -> tuple[Any, Any]:
         """Sorted 128-bit hashes of the ids, in two halves."""
-        import numpy as np
         import pyarrow.parquet as pq
 
         parts = [_hashed(sorted(self._ids_to_remove))]
@@ -80,7 +78,6 @@ class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch])
 
 
 def _hashed(ids: Iterable[Any]) -> tuple[Any, Any]:
-    import numpy as np
     import xxhash
 
     raw = b"".join(xxhash.xxh3_128_digest(str(i).encode("utf-8", "surrogatepass")) for i in ids)

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from tamis.errors import UsageError
+from tamis.later import np, pa
 from tamis.memory import device_limits
 from tamis.pictures.faults import PictureFault
 from tamis.stages.base import ProcessingStage
@@ -106,8 +107,6 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     # -- work -----------------------------------------------------------------------------------------------------------
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-
         if not batch.num_items:
             return batch
         known = RememberedRows(self._kept_in) if self._kept_in is not None else None
@@ -158,9 +157,6 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 def as_column(vectors: list[Any]) -> Any:
     """Vectors of one length as a column of lists."""
-    import numpy as np
-    import pyarrow as pa
-
     if not vectors:
         return pa.array([], pa.list_(pa.float32()))
     flat = np.ascontiguousarray(np.stack(vectors), np.float32)

@@ -12,12 +12,11 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.later import np
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
 
 if TYPE_CHECKING:
-    import numpy as np
-
     Floats = np.ndarray[Any, np.dtype[np.float32]]
     Squares = Sequence[np.ndarray[Any, Any]]
 
@@ -57,16 +56,12 @@ class ClipVision:
         self._records = device.kind == "cuda"
 
     def __call__(self, squares: Squares) -> Floats:
-        import numpy as np
-
         n = self.at_once
         return np.concatenate([self.begin(squares[i : i + n])() for i in range(0, len(squares), n)])
 
     def begin(self, squares: Squares) -> Callable[[], Floats]:
         """Starts on at most `at_once` squares; what it returns waits for their vectors. At most two may be under way, and the first one is
         asked first. Where the device has no room for them all, the two halves go through one after the other."""
-        import numpy as np
-
         try:
             if self._records:
                 if self._recorded is None:

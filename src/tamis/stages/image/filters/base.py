@@ -5,15 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tamis.errors import UsageError
+from tamis.later import np, pa
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.stages.image.models import check_batch_size, image_resources
 from tamis.tasks import DocumentBatch
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(repr=False)
@@ -69,9 +67,6 @@ class BaseFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self._head = self.load_head(self.weights_file(fetch=False))
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-        import pyarrow as pa
-
         if not batch.num_items:
             return batch
         if self.embedding_field not in batch.get_columns():
@@ -92,8 +87,6 @@ class BaseFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return scored.filter(stays)
 
     def _scores(self, vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         if vectors.shape[1] != self._head.width:
             raise UsageError(
                 f"{self.name}: embeddings of {vectors.shape[1]} numbers, but the weights are for {self._head.width}; use the CLIP model that "

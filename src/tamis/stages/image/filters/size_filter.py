@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tamis.errors import UsageError
+from tamis.later import np
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.tasks import DocumentBatch
 
@@ -38,8 +39,6 @@ class ImageSizeFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         ]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-
         width = batch.column("width").to_numpy(zero_copy_only=False).astype(np.float64)
         height = batch.column("height").to_numpy(zero_copy_only=False).astype(np.float64)
         short, long = np.minimum(width, height), np.maximum(width, height)

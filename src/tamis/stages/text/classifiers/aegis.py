@@ -89,9 +89,7 @@ class AegisModelStage(ModelStage):
 
     def _find(self, identifier: str | None = None) -> folders.ModelFolder:
         """An adapter is a folder without config.json: the base model's stands for it."""
-        if identifier is not None:
-            return super()._find(identifier)
-        return super()._find(self.base_model)
+        return super()._find(identifier or self.base_model)
 
     def _find_here(self) -> folders.ModelFolder:
         return folders.open_folder(folders.local(self.base_model, self.cache_dir), trust_remote_code=True)

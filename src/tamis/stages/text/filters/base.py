@@ -30,9 +30,10 @@ class DocumentFilter(ABC):
 
     accepts_null: ClassVar[bool] = False
     _name: str | None = None
-    _sentences: Any = None
-    _paragraphs: Any = None
-    _ngrams: Any = None
+    # What the original's filters may be handed by those who call them directly; Tamis' own do not need it.
+    sentences: Any = None
+    paragraphs: Any = None
+    ngrams: Any = None
 
     @abstractmethod
     def score_document(self, text: str) -> Any:
@@ -83,31 +84,6 @@ class DocumentFilter(ABC):
     def bounds(self) -> tuple[str | None, str | None]:
         """Names of the limits that a score must reach, and must not exceed, where that and nothing else decides."""
         return None, None
-
-    # What the original's filters may be handed by those who call them directly; Tamis' own do not need it.
-    @property
-    def sentences(self) -> Any:
-        return self._sentences
-
-    @sentences.setter
-    def sentences(self, value: Any) -> None:
-        self._sentences = value
-
-    @property
-    def paragraphs(self) -> Any:
-        return self._paragraphs
-
-    @paragraphs.setter
-    def paragraphs(self, value: Any) -> None:
-        self._paragraphs = value
-
-    @property
-    def ngrams(self) -> Any:
-        return self._ngrams
-
-    @ngrams.setter
-    def ngrams(self, value: Any) -> None:
-        self._ngrams = value
 
 
 class BoundedFilter(DocumentFilter):

@@ -5,29 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tamis.stages.text.filters.base import DocumentFilter
-from tamis.stages.text.filters.heuristic import (
-    BoilerPlateStringFilter,
-    BulletsFilter,
-    CommonEnglishWordsFilter,
-    EllipsisFilter,
-    LongWordFilter,
-    MeanWordLengthFilter,
-    NonAlphaNumericFilter,
-    NumbersFilter,
-    ParenthesesFilter,
-    PunctuationFilter,
-    RepeatedLinesByCharFilter,
-    RepeatedLinesFilter,
-    RepeatedParagraphsByCharFilter,
-    RepeatedParagraphsFilter,
-    RepeatingDuplicateNGramsFilter,
-    RepeatingTopNGramsFilter,
-    SymbolsToWordsFilter,
-    UrlsFilter,
-    WhiteSpaceFilter,
-    WordCountFilter,
-    WordsWithoutAlphabetsFilter,
-)
+from tamis.stages.text.filters.heuristic import repetition, string
 from tamis.stages.text.filters.rule_set import RuleSet
 
 _TOP = ((2, 0.2), (3, 0.18), (4, 0.16))
@@ -43,10 +21,10 @@ class HeuristicEnglish(RuleSet):
 
     def filters(self) -> list[DocumentFilter]:
         return [
-            NonAlphaNumericFilter(0.25),
+            string.NonAlphaNumericFilter(0.25),
             *_before_words(),
-            WordsWithoutAlphabetsFilter(0.8),
-            CommonEnglishWordsFilter(2, stop_at_false=True),
+            string.WordsWithoutAlphabetsFilter(0.8),
+            string.CommonEnglishWordsFilter(2, stop_at_false=True),
             *_after_words(),
         ]
 
@@ -64,27 +42,27 @@ class HeuristicNonEnglish(RuleSet):
 
 def _before_words() -> list[DocumentFilter]:
     return [
-        SymbolsToWordsFilter(0.1),
-        NumbersFilter(0.15),
-        UrlsFilter(0.2),
-        WhiteSpaceFilter(0.25),
-        ParenthesesFilter(0.1),
-        BoilerPlateStringFilter(True, 0.4),
-        RepeatedLinesFilter(0.7),
-        RepeatedParagraphsFilter(0.7),
-        RepeatedLinesByCharFilter(0.8),
-        RepeatedParagraphsByCharFilter(0.8),
-        WordCountFilter(50, 100000),
-        PunctuationFilter(0.85),
+        string.SymbolsToWordsFilter(0.1),
+        string.NumbersFilter(0.15),
+        string.UrlsFilter(0.2),
+        string.WhiteSpaceFilter(0.25),
+        string.ParenthesesFilter(0.1),
+        string.BoilerPlateStringFilter(True, 0.4),
+        repetition.RepeatedLinesFilter(0.7),
+        repetition.RepeatedParagraphsFilter(0.7),
+        repetition.RepeatedLinesByCharFilter(0.8),
+        repetition.RepeatedParagraphsByCharFilter(0.8),
+        string.WordCountFilter(50, 100000),
+        string.PunctuationFilter(0.85),
     ]
 
 
 def _after_words() -> list[DocumentFilter]:
     return [
-        MeanWordLengthFilter(3, 10),
-        LongWordFilter(1000),
-        EllipsisFilter(0.3),
-        *(RepeatingTopNGramsFilter(n, limit) for n, limit in _TOP),
-        *(RepeatingDuplicateNGramsFilter(n, limit) for n, limit in _DUPLICATE),
-        BulletsFilter(0.9),
+        string.MeanWordLengthFilter(3, 10),
+        string.LongWordFilter(1000),
+        string.EllipsisFilter(0.3),
+        *(repetition.RepeatingTopNGramsFilter(n, limit) for n, limit in _TOP),
+        *(repetition.RepeatingDuplicateNGramsFilter(n, limit) for n, limit in _DUPLICATE),
+        string.BulletsFilter(0.9),
     ]

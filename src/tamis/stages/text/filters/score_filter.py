@@ -280,11 +280,7 @@ def _kept(one: DocumentFilter, measured: Measured, rows: np.ndarray[Any, Any], s
 
 
 def _chosen(texts: pa.Array, rows: np.ndarray[Any, Any]) -> pa.Array:
-    return texts if len(rows) == len(texts) else texts.take(_positions(rows))
-
-
-def _positions(rows: np.ndarray[Any, Any]) -> pa.Array:
-    return pa.array(rows)
+    return texts if len(rows) == len(texts) else texts.take(rows)
 
 
 def _at(scores: Any, where: np.ndarray[Any, Any]) -> Any:
@@ -292,7 +288,7 @@ def _at(scores: Any, where: np.ndarray[Any, Any]) -> Any:
     if isinstance(scores, np.ndarray):
         return scores[where]
     if isinstance(scores, (pa.Array, pa.ChunkedArray)):
-        return scores.take(_positions(where))
+        return scores.take(where)
     return [scores[i] for i in where]
 
 
@@ -329,7 +325,7 @@ def _call(one: DocumentFilter, hook: str) -> None:
 
 def _settings_of(one: DocumentFilter) -> dict[str, Any]:
     """Plain values of a filter, private ones too; lists and dictionaries of plain values by a hash."""
-    plain = (bool, int, float, str, type(None))
+    plain, lists = (bool, int, float, str, type(None)), (list, tuple, set, frozenset)
     found: dict[str, Any] = {}
     for name, value in vars(one).items():
         if isinstance(value, re.Pattern):
@@ -339,15 +335,17 @@ def _settings_of(one: DocumentFilter) -> dict[str, Any]:
         if isinstance(value, plain):
             found[name] = value
             continue
-        items = list(value.items()) if isinstance(value, dict) else [(0, v) for v in value] if _is_list(value) else None
+        items = (
+            list(value.items())
+            if isinstance(value, dict)
+            else [(0, v) for v in value]
+            if isinstance(value, lists)
+            else None
+        )
         if items is not None and all(isinstance(k, plain) and isinstance(v, plain) for k, v in items):
             ordered = sorted(map(repr, items)) if isinstance(value, (set, frozenset)) else list(map(repr, items))
             found[name] = hashlib.blake2b("\0".join(ordered).encode("utf-8", "replace"), digest_size=8).hexdigest()
     return found
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple, set, frozenset))
 
 
 def _name_of(one: Any) -> str:

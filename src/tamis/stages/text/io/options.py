@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tamis.errors import UsageError
+from tamis.stages.io import refuse_unknown
 from tamis.stores.options import check
 
 _ANYWAY: dict[str, tuple[Any, ...]] = {
@@ -69,11 +70,7 @@ def rows_options(stage: str, given: Mapping[str, Any] | None, compressions: Sequ
 
 
 def _check(stage: str, what: str, options: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise UsageError(
-            f"{stage}: {what} has {unknown}, which this version does not know; accepted: {', '.join(known)}"
-        )
+    refuse_unknown(stage, what, options, known)
     for name, value in options.items():
         if name in _ANYWAY and value not in _ANYWAY[name] and value != {}:
             raise UsageError(f"{stage}: {what}: {name}={value!r} is refused: {_WHY_NOT[name]}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tamis.errors import UsageError
 from tamis.later import np
 from tamis.stages.text.models.added_norm import added_norm, can_be_fused
-from tamis.stages.text.models.packed_deberta import Packed
+from tamis.stages.text.models.packed_deberta import Packed, pair
 
 if TYPE_CHECKING:
     import torch
@@ -98,7 +98,7 @@ class PackedBert:
         self._places = (
             weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
         )
-        self._first_norm = _pair(weights, "embeddings.LayerNorm")
+        self._first_norm = pair(weights, "embeddings.LayerNorm")
         self._layers = [_Layer(weights, f"encoder.layer.{i}.") for i in range(config.num_hidden_layers)]
 
     def encode(self, packed: Packed) -> torch.Tensor:
@@ -147,11 +147,11 @@ class _Layer:
     def __init__(self, weights: dict[str, torch.Tensor], prefix: str) -> None:
         import torch
 
-        own = [_pair(weights, f"{prefix}attention.self.{name}") for name in ("query", "key", "value")]
+        own = [pair(weights, f"{prefix}attention.self.{name}") for name in ("query", "key", "value")]
         self.three = tuple(torch.cat(parts) for parts in zip(*own, strict=True))
-        self.out, self.out_norm = (_pair(weights, f"{prefix}attention.output.{n}") for n in ("dense", "LayerNorm"))
-        self.wide, self.narrow = _pair(weights, prefix + "intermediate.dense"), _pair(weights, prefix + "output.dense")
-        self.norm = _pair(weights, prefix + "output.LayerNorm")
+        self.out, self.out_norm = (pair(weights, f"{prefix}attention.output.{n}") for n in ("dense", "LayerNorm"))
+        self.wide, self.narrow = pair(weights, prefix + "intermediate.dense"), pair(weights, prefix + "output.dense")
+        self.norm = pair(weights, prefix + "output.LayerNorm")
 
     def __call__(self, x: torch.Tensor, packed: Packed, longest: int, of: PackedBert) -> torch.Tensor:
         import torch.nn.functional as F
@@ -173,7 +173,3 @@ def check_positions(config: Any, max_tokens: int) -> None:
             f"max_seq_length={max_tokens}: this model ({config.model_type}) has {config.max_position_embeddings} positions and can see no more "
             f"tokens of a text; give at most {config.max_position_embeddings} (texts are cut to it), or leave it out"
         )
-
-
-def _pair(weights: dict[str, torch.Tensor], name: str) -> tuple[torch.Tensor, torch.Tensor]:
-    return weights[f"{name}.weight"], weights[f"{name}.bias"]

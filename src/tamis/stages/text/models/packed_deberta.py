@@ -106,8 +106,8 @@ class PackedDeberta:
         self.fused_norm = can_be_fused(config.hidden_size, device, dtype)
         weights = {name: w.to(self.device, dtype) for name, w in model.state_dict().items()}
         self._words = weights["embeddings.word_embeddings.weight"]
-        self._first_norm = _pair(weights, "embeddings.LayerNorm")
-        positions = _norm(weights["encoder.rel_embeddings.weight"], _pair(weights, "encoder.LayerNorm"), self.eps)
+        self._first_norm = pair(weights, "embeddings.LayerNorm")
+        positions = _norm(weights["encoder.rel_embeddings.weight"], pair(weights, "encoder.LayerNorm"), self.eps)
         self._layers = [
             _Layer(weights, f"encoder.layer.{i}.", positions, self.n_heads) for i in range(config.num_hidden_layers)
         ]
@@ -129,10 +129,6 @@ class PackedDeberta:
                 x = layer(x, looked, packed, self)
             return x
 
-    def first_tokens(self, packed: Packed) -> torch.Tensor:
-        """The hidden state of the first token of each text: what classifiers look at."""
-        return self.encode(packed)[packed.layout["starts"].to(self.device).long()]
-
 
 class _Layer:
     def __init__(self, weights: dict[str, torch.Tensor], prefix: str, positions: torch.Tensor, n_heads: int) -> None:
@@ -140,20 +136,20 @@ class _Layer:
         import torch.nn.functional as F
 
         own = f"{prefix}attention.self."
-        query, key = _pair(weights, own + "query_proj"), _pair(weights, own + "key_proj")
+        query, key = pair(weights, own + "query_proj"), pair(weights, own + "key_proj")
         self.query_key = tuple(torch.cat(both) for both in zip(query, key, strict=True))
-        self.value, value_bias = _pair(weights, own + "value_proj")
+        self.value, value_bias = pair(weights, own + "value_proj")
         # The table of positions goes through the same projections; that does not depend on the texts, so once is enough.
         self.position_keys, self.position_queries = (
             F.linear(positions, *of).view(len(positions), n_heads, -1).transpose(0, 1).contiguous()
             for of in (key, query)
         )
-        out, out_bias = _pair(weights, prefix + "attention.output.dense")
+        out, out_bias = pair(weights, prefix + "attention.output.dense")
         # Weights of attention add up to 1, so the bias of the values goes through it as it is: it is one with that of what follows.
         self.out = out, (out_bias.float() + out.float() @ value_bias.float()).to(out.dtype)
-        self.out_norm = _pair(weights, prefix + "attention.output.LayerNorm")
-        self.wide, self.narrow = _pair(weights, prefix + "intermediate.dense"), _pair(weights, prefix + "output.dense")
-        self.norm = _pair(weights, prefix + "output.LayerNorm")
+        self.out_norm = pair(weights, prefix + "attention.output.LayerNorm")
+        self.wide, self.narrow = pair(weights, prefix + "intermediate.dense"), pair(weights, prefix + "output.dense")
+        self.norm = pair(weights, prefix + "output.LayerNorm")
 
     def __call__(self, x: torch.Tensor, looked: torch.Tensor, packed: Packed, of: PackedDeberta) -> torch.Tensor:
         """`looked`: where attention goes; zeros between sequences."""
@@ -171,7 +167,8 @@ class _Layer:
         return added_norm(F.linear(F.gelu(F.linear(x, *self.wide)), *self.narrow), x, self.norm, of.eps, of.fused_norm)
 
 
-def _pair(weights: dict[str, torch.Tensor], name: str) -> tuple[torch.Tensor, torch.Tensor]:
+def pair(weights: dict[str, torch.Tensor], name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weight and the bias of a layer; packed_bert.py asks, too."""
     return weights[f"{name}.weight"], weights[f"{name}.bias"]
 
 

@@ -107,9 +107,7 @@ class CaptionGenerationStage(ChatModelStage):
                 is_turned = round(frame.rotation / 90.0) % 2 == 1
                 upright = (width, height) if is_turned else (height, width)
                 sides = self._model.sides(*upright, len(times))
-                memory_needed.reserve(
-                    len(times) * sides[0] * sides[1] * 3, f"{len(times)} frames of {sides[1]} x {sides[0]}"
-                )
+                memory_needed.reserve_frames(len(times), sides[1], sides[0])
                 stored = sides if is_turned else sides[::-1]
             frames.append(rgb(frame, *stored))
         apart = (times[-1] - times[0]) / max(1, len(times) - 1)

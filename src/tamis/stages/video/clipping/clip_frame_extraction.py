@@ -83,7 +83,7 @@ class ClipFrameExtractionStage(FilmStage):
         for _, frame in frames_at(path_of(path), times):
             height, width = self.target_res or shown_size(frame, 1.0)[::-1]
             if not made:
-                memory_needed.reserve(len(times) * width * height * 3, f"{len(times)} frames of {width} x {height}")
+                memory_needed.reserve_frames(len(times), width, height)
             made.append(rgb(frame, width, height))
         self._say(f"{len(made)} frames of {path}")
         return np.stack(made)

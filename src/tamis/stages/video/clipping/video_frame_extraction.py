@@ -27,7 +27,7 @@ def get_frames_from_ffmpeg(
         raise UsageError("get_frames_from_ffmpeg: films are decoded on the CPU; leave use_gpu out")
     path = os.fspath(video_file)
     n = read_facts(path).n_frames
-    memory_needed.reserve(n * width * height * 3, f"{n} frames of {width} x {height}")
+    memory_needed.reserve_frames(n, width, height)
     out = np.empty((n, height, width, 3), np.uint8)
     at = 0
     for _, frame in Frames(path):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tamis.errors import UsageError
-from tamis.film.opening import FilmFault
 from tamis.film.previews import preview
 from tamis.formats.input_files.names import path_of
 from tamis.later import pa
-from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows, own_cpus
+from tamis.stages.video.film_stage import SPAN, FilmStage, own_cpus
 from tamis.tasks import DocumentBatch
 
 PREVIEW = "preview"
@@ -38,17 +37,10 @@ class PreviewStage(FilmStage):
         self.resources = own_cpus(self.num_cpus_per_worker, 4.0)
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        found: list[bytes | FilmFault] = []
-        for path, start, end, aspect in zip(*(batch.values(c) for c in (*SPAN, "pixel_aspect")), strict=True):
-            try:
-                found.append(
-                    preview(
-                        path_of(path), start, end, self.target_fps, self.target_height, self.quality, self.compression_level,
-                        aspect or 1.0,
-                    )
-                )  # fmt: skip
-            except FilmFault as exc:
-                found.append(exc)
-        batch, made = good_rows(self, batch, found)
+        def made_of(path: str, start: float, end: float, aspect: float | None) -> bytes:
+            how = (self.target_fps, self.target_height, self.quality, self.compression_level)
+            return preview(path_of(path), start, end, *how, aspect or 1.0)
+
+        batch, made = self._of_each(batch, (batch.values(c) for c in (*SPAN, "pixel_aspect")), made_of)
         self._say(f"{len(made)} previews, {sum(map(len, made))} bytes")
         return batch.with_column(PREVIEW, pa.array(made, pa.large_binary()))

@@ -16,7 +16,7 @@ from tamis.stores.urls import is_bucket, output_url
 from tamis.tasks import DocumentBatch, FileGroupTask
 
 _MODES = ("ignore", "overwrite", "append", "error")
-_CODECS = {"gz": "gz", "zst": "zst", "bz2": "bz2", "xz": "xz"}
+_CODECS = ("gz", "zst", "bz2", "xz")
 
 
 @dataclass(repr=False)

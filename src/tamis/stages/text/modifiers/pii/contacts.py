@@ -12,24 +12,9 @@ _DIGITS = "0123456789"
 _LOCAL = _LETTERS + _DIGITS + "._%+-"
 _DOMAIN = _LETTERS + _DIGITS + ".-"
 # logo@2x.png is a file
-_FILES = (
-    "png",
-    "jpg",
-    "jpeg",
-    "gif",
-    "svg",
-    "webp",
-    "avif",
-    "ico",
-    "bmp",
-    "css",
-    "js",
-    "json",
-    "html",
-    "pdf",
-    "mp4",
-    "webm",
-)
+_FILES = {
+    "png", "jpg", "jpeg", "gif", "svg", "webp", "avif", "ico", "bmp", "css", "js", "json", "html", "pdf", "mp4", "webm",
+}  # fmt: skip
 _MAX_LOCAL, _MAX_DOMAIN, _MAX_LABEL = 64, 253, 63
 
 # Separators between groups of an international number, and how many of its digits make one (E.164: at most 15).
