@@ -63,7 +63,7 @@ def load(payload: bytes, place: dict[str, Any], warm: bool = False) -> UnitRunne
         set_up_on_node(stage)
     workplace = Workplace.from_dict(place["workplace"], expected_inputs(place["plan"]))
     options.restore(workplace.stores)
-    if workplace.remote or any(is_bucket(path) for path in workplace.expected):
+    if workplace.remote or workplace.far or any(is_bucket(path) for path in workplace.expected):
         stores.warm()
     keep_copies_in(workplace.scratch)
     return UnitRunner(job, workplace)

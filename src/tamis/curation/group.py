@@ -51,16 +51,16 @@ class GroupWorkflow(Workflow):
     # -- for the passes behind it ---------------------------------------------------------------------------------------------
     def find_work(self) -> None:
         """Where its tables are, also when an earlier call made them: perhaps in the scratch folder."""
-        self.work = self._told_work() or self.work
+        self.work, self.far = self._told_work() or self.work, self._told_far()
 
     def remembered(self, label: str) -> str:
         """The table of what the step with this label dropped."""
-        return os.path.join(self.work, "remembered", str(self.labels.index(label)))
+        return self.table_of(f"remembered/{self.labels.index(label)}")
 
     def aside(self) -> str | None:
         """The table of documents on which a step failed, if there are any."""
         return (
-            os.path.join(self.work, "remembered", "aside")
+            self.table_of("remembered/aside")
             if (self._told("remembered.json") or {}).get("aside")
             else None
         )
@@ -69,7 +69,7 @@ class GroupWorkflow(Workflow):
         paths = os.path.join(self.work, "paths.json")
         tables = ["removal"] if len(self.steps) == 1 else ["equal_removal", "removal"]
         pairs = zip(self.steps, tables, strict=True)
-        return [step.removal(os.path.join(self.work, table), paths) for step, table in pairs]
+        return [step.removal(self.table_of(table), paths) for step, table in pairs]
 
     def tables_of_duplicates(self) -> dict[str, str]:
         folders = [self.duplicates] if len(self.steps) == 1 else [os.path.join(self.run_dir, _EQUAL), self.duplicates]
@@ -128,7 +128,7 @@ def make_group(run: CurationRun, number: int) -> GroupWorkflow:
         if name == "keys-0":
             return [*run.replay.stages(), *own]
         if name == "texts":
-            return run.replay.text_stages(os.path.join(made.work, "candidates"), group.before)
+            return run.replay.text_stages(made.table_of("candidates"), group.before)
         return run.replay.stages(made)
 
     task = {**passes.task, "remember": labels, "judges": [stage.name for stage, _ in passes.keys if stage.judges_input]}

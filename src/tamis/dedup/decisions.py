@@ -24,6 +24,7 @@ from tamis import files
 from tamis.dedup.place_table import PlaceTable
 from tamis.dedup.records import Records
 from tamis.formats.input_files.names import path_text
+from tamis.formats.scratch.spilled import Spilled
 
 _CHUNK = 1 << 18
 _ROW = np.dtype([("number", "<u4"), ("kept", "<u4"), ("similarity", "<f4"), ("size", "<u4")])
@@ -49,34 +50,29 @@ class DecisionFiles:
     def __init__(self, folder: str, n_documents: int, room_bytes: int, fresh: bool = True) -> None:
         n_ranges = max(1, -(-n_documents * BYTES_PER_DECISION // max(1, room_bytes)))
         self._per_range = -(-max(1, n_documents) // n_ranges)
-        self._paths = [os.path.join(folder, f"{k:05d}.bin") for k in range(n_ranges)]
-        os.makedirs(folder, exist_ok=True)
-        if fresh:
-            for path in self._paths:
-                open(path, "wb").close()
+        self._n_ranges, self._rows = n_ranges, Spilled(folder, fresh)
 
     def add(self, number: Any, kept: Any, similarity: Any, size: Any) -> None:
         rows = np.empty(len(number), _ROW)
         rows["number"], rows["kept"], rows["similarity"], rows["size"] = number, kept, similarity, size
         which = rows["number"] // np.uint32(self._per_range)
         for k in np.unique(which).tolist():
-            with open(self._paths[k], "ab") as file:
-                file.write((rows if len(self._paths) == 1 else rows[which == k]).tobytes())
+            self._rows.add(k, rows if self._n_ranges == 1 else rows[which == k])
 
     def __len__(self) -> int:
-        return sum(os.path.getsize(path) for path in self._paths) // _ROW.itemsize
+        return sum(self._rows.n_bytes(k) for k in range(self._n_ranges)) // _ROW.itemsize
 
     def __iter__(self) -> Iterator[Decisions]:
-        for path in self._paths:
-            rows = np.fromfile(path, _ROW)
+        for k in range(self._n_ranges):
+            rows = self._rows.read(k, _ROW)
             if len(rows):
                 rows = rows[np.argsort(rows["number"], kind="stable")]
                 yield Decisions(*(np.ascontiguousarray(rows[name]) for name in rows.dtype.fields or ()))
 
     def numbers(self) -> Iterator[NDArray[np.uint32]]:
         """The numbers alone, unsorted, a range at a time."""
-        for path in self._paths:
-            yield np.fromfile(path, _ROW)["number"]
+        for k in range(self._n_ranges):
+            yield self._rows.read(k, _ROW)["number"]
 
 
 def write_tables(found: DecisionFiles, records: Records, removal: str, duplicates: str, paths: Sequence[str]) -> None:

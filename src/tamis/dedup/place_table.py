@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.formats.scratch.stored_arrays import NpyWriter, StoredArray, npy
+from tamis.stores.scratch_files import placed
 
 Array = NDArray[Any]
 
@@ -17,12 +18,14 @@ Array = NDArray[Any]
 class PlaceTable:
     """Columns as raw .npy files, written a piece at a time, in input order.
 
+    `folder`: where it lies if scratch is local (stores/scratch_files.py says where else).
     `starts`, the first row of each file, is written last: a table without it is not whole.
     """
 
     def __init__(self, folder: str, columns: dict[str, str]) -> None:
-        os.makedirs(folder, exist_ok=True)
-        self._folder = folder
+        self._folder = placed(folder)
+        if self._folder == folder:
+            os.makedirs(folder, exist_ok=True)
         self._files = {name: NpyWriter(self._path(name), kind) for name, kind in columns.items()}
         self._by_file = np.zeros(0, np.int64)
 
@@ -38,7 +41,8 @@ class PlaceTable:
     def close(self) -> None:
         for file in self._files.values():
             file.close()
-        np.save(self._path("starts"), np.concatenate([[0], np.cumsum(self._by_file)]).astype(np.int64))
+        with NpyWriter(self._path("starts"), "<i8") as starts:
+            starts.append(np.concatenate([[0], np.cumsum(self._by_file)]).astype(np.int64))
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name + ".npy")

@@ -17,7 +17,9 @@ from typing import Any
 from tamis.errors import BudgetError
 from tamis.sizes import format_size
 from tamis.stores.opening import open_buffered
+from tamis.stores.urls import is_bucket
 
+STORE_BYTES = 70_000_000  # the library for stores, connections, and the ranges that are under way
 SOLVER_BASE_BYTES = 130_000_000  # Python, numpy, Arrow and the kernels before the first key
 _SOLVER_SHARE = 0.6  # of what is left then: the rest is for what the estimate does not see
 _LEAST_ROOM_BYTES = 16_000_000
@@ -28,6 +30,7 @@ BYTES_PER_HASH = 120  # ... what is gathered where all are duplicates (groups.py
 BYTES_PER_KEY = 48  # ... edges (8) and slack (bands.py)
 _SAMPLE_BYTES = 1 << 18
 _SAMPLED_FILES = 8
+_WITHOUT_BOUND = 1 << 62  # bytes free in a bucket
 _USUAL_DOCUMENT_BYTES = 2000  # where a sample cannot tell without decoding
 _PACKED = {".gz": 3.0, ".zst": 3.5, ".bz2": 4.0, ".xz": 4.0, ".parquet": 2.0}
 _DISK_SHARE = 0.5  # of the free disk, for the keys: output and texts need the rest
@@ -127,6 +130,8 @@ def _codec(path: str) -> str | None:
 
 
 def _free(folder: str) -> int:
+    if is_bucket(folder):
+        return _WITHOUT_BOUND
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder) or "/"
     stat = os.statvfs(folder)

@@ -21,6 +21,8 @@ from tamis.errors import FormatError, UsageError
 from tamis.formats.arrow.column_places import batches_of, numpy_type
 from tamis.formats.jsonl import known_records
 from tamis.formats.scratch.stored_arrays import read_into
+from tamis.stores.ahead import ahead
+from tamis.stores.urls import is_bucket
 
 Array = NDArray[Any]
 MAX_DOCUMENTS = NO_ROW  # numbers are uint32
@@ -44,8 +46,9 @@ class Records:
     def __init__(self, paths: Sequence[str]) -> None:
         runs: list[_Run] = []
         self.types: dict[str, np.dtype[Any]] = {}
-        for path in paths:
-            runs += self._runs_of(path)
+        self._is_far = any(is_bucket(path) for path in paths)
+        for found in ahead(self._runs_of, paths, self._is_far):
+            runs += found
         self._runs = sorted(runs, key=lambda run: run.first)
         sizes = [run.n_rows for run in self._runs]
         self.bases = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -90,8 +93,12 @@ class Records:
     def column(self, name: str) -> Array:
         """A whole column by document number. For columns that fit."""
         out = np.empty(self.n_documents, self.types[name])
-        for i, run in enumerate(self._runs):
-            _read_into(run, name, out[self.bases[i] : self.bases[i + 1]])
+
+        def read(i: int) -> None:
+            _read_into(self._runs[i], name, out[self.bases[i] : self.bases[i + 1]])
+
+        for _ in ahead(read, range(len(self._runs)), self._is_far):
+            pass
         return out
 
     def gather(self, names: Sequence[str], numbers: Array) -> dict[str, Array]:
@@ -99,13 +106,17 @@ class Records:
         # Where there is no document at all, nobody has said of what type a column is.
         out = {name: np.empty(len(numbers), self.types.get(name, np.dtype(np.uint64))) for name in names}
         cuts = np.searchsorted(numbers, self.bases)
-        for i in np.flatnonzero(np.diff(cuts)).tolist():
+
+        def read(i: int) -> None:
             run, a, b = self._runs[i], int(cuts[i]), int(cuts[i + 1])
             rows = (numbers[a:b] - self.bases[i]).astype(np.int64)
             for name in names:
                 values = np.empty(run.n_rows, self.types[name])
                 _read_into(run, name, values)
                 out[name][a:b] = values[rows]
+
+        for _ in ahead(read, np.flatnonzero(np.diff(cuts)).tolist(), self._is_far):
+            pass
         return out
 
     def gather_any(self, names: Sequence[str], numbers: Array) -> dict[str, Array]:
@@ -118,20 +129,28 @@ class Records:
     def keys(self, k: int, part: tuple[int, int] = _ALL) -> tuple[Array, Array]:
         """Keys in [part) and the numbers of their documents, run after run; within a run ascending."""
         keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)]
-        for i, run in enumerate(self._runs):
+
+        def read(i: int) -> tuple[Array, Array]:
+            run = self._runs[i]
             key, row = _read_near(run, k, part) or _read_keys(run, k, 0, run.n_rows)
             a, b = _slice(key, row, part)
-            if b > a:
-                keys.append(key[a:b].copy())
-                numbers.append((row[a:b] + self.bases[i]).astype(np.uint32))
+            return key[a:b].copy(), (row[a:b] + self.bases[i]).astype(np.uint32)
+
+        for key, number in ahead(read, range(len(self._runs)), self._is_far):
+            if len(key):
+                keys.append(key)
+                numbers.append(number)
         return np.concatenate(keys), np.concatenate(numbers)
 
     def iter_column(self, name: str) -> Any:
         """(first number, values) of every record batch."""
-        for i, run in enumerate(self._runs):
-            values = np.empty(run.n_rows, self.types[name])
-            _read_into(run, name, values)
-            yield int(self.bases[i]), values
+
+        def read(i: int) -> tuple[int, Array]:
+            values = np.empty(self._runs[i].n_rows, self.types[name])
+            _read_into(self._runs[i], name, values)
+            return int(self.bases[i]), values
+
+        yield from ahead(read, range(len(self._runs)), self._is_far)
 
 
 def _read_keys(run: _Run, k: int, first: int, last: int) -> tuple[Array, Array]:

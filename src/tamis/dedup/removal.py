@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
+from tamis.stores.scratch_files import exists
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class ByPlace(ProcessingStage[DocumentBatch, DocumentBatch]):
     table: str
 
     def __post_init__(self) -> None:
-        if not os.path.isfile(os.path.join(self.table, "starts.npy")):
+        if not exists(os.path.join(self.table, "starts.npy")):
             raise UsageError(f"{self.name}: {self.table} is no table of places; run the deduplication that makes it")
 
     def listed(self, batch: DocumentBatch, *wanted: str) -> tuple[Array, list[Array]]:

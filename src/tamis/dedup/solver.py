@@ -26,6 +26,7 @@ from tamis.engine.worker.blocks import check_file
 from tamis.errors import TamisError, UsageError
 from tamis.formats.faults import is_memory_failure
 from tamis.memory import meter
+from tamis.stores import opening, options, scratch_files
 
 EQUAL = "equal_removal"  # the table of equal documents, where they are decided apart
 _DRIVER_BYTES = 40_000_000  # the process that waits for this one
@@ -82,7 +83,7 @@ def solve(folder: str) -> None:
         elif step == "index":
             from tamis.dedup.index.entries import append
 
-            append(task, os.path.join(folder, "removal"))
+            append(task, scratch_files.placed(os.path.join(folder, "removal")))
         elif step == "ids":
             from tamis.dedup.ids.table import build, check_ids
 
@@ -191,7 +192,12 @@ def run_apart(arguments: Sequence[str], work: Callable[[str], None], what: str) 
         others = _DRIVER_BYTES + (
             meter.pss(os.getppid()) or 0
         )  # the driver, and the warm process that this was forked from
-        cap_memory(int(read_json(os.path.join(folder, "task.json"))["budget_bytes"]) - others)
+        task = read_json(os.path.join(folder, "task.json"))
+        if task.get("far"):
+            options.restore(task["stores"])
+            opening.warm()
+            scratch_files.use(folder, task["far"])
+        cap_memory(int(task["budget_bytes"]) - others)
         work(folder)
     except TamisError as exc:
         return _refuse(str(exc), exc.exit_code)

@@ -17,11 +17,14 @@ from tamis.dedup.progress_files import read_json, write_json
 from tamis.engine.job import make_job
 from tamis.engine.run.directory import RunDir, remove_own_folder
 from tamis.engine.run.inputs import find_inputs
-from tamis.errors import RunConflict
+from tamis.errors import RunConflict, StoreError
 from tamis.memory.lookout import Mark
 from tamis.pipeline import Pipeline
 from tamis.pipeline.passes import Progress
 from tamis.stages.base import ProcessingStage
+from tamis.stores import scratch_files
+from tamis.stores.homes import settle
+from tamis.stores.urls import is_bucket
 
 if TYPE_CHECKING:
     from tamis.formats.input_files.listing import FileList
@@ -47,6 +50,7 @@ class WorkFolder(HeldOutput):
         self.passes, self._asked = passes, progress
         self.work = os.path.join(self.run_dir, "dedup")
         self.duplicates = os.path.join(self.run_dir, "duplicates")
+        self.far = ""  # where of this folder lies what grows with the input, if scratch is in a bucket
         self.scratch_bytes = 0
         self._mark = Mark()  # of the memory in use
         self._unchecked: dict[str, str] = {}  # files of passes, with their checksums
@@ -61,9 +65,18 @@ class WorkFolder(HeldOutput):
         """In the run directory, or in the scratch folder.
 
         There it has a name that cannot be guessed, which the run directory keeps. A run that goes on without --scratch goes on
-        where it was; with another one it starts over there.
+        where it was; with another one it starts over there. Where scratch lies in a bucket, the folder is that in the run directory
+        and holds small files; keys, texts and tables lie in the bucket, also below such a name.
         """
         scratch = self.settings.get("scratch")
+        self.far = self._told_far()
+        if self.far and scratch is not None and os.path.dirname(self.far) != str(scratch).rstrip("/"):
+            self.remove_work()
+        if self.far and scratch is None:
+            scratch = self.settings["scratch"] = os.path.dirname(self.far)
+        if scratch is not None and is_bucket(str(scratch)):
+            self._open_far(str(scratch))
+            return
         told = self._told_work()
         if told is not None and scratch is not None and os.path.dirname(told) != os.path.abspath(str(scratch)):
             self.remove_work()
@@ -76,13 +89,26 @@ class WorkFolder(HeldOutput):
             write_json(self._pointer, {"path": self.work})  # first: a folder that nobody knows of would stay
         files.own_folder(self.work, _OTHER_SCRATCH)
 
+    def _open_far(self, scratch: str) -> None:
+        self.work = os.path.join(self.run_dir, "dedup")
+        if not self.far:
+            self.remove_work()
+            self.far = scratch_files.new_place(scratch, "tamis-dedup-")
+            write_json(self._pointer, {"far": self.far})  # first: what nobody knows of would stay
+        files.own_folder(self.work, _OTHER_SCRATCH)
+
+    def _told_far(self) -> str:
+        """The place in a bucket that this output's run uses for scratch, if there is one."""
+        told = (read_json(self._pointer) or {}).get("far", "")
+        return told if is_bucket(told) and _WORK_NAME.fullmatch(os.path.basename(told)) else ""
+
     def _told_work(self) -> str | None:
         """The folder in scratch that this output's run uses, if there is one; RunConflict if others can write to it."""
         told = (read_json(self._pointer) or {}).get("path", "")
         if isinstance(told, str) and _WORK_NAME.fullmatch(os.path.basename(told)):
             return told if files.check_own_folder(told, _OTHER_SCRATCH) else None
         scratch = self.settings.get("scratch")
-        if scratch is None:
+        if scratch is None or is_bucket(str(scratch)):
             return None
         # Earlier versions gave it a name that could be guessed: what others have put there is not ours.
         key = hashlib.blake2b(os.path.abspath(self.output).encode("utf-8", "surrogateescape"), digest_size=8)
@@ -96,7 +122,32 @@ class WorkFolder(HeldOutput):
             if (told := self._told_work()) is not None:
                 remove_own_folder(told)
         remove_own_folder(os.path.join(self.run_dir, "dedup"))
+        if far := self._told_far():
+            try:
+                scratch_files.remove_tree(far)
+            except StoreError:  # it stays known: the same command removes it
+                return
+        self.far = ""
         files.remove(self._pointer)
+
+    def _output_of(self, folder: str) -> str:
+        """Where the files of a pass lie; those of its run directory always lie in the work folder."""
+        if not self.far:
+            return os.path.join(self.work, folder)
+        url = f"{self.far}/{folder}"
+        settle(url, os.path.join(self.work, folder))
+        return url
+
+    def table_of(self, name: str) -> str:
+        """A table of what was decided, for the passes that read it (stores/scratch_files.py: `placed`)."""
+        return os.path.join(self.far or self.work, name)
+
+    def _drop(self, name: str) -> None:
+        """A folder of a pass or of a decision, or a file."""
+        path = os.path.join(self.work, name)
+        shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else files.remove(path)
+        if self.far:
+            scratch_files.remove_tree(f"{self.far}/{name}")
 
     @property
     def _pointer(self) -> str:

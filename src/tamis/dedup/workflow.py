@@ -16,7 +16,7 @@ from typing import Any
 
 from tamis.dedup.expected import DedupExpectation
 from tamis.dedup.kinds import DedupResult
-from tamis.dedup.planning import check_room, solver_room
+from tamis.dedup.planning import STORE_BYTES, check_room, solver_room
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.removal import RemoveDuplicates
@@ -32,6 +32,8 @@ from tamis.pipeline.passes import seen_by, tell
 from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
+from tamis.stores import options
+from tamis.stores.scratch_files import bytes_below
 from tamis.stores.urls import is_bucket, is_remote
 
 _THREAD_BYTES = 64_000_000  # of the room, for each thread that compares texts
@@ -119,7 +121,7 @@ class Workflow(WorkFolder):
         """The stages that make keys, each with its bands. `everything`: in one pass, as shards do it."""
         if self.passes.choose is None:
             return self.passes.keys
-        chosen = _ALL_BANDS if everything else self._told("chosen.json") or self.passes.choose(self.work)
+        chosen = _ALL_BANDS if everything else self._told("chosen.json") or self.passes.choose(self.far or self.work)
         if not everything or self.merge:
             write_json(os.path.join(self.work, "chosen.json"), chosen)  # a resumed run must not choose again
         return self.passes.keys_of(chosen)
@@ -171,12 +173,14 @@ class Workflow(WorkFolder):
             index.check_pins(p.against, pins)
 
     def _add_to_index(self) -> None:
+        from tamis.engine.run.directory import RunDir
+
         p = self.passes
         if p.index is None:
             return
         about = {"path": p.index, "kind": p.index_kind, "parameters": p.index_parameters, "output": p.output}
-        folder = os.path.join(self.work, "keys-0")
-        files = sorted(os.path.join(folder, n) for n in os.listdir(folder) if n.endswith(".arrow"))
+        folder = self._output_of("keys-0")
+        files = sorted(os.path.join(folder, n) for n in RunDir(folder).files() if n.endswith(".arrow"))
         self._solve(["index"], records=files, index=about | {"input": p.identity.get("input")})
 
     @contextlib.contextmanager
@@ -193,10 +197,10 @@ class Workflow(WorkFolder):
             self._same_room()
             first = self._link_bands()
             if self.passes.texts is not None and self._told("summary.json") is None:
-                candidates = os.path.join(self.work, "candidates")
+                candidates = self.table_of("candidates")
                 texts = self._pass("texts", self.passes.texts(candidates)) if self._told("candidates.json") else []
                 self._solve(["decide"], records=first, texts=texts)
-        self.scratch_bytes = max(self.scratch_bytes, _size_of(self.work))
+        self._note_scratch()
         summary = self._told("summary.json")
         if summary is None:
             raise WorkerError("the deciding process ended without a result; run the same command again")
@@ -208,8 +212,7 @@ class Workflow(WorkFolder):
         if earlier not in (None, room):
             for name in os.listdir(self.work):
                 if name not in _NOT_DECIDED and not name.startswith("keys-"):
-                    path = os.path.join(self.work, name)
-                    shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+                    self._drop(name)
         write_json(os.path.join(self.work, "room.json"), room)
 
     def _link_bands(self) -> list[str]:
@@ -229,13 +232,17 @@ class Workflow(WorkFolder):
                     steps = [*self.passes.step.first_decisions, *steps]
                 if i == last and bands:
                     steps += ["candidates"] if self._needs_texts() else ["candidates", "decide"]
-                self.scratch_bytes = max(self.scratch_bytes, _size_of(self.work))
+                self._note_scratch()
                 spread = self._spread(steps, i, first, files, bands)
                 self._solve(steps, records=first, linked=files, bands=bands, **spread)
                 write_json(os.path.join(self.work, f"linked-{i}.json"), {})
             if i:
-                shutil.rmtree(os.path.join(self.work, folder), ignore_errors=True)
+                self._drop(folder)
         return first
+
+    def _note_scratch(self) -> None:
+        n_bytes = _size_of(self.work) + (bytes_below(self.far) if self.far else 0)
+        self.scratch_bytes = max(self.scratch_bytes, n_bytes)
 
     def _spread(self, steps: list[str], i: int, first: list[str], paths: list[str], bands: list[int]) -> dict[str, Any]:
         """Ranges of keys looked at by all workers of a cluster, where one process would be the bottleneck; what the deciding process is told of it."""
@@ -262,7 +269,7 @@ class Workflow(WorkFolder):
 
     def _pass(self, folder: str, stage: ProcessingStage[Any, Any]) -> list[str]:
         """One pass over the documents into work/folder; its files."""
-        stages = self._stages(folder, stage, os.path.join(self.work, folder))
+        stages = self._stages(folder, stage, self._output_of(folder))
         pipeline = Pipeline(f"{self.passes.name}: {folder}", stages=stages)
         if os.path.exists(os.path.join(self.work, "inputs.json")):
             self.check_inputs()
@@ -286,7 +293,7 @@ class Workflow(WorkFolder):
         return list(found)
 
     def _solver_room(self) -> int:
-        return solver_room(self.budget_bytes())
+        return solver_room(self.budget_bytes() - (STORE_BYTES if self.far else 0))
 
     def _n_threads(self) -> int:
         """Of the deciding process: as many as workers, each with room for the texts that it compares."""
@@ -304,8 +311,9 @@ class Workflow(WorkFolder):
         return {path: check for path in paths if (check := self._unchecked.pop(path, ""))}
 
     def _solve(self, steps: list[str], **files: Any) -> None:
-        check_room(self.budget_bytes())
+        check_room(self.budget_bytes() - (STORE_BYTES if self.far else 0))
         task = {
+            "far": self.far, "stores": options.settings(),
             **self.passes.task, **files, "steps": steps, "paths": os.path.join(self.work, "paths.json"),
             "duplicates": self.duplicates, "checks": self._checks_of(files), "older": self._told("older.json") or [], "room_bytes": self._solver_room(),
             "threads": self._n_threads(), "gpu_bytes": self._gpu_bytes(),
@@ -334,7 +342,7 @@ class Workflow(WorkFolder):
 
     def _remove(self) -> Any:
         assert self.passes.writer is not None
-        table = os.path.join(self.work, "removal")
+        table = self.table_of("removal")
         names = "paths.json" if self.passes.against is None or not self._told("older.json") else "all_paths.json"
         remove: ProcessingStage[Any, Any] = (
             self.passes.remove(table)

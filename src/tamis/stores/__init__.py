@@ -9,6 +9,8 @@ reading.py    a remote file as Python knows files: seek, read; large reads in pa
 opening.py    `open_input` and friends: one call for local and remote paths
 listing.py    which objects an input means
 spool.py      copies on this machine for decoders, bounded
+ahead.py      requests that are under way while earlier answers are used
+scratch_files.py  scratch in a bucket: files written in parts, removed at the end
 
 boto3 is imported only when a path begins with s3://.
 """

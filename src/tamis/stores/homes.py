@@ -13,6 +13,7 @@ from tamis.stores.urls import is_bucket, output_url, split_s3
 
 VARIABLE = "TAMIS_RUNS"
 _RUN = "_tamis"
+_settled: dict[str, str] = {}
 
 
 def home_of(url: str) -> str:
@@ -27,9 +28,14 @@ def home_of(url: str) -> str:
     return os.path.join(os.path.abspath(base), f"{readable}-{key}")
 
 
+def settle(url: str, folder: str) -> None:
+    """In this process `folder` stands for an output in a bucket: that of a pass whose scratch lies there."""
+    _settled[output_url(url)] = folder
+
+
 def local_of(output: str) -> str:
     """The folder of an output on this machine: itself, or the one that stands for a bucket's."""
-    return home_of(output) if is_bucket(output) else output
+    return (_settled.get(output_url(output)) or home_of(output)) if is_bucket(output) else output
 
 
 def present(output: str) -> str:

@@ -58,6 +58,13 @@ def output_url(url: str) -> str:
     return f"s3://{bucket}/{'/'.join(parts)}"
 
 
+def scratch_url(url: str) -> str:
+    """A place for scratch as the run knows it. UsageError for what cannot be written to."""
+    if not is_bucket(url):
+        raise UsageError(f"scratch: {url}: this is only read; give a folder of this machine, or s3://bucket/path")
+    return output_url(url)
+
+
 def absolute(path: str | os.PathLike[str]) -> str:
     """A local path as it is from the root; a remote one as it is."""
     return str(path) if is_remote(path) else os.path.abspath(os.path.expanduser(os.fspath(path)))

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from tamis.cli.parsing.arguments import Exit, Option
 from tamis.memory.machine import filesystem
+from tamis.stores.urls import is_bucket
 
 _LOW_DISK_BYTES = 5 * 10**9
 _LEGS = {
@@ -24,7 +25,7 @@ _LEGS = {
 
 def doctor(
     memory: Annotated[str | None, Option(help="Check this budget instead of the one found.")] = None,
-    scratch: Annotated[Path | None, Option(help="The scratch folder you mean to use.")] = None,
+    scratch: Annotated[str | None, Option(metavar="DIR", help="The scratch folder you mean to use.")] = None,
     check_script: Annotated[
         Path | None,
         Option(help="A script or notebook for NeMo Curator: say what of it works here. It is read, never run."),
@@ -70,7 +71,7 @@ def _check_script(path: Path, as_json: bool) -> None:
         raise Exit(1)
 
 
-def examine(memory: str | None = None, scratch: Path | None = None) -> dict[str, Any]:
+def examine(memory: str | None = None, scratch: str | None = None) -> dict[str, Any]:
     """Everything doctor knows, as plain JSON values."""
     from tamis.cli.terminal.show import tamis_version
     from tamis.memory.budget import describe_limits, find_budget
@@ -91,10 +92,11 @@ def examine(memory: str | None = None, scratch: Path | None = None) -> dict[str,
     return found
 
 
-def disks(scratch: Path | None) -> list[dict[str, Any]]:
+def disks(scratch: str | None) -> list[dict[str, Any]]:
+    """Of a scratch that lies in a bucket nothing is known; the output's disk holds what is on its way there."""
     rows = []
-    places = [("working folder", Path.cwd()), ("scratch", scratch)]
-    if scratch is None:
+    places: list[tuple[str, Path | None]] = [("working folder", Path.cwd()), ("scratch", Path(scratch) if scratch else None)]
+    if scratch is None or is_bucket(scratch):
         with contextlib.suppress(FileNotFoundError):  # none can be written to; `advice` says so
             places[-1] = ("scratch", Path(tempfile.gettempdir()))
     for what, path in places:

@@ -11,7 +11,7 @@ from tamis.cli.jobs.request import Request, load_saved
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit
 from tamis.errors import UsageError
-from tamis.stores.urls import is_bucket
+from tamis.stores.urls import absolute, is_bucket
 
 
 def resume(
@@ -33,7 +33,7 @@ def resume(
 
     settings = work.settings()
     if work.scratch is not None:
-        settings["scratch"] = os.path.abspath(work.scratch)
+        settings["scratch"] = absolute(work.scratch)
     if alerts not in (None, "off"):
         alerts = os.path.abspath(alerts)  # named from here; the run may go on in another folder
     request = find_request(target, settings, tuple(allow_module or ()), options.parse_sets(set_))

@@ -15,7 +15,10 @@ Memory = Annotated[
     str | None, Option(help="Memory budget of all processes together (on each node), e.g. 2GB or 512MiB.")
 ]
 Workers = Annotated[int | None, Option(min=1, help="Worker processes; default: one per core, if they fit.")]
-Scratch = Annotated[Path | None, Option(help="Folder for temporary blocks; default: inside the output.")]
+Scratch = Annotated[
+    str | None,
+    Option(metavar="DIR", help="Folder for temporary files, or s3://bucket/path; default: inside the output."),
+]
 Blocksize = Annotated[str | None, Option(help="Upper bound of a partition's decoded size, e.g. 32MB.")]
 MaxRecord = Annotated[str | None, Option(help="Larger records are quarantined; default 64MiB.")]
 Timeout = Annotated[float | None, Option(help="Seconds one partition may take; default 1800.")]

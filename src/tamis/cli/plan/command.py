@@ -360,7 +360,8 @@ def _kept(tried: Probe | None) -> float | None:
 
 
 def _free_scratch(settings: dict[str, Any], output: str, where: Machine) -> int | None:
-    return _free(os.path.abspath(str(settings.get("scratch") or local_of(output)))) if where.is_here else None
+    scratch = str(settings.get("scratch") or local_of(output))
+    return _free(os.path.abspath(scratch)) if where.is_here and not is_bucket(scratch) else None
 
 
 def _free(path: str) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tamis.cli.plan.machine import Machine
 from tamis.errors import UsageError
 from tamis.sizes import format_size
+from tamis.stores.urls import absolute
 
 if TYPE_CHECKING:
     from tamis.cli.plan.command import Dataset
@@ -114,7 +115,7 @@ def _plan(
 
     budget = memory if memory is not None else None if where.is_here else where.budget_bytes
     if asked is None:
-        made: DedupPlan = workflow.plan(budget, os.path.abspath(scratch) if scratch else None)
+        made: DedupPlan = workflow.plan(budget, absolute(scratch) if scratch else None)
         return made
     from tamis.memory.budget import find_budget
 
@@ -129,7 +130,7 @@ def _plan(
         rows,
         per_pass or (bands if not where.is_here else None),
         find_budget(budget, os.environ).bytes,
-        os.path.abspath(scratch or "."),
+        absolute(scratch or "."),
     )
     free = made.free_bytes if where.is_here else _AMPLE
     return replace(made, input_bytes=asked.decoded_bytes, free_bytes=free)

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import tamis
 from tamis.cli.parsing.arguments import Argument, Option, echo
 from tamis.errors import UsageError
+from tamis.stores.urls import absolute
 
 PORT = 8787
 RESERVED_BYTES = 24_000_000  # of the budget, for the dashboard of a run; it uses about 20 MB
@@ -67,7 +68,7 @@ def _command(
     # -P: a file named like a module in the current folder must not be run.
     command = [sys.executable, "-P", "-m", "tamis.observe.dashboard", os.path.abspath(run_dir), "--host", host]
     command += ["--port", str(port)]
-    return ([*command, "--scratch", os.path.abspath(scratch)] if scratch is not None else command), env
+    return ([*command, "--scratch", absolute(scratch)] if scratch is not None else command), env
 
 
 @contextlib.contextmanager

@@ -21,7 +21,8 @@ from tamis.dedup.group_sizes import LARGE, histogram
 from tamis.dedup.planning import BYTES_PER_KEY
 from tamis.dedup.records import Array, Records, parts_of
 from tamis.dedup.sorting import cuts_between, runs, sort_pairs
-from tamis.errors import BudgetError
+from tamis.errors import BudgetError, FormatError
+from tamis.formats.scratch.spilled import Spilled
 from tamis.kernels.sketch.components import link, new_parents, roots
 from tamis.kernels.sketch.sorting import star_edges
 from tamis.memory.release import thread_stack
@@ -42,15 +43,12 @@ class Linked:
         self.n_edges = self.n_heavy = self.heaviest = 0
         self.spills = 4 * n_documents > _PARENTS_SHARE * room_bytes
         self.parents: Numbers | None = None if self.spills else new_parents(n_documents)
+        self._edges: Spilled | None = None
 
     # -- between passes -------------------------------------------------------------------------------------------------
     @property
     def _path(self) -> str:
         return os.path.join(self.folder, "linked.npz")
-
-    @property
-    def _edges(self) -> str:
-        return os.path.join(self.folder, "edges.bin")
 
     def begin(self) -> None:
         """Forget what a pass that did not end has added."""
@@ -59,8 +57,10 @@ class Linked:
                 self.n_edges, self.n_heavy, self.heaviest = (int(n) for n in stored["counts"])
                 self.parents = None if self.spills else stored["parents"]
         if self.spills:
-            with open(self._edges, "ab") as file:
-                file.truncate(8 * self.n_edges)
+            self._edges = Spilled(os.path.join(self.folder, "edges"), fresh=not self.n_edges)
+            self._edges.truncate(0, 8 * self.n_edges)
+            if self._edges.n_bytes(0) != 8 * self.n_edges:
+                raise FormatError(f"{self.folder}: links of an earlier pass are gone; start over with fresh (--fresh)")
 
     def save(self) -> None:
         parents = self.parents if self.parents is not None else np.empty(0, np.uint32)
@@ -101,8 +101,8 @@ class Linked:
         if self.parents is not None:
             link(self.parents, a, b)
         elif len(a):
-            with open(self._edges, "ab") as file:
-                file.write(np.stack([a, b], axis=1).tobytes())
+            assert self._edges is not None
+            self._edges.add(0, np.stack([a, b], axis=1))
 
     # -- components -----------------------------------------------------------------------------------------------------
     def clusters(self) -> NDArray[np.uint64]:
@@ -131,9 +131,9 @@ class Linked:
         return _pairs(parents, nodes)
 
     def _iter_edges(self) -> Iterable[NDArray[np.uint32]]:
-        with open(self._edges, "rb") as file:
-            while len(edges := np.fromfile(file, np.uint32, 2 * _CHUNK)):
-                yield edges.reshape(-1, 2)
+        assert self._edges is not None
+        for first in range(0, 2 * self.n_edges, 2 * _CHUNK):
+            yield self._edges.read(0, np.uint32, first, 2 * _CHUNK).reshape(-1, 2)
 
 
 def equal_marks(equal: Iterable[Numbers], n_documents: int) -> NDArray[np.uint8]:

@@ -5,6 +5,7 @@ is known, or out of files that a second pass wrote, compressed, where the input 
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
@@ -19,11 +20,16 @@ from tamis.errors import FormatError
 from tamis.formats.arrow.column_places import batches_of
 from tamis.formats.compression import zstd
 from tamis.formats.jsonl.block import JsonlBlock
+from tamis.formats.scratch.stored_arrays import npy, read_into
+from tamis.stores.ahead import ahead
+from tamis.stores.scratch_files import exists, placed
+from tamis.stores.urls import is_bucket
 from tamis.tasks import DocumentBatch
 
 _MAX_TEXT_BYTES = 1 << 32
 _STEP = 1 << 14
 _LINE_FEED = 10
+_GAP = 1 << 14  # bytes that are read and not needed, rather than asking a store once more
 _LOT_BYTES = 12 << 20  # of records that are parsed at once
 
 
@@ -67,9 +73,10 @@ class InputTexts(StoredTexts):
         super().__init__()
         self._paths, self._numbers, self._field, self._mode = list(paths), numbers, field, mode
         self._read, self._read_at, self._read_path = b"", 0, ""
-        self._file_of, self._offset = (np.load(os.path.join(places, f"{n}.npy")) for n in ("file", "offset"))
+        places = placed(places)
+        self._file_of, self._offset = (_column(os.path.join(places, f"{n}.npy")) for n in ("file", "offset"))
         sizes = os.path.join(places, "record_bytes.npy")
-        self._sizes = np.load(sizes).astype(np.int64) if os.path.exists(sizes) else None
+        self._sizes = _column(sizes).astype(np.int64) if exists(sizes) else None
 
     def array(self, numbers: NDArray[np.uint32]) -> pa.Array:
         texts, places = self.lot(numbers)
@@ -155,10 +162,11 @@ class Texts(StoredTexts):
     def __init__(self, paths: Sequence[str], numbers: NDArray[np.uint32]) -> None:
         super().__init__()
         runs: list[tuple[tuple[int, int], str, int, NDArray[np.int64]]] = []
-        for path in paths:
-            runs += _runs_of(path)
+        for found in ahead(_runs_of, paths, any(is_bucket(path) for path in paths)):
+            runs += found
         runs.sort(key=lambda run: run[0])
         self._paths = [path for _, path, _, _ in runs]
+        self._is_far = any(is_bucket(path) for path in paths)
         self._first = np.concatenate([[0], np.cumsum([len(ends) for *_, ends in runs])]).astype(np.int64)
         self._starts = np.concatenate([np.empty(0, np.int64), *(at + np.append(0, ends[:-1]) for *_, at, ends in runs)])
         self._sizes = np.concatenate([np.empty(0, np.int64), *(np.diff(ends, prepend=0) for *_, ends in runs)])
@@ -171,21 +179,48 @@ class Texts(StoredTexts):
     def array(self, numbers: NDArray[np.uint32]) -> pa.Array:
         """Held once, besides the one that is being read."""
         data, offsets = bytearray(), np.zeros(len(numbers) + 1, np.int64)
-        for i, number in enumerate(numbers.tolist()):
-            data += self._get(number)
+        rows = np.searchsorted(self._numbers, numbers)
+        strange = (rows >= len(self._numbers)) | (self._numbers[np.minimum(rows, len(self._numbers) - 1)] != numbers)
+        if strange.any():
+            raise FormatError(f"document {numbers[strange][0]} is no candidate")
+        for i, (path, packed) in enumerate(self._packed(rows)):
+            try:
+                data += zstd.unpack(packed, _MAX_TEXT_BYTES)
+            except zstd.ZstdError as exc:
+                raise FormatError(f"{path}: damaged ({exc}); start over with fresh (--fresh)") from None
             offsets[i + 1] = len(data)
         return pa.LargeStringArray.from_buffers(len(numbers), pa.py_buffer(offsets), pa.py_buffer(data))
 
-    def _get(self, number: int) -> bytes:
-        row = int(np.searchsorted(self._numbers, number))
-        if row >= len(self._numbers) or self._numbers[row] != number:
-            raise FormatError(f"document {number} is no candidate")
-        path = self._paths[int(np.searchsorted(self._first, row, side="right")) - 1]
-        packed = os.pread(self._file(path), int(self._sizes[row]), int(self._starts[row]))
-        try:
-            return zstd.unpack(packed, _MAX_TEXT_BYTES)
-        except zstd.ZstdError as exc:
-            raise FormatError(f"{path}: damaged ({exc}); start over with fresh (--fresh)") from None
+    def _packed(self, rows: NDArray[np.int64]) -> Iterator[tuple[str, bytes]]:
+        """Where each of these rows lies, and its bytes. In a bucket neighbours come with one request, and several requests are under way."""
+        of = np.searchsorted(self._first, rows, side="right") - 1
+        if not self._is_far:
+            for row, file in zip(rows.tolist(), of.tolist(), strict=True):
+                path = self._paths[file]
+                yield path, os.pread(self._file(path), int(self._sizes[row]), int(self._starts[row]))
+            return
+        order = np.argsort(rows, kind="stable")
+        starts, ends, of_file = self._starts[rows[order]], (self._starts + self._sizes)[rows[order]], of[order]
+        first = np.ones(len(order), bool)
+        first[1:] = (of_file[1:] != of_file[:-1]) | (starts[1:] - ends[:-1] > _GAP)
+        cuts = [*np.flatnonzero(first).tolist(), len(order)]
+        found: list[bytes] = [b""] * len(order)
+
+        def read(span: tuple[int, int]) -> None:
+            a, b = span
+            held = np.empty(int(ends[b - 1] - starts[a]), np.uint8)
+            read_into(self._paths[of_file[a]], int(starts[a]), held)
+            for k in range(a, b):
+                found[order[k]] = held[starts[k] - starts[a] : ends[k] - starts[a]].tobytes()
+
+        for _ in ahead(read, itertools.pairwise(cuts), is_far=True):
+            pass
+        yield from ((self._paths[file], packed) for file, packed in zip(of.tolist(), found, strict=True))
+
+
+def _column(path: str) -> NDArray[Any]:
+    found = npy(path)
+    return found.read(0, len(found))
 
 
 def _runs_of(path: str) -> list[tuple[Any, ...]]:

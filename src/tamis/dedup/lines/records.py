@@ -14,6 +14,8 @@ import numpy as np
 from tamis.errors import FormatError
 from tamis.formats.arrow.column_places import batches_of
 from tamis.formats.scratch.stored_arrays import read_into
+from tamis.stores.ahead import N_AHEAD, ahead
+from tamis.stores.urls import is_bucket
 
 Array = np.ndarray[Any, Any]
 FACTS = ("file", "offset", "length", "n_units")
@@ -32,7 +34,8 @@ class UnitRecords:
     """All record batches. Units that have a key are numbered through all of them."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        found = [run for path in paths for run in _runs_of(path)]
+        self._is_far = any(is_bucket(path) for path in paths)
+        found = [run for some in ahead(_runs_of, paths, self._is_far) for run in some]
         self._runs = sorted(found, key=lambda run: run.first)
         self.n_runs = len(self._runs)
         self.n_documents = sum(run.n_documents for run in self._runs)
@@ -42,11 +45,17 @@ class UnitRecords:
 
     def iter_keys(self, most: int) -> Iterator[tuple[Array, Array]]:
         """(keys, numbers of their units), at most so many at a time, in the order of the input."""
-        for i, run in enumerate(self._runs):
-            for first in range(0, run.n_keys, most):
-                n = min(most, run.n_keys - first)
-                numbers = np.arange(self.bases[i] + first, self.bases[i] + first + n).astype(np.uint64)
-                yield _read(run, "keys", n, first), numbers
+
+        def read(some: tuple[int, int]) -> tuple[Array, Array]:
+            i, first = some
+            n = min(most, self._runs[i].n_keys - first)
+            numbers = np.arange(self.bases[i] + first, self.bases[i] + first + n).astype(np.uint64)
+            return _read(self._runs[i], "keys", n, first), numbers
+
+        # As many bytes on their way as are asked for at once: where one batch has them all, nothing is read ahead of it.
+        wanted = ((i, first) for i, run in enumerate(self._runs) for first in range(0, run.n_keys, most))
+        largest = max((run.n_keys for run in self._runs), default=0)
+        yield from ahead(read, wanted, self._is_far and N_AHEAD * largest <= most)
 
     def documents(self, i: int) -> dict[str, Array]:
         """The facts of the documents of a batch; `bounds[k]:bounds[k + 1]` are the keys of document k."""

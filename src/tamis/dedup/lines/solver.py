@@ -27,6 +27,8 @@ from tamis.dedup.place_table import PlaceTable
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.sorting import positions_in, runs, sort_pairs
 from tamis.formats.input_files.names import path_text
+from tamis.formats.scratch.spilled import Spilled
+from tamis.stores.scratch_files import placed
 
 Array = NDArray[Any]
 Chunk = tuple[Array, Array]  # keys, and numbers of their units
@@ -53,7 +55,7 @@ def cut_lines(folder: str, task: dict[str, Any], room_bytes: int, say: Callable[
     os.makedirs(scratch)
     chunk = max(1, room_bytes // BYTES_PER_KEY)
     rule = _Rule(int(task["min_count"]), bool(task["keep_first"]))
-    marks = _Marks(scratch, records, room_bytes)
+    marks = _Marks(os.path.join(scratch, "cut"), records, room_bytes)
     found = Found()
     parts = _parts(records, scratch, chunk, say("sorting lines"))
     progress = say("repeated lines")
@@ -90,6 +92,7 @@ def _parts(records: UnitRecords, scratch: str, chunk: int, progress: Any) -> lis
     while records.n_keys >> n_bits > chunk * 4 // 5 and n_bits < _MAX_PART_BITS:
         n_bits += 1
     sizes = np.zeros(1 << n_bits, np.int64)
+    spilled = Spilled(os.path.join(scratch, "keys"))
     waiting: list[list[Chunk]] = [[] for _ in sizes]
     n_waiting = done = 0
     for keys, numbers in records.iter_keys(max(1, chunk // 4)):
@@ -105,29 +108,26 @@ def _parts(records: UnitRecords, scratch: str, chunk: int, progress: Any) -> lis
         n_waiting += len(keys)
         done += len(keys)
         if n_waiting * 2 > chunk:
-            _flush(scratch, waiting)
+            _flush(spilled, waiting)
             n_waiting = 0
             progress(done / records.n_keys)
-    _flush(scratch, waiting)
-    return [_Part(int(n), _reader(scratch, p, int(n))) for p, n in enumerate(sizes) if n]
+    _flush(spilled, waiting)
+    return [_Part(int(n), _reader(spilled, p, int(n))) for p, n in enumerate(sizes) if n]
 
 
-def _flush(scratch: str, waiting: list[list[Chunk]]) -> None:
+def _flush(spilled: Spilled, waiting: list[list[Chunk]]) -> None:
+    """The keys of part p to bucket 2p, the numbers of their units to the one behind it."""
     for p, chunks in enumerate(waiting):
-        for k, name in enumerate(("keys", "numbers")):
+        for k in (0, 1):
             if chunks:
-                with open(os.path.join(scratch, f"{name}-{p}"), "ab") as file:
-                    file.write(memoryview(np.concatenate([c[k] for c in chunks])).cast("B"))  # type: ignore[arg-type]
+                spilled.add(2 * p + k, np.concatenate([c[k] for c in chunks]))
         chunks.clear()
 
 
-def _reader(scratch: str, p: int, n_keys: int) -> Callable[[int], Iterator[Chunk]]:
+def _reader(spilled: Spilled, p: int, n_keys: int) -> Callable[[int], Iterator[Chunk]]:
     def read(most: int) -> Iterator[Chunk]:
-        paths = [os.path.join(scratch, f"{name}-{p}") for name in ("keys", "numbers")]
         for first in range(0, n_keys, most):
-            n = min(most, n_keys - first)
-            keys, numbers = (np.fromfile(path, np.uint64, n, offset=8 * first) for path in paths)
-            yield keys, numbers
+            yield spilled.read(2 * p, np.uint64, first, most), spilled.read(2 * p + 1, np.uint64, first, most)
 
     return read
 
@@ -198,8 +198,8 @@ def _count(found: Found, sizes: Array, firsts: Array) -> None:
 class _Marks:
     """Numbers of the units that go, by ranges of whole record batches that fit in memory as one byte per unit."""
 
-    def __init__(self, scratch: str, records: UnitRecords, room_bytes: int) -> None:
-        self._scratch, self.n = scratch, 0
+    def __init__(self, folder: str, records: UnitRecords, room_bytes: int) -> None:
+        self._gone, self.n = Spilled(folder), 0
         most = max(1, room_bytes // 2)
         cuts = [0]
         for i in range(1, records.n_runs):
@@ -214,25 +214,20 @@ class _Marks:
         at = np.searchsorted(numbers, self._bounds)
         for r in np.flatnonzero(np.diff(at)).tolist():
             mine = (numbers[at[r] : at[r + 1]].astype(np.int64) - self._bounds[r]).astype(np.uint32)
-            with open(self._path(r), "ab") as file:
-                file.write(memoryview(mine).cast("B"))
+            self._gone.add(r, mine)
 
     def flags(self, r: int) -> Array:
         """One bool per unit of a range: whether it goes."""
         gone = np.zeros(int(self._bounds[r + 1] - self._bounds[r]), bool)
-        if os.path.exists(self._path(r)):
-            n = os.path.getsize(self._path(r)) // 4
-            for first in range(0, n, 1 << 20):
-                gone[np.fromfile(self._path(r), np.uint32, 1 << 20, offset=4 * first)] = True
+        for first in range(0, self._gone.n_bytes(r) // 4, 1 << 20):
+            gone[self._gone.read(r, np.uint32, first, 1 << 20)] = True
         return gone
-
-    def _path(self, r: int) -> str:
-        return os.path.join(self._scratch, f"cut-{r}")
 
 
 def _write_table(records: UnitRecords, marks: _Marks, folder: str, n_files: int) -> dict[str, Any]:
     """The removal table, and counts that take a walk through all documents."""
-    shutil.rmtree(folder, ignore_errors=True)
+    if placed(folder) == folder:
+        shutil.rmtree(folder, ignore_errors=True)
     table, n_cuts = PlaceTable(folder, COLUMNS), 0
     units_of, cut_of = np.zeros(n_files, np.int64), np.zeros(n_files, np.int64)
     n_edited = n_units = n_without_text = 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.removal import ByPlace, without
 from tamis.stages.base import Rule
+from tamis.stores.opening import open_input, read_at
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
@@ -55,8 +56,9 @@ class Remembered(ByPlace):
         import numpy as np
 
         first, end = int(at.min()), int((at + np.maximum(size, 0)).max())
-        with open(os.path.join(self.table, "values.bin"), "rb", buffering=0) as file:
-            data = os.pread(file.fileno(), end - first, first)
+        data = bytearray(end - first)
+        with open_input(os.path.join(self.table, "values.bin")) as file:
+            read_at(file, memoryview(data), first)
         pairs = zip((at - first).tolist(), size.tolist(), strict=True)
         return [None if n < 0 else data[a : a + n].decode("utf-8", "surrogatepass") for a, n in pairs]
 
@@ -89,5 +91,5 @@ class OnlyListed(ByPlace):
 
 
 def _reasons(table: str) -> Any:
-    with open(os.path.join(table, "reasons.json"), encoding="utf-8") as file:
-        return json.load(file)
+    with open_input(os.path.join(table, "reasons.json")) as file:
+        return json.loads(file.read())

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tamis import files
 from tamis.dedup.place_table import PlaceTable
 from tamis.errors import FormatError
 from tamis.formats.input_files.names import path_text
 from tamis.formats.parquet import format as parquet
+from tamis.stores.scratch_files import open_to_write, placed
 
 ASIDE = "aside"  # the table of documents on which a stage failed
 _COLUMNS = {"file": "<i4", "offset": "<i8", "reason": "<u4", "value_at": "<i8", "value_bytes": "<i4"}
@@ -56,7 +56,7 @@ class _Table:
     def __init__(self, folder: str) -> None:
         self._places = PlaceTable(folder, _COLUMNS)
         self._folder, self._n, self._at = folder, 0, 0
-        self._values = open(os.path.join(folder, "values.bin"), "wb")  # noqa: SIM115 - closed in close()
+        self._values = open_to_write(placed(os.path.join(folder, "values.bin")))
         self._reasons: dict[tuple[str, str], int] = {}
 
     def add(self, rows: pa.Table) -> None:
@@ -76,9 +76,14 @@ class _Table:
 
     def close(self) -> int:
         self._values.close()
-        files.write_json(os.path.join(self._folder, "reasons.json"), [list(r) for r in self._reasons])
+        _write_reasons(self._folder, [list(r) for r in self._reasons])
         self._places.close()  # last: a table without `starts` is not whole
         return self._n
+
+
+def _write_reasons(folder: str, reasons: list[Any]) -> None:
+    with open_to_write(placed(os.path.join(folder, "reasons.json"))) as file:
+        file.write(json.dumps(reasons).encode())
 
 
 def in_input_order(folder: str, columns: Sequence[str] = _WANTED) -> Iterator[pa.Table]:
@@ -140,6 +145,6 @@ def _write_aside(quarantine: str, labels: Sequence[str], folder: str, paths: Seq
     if places:
         at = np.array(places, np.int64)
         table.add(file=at[:, 0], offset=at[:, 1], reason=np.arange(len(at)))
-    files.write_json(os.path.join(folder, "reasons.json"), [found[p] for p in places])
+    _write_reasons(folder, [found[p] for p in places])
     table.close()
     return len(places)

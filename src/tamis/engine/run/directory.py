@@ -4,7 +4,7 @@ plan.json       what this run is: inputs and pipeline      steps.json      sampl
 commit.log      what is done (commit_log.py)
 lock            held while a run works here
 staged/         files being written          scratch/   blocks between processes
-scratch.json    where the blocks are, if elsewhere (--scratch)
+scratch.json    where the blocks are, if elsewhere (--scratch): in another folder, in a bucket
 quarantine/     input set aside, with reasons
 run.sqlite      events, samples, attempts    settings.json  every setting with its reason
 manifest.json   at the end: all files, totals, hashes
@@ -36,8 +36,9 @@ from tamis.engine.run.file_table import FileTable
 from tamis.engine.run.names import check_name
 from tamis.engine.run.retract import finish_retracting
 from tamis.engine.supervisor.coverage import Coverage
-from tamis.errors import RunConflict
+from tamis.errors import RunConflict, StoreError
 from tamis.formats.input_files.listing import FileList
+from tamis.stores import scratch_files
 from tamis.stores.homes import local_of
 from tamis.stores.urls import is_bucket, is_remote
 
@@ -73,8 +74,10 @@ class RunDir:
         self.verdicts = os.path.join(self.path, "verdicts")
         self.scores = os.path.join(self.path, "scores")
         self.rejected = os.path.join(self.path, "rejected")
-        self._scratch_parent = scratch
+        self._scratch_parent = None if scratch is None or is_bucket(scratch) else scratch
+        self._far_parent = scratch if scratch is not None and is_bucket(scratch) else ""
         self.scratch = os.path.join(self.path, "scratch")
+        self.far = ""  # where blocks lie that are too many for this machine (--scratch s3://...)
         self.log = CommitLog(os.path.join(self.path, "commit.log"))
         self._lock = -1
 
@@ -138,6 +141,9 @@ class RunDir:
     def make_scratch(self) -> str:
         """An empty folder for blocks. Scratch is never needed for recovery, so what an earlier run left is removed."""
         self._remove_scratch()
+        if self._far_parent:
+            self.far = scratch_files.new_place(self._far_parent, "tamis-")
+            self.write_json("scratch.json", {"far": self.far})  # first: what nobody knows of would stay
         if self._scratch_parent is None:
             files.own_folder(self.scratch, _ADVICE.format(path=self.path))
             return self.scratch
@@ -152,14 +158,19 @@ class RunDir:
 
     def _remove_scratch(self) -> None:
         """The folders for blocks of this run and of earlier ones; whatever the file says, only folders that are ours."""
-        told = str((self.read_json("scratch.json") or {}).get("path", ""))
+        about = self.read_json("scratch.json") or {}
+        told, far = str(about.get("path", "")), str(about.get("far", ""))
         found = [told] if _SCRATCH_NAME.fullmatch(os.path.basename(told)) else []
         if self._scratch_parent is not None:  # where earlier versions had it
             key = hashlib.blake2b(os.path.abspath(self.output).encode("utf-8", "surrogateescape"), digest_size=8)
             found.append(os.path.join(self._scratch_parent, f"tamis-{key.hexdigest()}"))
         for folder in [os.path.join(self.path, "scratch"), *found]:
             remove_own_folder(folder)
-        if told:
+        if is_bucket(far) and _SCRATCH_NAME.fullmatch(os.path.basename(far)):
+            with contextlib.suppress(OSError, StoreError):  # it stays known: the next call removes it
+                scratch_files.remove_tree(far)
+                far = ""
+        if (told or about.get("far")) and not far:
             files.remove(os.path.join(self.path, "scratch.json"))
 
     def close(self) -> None:

@@ -20,6 +20,8 @@ from tamis.engine.supervisor.actions import Action
 from tamis.engine.supervisor.state import NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.workers_interface import Died, Event, NodeDown, NodeUp, Noticed, Said, Workers
+from tamis.stores.scratch_files import Remover
+from tamis.stores.urls import is_bucket
 
 TICK_S = 0.04  # between two looks at everything, where nothing happens
 _MEASURE_S = 0.01  # events that follow each other faster are not worth a look at every process
@@ -42,6 +44,7 @@ class Driver:
         self.supervisor, self.workers, self.committer, self.observe = supervisor, workers, committer, observe
         self.monitor, self.admit = monitor, admit
         self.used_bytes = 0
+        self._far = Remover()
         self._measured_at = -1.0
 
     def run(self, on_tick: Callable[[float], None]) -> None:
@@ -191,6 +194,9 @@ class Driver:
                     self.committer.submit(action)
                 case do.Discard(paths):
                     for path in paths:
+                        if is_bucket(path):
+                            self._far.add(path)
+                            continue
                         with contextlib.suppress(OSError):
                             os.unlink(path)
                 case do.Note(kind, text, data):

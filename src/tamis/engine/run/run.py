@@ -101,6 +101,7 @@ class Run(PreparedRun):
         place = Workplace(
             self.dir.staged, self.dir.scratch, self.settings.max_record_bytes, windows, self._output_spec(),
             keep_rejected=self.settings.keep_rejected, stores=stores.settings(), remote=self.dir.remote.url if self.dir.remote is not None else "",
+            far=self.dir.far, sends_blocks=bool(self.dir.far) and self.settings.mode == "batch",
         )  # fmt: skip
         workplace = {
             "workplace": place.to_dict(),

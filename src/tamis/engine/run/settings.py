@@ -11,6 +11,7 @@ from typing import Any
 from tamis.engine.run.shard import Shard
 from tamis.errors import UsageError
 from tamis.sizes import parse_fraction, parse_size
+from tamis.stores.urls import scratch_url
 
 DEFAULT_MAX_RECORD = "64MiB"
 DEFAULT_TIMEOUT_S = 1800.0
@@ -82,10 +83,8 @@ class RunSettings:
             if self.sample is None and self.progressive:
                 raise UsageError("progressive is for runs on one machine; give --sample to each shard instead")
         if self.scratch is not None and "://" in str(self.scratch):
-            raise UsageError(
-                f"scratch: {self.scratch}: what lies there is written and read again at once, many times: give a folder of this machine"
-            )
-        if self.scratch is not None and not os.path.isdir(self.scratch):
+            scratch_url(str(self.scratch))
+        elif self.scratch is not None and not os.path.isdir(self.scratch):
             raise UsageError(f"scratch: {self.scratch} is not a folder")
 
     def who(self, name: str) -> str:

@@ -14,6 +14,9 @@ import xxhash
 
 from tamis import files
 from tamis.errors import TamisError
+from tamis.stores.opening import open_input
+from tamis.stores.scratch_files import send_file
+from tamis.stores.urls import is_bucket
 
 _STEP = 1 << 20
 
@@ -61,6 +64,15 @@ class BlockWriter:
         self.close()
 
 
+def sent_to(far: str, path: str) -> str:
+    """Where a block lies that was written to `path`: there, or, moved away from this disk, in the scratch that a bucket holds."""
+    if not far:
+        return path
+    url = f"{far}/{os.path.basename(path)}"
+    send_file(path, url)
+    return url
+
+
 def check_bytes(path: str, data: Any, check: str) -> None:
     """`data` is all of the block at `path`. BlockFault if it is not what was written."""
     if check and xxhash.xxh3_64_hexdigest(data) != check:
@@ -73,12 +85,17 @@ def check_file(path: str, check: str) -> None:
         return
     digest, buffer = xxhash.xxh3_64(), np.empty(_STEP, np.uint8)
     view: memoryview = memoryview(buffer)  # type: ignore[arg-type]
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        while n := os.readv(fd, [view]):
-            digest.update(view[:n])
-    finally:
-        os.close(fd)
+    if is_bucket(path):
+        with open_input(path) as file:
+            while n := file.readinto(view):  # type: ignore[attr-defined]
+                digest.update(view[:n])
+    else:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            while n := os.readv(fd, [view]):
+                digest.update(view[:n])
+        finally:
+            os.close(fd)
     if digest.hexdigest() != check:
         raise BlockFault(_wrong(path))
 

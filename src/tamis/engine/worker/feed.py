@@ -17,7 +17,7 @@ import pyarrow as pa
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Block, Done, UnitNews
 from tamis.engine.supervisor.units import TO_END, Kind, Piece, Unit
-from tamis.engine.worker.blocks import BlockWriter
+from tamis.engine.worker.blocks import BlockWriter, sent_to
 from tamis.engine.worker.quarantine import Bad, account_bad, damaged_rows, write_quarantine
 from tamis.engine.worker.read import Contents, Limits, open_input
 from tamis.engine.worker.stream_blocks import DecodedStream, Emit, StreamBlocks
@@ -38,7 +38,7 @@ def feed(
     """Hand out the blocks of a unit's ranges, one `say` each; returns the report on what is no block."""
 
     def emit(block: Piece, n_bytes: int, compressed: int) -> None:
-        say(Block(block, n_bytes, compressed))
+        say(Block(replace(block, path=sent_to(place.blocks_go_to, block.path)), n_bytes, compressed))
         unit.block_bytes = wait() or unit.block_bytes
 
     contents = Contents()

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tamis.engine.messages import Handover
-from tamis.engine.worker.blocks import BlockWriter, check_file
+from tamis.engine.worker.blocks import BlockWriter, check_file, sent_to
 from tamis.engine.worker.read import Contents
 from tamis.formats.scratch.packed_records import pack, unpack
+from tamis.stores.opening import open_arrow, size_of
 from tamis.tasks import DocumentBatch, Lineage, Task
 
 _META = b"tamis"
 
 
-def save(batches: list[DocumentBatch], path: str) -> Handover:
-    """Write the batches; returns what the supervisor needs to queue them."""
+def save(batches: list[DocumentBatch], path: str, far: str = "") -> Handover:
+    """Write the batches; returns what the supervisor needs to queue them. `far`: where they are sent to from there, if anywhere."""
     n_rows = 0
     with BlockWriter(path) as sink:
         for batch in batches:
@@ -29,7 +29,7 @@ def save(batches: list[DocumentBatch], path: str) -> Handover:
             with pa.ipc.new_stream(sink, table.schema) as stream:
                 stream.write_table(table, max_chunksize=max(1, batch.num_items))
             n_rows += batch.num_items
-    return Handover(path, n_rows, sink.n_bytes, sink.check)
+    return Handover(sent_to(far, path), n_rows, sink.n_bytes, sink.check)
 
 
 def load(path: str, rows: tuple[int, int], check: str = "") -> tuple[list[Task[Any]], Contents]:
@@ -37,8 +37,8 @@ def load(path: str, rows: tuple[int, int], check: str = "") -> tuple[list[Task[A
     check_file(path, check)
     contents = Contents()
     tasks: list[Task[Any]] = []
-    at, size = 0, os.path.getsize(path)
-    with pa.OSFile(os.fsencode(path), "rb") as source:
+    at, size = 0, size_of(path)
+    with open_arrow(path) as source:
         while source.tell() < size:
             table = pa.ipc.open_stream(source).read_all()
             start, end = max(rows[0] - at, 0), min(rows[1] - at, len(table))

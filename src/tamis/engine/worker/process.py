@@ -198,7 +198,7 @@ class UnitRunner:
         passed_on, held = None, None
         if unit.segment + 1 < len(self.job.segments):
             passed = _documents(tasks, self.job, _PASSED_ON)
-            passed_on = handover.save(passed, base + ".arrow")
+            passed_on = handover.save(passed, base + ".arrow", self.place.blocks_go_to)
             files = kept.write(passed, base, is_last=False)
             passed.clear()
         else:

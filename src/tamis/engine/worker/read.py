@@ -262,7 +262,7 @@ def _read_lines(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
 
 def _check_block(piece: Piece, data: np.ndarray[Any, Any]) -> None:
     """A half of a block, or one with a record that is not held, is read once more for its checksum."""
-    if len(data) == os.path.getsize(piece.path):
+    if len(data) == stores.size_of(piece.path):
         check_bytes(piece.path, data, piece.check)
     else:
         check_file(piece.path, piece.check)
@@ -392,7 +392,7 @@ def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, descri
 def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: bool) -> list[_Rows]:
     if piece.kind is Kind.ROW_BLOCK:
         check_file(piece.path, piece.check)
-        with pa.OSFile(os.fsencode(piece.path)) as source:
+        with stores.open_arrow(piece.path) as source:
             table = pa.ipc.open_file(source).read_all()
         contents.covered.append((piece.file, piece.start, piece.end, False))
         if limits.columns is not None:

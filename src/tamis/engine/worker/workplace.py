@@ -35,6 +35,13 @@ class Workplace:
     keep_rejected: bool = False
     stores: dict[str, dict[str, Any]] = field(default_factory=dict)  # how buckets are reached (stores/options.py)
     remote: str = ""  # where the output lies, if that is a bucket
+    far: str = ""  # the run's scratch, if that is in a bucket
+    sends_blocks: bool = False  # there, since all blocks wait until a whole segment is through (mode "batch")
+
+    @property
+    def blocks_go_to(self) -> str:
+        """Where blocks lie that other processes read, if not where they are written."""
+        return self.far if self.sends_blocks else ""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; `expected` is left out (it may name 100,000 files and is read from the plan)."""

@@ -6,13 +6,13 @@ and variable numbers of bytes, uncompressed.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import FormatError
 from tamis.formats.arrow.messages import Batch, read_layout
 from tamis.formats.scratch.stored_arrays import StoredArray
+from tamis.stores.opening import open_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +68,7 @@ def batches_of(path: str) -> list[BatchPlaces]:
     import pyarrow as pa
 
     try:
-        with pa.OSFile(os.fsencode(path)) as source:
+        with open_arrow(path) as source:
             schema = pa.ipc.open_file(source).schema
         batches = read_layout(path, with_buffers=True).batches
     except (pa.ArrowException, ValueError, OSError) as exc:

@@ -1,17 +1,19 @@
 """Arrays that lie in files, read by range: never mapped, since mapped pages count as memory, and a mapping as all it might become.
 
-`StoredArray` is a range of a file that holds numbers (or rows of a structured type); `npy` finds it in an .npy file, and
+Files may lie in a bucket, as scratch does with `--scratch s3://...` (stores/scratch_files.py). `StoredArray` is a range of a file that holds numbers (or rows of a structured type); `npy` finds it in an .npy file, and
 formats/arrow/column_places.py in an Arrow file. `NpyWriter` writes an .npy file in pieces, its length at the end.
 """
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from tamis.errors import FormatError
+from tamis.stores.opening import open_buffered, open_input, read_at
+from tamis.stores.scratch_files import BucketFile, open_to_write
+from tamis.stores.urls import is_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,9 +35,9 @@ def read_into(path: str, at: int, out: Array) -> None:
         return
     view: memoryview = memoryview(out.view(np.uint8))  # type: ignore[arg-type]
     done = 0
-    with open(path, "rb", buffering=0) as file:
+    with open_input(path) as file:
         while done < len(view):
-            n_read = os.preadv(file.fileno(), [view[done:]], at + done)
+            n_read = read_at(file, view[done:], at + done)
             if n_read <= 0:
                 raise FormatError(f"{path}: ends early; start over with fresh (--fresh)")
             done += n_read
@@ -86,11 +88,24 @@ class StoredArray:
 
 
 def npy(path: str) -> StoredArray:
-    """The array of an .npy file of one dimension."""
+    """The array of an .npy file of one dimension. Of one in a bucket what was read before is known still: every look there is a request."""
+    if not is_bucket(path):
+        return _found_npy(path)
+    if path not in _in_buckets:
+        if len(_in_buckets) >= _MAX_BLOCKS:
+            _in_buckets.clear()
+        _in_buckets[path] = _found_npy(path)
+    return _in_buckets[path]
+
+
+_in_buckets: dict[str, StoredArray] = {}
+
+
+def _found_npy(path: str) -> StoredArray:
     from numpy.lib import format as npy_format
 
     try:
-        with open(path, "rb") as file:
+        with open_buffered(path) as file:
             npy_format.read_magic(file)
             shape, _, kind = npy_format.read_array_header_1_0(file)
             at = file.tell()
@@ -105,21 +120,27 @@ class NpyWriter:
     """Writes an .npy file in pieces. `kind`: as numpy names it in such files ("<i8")."""
 
     def __init__(self, path: str, kind: str) -> None:
-        self._file = open(path, "wb")  # noqa: SIM115 - closed in close()
+        self._file = open_to_write(path)
         self._file.write(bytes(_HEADER_BYTES))
         self._kind, self.n = kind, 0
 
     def append(self, values: Array) -> None:
         import numpy as np
 
-        self._file.write(np.ascontiguousarray(values, self._kind).tobytes())
+        if len(values):
+            view: memoryview = memoryview(np.ascontiguousarray(values, self._kind))  # type: ignore[arg-type]
+            self._file.write(view.cast("B"))
         self.n += len(values)
 
     def close(self) -> None:
         about = f"{{'descr': '{self._kind}', 'fortran_order': False, 'shape': ({self.n},), }}".encode()
         head = b"\x93NUMPY\x01\x00" + (_HEADER_BYTES - 10).to_bytes(2, "little")
-        self._file.seek(0)
-        self._file.write((head + about).ljust(_HEADER_BYTES - 1) + b"\n")
+        head = (head + about).ljust(_HEADER_BYTES - 1) + b"\n"
+        if isinstance(self._file, BucketFile):
+            self._file.patch(head)
+        else:
+            self._file.seek(0)
+            self._file.write(head)
         self._file.close()
 
     def __enter__(self) -> Self:

@@ -1,0 +1,196 @@
+"""Scratch that lies in a bucket (`--scratch s3://bucket/path`): written in parts by way of a small local file, read by ranges, removed at the end.
+
+What grows with the input lies in the bucket; on this machine there are at most two parts of each file that is being written. Scratch of
+a run lies below a name that cannot be guessed, and one process at a time writes there: nothing is asked about who came first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import tempfile
+import threading
+from typing import Any, BinaryIO
+
+from tamis.errors import StoreError
+from tamis.stores.opening import forget, source_of
+from tamis.stores.s3 import Bucket
+from tamis.stores.uploads import send
+from tamis.stores.urls import is_bucket, output_url, scratch_url, split_s3
+
+PART_BYTES = 8 << 20
+_N_REQUESTS = 8
+_here: dict[str, str] = {}  # local folders of this process, and the URLs where what grows of them lies
+
+
+def use(folder: str, url: str) -> None:
+    """From now on in this process: large files of a local folder (and of those in it) lie at `url`."""
+    if url:
+        _here[os.path.abspath(folder)] = url
+
+
+def placed(path: str) -> str:
+    """Where a large file or folder of scratch really lies: its URL, or the path itself where nobody said otherwise."""
+    if not _here or is_bucket(path):
+        return path
+    whole = os.path.abspath(path)
+    for folder, url in _here.items():
+        if whole.startswith(folder + os.sep):
+            return f"{url}/{whole[len(folder) + 1 :]}"
+    return path
+
+
+def new_place(parent: str, prefix: str) -> str:
+    """A name below `parent` that nobody has, for the scratch of one run."""
+    return f"{scratch_url(parent)}/{prefix}{os.urandom(8).hex()}"
+
+
+def exists(path: str) -> bool:
+    """Whether a file of scratch is there, local or not."""
+    if not is_bucket(path):
+        return os.path.isfile(path)
+    forget(path)
+    with contextlib.suppress(FileNotFoundError):
+        return source_of(path).size >= 0
+    return False
+
+
+def open_to_write(path: str) -> BinaryIO | BucketFile:
+    """A new file: here, or in the bucket."""
+    return BucketFile(path) if is_bucket(path) else open(path, "wb")
+
+
+class BucketFile:
+    """An object that is written from its beginning to its end. Its first bytes can be changed as long as it is open (`seek(0)`).
+
+    Bytes wait in a local file without a name: the first part until the end, the others until they are one part.
+    """
+
+    def __init__(self, url: str) -> None:
+        name, self._key = split_s3(url)
+        self._bucket, self._url = Bucket(name), url
+        self._file = tempfile.TemporaryFile(dir=next(iter(_here), None))  # noqa: SIM115 - closed in close()
+        self._held = self._sent = 0  # bytes in the file, and in parts that are sent
+        self._upload = self._mark = ""
+        self._parts: list[str] = []  # those behind the first
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        done = 0
+        while done < len(view):
+            n = min(len(view) - done, 2 * PART_BYTES - self._held)
+            self._file.write(view[done : done + n])
+            self._held, done = self._held + n, done + n
+            if self._held == 2 * PART_BYTES:
+                self._send_part()
+        return len(view)
+
+    def tell(self) -> int:
+        return self._held + self._sent
+
+    def patch(self, data: bytes) -> None:
+        """Write over the first bytes."""
+        self._file.seek(0)
+        self._file.write(data)
+        self._file.seek(self._held)
+
+    def _send_part(self) -> None:
+        if not self._upload:
+            self._mark = os.urandom(12).hex()
+            self._upload = self._bucket.begin(self._key, self._mark)
+        self._file.seek(PART_BYTES)
+        data = self._file.read(self._held - PART_BYTES)
+        self._parts.append(self._bucket.part(self._key, self._upload, len(self._parts) + 2, data))
+        self._sent += len(data)
+        self._held = PART_BYTES
+        self._file.seek(PART_BYTES)
+        self._file.truncate()
+
+    def close(self) -> None:
+        """Now it is there, whole, over what was there before."""
+        if self._file.closed:
+            return
+        with self._file:
+            if self._held > PART_BYTES:
+                self._send_part()
+            self._file.seek(0)
+            data = self._file.read(self._held)
+        if self._upload:
+            first = self._bucket.part(self._key, self._upload, 1, data)
+            self._bucket.delete(self._key)  # of an attempt that was killed
+            self._bucket.complete(self._key, self._upload, [first, *self._parts], self._mark)
+        else:
+            self._bucket.put(self._key, data)
+        forget(self._url)
+
+    def discard(self) -> None:
+        """Leave nothing of it."""
+        self._file.close()
+        if self._upload:
+            with contextlib.suppress(OSError, StoreError):  # else removed with all scratch of the run
+                self._bucket.abort(self._key, self._upload)
+
+    def __enter__(self) -> BucketFile:
+        return self
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+
+def send_file(path: str, url: str) -> None:
+    """A local file into the bucket; it is gone from here then."""
+    name, key = split_s3(url)
+    bucket = Bucket(name)
+    if os.path.getsize(path) <= PART_BYTES:
+        with open(path, "rb") as file:
+            bucket.put(key, file.read())
+    else:
+        upload = send(bucket, key, path)
+        bucket.complete(key, upload.id, upload.parts, upload.mark)
+    os.unlink(path)
+
+
+class Remover:
+    """Removes objects that nobody needs any more behind the back of a process that has no time to wait for answers.
+
+    What fails stays until the scratch of the run is removed as a whole.
+    """
+
+    def __init__(self) -> None:
+        self._urls: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def add(self, url: str) -> None:
+        self._urls.put(url)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="tamis-remove", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            name, key = split_s3(self._urls.get())
+            with contextlib.suppress(OSError, StoreError):
+                Bucket(name).delete(key)
+
+
+def remove_tree(url: str) -> None:
+    """Everything below a place that `new_place` made, uploads that were not completed included."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    name, prefix = split_s3(output_url(url))
+    bucket = Bucket(name)
+    with ThreadPoolExecutor(_N_REQUESTS) as pool:
+        for _ in pool.map(lambda found: bucket.delete(found.key), bucket.objects(f"{prefix}/")):
+            pass
+    for key, upload, _ in bucket.uploads(f"{prefix}/"):
+        bucket.abort(key, upload)
+
+
+def bytes_below(url: str) -> int:
+    """How much lies there."""
+    name, prefix = split_s3(output_url(url))
+    return sum(found.size for found in Bucket(name).objects(f"{prefix}/"))
