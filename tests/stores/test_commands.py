@@ -142,7 +142,7 @@ def test_options_of_the_command_line(bucket: str, s3: Any, server: Any, monkeypa
         refused = CliRunner().invoke(app, ["filter", "gopher", "in", "out", "--storage-option", given])
         assert refused.exit_code == 2
         assert message in refused.output
-    refused = CliRunner().invoke(app, ["filter", "gopher", "in", "out", "--scratch", "s3://bucket/x"])
+    refused = CliRunner().invoke(app, ["filter", "gopher", "in", "out", "--scratch", "https://host/x"])
     assert (refused.exit_code, "folder of this machine" in refused.output) == (2, True)
 
 

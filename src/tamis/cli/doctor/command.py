@@ -95,7 +95,10 @@ def examine(memory: str | None = None, scratch: str | None = None) -> dict[str, 
 def disks(scratch: str | None) -> list[dict[str, Any]]:
     """Of a scratch that lies in a bucket nothing is known; the output's disk holds what is on its way there."""
     rows = []
-    places: list[tuple[str, Path | None]] = [("working folder", Path.cwd()), ("scratch", Path(scratch) if scratch else None)]
+    places: list[tuple[str, Path | None]] = [
+        ("working folder", Path.cwd()),
+        ("scratch", Path(scratch) if scratch else None),
+    ]
     if scratch is None or is_bucket(scratch):
         with contextlib.suppress(FileNotFoundError):  # none can be written to; `advice` says so
             places[-1] = ("scratch", Path(tempfile.gettempdir()))

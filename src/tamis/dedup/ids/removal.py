@@ -49,7 +49,7 @@ class RemovalByIds(Workflow):
                 files, id_paths = self._hash_ids()
                 self._solve(["ids"], records=files, field=self.asked.duplicate_id_field, id_paths=id_paths)
             except (UsageError, Incomplete):  # a table that is to be mended: it is read anew then
-                shutil.rmtree(os.path.join(self.work, "keys-0"), ignore_errors=True)
+                self._drop("keys-0")
                 raise
         return dict(self._told("summary.json"))
 

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from tamis.dedup.records import Records, parts_of
 from tamis.dedup.sorting import sort_pairs
 from tamis.errors import FormatError, UsageError
+from tamis.formats.scratch.stored_arrays import NpyWriter, npy
+from tamis.stores.opening import open_input, read_at, state_of_open
+from tamis.stores.scratch_files import BucketFile, open_to_write, placed
 
 BYTES_PER_ID = 16
 _BYTES_WHILE_SORTING = (
@@ -30,20 +33,25 @@ NO_ID, ODD_ID, OTHER_FILE, NOT_A_NAME = -1, -2, -3, -4  # what stands where the 
 
 def build(records: Records, folder: str, room_bytes: int) -> int:
     """Sort the ids of a pass into a table; returns how many different ones there are."""
-    os.makedirs(folder, exist_ok=True)
+    far = placed(folder)
+    if far == folder:
+        os.makedirs(folder, exist_ok=True)
+    folder = far
     bits = min(_MAX_BITS, max(0, (len(records) // _PER_BUCKET).bit_length()))
     counts = np.zeros(1 << bits, np.int64)
     n = 0
-    with open(os.path.join(folder, "ids.bin"), "wb") as out:
+    with open_to_write(os.path.join(folder, "ids.bin")) as out:
         for part in parts_of(len(records) * _BYTES_WHILE_SORTING, room_bytes):
             ids = _sorted_part(records, part)
             counts += np.bincount(_buckets(ids[:, 0], bits), minlength=len(counts))
-            out.write(ids.reshape(-1).data)
+            if len(ids):
+                out.write(ids.reshape(-1).data)
             n += len(ids)
-        out.flush()
-        os.fsync(out.fileno())
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    np.save(os.path.join(folder, "starts.npy"), starts)  # last: a table without it is not whole
+        if not isinstance(out, BucketFile):
+            out.flush()
+            os.fsync(out.fileno())
+    with NpyWriter(os.path.join(folder, "starts.npy"), "<i8") as starts:  # last: a table without it is not whole
+        starts.append(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
     return n
 
 
@@ -68,17 +76,16 @@ class IdTable:
 
     def __init__(self, folder: str) -> None:
         path = os.path.join(folder, "ids.bin")
-        self._starts = np.load(os.path.join(folder, "starts.npy"), allow_pickle=False)
+        starts = npy(os.path.join(folder, "starts.npy"))
+        self._starts = starts.read(0, len(starts))
         self._bits = (len(self._starts) - 1).bit_length() - 1
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        if os.fstat(self._file).st_size != int(self._starts[-1]) * BYTES_PER_ID:
+        self._file = open_input(path)
+        if state_of_open(self._file)[0] != int(self._starts[-1]) * BYTES_PER_ID:
             self.close()
             raise FormatError(f"{path} is not whole; start over with fresh (--fresh)")
 
     def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._file.close()
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -104,9 +111,10 @@ class IdTable:
         return found
 
     def _among(self, first: int, last: int, hi: NDArray[Any], lo: NDArray[Any]) -> NDArray[np.bool_]:
-        raw = os.pread(self._file, (last - first) * BYTES_PER_ID, first * BYTES_PER_ID)
+        raw = bytearray((last - first) * BYTES_PER_ID)
+        n_read = read_at(self._file, memoryview(raw), first * BYTES_PER_ID)
         ids = np.frombuffer(raw, np.uint64).reshape(-1, 2)
-        if len(ids) != last - first:
+        if n_read != len(raw):
             raise FormatError("a table of ids ends early; start over with fresh (--fresh)")
         keys, others = np.ascontiguousarray(ids[:, 0]), ids[:, 1]
         at = np.searchsorted(keys, hi)

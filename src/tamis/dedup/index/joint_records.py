@@ -35,6 +35,7 @@ class JoinedRecords(Records):
     def __init__(self, older: Sequence[dict[str, Any]], paths: Sequence[str]) -> None:
         self.new = Records(paths)
         parts = [entry_records(pin) for pin in older]
+        self._is_far = self.new._is_far
         self.types = dict(self.new.types)
         for part in parts:
             self.types = part.types | self.types

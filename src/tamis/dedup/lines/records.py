@@ -60,8 +60,10 @@ class UnitRecords:
     def documents(self, i: int) -> dict[str, Array]:
         """The facts of the documents of a batch; `bounds[k]:bounds[k + 1]` are the keys of document k."""
         run = self._runs[i]
-        facts = {name: _read(run, name, run.n_documents) for name in FACTS}
-        return facts | {"bounds": _read(run, "bounds", run.n_documents + 1) // 8}
+        wanted = [*((name, run.n_documents) for name in FACTS), ("bounds", run.n_documents + 1)]
+        read = ahead(lambda one: _read(run, *one), wanted, self._is_far)
+        facts = dict(zip([name for name, _ in wanted], read, strict=True))
+        return facts | {"bounds": facts["bounds"] // 8}
 
     def unit_numbers(self, i: int) -> Array:
         """Numbers within their documents of all units of a batch that have a key."""
@@ -72,11 +74,11 @@ class UnitRecords:
         i = int(np.searchsorted(self.bases, unit, side="right")) - 1
         local = unit - int(self.bases[i])
         if self._known[0] != i:
-            self._known = i, self.documents(i)
+            self._known = i, self.documents(i) | ({"numbers": self.unit_numbers(i)} if self._is_far else {})
         facts = self._known[1]
         k = int(np.searchsorted(facts["bounds"], local, side="right")) - 1
-        number = _read(self._runs[i], "numbers", 1, local)
-        return int(facts["file"][k]), int(facts["offset"][k]), int(number[0])
+        number = facts["numbers"][local] if self._is_far else _read(self._runs[i], "numbers", 1, local)[0]
+        return int(facts["file"][k]), int(facts["offset"][k]), int(number)
 
 
 def _runs_of(path: str) -> list[_Run]:

@@ -15,6 +15,7 @@ from tamis.pipeline import Pipeline
 from tamis.pipeline.passes import Progress
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.text.modules.joiner import DocumentJoiner
+from tamis.stores.opening import size_of
 
 RANGE_BYTES = 8 << 20  # of records that are joined at once, on average
 
@@ -36,7 +37,7 @@ class Joining(Workflow):
     def _decided(self) -> dict[str, Any]:
         if self._told("summary.json") is None:
             files = self._pass("keys-0", SegmentRecords(self.joiner.document_id_field))
-            n_bytes = sum(os.path.getsize(path) for path in files)
+            n_bytes = sum(size_of(path) for path in files)
             listing = os.path.join(self.work, "files.json")
             write_json(listing, files)
             folder = os.path.join(self.work, "ranges")

@@ -8,6 +8,7 @@ Scratch: twice the vectors (4 bytes x dimension for each document), and 16 bytes
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from tamis.dedup.semantic.kmeans import BLOCK, Blocks, Floats, Options, fit, nea
 from tamis.dedup.semantic.products import Choice, Products, choose
 from tamis.dedup.semantic.vectors import VECTOR
 from tamis.errors import UsageError
+from tamis.formats.scratch.spilled import Spilled
 from tamis.memory.device_limits import DeviceLimit
 
 MIN_SAMPLE = 32_768
@@ -60,15 +62,16 @@ def semantic_duplicates(
             f"semantic deduplication: {len(centroids):,} clusters of {dimension} numbers take {centroids.nbytes:,} bytes, more than half of "
             f"the room of {room_bytes:,}; give more --memory or fewer clusters"
         )
-    sizes = _assign(records, centroids, dimension, work, say("assignment"), products)
+    nearest_of = Spilled(os.path.join(work, "nearest"))
+    sizes = _assign(records, centroids, dimension, nearest_of, say("assignment"), products)
     groups = _groups(sizes, dimension * 4 + _META.itemsize, room_bytes // 3)
-    _distribute(records, groups, dimension, work)
+    spilled = Spilled(os.path.join(work, "groups"))
+    _distribute(records, groups, dimension, nearest_of, spilled)
     done = 0
     for g in range(int(groups.max()) + 1):
-        done += _decide_group(os.path.join(work, f"group-{g:05d}"), dimension, found, about, room_bytes // 3, products)
+        done += _decide_group(spilled, g, dimension, found, about, room_bytes // 3, products)
         say("pairs")(done / max(1, int(sizes.sum())))
-    for name in os.listdir(work):
-        os.unlink(os.path.join(work, name))
+    shutil.rmtree(work)
     return {
         "n_clusters": len(centroids),
         "dimension": dimension,
@@ -136,22 +139,18 @@ def _assign(
     records: Records,
     centroids: Floats,
     dimension: int,
-    work: str,
+    nearest_of: Spilled,
     progress: Callable[[float], None],
     products: Products,
 ) -> NDArray[np.int64]:
-    """Writes the cluster and the distance of every document; returns the sizes of the clusters."""
+    """Writes the cluster (bucket 0) and the distance (1) of every document; returns the sizes of the clusters."""
     sizes, held = np.zeros(len(centroids), np.int64), products.hold(centroids)
-    with (
-        open(os.path.join(work, "cluster.u4"), "wb") as clusters,
-        open(os.path.join(work, "distance.f4"), "wb") as distances,
-    ):
-        for first, x, there, _ in fixed_blocks(records, dimension):
-            at, distance = nearest(x, held, products)
-            sizes += np.bincount(at[there], minlength=len(centroids))
-            clusters.write(at.astype("<u4").tobytes())
-            distances.write(distance.astype("<f4").tobytes())
-            progress((first + len(x)) / max(1, len(records)))
+    for first, x, there, _ in fixed_blocks(records, dimension):
+        at, distance = nearest(x, held, products)
+        sizes += np.bincount(at[there], minlength=len(centroids))
+        nearest_of.add(0, at.astype("<u4"))
+        nearest_of.add(1, distance.astype("<f4"))
+        progress((first + len(x)) / max(1, len(records)))
     return sizes
 
 
@@ -167,34 +166,28 @@ def _groups(sizes: NDArray[np.int64], row_bytes: int, room_bytes: int) -> NDArra
     return group
 
 
-def _distribute(records: Records, groups: NDArray[np.int64], dimension: int, work: str) -> None:
-    n_groups = int(groups.max()) + 1
-    for g in range(n_groups):
-        for kind in ("f32", "meta"):
-            open(os.path.join(work, f"group-{g:05d}.{kind}"), "wb").close()
-    with (
-        open(os.path.join(work, "cluster.u4"), "rb") as clusters,
-        open(os.path.join(work, "distance.f4"), "rb") as distances,
-    ):
-        for first, x, there, rank in fixed_blocks(records, dimension):
-            meta = np.empty(len(x), _META)
-            meta["number"] = np.arange(first, first + len(x))
-            meta["cluster"] = np.frombuffer(clusters.read(4 * len(x)), "<u4")
-            meta["distance"] = np.frombuffer(distances.read(4 * len(x)), "<f4")
-            meta["rank"] = rank
-            of = groups[meta["cluster"]]
-            for g in np.unique(of[there]).tolist():
-                mine = there & (of == g)
-                for kind, rows in (("f32", x[mine]), ("meta", meta[mine])):
-                    with open(os.path.join(work, f"group-{g:05d}.{kind}"), "ab") as file:
-                        file.write(rows.tobytes())
+def _distribute(
+    records: Records, groups: NDArray[np.int64], dimension: int, nearest_of: Spilled, spilled: Spilled
+) -> None:
+    """The vectors of group g to bucket 2g, what is known of them to the one behind it."""
+    for first, x, there, rank in fixed_blocks(records, dimension):
+        meta = np.empty(len(x), _META)
+        meta["number"] = np.arange(first, first + len(x))
+        meta["cluster"] = nearest_of.read(0, "<u4", first, len(x))
+        meta["distance"] = nearest_of.read(1, "<f4", first, len(x))
+        meta["rank"] = rank
+        of = groups[meta["cluster"]]
+        for g in np.unique(of[there]).tolist():
+            mine = there & (of == g)
+            spilled.add(2 * g, x[mine])
+            spilled.add(2 * g + 1, meta[mine])
 
 
 def _decide_group(
-    base: str, dimension: int, found: DecisionFiles, about: dict[str, Any], room_bytes: int, products: Products
-) -> int:
-    meta = np.fromfile(base + ".meta", _META)
-    vectors = Blocks(base + ".f32", dimension)
+    spilled: Spilled, group: int, dimension: int, found: DecisionFiles, about: dict[str, Any], room_bytes: int, products: Products,
+) -> int:  # fmt: skip
+    meta = spilled.read(2 * group + 1, _META)
+    vectors = Blocks(spilled.as_file(2 * group), dimension)
     held = vectors.read(0, vectors.n_rows) if vectors.n_rows * dimension * 4 <= room_bytes else None
     read = vectors.rows if held is None else held.__getitem__
     room_rows = room_bytes // (4 * dimension)

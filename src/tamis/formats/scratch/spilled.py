@@ -86,6 +86,17 @@ class Spilled:
             raise FormatError(f"{self._folder}: ends early; start over with fresh (--fresh)")
         return out
 
+    def as_file(self, bucket: int) -> str:
+        """A local file with all of a bucket, for who reads here and there; one from a store is brought here, in the place of the one before."""
+        if not self._sent.get(bucket):
+            with open(self._path(bucket), "ab"):
+                return self._path(bucket)
+        path, n = os.path.join(self._folder, "brought"), self.n_bytes(bucket)
+        with open(path, "wb") as file:
+            for first in range(0, n, _COPY_BYTES):
+                file.write(self.read(bucket, np.uint8, first, _COPY_BYTES).data)
+        return path
+
     def truncate(self, bucket: int, n_bytes: int) -> None:
         """Forget what lies behind the first bytes of a bucket."""
         kept: list[Piece] = []

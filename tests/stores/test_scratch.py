@@ -1,0 +1,213 @@
+"""Scratch in a bucket (`--scratch s3://bucket/path`): the same output as with a local folder, from commands, recipes and Python, whatever the
+store does meanwhile; nothing is left there."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bucket_runs import keys, n_uploads
+from command import SRC, tamis
+from s3_server import FaultyProxy
+
+from tamis import InProcessExecutor, Pipeline
+from tamis.errors import UsageError
+from tamis.formats.scratch.spilled import Spilled
+from tamis.formats.scratch.stored_arrays import NpyWriter, npy
+from tamis.stages.text.filters import ScoreFilter, WordCountFilter
+from tamis.stages.text.io import JsonlReader, JsonlWriter
+from tamis.stages.text.modifiers import Modify, UnicodeReformatter
+from tamis.stores import scratch_files
+
+END = "All of this site has one closing line, which says nothing new."
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    """Texts of which some are there twice, some nearly, some are too short; all end in the same line."""
+    rng = random.Random(5)
+    texts: list[str] = []
+    for i in range(240):
+        text = "\n".join(" ".join(f"w{rng.randrange(900)}" for _ in range(12)) for _ in range(10))
+        if i % 4 == 3:
+            text = rng.choice(texts)
+        if i % 8 == 7:
+            text = text.replace("w1", "changed", 1)
+        texts.append(text if i % 11 else "too short")
+    (tmp_path / "data").mkdir()
+    for f in range(3):
+        lines = [json.dumps({"id": i, "text": f"{texts[i]}\n{END}"}) for i in range(f * 80, f * 80 + 80)]
+        (tmp_path / "data" / f"{f}.jsonl").write_text("\n".join(lines) + "\n")
+    return str(tmp_path / "data")
+
+
+@pytest.fixture
+def far(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A local folder whose large files lie in a bucket, in this process."""
+    monkeypatch.setattr(scratch_files, "_here", {})
+    (tmp_path / "work").mkdir()
+    scratch_files.use(str(tmp_path / "work"), f"s3://{bucket}/tmp/tamis-1")
+    return str(tmp_path / "work")
+
+
+def content(output: str | Path) -> str:
+    return str(json.loads(Path(output, "_tamis", "manifest.json").read_text())["content_hash"])
+
+
+# -- files --------------------------------------------------------------------------------------------------------------
+def test_buckets_that_lie_in_a_store_hold_what_was_added(far: str, s3: Any, bucket: str) -> None:
+    where = os.path.join(far, "spilled")
+    spilled = Spilled(where, window_bytes=4000)
+    wanted: dict[int, list[int]] = {k: [] for k in range(5)}
+    rng = random.Random(1)
+    for _ in range(60):
+        k, n = rng.randrange(5), rng.randrange(200)
+        wanted[k] += (values := [rng.randrange(1 << 30) for _ in range(n)])
+        spilled.add(k, np.array(values, np.uint32))
+        assert sum(p.stat().st_size for p in Path(where).glob("*.bin")) <= 4000
+    assert len(keys(s3, bucket, "tmp/tamis-1/spilled/")) >= 5
+    again = Spilled(where, fresh=False)  # another process
+    for k in range(5):
+        assert again.read(k, np.uint32).tolist() == spilled.read(k, np.uint32).tolist() == wanted[k]
+        assert again.read(k, np.uint32, 37, 210).tolist() == wanted[k][37:247]
+        assert again.read(k, np.uint32, 10**6).tolist() == []
+    again.truncate(2, 4 * 300)
+    again.add(2, np.array([7], np.uint32))
+    assert Spilled(where, fresh=False).read(2, np.uint32).tolist() == [*wanted[2][:300], 7]
+
+
+def test_a_column_is_written_in_parts(far: str, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a part, whose head is known only at the end; and over what a killed attempt left."""
+    monkeypatch.setattr(scratch_files, "PART_BYTES", 5 << 20)
+    url = f"s3://{bucket}/tmp/tamis-1/column.npy"
+    for n in (100, 2_000_000):
+        with NpyWriter(url, "<i8") as column:
+            for first in range(0, n, 70_000):
+                column.append(np.arange(first, min(first + 70_000, n)))
+        (found,) = s3.list_objects_v2(Bucket=bucket, Prefix="tmp/tamis-1/column")["Contents"]
+        assert found["Size"] == 128 + 8 * n
+    stored = npy(url)
+    assert (len(stored), stored[1_999_999], stored.search(777_777)) == (2_000_000, 1_999_999, 777_777)
+    scratch_files.remove_tree(f"s3://{bucket}/tmp/tamis-1")
+    assert (keys(s3, bucket), n_uploads(s3, bucket)) == ([], 0)
+
+
+# -- runs ---------------------------------------------------------------------------------------------------------------
+def test_blocks_between_segments_in_batch_mode(data: str, bucket: str, s3: Any, proxy: FaultyProxy) -> None:
+    """Handed over by every segment, and by a feeder; with answers that are lost and connections that are cut."""
+    plain = Path(data, "2.jsonl")
+    with gzip.open(f"{data}/2.jsonl.gz", "wb") as file:
+        file.write(plain.read_bytes() * 30)  # too much for one partition: it is fed
+    plain.unlink()
+    chance = random.Random(2)
+    proxy.fault = lambda method, path, n: "" if chance.random() > 0.05 else chance.choice(["500", "lost", "cut"])
+
+    def run(output: str, **settings: Any) -> Any:
+        stages = [Modify(UnicodeReformatter()), ScoreFilter(WordCountFilter(min_words=30))]
+        pipeline = Pipeline("two", stages=[JsonlReader(data, blocksize="20kB"), *stages, JsonlWriter(output)])
+        pipeline.run(InProcessExecutor(), mode="batch", **settings)
+        return pipeline.last_result
+
+    here = run(f"{data}-here")
+    there = run(f"{data}-there", scratch=f"s3://{bucket}/tmp")
+    assert there.ledger.to_dict()["content"] == here.ledger.to_dict()["content"]
+    assert there.ledger.written.n > 2000
+    blocks = {path.rpartition("/")[2] for method, path, _ in proxy.requests if method == "PUT" and "tamis-" in path}
+    assert len(blocks) >= 5, blocks
+    assert {name[0] for name in blocks} == {"f", "u"}, blocks
+    assert keys(s3, bucket) == []
+
+
+@pytest.mark.parametrize("kind", ["exact", *(pytest.param(k, marks=pytest.mark.slow) for k in ("lines", "fuzzy"))])
+def test_a_deduplication_by_command(kind: str, data: str, bucket: str, s3: Any) -> None:
+    words = ["--memory", "1GB", "--json"]
+    here = tamis("dedup", kind, data, f"{data}-here", *words)
+    there = tamis("dedup", kind, data, f"{data}-there", "--scratch", f"s3://{bucket}/tmp/", *words)
+    assert (here.exit_code, there.exit_code) == (0, 0), here.output + there.output
+    about = json.loads(there.stdout)
+    assert about["n_duplicates"] == json.loads(here.stdout)["n_duplicates"] > 10
+    assert about["scratch_bytes"] > 10_000
+    assert content(f"{data}-there") == content(f"{data}-here")
+    assert (keys(s3, bucket), n_uploads(s3, bucket)) == ([], 0)
+    assert not Path(f"{data}-there", "_tamis", "dedup").exists()
+
+
+@pytest.mark.slow
+def test_a_curation_by_python(data: str, bucket: str, s3: Any) -> None:
+    from tamis.curation import Curation, DuplicateLines, ExactDuplicates, FuzzyDuplicates
+
+    def run(output: str, **settings: Any) -> Any:
+        steps = [ScoreFilter(WordCountFilter(min_words=30)), DuplicateLines(), ExactDuplicates(), FuzzyDuplicates()]
+        return Curation(steps, data, output, shuffle=True, shard_size="20kB").run(memory="1GB", **settings)
+
+    here, there = run(f"{data}-here"), run(f"{data}-there", scratch=f"s3://{bucket}/tmp")
+    assert there.about["content_hash"] == here.about["content_hash"]
+    assert 100 < there.about["n_written"] < 240
+    files = {o: [p.read_bytes() for p in sorted(Path(f"{data}-{o}").glob("*.jsonl"))] for o in ("here", "there")}
+    assert files["here"] == files["there"]
+    assert keys(s3, bucket) == []
+
+
+@pytest.mark.slow
+def test_a_deduplication_that_is_killed_goes_on_from_the_bucket(
+    data: str, bucket: str, s3: Any, proxy: FaultyProxy
+) -> None:
+    """All processes at once, when the tables of what was decided are being written; then with faults to the end."""
+    words = ["dedup", "exact", data, f"{data}-there", "--scratch", f"s3://{bucket}/tmp", "--memory", "1GB"]
+    env = {**os.environ, "PYTHONPATH": str(SRC)}
+    run = subprocess.Popen(
+        [sys.executable, "-m", "tamis.cli.start", *words], env=env, start_new_session=True, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+    def kill(method: str, path: str, n: int) -> str:
+        if method == "PUT" and "/removal/" in path:
+            os.killpg(run.pid, signal.SIGKILL)
+            return "drop"
+        return ""
+
+    proxy.fault = kill
+    try:
+        run.wait(timeout=90)
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGKILL)
+    left = keys(s3, bucket)
+    assert any(k.endswith(".arrow") for k in left), left
+    n_before, chance = len(proxy.requests), random.Random(4)
+    proxy.fault = lambda method, path, n: "" if chance.random() > 0.1 else chance.choice(["500", "drop", "lost", "cut"])
+    again = tamis(*words, "--json")
+    assert again.exit_code == 0, again.output
+    assert proxy.n_faults > 5
+    sent = [path for method, path, _ in proxy.requests[n_before:] if method == "PUT" and ".arrow" in path]
+    assert sent == []  # keys were there
+    assert tamis("dedup", "exact", data, f"{data}-here", "--memory", "1GB").exit_code == 0
+    assert content(f"{data}-there") == content(f"{data}-here")
+    assert (keys(s3, bucket), n_uploads(s3, bucket)) == ([], 0)
+
+
+def test_a_recipe_names_it_and_what_cannot_be_scratch_is_refused(data: str, bucket: str, tmp_path: Path) -> None:
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(
+        f"settings:\n  scratch: s3://{bucket}/tmp\nexecution_mode: batch\nstages:\n"
+        f"  - _target_: tamis.stages.text.io.reader.JsonlReader\n    file_paths: {data}\n"
+        "  - _target_: tamis.stages.text.filters.ScoreFilter\n    filter_obj:\n"
+        "      _target_: tamis.stages.text.filters.WordCountFilter\n      min_words: 30\n"
+        f"  - _target_: tamis.stages.text.io.writer.JsonlWriter\n    path: {tmp_path}/out\n"
+    )
+    told = tamis("run", recipe, "--memory", "1GB", "--json")
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["n_written"] > 200
+    for wrong in ("https://host/tmp", f"s3://{bucket}", "s3://"):
+        pipeline = Pipeline("no", stages=[JsonlReader(data), JsonlWriter(f"{data}-no")])
+        with pytest.raises(UsageError, match=r"s3://bucket/path|give a path inside the bucket"):
+            pipeline.run(InProcessExecutor(), scratch=wrong)
