@@ -59,11 +59,7 @@ class GroupWorkflow(Workflow):
 
     def aside(self) -> str | None:
         """The table of documents on which a step failed, if there are any."""
-        return (
-            self.table_of("remembered/aside")
-            if (self._told("remembered.json") or {}).get("aside")
-            else None
-        )
+        return self.table_of("remembered/aside") if (self._told("remembered.json") or {}).get("aside") else None
 
     def removals(self) -> list[ProcessingStage[Any, Any]]:
         paths = os.path.join(self.work, "paths.json")
