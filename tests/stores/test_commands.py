@@ -142,8 +142,6 @@ def test_options_of_the_command_line(bucket: str, s3: Any, server: Any, monkeypa
         refused = CliRunner().invoke(app, ["filter", "gopher", "in", "out", "--storage-option", given])
         assert refused.exit_code == 2
         assert message in refused.output
-    refused = CliRunner().invoke(app, ["filter", "gopher", "in", "out", "--scratch", "https://host/x"])
-    assert (refused.exit_code, "folder of this machine" in refused.output) == (2, True)
 
 
 def test_looking_at_input_and_planning(bucket: str, s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:

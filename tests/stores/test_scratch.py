@@ -20,6 +20,7 @@ from command import SRC, tamis
 from s3_server import FaultyProxy
 
 from tamis import InProcessExecutor, Pipeline
+from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
 from tamis.errors import UsageError
 from tamis.formats.scratch.spilled import Spilled
 from tamis.formats.scratch.stored_arrays import NpyWriter, npy
@@ -211,3 +212,5 @@ def test_a_recipe_names_it_and_what_cannot_be_scratch_is_refused(data: str, buck
         pipeline = Pipeline("no", stages=[JsonlReader(data), JsonlWriter(f"{data}-no")])
         with pytest.raises(UsageError, match=r"s3://bucket/path|give a path inside the bucket"):
             pipeline.run(InProcessExecutor(), scratch=wrong)
+        with pytest.raises(UsageError, match=r"s3://bucket/path|give a path inside the bucket"):
+            ExactDeduplicationWorkflow(f"{data}-no", data).run(scratch=wrong)

@@ -25,7 +25,7 @@ from tamis.pipeline.passes import Progress
 from tamis.stages.base import ProcessingStage
 from tamis.stores import scratch_files
 from tamis.stores.homes import settle
-from tamis.stores.urls import is_bucket
+from tamis.stores.urls import is_bucket, scratch_url
 
 if TYPE_CHECKING:
     from tamis.formats.input_files.listing import FileList
@@ -70,8 +70,10 @@ class WorkFolder(HeldOutput):
         and holds small files; keys, texts and tables lie in the bucket, also below such a name.
         """
         scratch = self.settings.get("scratch")
+        if scratch is not None and "://" in str(scratch):
+            scratch = scratch_url(str(scratch))
         self.far = self._told_far()
-        if self.far and scratch is not None and os.path.dirname(self.far) != str(scratch).rstrip("/"):
+        if self.far and scratch is not None and os.path.dirname(self.far) != str(scratch):
             self.remove_work()
         if self.far and scratch is None:
             scratch = self.settings["scratch"] = os.path.dirname(self.far)
