@@ -180,7 +180,7 @@ class Workflow(WorkFolder):
             return
         about = {"path": p.index, "kind": p.index_kind, "parameters": p.index_parameters, "output": p.output}
         folder = self._output_of("keys-0")
-        files = sorted(os.path.join(folder, n) for n in RunDir(folder).files() if n.endswith(".arrow"))
+        files = sorted(os.path.join(folder, f["name"]) for f in RunDir(folder).files().written())
         self._solve(["index"], records=files, index=about | {"input": p.identity.get("input")})
 
     @contextlib.contextmanager
