@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +68,7 @@ class RemovalByIds(Workflow):
         stages: list[Any] = [
             DocumentReader(self.asked.ids_to_remove_path),
             hashes,
-            RecordWriter(os.path.join(self.work, "keys-0")),
+            RecordWriter(self._output_of("keys-0")),
         ]
         result = self._execute(Pipeline(f"{self.passes.name}: ids", stages=stages), "keys-0")
         n_bad = result.ledger.quarantined.n + result.ledger.n_bad_ranges
@@ -83,7 +82,7 @@ class RemovalByIds(Workflow):
 
     def _remove(self) -> Any:
         assert self.passes.writer is not None
-        table = os.path.join(self.work, "ids")
+        table = self.table_of("ids")
         asked = self.asked
         remove = RemoveListed(table, asked.own_field, asked.drop_id_field, asked.ids_name)
         pipeline = Pipeline(self.passes.name, stages=[self._source(), remove, self.passes.writer()])
