@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from html import escape
-from typing import Any
 
 from tamis.sizes import format_size
 
@@ -40,9 +39,6 @@ class Row:
     @property
     def label(self) -> str:
         return f"{format_size(self.budget_bytes)}, {self.blocksize}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def recommend(rows: Sequence[Row]) -> tuple[Row | None, str]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Annotated
 
-from tamis.cli.data.split_chunks import Chunks, Done, Limit
+from tamis.cli.data.split_chunks import Chunks, Done, Limit, OpenChunk
 from tamis.cli.parsing.arguments import Argument, Option
 from tamis.errors import Incomplete, TamisError, UsageError
 
@@ -104,27 +104,20 @@ def _split_lines(source: Path, chunks: Chunks, limit: Limit, codec: str | None) 
     return done
 
 
-class _LineWriter:
+class _LineWriter(OpenChunk):
     """Distributes lines over chunks. A line is `pending` until its end is read or it is known not to fit the open chunk."""
 
     def __init__(self, chunks: Chunks, limit: Limit, codec: str | None, done: Done) -> None:
-        from tamis.formats.compression.streams import StreamWriter
-
-        self.chunks, self.limit, self.codec, self.done = chunks, limit, codec, done
-        self._out: StreamWriter | None = None
-        self._n_bytes = self._n_rows = 0
+        super().__init__(chunks, limit, done)
+        self.codec = codec
         self._line_is_open = False  # the open chunk ends inside a line that has it to itself
         # Beside the chunks and not in the default folder: /tmp may be memory.
         self._pending: IO[bytes] = tempfile.SpooledTemporaryFile(_PENDING_BYTES, dir=str(chunks.hidden))  # noqa: SIM115
         self._n_pending = 0
 
-    def __enter__(self) -> _LineWriter:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._pending.close()
-        if self._out is not None:
-            self._out.abort()
+        super().__exit__()
 
     def feed(self, block: bytes) -> None:
         at = 0
@@ -139,7 +132,7 @@ class _LineWriter:
                     self._write(block[at:end], block.count(b"\n", at, end))
                     at = end
                 elif block.find(b"\n", at) >= 0 and self._n_bytes:
-                    self._close_chunk()
+                    self.close_chunk()
                 else:
                     end = block.find(b"\n", at) + 1 or len(block)
                     self._part_of_line(block[at:end], ends=block[end - 1 : end] == b"\n")
@@ -150,7 +143,7 @@ class _LineWriter:
             self._flush_pending(1)
         elif self._line_is_open:
             self._count_row()
-        self._close_chunk()
+        self.close_chunk()
 
     def _fitting(self, block: bytes, at: int) -> int:
         """The end of the longest run of whole lines from `at` that the open chunk can take."""
@@ -168,13 +161,13 @@ class _LineWriter:
             self._write(part, 0)
             if ends:
                 self._count_row()
-                self._close_chunk()
+                self.close_chunk()
             return
         self._pending.write(part)
         self._n_pending += len(part)
         is_full = self.limit.n_rows is not None and self._n_rows >= self.limit.n_rows
         if self._n_bytes and (is_full or self._n_bytes + self._n_pending > self.limit.n_bytes):
-            self._close_chunk()
+            self.close_chunk()
         if ends:
             self._flush_pending(1)
         elif self._n_pending > self.limit.n_bytes:
@@ -188,12 +181,10 @@ class _LineWriter:
         self._pending.seek(0)
         self._pending.truncate()
         self._n_pending = 0
-        self._n_rows += n_rows
-        self.done.n_rows += n_rows
+        self._count(0, n_rows)
 
     def _count_row(self) -> None:
-        self._n_rows += 1
-        self.done.n_rows += 1
+        self._count(0, 1)
         self._line_is_open = False
 
     def _write(self, data: bytes, n_rows: int) -> None:
@@ -202,19 +193,12 @@ class _LineWriter:
         if self._out is None:
             self._out = StreamWriter(self.chunks.next_path(), self.codec)
         self._out.write(data)
-        self._n_bytes += len(data)
-        self._n_rows += n_rows
-        self.done.n_bytes += len(data)
-        self.done.n_rows += n_rows
+        self._count(len(data), n_rows)
 
-    def _close_chunk(self) -> None:
-        if self._out is None:
-            return
+    def _sync(self) -> None:
         self._out.finish()
         os.fsync(self._out.fileno())
         self._out.close()
-        self.done.n_oversize += self._n_bytes > self.limit.n_bytes
-        self._out, self._n_bytes, self._n_rows = None, 0, 0
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Self
 
 from tamis import files
 from tamis.errors import RunConflict
@@ -29,6 +30,38 @@ class Done:
     n_oversize: int = 0
     faults: list[str] = field(default_factory=list)
     unit: str = "line"
+
+
+class OpenChunk:
+    """How much the open chunk holds, and all of them together; what writes it is the business of subclasses."""
+
+    def __init__(self, chunks: Chunks, limit: Limit, done: Done) -> None:
+        self.chunks, self.limit, self.done = chunks, limit, done
+        self._out: Any = None
+        self._n_bytes = self._n_rows = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._out is not None:
+            self._out.abort()
+
+    def _count(self, n_bytes: int, n_rows: int) -> None:
+        self._n_bytes += n_bytes
+        self._n_rows += n_rows
+        self.done.n_bytes += n_bytes
+        self.done.n_rows += n_rows
+
+    def close_chunk(self) -> None:
+        """Whole and on the disk; the next one begins with what is written next."""
+        if self._out is not None:
+            self._sync()
+            self.done.n_oversize += self._n_bytes > self.limit.n_bytes
+            self._out, self._n_bytes, self._n_rows = None, 0, 0
+
+    def _sync(self) -> None:
+        raise NotImplementedError
 
 
 class Chunks:

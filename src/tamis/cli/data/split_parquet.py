@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tamis.cli.data.split_chunks import Chunks, Done, Limit
+from tamis.cli.data.split_chunks import Chunks, Done, Limit, OpenChunk
 from tamis.formats.base import RowsFault
 from tamis.formats.parquet.format import TableWriter, describe, iter_rows, open_file
 
@@ -49,19 +49,11 @@ def _layout(source: Path) -> tuple[pa.Schema, str]:
     return pa.schema(fields, metadata=schema.metadata), "none" if codec == "UNCOMPRESSED" else codec.lower()
 
 
-class _RowWriter:
+class _RowWriter(OpenChunk):
     def __init__(self, chunks: Chunks, limit: Limit, schema: pa.Schema, codec: str, done: Done) -> None:
-        self.chunks, self.limit, self.schema, self.codec, self.done = chunks, limit, schema, codec, done
-        self._out: TableWriter | None = None
+        super().__init__(chunks, limit, done)
+        self.schema, self.codec = schema, codec
         self._path = Path()
-        self._n_bytes = self._n_rows = 0
-
-    def __enter__(self) -> _RowWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._out is not None:
-            self._out.abort()
 
     def feed(self, table: pa.Table) -> None:
         while table.num_rows:
@@ -90,16 +82,9 @@ class _RowWriter:
             self._path = self.chunks.next_path()
             self._out = TableWriter(self._path, self.schema, self.codec)
         self._out.write(table)
-        self._n_bytes += table.nbytes
-        self._n_rows += table.num_rows
-        self.done.n_bytes += table.nbytes
-        self.done.n_rows += table.num_rows
+        self._count(table.nbytes, table.num_rows)
 
-    def close_chunk(self) -> None:
-        if self._out is None:
-            return
+    def _sync(self) -> None:
         self._out.close()
         with open(self._path, "rb") as file:
             os.fsync(file.fileno())
-        self.done.n_oversize += self._n_bytes > self.limit.n_bytes
-        self._out, self._n_bytes, self._n_rows = None, 0, 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tamis.cli.jobs.request import Request, path_in_recipe
@@ -193,7 +193,7 @@ def show_passes(curation: Curation, as_json: bool) -> None:
 # -- planning -------------------------------------------------------------------------------------------------------------
 def show_plan(curation: Curation, as_json: bool, memory: str | None = None) -> None:
     """The passes of a curation. Reads the names of the input files, and a little of some of them to guess how many documents there are."""
-    from tamis.cli.plan.curation_costs import cost_rows, costs_of
+    from tamis.cli.plan.curation_costs import costs_of
     from tamis.cli.terminal.show import print_json, print_lines, print_table
     from tamis.memory.budget import find_budget
     from tamis.sizes import format_size
@@ -202,10 +202,10 @@ def show_plan(curation: Curation, as_json: bool, memory: str | None = None) -> N
     n_cores = len(os.sched_getaffinity(0))
     costs = costs_of(curation, made, sizes, find_budget(memory, os.environ).bytes, n_cores)
     if as_json:
-        told = {"costs": [c.to_dict() for c in costs], "output": curation.output_path}
+        told = {"costs": [asdict(c) for c in costs], "output": curation.output_path}
         print_json({**made.to_dict(), **sizes, **told})
         return
-    rows = plan_rows(made, cost_rows(costs, n_cores))
+    rows = plan_rows(made, [cost.told(n_cores) for cost in costs])
     print_table(f"{curation.name}: {made.n_reads} passes over the input", ["pass", "", ""], rows)
     files = (
         f"{format_size(sizes['input_bytes'])} in {sizes['n_files']:,} files, about {sizes['n_documents']:,} documents"

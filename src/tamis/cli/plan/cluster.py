@@ -6,8 +6,7 @@ lines say so.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from tamis.sizes import format_size
 
@@ -32,9 +31,6 @@ class ClusterFigures:
     ray_bytes: int
     ray_head_bytes: int
     n_shards: int  # drivers that would not limit it (tamis run --shard)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def cluster_figures(nodes: int, seconds: float, decoded_bytes: int, n_partitions: int) -> ClusterFigures:

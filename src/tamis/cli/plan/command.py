@@ -253,7 +253,7 @@ def make_plan(
         seconds = max(seconds, gpu / (where.gpus * where.nodes))
     cluster: dict[str, Any] = {}
     if where.nodes > 1:
-        cluster = cluster_figures(where.nodes, seconds, data.decoded_bytes, found.n_partitions).to_dict()
+        cluster = asdict(cluster_figures(where.nodes, seconds, data.decoded_bytes, found.n_partitions))
         seconds = float(cluster["seconds"])
     row = shipped_table.text_sizing(data.decoded_bytes)
     return Plan(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.curation.planner import EXACT, FUZZY, LINES, SEMANTIC
@@ -38,15 +38,13 @@ class PassCost:
             f"{self.seconds:,.1f} s on {n_cores} cores"
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def costs_of(
     curation: Curation, plan: CurationPlan, sizes: Mapping[str, Any], budget_bytes: int, n_cores: int
 ) -> list[PassCost]:
     """One entry per pass of the plan."""
-    decoded = decoded_bytes(curation)
+    files = curation.files()
+    decoded = shipped_table.decoded_bytes([os.fsdecode(p) for p in files.paths], files.sizes)
     kinds = {step.name: _class_of(step) for step in curation.steps}
     keys = iter(sizes["key_bytes"].values())
     groups = iter(plan.groups)
@@ -73,17 +71,6 @@ def costs_of(
     return found
 
 
-def decoded_bytes(curation: Curation) -> int:
-    """Of the whole input, as far as that can be told without reading it."""
-    found = curation.files()
-    paths = [os.fsdecode(p) for p in found.paths]
-    return int(sum(size * _unpacked(path) for path, size in zip(paths, found.sizes, strict=True)))
-
-
-def _unpacked(path: str) -> float:
-    return next((times for suffix, times in shipped_table.PACKED.items() if path.endswith(suffix)), 1.0)
-
-
 def _partition_bytes(decoded: int, n_cores: int) -> int:
     """What a worker holds of its partition: text, columns and what stages make of them."""
     return 3 * min(32 << 20, max(1, decoded // max(1, n_cores)))
@@ -94,7 +81,3 @@ def _class_of(step: Any) -> str:
         return _KEYS[step.kind]
     kind = type(step)
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def cost_rows(costs: Sequence[PassCost], n_cores: int) -> list[str]:
-    return [cost.told(n_cores) for cost in costs]

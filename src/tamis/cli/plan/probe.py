@@ -17,10 +17,14 @@ from tamis.errors import BudgetError
 from tamis.forecast.prediction import Conditions, Measured
 
 if TYPE_CHECKING:
+    from tamis.engine.run.run_result import RunResult
     from tamis.formats.input_files.listing import FileList
     from tamis.pipeline import Pipeline
 
 _PROBED_FILES = 6
+_HOW = (
+    "memory", "workers", "blocksize", "max_record", "timeout", "mode", "quarantine_limit", "fresh", "gpu_memory", "gpu_overflow",
+)  # fmt: skip
 _PROBE_MEMORY = "1GB"  # where the budget itself is too small to try anything
 
 
@@ -45,6 +49,25 @@ def probe(
         ratios.setdefault(kind_of(head["path"]), []).append(head["ratio"])
     means = {kind: sum(found) / len(found) for kind, found in ratios.items()}
     return _run(pipeline, settings, [head["copy"] for head in heads], folder, budget, means)
+
+
+def small_run(
+    pipeline: Pipeline, settings: dict[str, Any], paths: list[str], output: str, progress: Any = None
+) -> RunResult:
+    """Run the stages of a recipe on other files into another folder, with those of its settings that say how, not on what.
+
+    A `blocksize` of None: the measured peak decides, whatever the reader says.
+    """
+    from tamis.backends.local import LocalExecutor
+    from tamis.stages.file_partitioning import FilePartitioningStage
+
+    small = redirect(pipeline, paths, output)
+    chosen = {k: v for k, v in settings.items() if k in _HOW and v is not None}
+    if settings.get("blocksize", "") is None and isinstance(source := small.stages[0], FilePartitioningStage):
+        source.blocksize = None
+    if not small.build()[-1].is_sink_stage:
+        chosen["run_dir"] = output
+    return small.execute(LocalExecutor(progress=progress, report=False), count_caller=True, **chosen)
 
 
 def _chosen(files: FileList) -> list[str]:
@@ -94,24 +117,18 @@ def _run(
     pipeline: Pipeline, settings: dict[str, Any], heads: list[str], folder: str, budget: int, ratios: dict[str, float]
 ) -> Probe:
     """Run the stages on the heads, under the budget if that is possible at all."""
-    from tamis.backends.local import LocalExecutor
     from tamis.observe.series import open_series
 
-    chosen = {
-        k: v for k, v in settings.items() if k in ("memory", "workers", "blocksize", "max_record", "timeout", "mode")
-    }
-    chosen |= {"memory": budget, "quarantine_limit": "100%", "count_caller": True}
     output = os.path.join(folder, "out")
-    if not pipeline.build()[-1].is_sink_stage:
-        chosen["run_dir"] = output
+    chosen: dict[str, Any] = {"quarantine_limit": "100%"}
     fits = True
-    small = redirect(pipeline, heads, output)
     with _without_profiles():
         try:
-            result = small.execute(LocalExecutor(report=False), **chosen)
+            result = small_run(pipeline, {**settings, **chosen, "memory": budget}, heads, output)
         except BudgetError:
             fits = False
-            result = small.execute(LocalExecutor(report=False), **{**chosen, "memory": _PROBE_MEMORY, "fresh": True})
+            chosen |= {"memory": _PROBE_MEMORY, "fresh": True}
+            result = small_run(pipeline, {**settings, **chosen}, heads, output)
     with open(os.path.join(result.run_dir, "settings.json"), "rb") as file:
         notes = {e["name"]: e["value"] for e in json.load(file)["settings"]}
     with open_series(Path(result.run_dir)) as series:

@@ -15,11 +15,10 @@ from typing import Any
 
 def run(asked: dict[str, Any]) -> dict[str, Any]:
     """Execute the recipe on the sample; what it took, or why it could not."""
-    from tamis.backends.local import LocalExecutor
-    from tamis.cli.jobs.request import Request, redirect
+    from tamis.cli.jobs.request import Request
+    from tamis.cli.plan.probe import small_run
     from tamis.cli.terminal.interrupts import sigterm_interrupts
     from tamis.errors import BudgetError, TamisError
-    from tamis.stages.file_partitioning import FilePartitioningStage
 
     parent = int(asked["parent"])
     began_s = [0.0]  # when the first partition was given out
@@ -32,21 +31,11 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
 
     request = Request(asked["recipe"], asked["set"], tuple(asked["allow"]), asked["settings"])
     pipeline, settings = request.build()
-    settings = {k: v for k, v in settings.items() if k not in _NOT_HERE}
-    small = redirect(pipeline, asked["paths"], asked["output"])
-    if asked["blocksize"] is None:
-        settings.pop("blocksize", None)
-        assert isinstance(small.stages[0], FilePartitioningStage)
-        small.stages[0].blocksize = None
-    else:
-        settings["blocksize"] = asked["blocksize"]
-    if not small.build()[-1].is_sink_stage:
-        settings["run_dir"] = asked["output"]
     # Not 100%: that would also switch off the early end of a run whose stage fails on everything.
-    settings |= {"memory": asked["memory"], "quarantine_limit": "5%", "count_caller": True}
+    settings |= {"memory": asked["memory"], "blocksize": asked["blocksize"], "quarantine_limit": "5%"}
     try:
         with sigterm_interrupts():
-            result = small.execute(LocalExecutor(progress=watch, report=False), **settings)
+            result = small_run(pipeline, settings, asked["paths"], asked["output"], watch)
     except BudgetError as exc:
         return {"status": "infeasible", "message": str(exc)}
     except TamisError as exc:
@@ -61,20 +50,6 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
         "n_workers": int(asked_for.get("n_workers", 0)), "n_partitions": c.get("committed", 0), "splits": c.get("splits", 0),
         "recycled": c.get("recycled", 0), "failures": sum(c.get(k, 0) for k in ("memory_failures", "kills", "crashes")),
     }  # fmt: skip
-
-
-# Where results go, how much of the input is taken and when to give up is the profiling's own business.
-_NOT_HERE = (
-    "run_dir",
-    "fresh",
-    "sample",
-    "progressive",
-    "on_infeasible",
-    "keep_rejected",
-    "scratch",
-    "memory",
-    "chosen_by",
-)
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,12 +88,12 @@ def try_(
 
         write_settings(path, _settings(best))
     if as_json:
-        chosen = None if best is None else {**best.to_dict(), "settings": _settings(best)}
+        chosen = None if best is None else {**asdict(best), "settings": _settings(best)}
         print_json(
             {
                 "recipe": path,
                 "sample_bytes": n_bytes,
-                "configurations": [r.to_dict() for r in rows],
+                "configurations": [asdict(r) for r in rows],
                 "recommended": chosen,
             }
             | {"why": why, "written": bool(write and best is not None)}
