@@ -21,7 +21,7 @@ from tamis.backends.cluster.hub import Hub
 from tamis.backends.cluster.placing import leases
 from tamis.backends.cluster.remote_workers import RemoteWorkers
 from tamis.errors import UsageError, WorkerError
-from tamis.observe.nodes_table import nodes_table
+from tamis.observe.run_tables import nodes_table
 from tamis.observe.series import open_series
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter

@@ -96,27 +96,22 @@ class Ranges:
 
     @classmethod
     def from_dict(cls, data: Any) -> Ranges:
-        """UsageError for anything but what to_dict() makes."""
-        if (
-            not isinstance(data, dict)
-            or not isinstance(data.get("off"), dict)
-            or not isinstance(data.get("held"), dict)
-        ):
-            raise UsageError("ranges: expected what runs on this machine showed")
-        off: dict[str, dict[str, list[float]]] = {}
-        for figure, kinds in data["off"].items():
-            if figure not in FIGURES or not isinstance(kinds, dict) or not set(kinds) <= {TABLE, PROBE, PROFILE}:
-                raise UsageError(f"ranges: {figure!r:.40}: expected one of {', '.join(FIGURES)}")
-            off[figure] = {kind: _numbers(values, _MAX_OFF) for kind, values in kinds.items()}
-        held = {}
-        for figure, values in data["held"].items():
-            if figure not in FIGURES or not isinstance(values, list) or not all(isinstance(v, bool) for v in values):
-                raise UsageError("ranges: held: expected true or false for each run")
-            held[figure] = values[-KEPT:]
-        planned = data.get("planned", {})
-        if not isinstance(planned, dict) or not all(isinstance(p, dict) for p in planned.values()):
-            raise UsageError("ranges: planned: expected predictions by pipeline")
-        return cls(off, held, _numbers(data.get("command_s", []), 1e6)[-_MAX_COMMANDS:], planned)
+        """UsageError for anything but what to_dict() makes: it comes from a file."""
+        try:
+            off = {f: {k: _numbers(v, _MAX_OFF) for k, v in kinds.items()} for f, kinds in data["off"].items()}
+            held = {f: values[-KEPT:] for f, values in data["held"].items()}
+            command_s, planned = _numbers(data.get("command_s", []), 1e6), data.get("planned", {})
+            known = {*off, *held} <= {*FIGURES} and {k for kinds in off.values() for k in kinds} <= {
+                TABLE,
+                PROBE,
+                PROFILE,
+            }
+            flags, plans = [v for values in held.values() for v in values], list(planned.values())
+            if not known or not all(isinstance(v, bool) for v in flags) or not all(isinstance(p, dict) for p in plans):
+                raise ValueError
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise UsageError("ranges: expected what runs on this machine showed") from None
+        return cls(off, held, command_s[-_MAX_COMMANDS:], planned)
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -220,8 +215,9 @@ def _two_numbers(pair: Any) -> tuple[float, float] | None:
 
 
 def _numbers(values: Any, most: float) -> list[float]:
+    """The last ones of a list of numbers; ValueError for anything else."""
     if not isinstance(values, list) or len(values) > 10 * KEPT:
-        raise UsageError("ranges: expected a list of numbers")
+        raise ValueError
     if any(isinstance(v, bool) or not isinstance(v, (int, float)) or not abs(v) <= most for v in values):
-        raise UsageError(f"ranges: expected numbers up to {most:g}")
+        raise ValueError
     return [float(v) for v in values[-KEPT:]]

@@ -160,7 +160,7 @@ class _Loader:
             settings=settings,
             workflow=self.curation(args["name"]) if "steps" in self.top else self.workflow(),
             backend=backend,
-            ray_client=self.ray_client(),
+            ray_client=self.one("ray_client", "start"),
             alerts=alerts,
         )
 
@@ -261,15 +261,6 @@ class _Loader:
         made = [self.built(item, f"workflow.{i}", ("run",), "a workflow") for i, item in enumerate(node.value)]
         return made[0] if len(made) == 1 else InOrder(made)
 
-    def ray_client(self) -> object | None:
-        """What would start a cluster; where no such client is here, none is needed: workers are started by the run."""
-        try:
-            return self.one("ray_client", "start")
-        except RecipeError as exc:
-            if "there is no module tamis.core" not in str(exc):
-                raise
-            return None
-
     def one(self, key: str, method: str) -> object | None:
         return self.built(self.top[key], key, (method,), f"a {key}") if key in self.top else None
 
@@ -334,14 +325,6 @@ class _Loader:
         return types
 
 
-def _size(value: Any, what: str) -> None:
-    parse_size(value, what)
-
-
-def _fraction(value: Any, what: str) -> None:
-    parse_fraction(value, what)
-
-
 def _limit(value: Any, what: str) -> None:
     if str(value) not in ("0", "0.0", "0%"):
         parse_fraction(value, what)
@@ -379,18 +362,18 @@ def _one_of(*known: str) -> Callable[[object, str], None]:
 _WRITING = {k: "file_type" if k == "format" else k for k in ("format", "shard_size", "split", "shuffle", "card")}
 
 # Each check raises; the value itself is kept as written (sizes stay text, so that a message can show what the user wrote).
-_SETTINGS: dict[str, Callable[[object, str], None]] = {
-    "memory": _size,
+_SETTINGS: dict[str, Callable[[Any, str], object]] = {
+    "memory": parse_size,
     "workers": _count,
     "scratch": _text,
-    "blocksize": _size,
-    "max_record": _size,
+    "blocksize": parse_size,
+    "max_record": parse_size,
     "quarantine_limit": _limit,
     "timeout": _seconds,
-    "sample": _fraction,
+    "sample": parse_fraction,
     "progressive": _bool,
     "keep_rejected": _bool,
-    "gpu_memory": _size,
+    "gpu_memory": parse_size,
     "gpu_overflow": _one_of("quarantine", "cut"),
     "mode": _one_of(*MODES),
     "on_infeasible": _one_of(*ON_INFEASIBLE),

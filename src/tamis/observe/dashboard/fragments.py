@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tamis.observe.gpu_figures import gpu_cards
-from tamis.observe.markup import bar, cards, table, value_text
-from tamis.observe.nodes_table import nodes_table
+from tamis.observe.markup import bar, cards, table
 from tamis.observe.passes import Place
 from tamis.observe.pictures import run_pictures
-from tamis.observe.pictures.svg import clock_text, count_text, number, seconds_text, text
+from tamis.observe.pictures.svg import count_text, number, seconds_text, text
 from tamis.observe.points import AlertPoint
+from tamis.observe.run_tables import alerts_table, events_table, nodes_table, settings_table
 from tamis.observe.snapshot import Snapshot
 from tamis.sizes import format_size
 
@@ -39,11 +39,11 @@ def fragments(run: Snapshot, place: Place) -> dict[str, str]:
         "nodes": nodes_table(run.nodes),
         "stages": _stages(run),
         "workers": _workers(run),
-        "alerts": _alerts(run),
-        "events": _events(run),
+        "alerts": alerts_table(reversed(run.alerts)),
+        "events": events_table(reversed(run.events)),
         "lengths": run_pictures.lengths_of(run),
         "machine": _machine(run),
-        "settings": _settings(run),
+        "settings": settings_table(run.settings),
         "foot": _foot(run),
     }
 
@@ -191,27 +191,6 @@ def _workers(run: Snapshot) -> str:
     return table(["process", "memory", "of the budget"], rows, (1,)) if rows else ""
 
 
-def _alerts(run: Snapshot) -> str:
-    rows = [
-        [
-            clock_text(a.at),
-            f'<span class="{_LEVEL_KIND.get(a.level, "")}">{text(a.level)}</span>',
-            text(a.rule),
-            text(a.text, 600),
-        ]
-        for a in reversed(run.alerts)
-    ]
-    return table(["time", "level", "rule", "what"], rows) if rows else ""
-
-
-_LEVEL_KIND = {"critical": "bad", "warning": "bad", "resolved": "good"}
-
-
-def _events(run: Snapshot) -> str:
-    rows = [[clock_text(e.at), text(e.kind, 40), text(e.text, 400)] for e in reversed(run.events)]
-    return table(["time", "event", "what"], rows) if rows else ""
-
-
 def _machine(run: Snapshot) -> str:
     last = run.last
     if last is None:
@@ -236,19 +215,6 @@ def _machine(run: Snapshot) -> str:
     if last.cpu_s:
         rows.append(["CPU time so far", seconds_text(round(last.cpu_s, 1))])
     return table(["", ""], [[text(a), text(b)] for a, b in rows], (1,)) if rows else ""
-
-
-def _settings(run: Snapshot) -> str:
-    rows = [
-        [
-            text(s.get("name")),
-            f"<code>{text(value_text(s.get('value')), 400)}</code>",
-            text(s.get("chosen_by")),
-            text(s.get("why"), 400),
-        ]
-        for s in run.settings[:_N_ROWS]
-    ]
-    return table(["setting", "value", "chosen by", "why"], rows) if rows else ""
 
 
 def _foot(run: Snapshot) -> str:

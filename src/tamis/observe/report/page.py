@@ -7,12 +7,12 @@ import time
 from tamis.observe.contact import sheet
 from tamis.observe.gpu_figures import gpu_cards
 from tamis.observe.markup import cards
-from tamis.observe.nodes_table import nodes_table
 from tamis.observe.pictures import run_pictures
 from tamis.observe.pictures.style import CSS
 from tamis.observe.pictures.svg import number, text
 from tamis.observe.report import parts
 from tamis.observe.report.facts import Facts
+from tamis.observe.run_tables import alerts_table, events_table, nodes_table
 from tamis.sizes import format_size
 
 MAX_BYTES = 4_800_000  # small enough to be mailed
@@ -44,10 +44,10 @@ def render(facts: Facts) -> str:
         _section("Stages", parts.stages(facts)),
         _section("Predicted and measured", parts.prediction(facts)),
         _section("Quarantine", parts.quarantine(facts)),
-        _section("Alerts", parts.alerts(facts)),
+        _section("Alerts", alerts_table(run.alerts)),
         _section("Settings and their reasons", parts.settings(facts)),
         _section("What the supervisor did", parts.counters(facts)),
-        _section("Last events", parts.events(facts)),
+        _section("Last events", events_table(run.events)),
         _section("Environment", parts.environment()),
     ]
     body = "".join([_head(facts), *_bounded(made)])

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 
 from tamis.engine.ledger import UNTRACED
 from tamis.hints import command, quoted
-from tamis.observe.markup import bar, table, value_text
+from tamis.observe.markup import bar, table
 from tamis.observe.pictures import run_pictures
-from tamis.observe.pictures.svg import clock_text, number, seconds_text, text
+from tamis.observe.pictures.svg import number, seconds_text, text
 from tamis.observe.report.facts import MAX_ENTRIES, Facts
+from tamis.observe.run_tables import settings_table
 from tamis.sizes import format_size
 from tamis.tasks.names import TOLD
 
@@ -186,29 +187,15 @@ def quarantine(facts: Facts) -> str:
     return table(["reason", "entries", "examples"], rows, (1,)) + more
 
 
-def alerts(facts: Facts) -> str:
-    rows = [[clock_text(a.at), text(a.level, 20), text(a.rule, 60), text(a.text, 500)] for a in facts.run.alerts]
-    return table(["time", "level", "rule", "what"], rows) if rows else ""
-
-
 def settings(facts: Facts) -> str:
-    rows = []
-    for s in facts.run.settings[:_MAX_ROWS]:
-        behind = s.get("evidence")
-        figures = (
-            f'<br><span class="dim">{text(_figures(behind), 400)}</span>'
-            if isinstance(behind, Mapping) and behind
-            else ""
-        )
-        rows.append(
-            [
-                text(s.get("name")),
-                f"<code>{text(value_text(s.get('value')), 400)}</code>",
-                text(s.get("chosen_by")),
-                text(s.get("why"), 400) + figures,
-            ]
-        )
-    return table(["setting", "value", "chosen by", "why"], rows) if rows else ""
+    return settings_table(facts.run.settings, _evidence)
+
+
+def _evidence(setting: Mapping[str, object]) -> str:
+    behind = setting.get("evidence")
+    if not isinstance(behind, Mapping) or not behind:
+        return ""
+    return f'<br><span class="dim">{text(_figures(behind), 400)}</span>'
 
 
 def _figures(evidence: Mapping[str, object]) -> str:
@@ -225,11 +212,6 @@ def counters(facts: Facts) -> str:
     if not isinstance(found, dict) or not found:
         return ""
     return table(["counter", "times"], [[text(k), text(v)] for k, v in list(found.items())[:_MAX_ROWS]], (1,))
-
-
-def events(facts: Facts) -> str:
-    rows = [[clock_text(e.at), text(e.kind, 60), text(e.text, 500)] for e in facts.run.events]
-    return table(["time", "event", "what"], rows) if rows else ""
 
 
 def _versions(*names: str) -> dict[str, str]:
