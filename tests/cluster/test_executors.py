@@ -122,6 +122,22 @@ def test_slurm_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         SlurmRayClient().start()
 
 
+def test_a_node_stays_when_the_file_of_its_head_cannot_be_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_LOOK_S", 0.02)
+    monkeypatch.setattr(client, "_GONE_S", 0.2)
+    told, answers = ("head:1", "t"), [("head:1", "t"), None, ("head:1", "t"), None, None, ("head:1", "t")]
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        client, "_read_meeting", lambda where: asked.append(where) or (answers.pop(0) if answers else None)
+    )
+    process = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    assert SlurmRayClient()._stay(process, "file", told) == 0  # ended by us, once the file was away for good
+    assert process.poll() is not None
+    assert len(asked) > 8
+
+
 class Joining(SlurmRayClient):
     """A node that joins heads by name only: `joined` are the addresses, with what became of each."""
 
@@ -143,6 +159,7 @@ def test_a_node_of_a_requeued_job_joins_the_head_of_this_start(tmp_path: Path, m
     for name, value in slurm.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(client, "_LOOK_S", 0.05)
+    monkeypatch.setattr(client, "_GONE_S", 0.3)
     node = Joining(worker_connect_timeout_s=20)
     node.meeting = meeting
     files.write_text(meeting, "dead:1 t1\n")  # a head that died before this node came, and was begun again

@@ -30,6 +30,7 @@ from tamis.errors import UsageError, WorkerError
 from tamis.memory.ending import end_within
 
 _LOOK_S = 0.5
+_GONE_S = 5.0  # so long the file through which nodes meet may be away before its head counts as gone
 _LENT = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 
 
@@ -200,7 +201,7 @@ class SlurmRayClient(RayClient):
                 time.sleep(_LOOK_S)
                 continue
             code = self._stay(self._join(*told), where, told)
-            now = _read_meeting(where)
+            now = _read_patiently(where)
             if now is None:  # the head is gone: this node has done its part
                 sys.exit(0)
             if now == told and (not code or time.monotonic() > deadline_s):
@@ -221,7 +222,7 @@ class SlurmRayClient(RayClient):
     def _stay(self, process: subprocess.Popen[bytes], where: str, told: tuple[str, str]) -> int:
         """Until the node has ended, or the file names this head no more; then the node is ended. Its exit status, 0 where we ended it."""
         try:
-            while process.poll() is None and _read_meeting(where) == told:
+            while process.poll() is None and (_read_meeting(where) == told or _read_patiently(where) == told):
                 time.sleep(_LOOK_S)
             return process.poll() or 0
         finally:
@@ -238,6 +239,14 @@ def _read_meeting(where: str) -> tuple[str, str] | None:
         return address, token
     except (OSError, ValueError):
         return None
+
+
+def _read_patiently(where: str) -> tuple[str, str] | None:
+    """The same, looked for again and again for a while: a shared file system may fail once, and a node must not leave for that."""
+    until_s = time.monotonic() + _GONE_S
+    while (told := _read_meeting(where)) is None and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
+    return told
 
 
 def _slurm(environ: Mapping[str, str]) -> tuple[str, int, int]:
