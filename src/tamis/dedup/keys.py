@@ -8,40 +8,31 @@ ascending and `row_K`, the row it belongs to, NO_ROW for documents that have no 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tamis.errors import PipelineError, UsageError
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from tamis.dedup.sorting import sort_pairs
+from tamis.errors import PipelineError
+from tamis.formats.columns.exact import stored
+from tamis.formats.jsonl.known_records import known_columns
+from tamis.kernels.buffers import string_buffers
 from tamis.tasks import DocumentBatch
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
-    Words = np.ndarray[Any, Any]
-
+Words = np.ndarray[Any, Any]
 NO_ROW = 0xFFFFFFFF
-KEEP = ("first", "longest", "best")
 NO_NUMBER = (
     0xFFFFFFFFFFFFFFFF  # the rank of a document that has no number in the column it is kept by: behind all others
 )
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
 
-def check_keep(where: str, keep: str, keep_by: str | None) -> None:
-    if keep not in KEEP:
-        raise UsageError(f"{where}: keep must be one of {', '.join(KEEP)}, got {keep!r}")
-    if (keep == "best") != (keep_by is not None):
-        raise UsageError(f"{where}: keep='best' goes with keep_by, the column whose highest value is kept")
-
-
 def text_hashes(texts: pa.Array, hasher: Any = None) -> tuple[Words, Words, Words]:
     """(hi, lo, bytes) of XXH3-128 over each text's UTF-8; bytes is -1 and the hash 0 where the text is null. `hasher`: does it elsewhere
     (exact/gpu_hash.py)."""
-    import numpy as np
-    import xxhash
-
-    from tamis.kernels.buffers import string_buffers
-
     parts = string_buffers(texts)
     if hasher is not None:
         hi, lo = hasher(parts.data, np.asarray(parts.offsets, np.int64))
@@ -60,9 +51,6 @@ def text_hashes(texts: pa.Array, hasher: Any = None) -> tuple[Words, Words, Word
 
 def ranks(batch: DocumentBatch, keep: str, keep_by: str | None, texts: pa.Array) -> Words:
     """One uint64 per document, smaller for what is kept rather; equal ones are told apart later. `texts`: as they are written."""
-    import numpy as np
-    import pyarrow.compute as pc
-
     if keep == "first":
         return np.zeros(batch.num_items, np.uint64)
     if keep == "longest":
@@ -77,12 +65,6 @@ def numbers_of(values: pa.Array) -> Words:
 
     A text that reads as a JSON number is one, too. Truth values, dates, lists and everything else are none.
     """
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from tamis.formats.columns.exact import stored
-
     values = stored(values)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
@@ -99,8 +81,6 @@ def numbers_of(values: pa.Array) -> Words:
 
 def ordered(numbers: Words) -> Words:
     """float64 as uint64 in the same order: the sign bit flipped, or all bits of what is negative."""
-    import numpy as np
-
     bits = np.ascontiguousarray(numbers + 0.0).view(np.uint64)  # + 0.0: no negative zero
     top = np.uint64(1 << 63)
     return np.where(bits & top, ~bits, bits | top)
@@ -108,10 +88,6 @@ def ordered(numbers: Words) -> Words:
 
 def sorted_keys(keys: Words, has_key: Words) -> tuple[Words, Words]:
     """(key, row) ascending by key, then by row; documents without a key at the end as NO_ROW."""
-    import numpy as np
-
-    from tamis.dedup.sorting import sort_pairs
-
     rows = np.flatnonzero(has_key).astype(np.uint32)
     mine = keys[rows]
     sort_pairs(mine, rows)
@@ -125,8 +101,6 @@ def hash_columns(
     batch: DocumentBatch, written: pa.Array, texts: pa.Array, keep: str, keep_by: str | None, hasher: Any = None
 ) -> dict[str, Words]:
     """What every document is known by: the hash of its text (`texts`: normalised), its rank, the sorted key 0, and facts of its record."""
-    from tamis.formats.jsonl.known_records import known_columns
-
     hi, lo, length = text_hashes(texts, hasher)
     key, row = sorted_keys(hi, length >= 0)
     columns = {"hi": hi, "lo": lo, "length": length} | known_columns(batch)
@@ -135,8 +109,6 @@ def hash_columns(
 
 def record_batch(batch: DocumentBatch, columns: dict[str, Words]) -> DocumentBatch:
     """The batch with these columns alone."""
-    import pyarrow as pa
-
     for name, values in columns.items():
         batch = batch.with_column(name, pa.array(values))
     return batch.select(list(columns))

@@ -1,4 +1,4 @@
-"""What "the same text" means: how a text is rewritten before it is hashed. Part of the identity of a deduplication."""
+"""What "the same text" means: how a text is rewritten before it is hashed; and which of them stays. Part of the identity of a deduplication."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ MODES: dict[str, str] = {
     "casefold": "in normal form KC, case-folded, every run of whitespace one space, none at the ends",
     "alphanumeric": "in normal form KC, case-folded, letters and digits only",
 }
+KEEP = ("first", "longest", "best")
 _OTHER = re.compile(r"[\W_]+")
 
 
@@ -32,6 +33,13 @@ def check_mode(where: str, normalize_text: Any) -> str:
         known = "; ".join(f"{name}: {what}" for name, what in MODES.items())
         raise UsageError(f"{where}: normalize_text must be True, False or one of {known}; got {normalize_text!r}")
     return mode
+
+
+def check_keep(where: str, keep: str, keep_by: str | None) -> None:
+    if keep not in KEEP:
+        raise UsageError(f"{where}: keep must be one of {', '.join(KEEP)}, got {keep!r}")
+    if (keep == "best") != (keep_by is not None):
+        raise UsageError(f"{where}: keep='best' goes with keep_by, the column whose highest value is kept")
 
 
 def normalized(texts: pa.Array, mode: str) -> pa.Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tamis.dedup.keys import NO_ROW
 from tamis.errors import FormatError, UsageError
-from tamis.formats.arrow.column_places import batches_of, numpy_type
+from tamis.formats.arrow.column_places import BatchPlaces, batches_of, numpy_type
 from tamis.formats.jsonl import known_records
 from tamis.formats.scratch.stored_arrays import read_into
 from tamis.stores.ahead import ahead
@@ -44,12 +44,9 @@ class Records:
     """All record batches of one pass, in input order."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        runs: list[_Run] = []
         self.types: dict[str, np.dtype[Any]] = {}
         self._is_far = any(is_bucket(path) for path in paths)
-        for found in ahead(self._runs_of, paths, self._is_far):
-            runs += found
-        self._runs = sorted(runs, key=lambda run: run.first)
+        self._runs = runs_of(paths, "a record file of a deduplication", self._run_of)
         sizes = [run.n_rows for run in self._runs]
         self.bases = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self.n_documents = int(self.bases[-1])
@@ -59,23 +56,15 @@ class Records:
                 "input, and compare the second part with the first by --against"
             )
 
-    def _runs_of(self, path: str) -> list[_Run]:
-        found = []
-        try:
-            for batch in batches_of(path):
-                for name, kind in batch.types.items():
-                    stored = numpy_type(kind)
-                    if self.types.setdefault(name, stored) != stored:
-                        raise UsageError(
-                            f"{path}: {name} takes {stored.itemsize} bytes here and {self.types[name].itemsize} elsewhere; embeddings "
-                            "must be of one length in all documents"
-                        )
-                offsets = {name: buffers[1][0] for name, buffers in batch.buffers.items()}
-                first = (int(batch.values("file")[0]), int(batch.values("offset")[0]))
-                found.append(_Run(path, batch.n_rows, offsets, first))
-        except (FormatError, KeyError) as exc:
-            raise FormatError(f"{path}: not a record file of a deduplication: {exc}") from None
-        return found
+    def _run_of(self, batch: BatchPlaces, first: tuple[int, int]) -> _Run:
+        for name, kind in batch.types.items():
+            stored = numpy_type(kind)
+            if self.types.setdefault(name, stored) != stored:
+                raise UsageError(
+                    f"{batch.path}: {name} takes {stored.itemsize} bytes here and {self.types[name].itemsize} elsewhere; embeddings "
+                    "must be of one length in all documents"
+                )
+        return _Run(batch.path, batch.n_rows, {name: buffers[1][0] for name, buffers in batch.buffers.items()}, first)
 
     def write_known(self, folder: str) -> None:
         """Where the columns lie that tell a later pass of the records, so that it need not look for them (formats/jsonl/known_records.py)."""
@@ -151,6 +140,24 @@ class Records:
             return int(self.bases[i]), values
 
         yield from ahead(read, range(len(self._runs)), self._is_far)
+
+
+def runs_of(paths: Sequence[str], what: str, make: Callable[[BatchPlaces, tuple[int, int]], Any]) -> list[Any]:
+    """What `make(batch, first)` makes of all record batches of these files, in the order of the input; `first`: the file and offset of
+    the first document of the batch. FormatError where a file is not `what`."""
+
+    def of_file(path: str) -> list[tuple[tuple[int, int], Any]]:
+        found = []
+        try:
+            for batch in batches_of(path):
+                first = (int(batch.values("file")[0]), int(batch.values("offset")[0]))
+                found.append((first, make(batch, first)))
+        except (FormatError, KeyError) as exc:
+            raise FormatError(f"{path}: not {what}: {exc}") from None
+        return found
+
+    found = [run for some in ahead(of_file, paths, any(is_bucket(path) for path in paths)) for run in some]
+    return [run for _, run in sorted(found, key=lambda pair: pair[0])]
 
 
 def _read_keys(run: _Run, k: int, first: int, last: int) -> tuple[Array, Array]:

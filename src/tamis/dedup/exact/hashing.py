@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.keys import check_keep, hash_columns, place_columns, record_batch
-from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode, normalized
+from tamis.dedup.normalization import NORMALIZATION_VERSION, check_keep, check_mode, normalized
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.tasks import DocumentBatch
@@ -50,6 +49,8 @@ class DocumentHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [self.text_field, *([self.keep_by] if self.keep_by else [])]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
+        from tamis.dedup.keys import hash_columns, place_columns, record_batch
+
         written = batch.texts(self.text_field)
         texts = normalized(written, str(self.normalize_text))
         hashes = hash_columns(batch, written, texts, self.keep, self.keep_by, self._hasher)

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tamis.dedup.normalization import normalized
+from tamis.dedup.records import runs_of
 from tamis.errors import FormatError
-from tamis.formats.arrow.column_places import batches_of
+from tamis.formats.arrow.column_places import BatchPlaces
 from tamis.formats.compression import zstd
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.scratch.stored_arrays import npy, read_into
@@ -161,14 +162,11 @@ class Texts(StoredTexts):
 
     def __init__(self, paths: Sequence[str], numbers: NDArray[np.uint32]) -> None:
         super().__init__()
-        runs: list[tuple[tuple[int, int], str, int, NDArray[np.int64]]] = []
-        for found in ahead(_runs_of, paths, any(is_bucket(path) for path in paths)):
-            runs += found
-        runs.sort(key=lambda run: run[0])
-        self._paths = [path for _, path, _, _ in runs]
+        runs = runs_of(paths, "a file of candidate texts", _run_of)
+        self._paths = [path for path, _, _ in runs]
         self._is_far = any(is_bucket(path) for path in paths)
         self._first = np.concatenate([[0], np.cumsum([len(ends) for *_, ends in runs])]).astype(np.int64)
-        self._starts = np.concatenate([np.empty(0, np.int64), *(at + np.append(0, ends[:-1]) for *_, at, ends in runs)])
+        self._starts = np.concatenate([np.empty(0, np.int64), *(at + np.append(0, ends[:-1]) for _, at, ends in runs)])
         self._sizes = np.concatenate([np.empty(0, np.int64), *(np.diff(ends, prepend=0) for *_, ends in runs)])
         if int(self._first[-1]) != len(numbers):
             raise FormatError(
@@ -223,14 +221,6 @@ def _column(path: str) -> NDArray[Any]:
     return found.read(0, len(found))
 
 
-def _runs_of(path: str) -> list[tuple[Any, ...]]:
-    """(place of the first row, path, place of the texts' bytes in the file, ends of the texts) of every record batch."""
-    found: list[tuple[Any, ...]] = []
-    try:
-        for batch in batches_of(path):
-            first = (int(batch.values("file")[0]), int(batch.values("offset")[0]))
-            ends = batch.ends("text").read(1, batch.n_rows + 1)
-            found.append((first, path, batch.data_at("text"), ends))
-    except (FormatError, KeyError) as exc:
-        raise FormatError(f"{path}: not a file of candidate texts: {exc}") from None
-    return found
+def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> tuple[str, int, NDArray[np.int64]]:
+    """(path, place of the texts' bytes in the file, ends of the texts) of a record batch."""
+    return batch.path, batch.data_at("text"), batch.ends("text").read(1, batch.n_rows + 1)

@@ -6,8 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.keys import check_keep, hash_columns, place_columns, record_batch, sorted_keys
-from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode, normalized
+from tamis.dedup.normalization import NORMALIZATION_VERSION, check_keep, check_mode, normalized
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
@@ -119,6 +118,8 @@ class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._keys(pa.array(["one two three"], pa.large_string()))
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
+        from tamis.dedup.keys import hash_columns, place_columns, record_batch, sorted_keys
+
         written = batch.texts(self.text_field)
         texts = normalized(written, str(self.normalize_text))
         columns = place_columns(batch)
@@ -166,6 +167,7 @@ class CandidateTexts(ProcessingStage[DocumentBatch, DocumentBatch]):
         import numpy as np
         import pyarrow as pa
 
+        from tamis.dedup.keys import place_columns, record_batch
         from tamis.dedup.place_table import listed_rows
         from tamis.formats.compression.zstd import Packer
 

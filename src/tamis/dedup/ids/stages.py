@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.keys import place_columns, record_batch, sorted_keys, text_hashes
 from tamis.errors import PipelineError, UsageError
 from tamis.formats.input_files.names import path_text
 from tamis.stages.base import ProcessingStage
@@ -95,6 +94,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
 
         from tamis.dedup.ids.table import NOT_A_NAME
+        from tamis.dedup.keys import place_columns, record_batch, sorted_keys, text_hashes
 
         column = batch.column(self.field) if self.field in batch.get_columns() else pa.nulls(batch.num_items)
         ids = id_texts(column) if self.numbers is None else self._place_texts(column)
@@ -190,6 +190,8 @@ class RemoveListed(_ById):
         self._table.close()
 
     def _is_listed(self, batch: DocumentBatch) -> np.ndarray[Any, Any]:
+        from tamis.dedup.keys import text_hashes
+
         hi, lo, length = text_hashes(self._ids(batch))
         return self._table.lists(hi, lo) & (length >= 0)
 
@@ -198,6 +200,7 @@ class RemoveListed(_ById):
 
         if self.id_field is None:
             from tamis.dedup.decisions import place_ids
+            from tamis.dedup.keys import place_columns
 
             places = place_columns(batch)
             return place_ids(places["file"], places["offset"])
@@ -252,6 +255,8 @@ class TextDuplicatesRemovalStage(_ById):
     def _keys(self, batch: DocumentBatch, field: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The 128-bit hashes of ids, 16 bytes each; and which documents have one."""
         import numpy as np
+
+        from tamis.dedup.keys import text_hashes
 
         if field not in batch.get_columns():
             raise UsageError(f"{self.name}: there is no field {field!r}; there are {batch.get_columns()}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.dedup.keys import place_columns, record_batch
 from tamis.dedup.normalization import MODES as TEXT_MODES
 from tamis.dedup.normalization import NORMALIZATION_VERSION
 from tamis.errors import UsageError
@@ -49,6 +48,7 @@ class UnitHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        from tamis.dedup.keys import place_columns, record_batch
         from tamis.dedup.lines.keys import UnitKeys
         from tamis.dedup.lines.units import split_units
         from tamis.kernels.buffers import string_buffers

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tamis.errors import FormatError
-from tamis.formats.arrow.column_places import batches_of
+from tamis.dedup.records import runs_of
+from tamis.formats.arrow.column_places import BatchPlaces
 from tamis.formats.scratch.stored_arrays import read_into
 from tamis.stores.ahead import N_AHEAD, ahead
 from tamis.stores.urls import is_bucket
@@ -26,7 +26,6 @@ class _Run:
     path: str
     n_documents: int
     n_keys: int
-    first: tuple[int, int]  # file and offset of its first document
     at: dict[str, tuple[int, Any]]  # place and type of each column
 
 
@@ -35,8 +34,7 @@ class UnitRecords:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._is_far = any(is_bucket(path) for path in paths)
-        found = [run for some in ahead(_runs_of, paths, self._is_far) for run in some]
-        self._runs = sorted(found, key=lambda run: run.first)
+        self._runs: list[_Run] = runs_of(paths, "a record file of line deduplication", _run_of)
         self.n_runs = len(self._runs)
         self.n_documents = sum(run.n_documents for run in self._runs)
         self.bases = np.concatenate([[0], np.cumsum([run.n_keys for run in self._runs])]).astype(np.int64)
@@ -81,24 +79,15 @@ class UnitRecords:
         return int(facts["file"][k]), int(facts["offset"][k]), int(number)
 
 
-def _runs_of(path: str) -> list[_Run]:
-    found = []
-    try:
-        for batch in batches_of(path):
-            at: dict[str, tuple[int, Any]] = {}
-            for name in FACTS:
-                at[name] = batch.values(name).at, batch.values(name).kind
-            ends = batch.ends("keys")
-            n_keys = int(ends[batch.n_rows]) // 8
-            at["bounds"] = ends.at, ends.kind
-            if n_keys:
-                at["keys"] = batch.data_at("keys"), np.dtype(np.uint64)
-                at["numbers"] = batch.data_at("numbers"), np.dtype(np.uint32)
-            first = (int(batch.values("file")[0]), int(batch.values("offset")[0]))
-            found.append(_Run(path, batch.n_rows, n_keys, first, at))
-    except (FormatError, KeyError) as exc:
-        raise FormatError(f"{path}: not a record file of line deduplication: {exc}") from None
-    return found
+def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> _Run:
+    at: dict[str, tuple[int, Any]] = {name: (batch.values(name).at, batch.values(name).kind) for name in FACTS}
+    ends = batch.ends("keys")
+    n_keys = int(ends[batch.n_rows]) // 8
+    at["bounds"] = ends.at, ends.kind
+    if n_keys:
+        at["keys"] = batch.data_at("keys"), np.dtype(np.uint64)
+        at["numbers"] = batch.data_at("numbers"), np.dtype(np.uint32)
+    return _Run(batch.path, batch.n_rows, n_keys, at)
 
 
 def _read(run: _Run, name: str, n: int, first: int = 0) -> Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.keys import place_columns, record_batch, sorted_keys
 from tamis.pictures.decode import decode
 from tamis.pictures.faults import PictureFault
 from tamis.stages.base import ProcessingStage
@@ -30,6 +29,8 @@ class PictureHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         import numpy as np
+
+        from tamis.dedup.keys import place_columns, record_batch, sorted_keys
 
         hashes: list[Any] = []
         for found in each(places(self.name, batch), _hash, _AT_ONCE, None):

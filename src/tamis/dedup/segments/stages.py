@@ -10,7 +10,6 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.keys import place_columns, record_batch, text_hashes
 from tamis.errors import FormatError
 from tamis.formats.arrow.column_places import batches_of
 from tamis.formats.scratch.stored_arrays import read_into
@@ -38,6 +37,7 @@ class SegmentRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
         import numpy as np
         import pyarrow as pa
 
+        from tamis.dedup.keys import place_columns, record_batch
         from tamis.formats.jsonl.encode import encode_jsonl
 
         places = place_columns(batch)
@@ -57,6 +57,7 @@ class SegmentRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
 
         from tamis.dedup.decisions import place_ids
+        from tamis.dedup.keys import text_hashes
         from tamis.formats.columns.casting import widen
 
         hi, _, length = text_hashes(widen(batch.column(self.document_id_field), pa.large_string()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.keys import NO_NUMBER, ordered, place_columns, record_batch
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
@@ -41,6 +40,7 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
         import numpy as np
         import pyarrow as pa
 
+        from tamis.dedup.keys import place_columns, record_batch
         from tamis.formats.jsonl.known_records import known_columns
 
         if self.embedding_field not in batch.get_columns():
@@ -103,6 +103,8 @@ def rank_numbers(column: pa.Array, field: str, descending: bool) -> Any:
     """One uint64 per document, smaller for what is kept rather: by the number in a column; what is no number comes last."""
     import numpy as np
     import pyarrow as pa
+
+    from tamis.dedup.keys import NO_NUMBER, ordered
 
     try:
         numbers = np.array(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
