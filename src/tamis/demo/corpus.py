@@ -79,7 +79,6 @@ class Planted:
     n_bytes: int = 0
     n_passes: int = 1
     """Passes over the files of this machine; above 1 there was less text than asked for and it was cut anew."""
-    n_empty_files: int = 0
     n_damaged_files: int = 0
     duplicates: list[str] = field(default_factory=list)
     """Ids of the documents that repeat the text of an earlier one."""
@@ -164,7 +163,6 @@ class _Gatherer:
         planted.totals = dict(totals)
         planted.n_documents = sum(file.n_documents for file in planted.files)
         planted.n_bytes = sum(file.n_bytes for file in planted.files)
-        planted.n_empty_files = sum(file.n_bytes == 0 for file in planted.files)
         planted.n_damaged_files = sum(file.fault_offset is not None for file in planted.files)
         return planted
 

@@ -136,14 +136,9 @@ def _leaves(path: str, a: Any, b: Any) -> list[tuple[str, Any, Any]]:
 def _nothing() -> Any:
     import pyarrow as pa
 
-    kinds = {
-        "file": pa.int32(),
-        "offset": pa.int64(),
-        "id": pa.large_string(),
-        "rule": pa.large_string(),
-        "bytes": pa.int64(),
-    }
-    return pa.table({name: pa.array([], kind) for name, kind in kinds.items()})
+    text = pa.large_string()
+    kinds = {"file": pa.int32(), "offset": pa.int64(), "id": text, "rule": text, "bytes": pa.int64()}
+    return pa.schema(kinds).empty_table()
 
 
 def _renumbered(table: Any, ours: Any, suffix: str) -> Any:

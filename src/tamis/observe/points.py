@@ -5,6 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+# How hard memory presses (memory/pressure.py), and what is done about it.
+LEVELS = (
+    ("green", "starts and grows"),
+    ("yellow", "no growth"),
+    ("orange", "only the end of the pipeline starts"),
+    ("red", "workers are stopped"),
+    ("black", "one worker"),
+)
+
 
 @dataclass(frozen=True)
 class Total:

@@ -55,7 +55,8 @@ def edit(text: str, changes: Mapping[str, str | None], file: str = "recipe") -> 
     """
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     body = text[len(mark) :]
-    before = _settings(body, file)
+    whole = _plain(parse(body, file))
+    before = _settings(whole)
     meant = {name: plain_scalar(value) for name, value in changes.items() if value is not None}
     made = body
     for name, value in changes.items():
@@ -63,7 +64,8 @@ def edit(text: str, changes: Mapping[str, str | None], file: str = "recipe") -> 
             made = _edit_one(made, name, value, file)
     wanted = {k: v for k, v in {**before, **meant}.items() if k in meant or k not in changes}
     try:
-        as_asked = _settings(made, file) == wanted and _others(made, file) == _others(body, file)
+        after = _plain(parse(made, file))
+        as_asked = _settings(after) == wanted and {**after, "settings": 0} == {**whole, "settings": 0}
     except RecipeError:  # the edit broke it: an alias, an anchor
         as_asked = False
     if not as_asked:
@@ -139,19 +141,9 @@ def _line_end(text: str, node: Any) -> int:
     return len(text) if found < 0 else found + 1
 
 
-def _settings(text: str, file: str) -> dict[str, Any]:
-    root = parse(text, file).value
-    node = root.get("settings") if isinstance(root, dict) else None
-    value = node.value if node is not None else None
-    if not isinstance(value, dict):
-        return {}
-    return {k: _plain(v) for k, v in value.items()}
-
-
-def _others(text: str, file: str) -> Any:
-    root = parse(text, file)
-    whole = _plain(root)
-    return {k: v for k, v in whole.items() if k != "settings"} if isinstance(whole, dict) else whole
+def _settings(whole: Any) -> dict[str, Any]:
+    found = whole.get("settings") if isinstance(whole, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _plain(node: Node) -> Any:

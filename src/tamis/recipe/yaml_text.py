@@ -250,7 +250,7 @@ def _own(node: Node) -> Node:
     return replace(node, value=copy(node.value))
 
 
-def suggest(name: str, known: list[str], always: bool = True) -> str:
+def suggest(name: str, known: list[str]) -> str:
     """The end of a sentence about an unknown name: the nearest spelling and what is accepted.
 
     >>> suggest("blocksise", ["blocksize", "fields"])
@@ -258,7 +258,7 @@ def suggest(name: str, known: list[str], always: bool = True) -> str:
     """
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]}?" if near else ""
-    if not (always and known):
+    if not known:
         return hint
     return f"{hint or ';'} {'A' if hint else 'a'}ccepted: {', '.join(sorted(known))}"
 

@@ -49,11 +49,6 @@ def test_open_ends_and_what_is_no_number() -> None:
     assert "9 are no numbers and not shown." in drawn
 
 
-def test_a_threshold_is_marked() -> None:
-    assert 'class="limit" d="M500 0V120"' in histogram_picture("x", [Bars("s", [[0.25, 1.0, 1]])], mark=0.5)
-    assert "limit" not in histogram_picture("x", [Bars("s", [[0.25, 1.0, 1]])], mark=7.0)
-
-
 def test_nothing_and_nonsense() -> None:
     assert histogram_picture("x", []) == ""
     assert histogram_picture("x", [Bars("s", [])]) == ""

@@ -21,28 +21,6 @@ Scratch = Annotated[
 ]
 Blocksize = Annotated[str | None, Option(help="Upper bound of a partition's decoded size, e.g. 32MB.")]
 MaxRecord = Annotated[str | None, Option(help="Larger records are quarantined; default 64MiB.")]
-Timeout = Annotated[float | None, Option(help="Seconds one partition may take; default 1800.")]
-QuarantineLimit = Annotated[
-    str | None,
-    Option(help="Share of records (or of input bytes) that may be unreadable; above it exit code 3. Default 0.1%."),
-]
-Sample = Annotated[str | None, Option(help="Only this share of the documents, e.g. 1%.")]
-Progressive = Annotated[bool, Option("--progressive", help="1 %, then 10 %, then all documents.")]
-OnInfeasible = Annotated[
-    Literal["stop", "sample"] | None,
-    Option(help="When disk or memory do not suffice: stop, or deliver a sample (exit code 3)."),
-]
-Shard = Annotated[
-    str | None,
-    Option(
-        metavar="I/N",
-        help="Only part I (from 0) of N of the input, into OUT/shard-...; `tamis merge` and the same command join all parts.",
-    ),
-]
-Merge = Annotated[
-    bool, Option("--merge", help="Join what --shard made and finish; `tamis merge` with the command does the same.")
-]
-Fresh = Annotated[bool, Option("--fresh", help="Start over; removes only what Tamis wrote.")]
 Sets = Annotated[
     list[str] | None, Option("--set", metavar="KEY=VALUE", help="Set a value of the recipe; may be repeated.")
 ]
@@ -51,10 +29,6 @@ AllowModules = Annotated[
     Option("--allow-module", metavar="MODULE", help="Let the recipe use this module; may be repeated."),
 ]
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object to stdout at the end.")]
-KeepRejected = Annotated[
-    bool,
-    Option("--keep-rejected", help="Write dropped documents to the run directory, with the rule that dropped them."),
-]
 Alerts = Annotated[
     str | None,
     Option(
@@ -66,47 +40,6 @@ AllowAlertSinks = Annotated[
     bool,
     Option("--allow-alert-sinks", help="Let the recipe send alerts to commands and webhooks of its own."),
 ]
-Dashboard = Annotated[
-    bool,
-    Option("--dashboard", help="Serve a live page on the run, to this machine only; its address is printed."),
-]
-DashboardPort = Annotated[
-    int | None,
-    Option(min=0, max=65535, metavar="PORT", help="Port of that page; default 8787, or any that is free."),
-]
-MetricsPort = Annotated[
-    int | None,
-    Option(min=0, max=65535, metavar="PORT", help="Serve figures for Prometheus at this port; 0: any that is free."),
-]
-MetricsHost = Annotated[
-    str | None,
-    Option(metavar="HOST", help="Whom these figures are for: this machine only, or 0.0.0.0 for all that can reach it."),
-]
-GpuMemory = Annotated[
-    str | None,
-    Option(metavar="SIZE", help="Memory that the run may take of each GPU, e.g. 40GB; default: all there is."),
-]
-GpuOverflow = Annotated[
-    Literal["quarantine", "cut"] | None,
-    Option(help="A document that does not fit a GPU, alone: quarantine it (default), or cut what a model reads of it."),
-]
-StorageOption = Annotated[
-    list[str] | None,
-    Option(
-        "--storage-option", metavar="KEY=VALUE",
-        help="How s3:// is reached: endpoint_url, region_name, anon, requester_pays, addressing_style, read_timeout; may be repeated.",
-    ),
-]  # fmt: skip
-Executor = Annotated[
-    Literal["local", "ray", "ray_data", "xenna"] | None,
-    Option(
-        help="Who runs it: this machine, or a Ray cluster by plain actors, Ray Data or Cosmos Xenna; default local."
-    ),
-]
-Address = Annotated[
-    str | None,
-    Option(metavar="HOST:PORT", help="A running Ray cluster (or auto); default: one on this machine while it runs."),
-]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress; only the result.")]
 
 
@@ -117,16 +50,54 @@ class Resuming(OptionGroup):
     memory: Memory = None
     workers: Workers = None
     scratch: Scratch = None
-    timeout: Timeout = None
-    quarantine_limit: QuarantineLimit = None
-    dashboard: Dashboard = False
-    dashboard_port: DashboardPort = None
-    metrics_port: MetricsPort = None
-    metrics_host: MetricsHost = None
-    executor: Executor = None
-    address: Address = None
-    gpu_memory: GpuMemory = None
-    storage_option: StorageOption = None
+    timeout: Annotated[float | None, Option(help="Seconds one partition may take; default 1800.")] = None
+    quarantine_limit: Annotated[
+        str | None,
+        Option(help="Share of records (or of input bytes) that may be unreadable; above it exit code 3. Default 0.1%."),
+    ] = None
+    dashboard: Annotated[
+        bool, Option("--dashboard", help="Serve a live page on the run, to this machine only; its address is printed.")
+    ] = False
+    dashboard_port: Annotated[
+        int | None,
+        Option(min=0, max=65535, metavar="PORT", help="Port of that page; default 8787, or any that is free."),
+    ] = None
+    metrics_port: Annotated[
+        int | None,
+        Option(
+            min=0, max=65535, metavar="PORT", help="Serve figures for Prometheus at this port; 0: any that is free."
+        ),
+    ] = None
+    metrics_host: Annotated[
+        str | None,
+        Option(
+            metavar="HOST", help="Whom these figures are for: this machine only, or 0.0.0.0 for all that can reach it."
+        ),
+    ] = None
+    executor: Annotated[
+        Literal["local", "ray", "ray_data", "xenna"] | None,
+        Option(
+            help="Who runs it: this machine, or a Ray cluster by plain actors, Ray Data or Cosmos Xenna; default local."
+        ),
+    ] = None
+    address: Annotated[
+        str | None,
+        Option(
+            metavar="HOST:PORT", help="A running Ray cluster (or auto); default: one on this machine while it runs."
+        ),
+    ] = None
+    gpu_memory: Annotated[
+        str | None,
+        Option(metavar="SIZE", help="Memory that the run may take of each GPU, e.g. 40GB; default: all there is."),
+    ] = None
+    storage_option: Annotated[
+        list[str] | None,
+        Option(
+            "--storage-option",
+            metavar="KEY=VALUE",
+            help="How s3:// is reached: endpoint_url, region_name, anon, requester_pays, addressing_style, read_timeout; may be repeated.",
+        ),
+    ] = None
     as_json: AsJson = False
     quiet: Quiet = False
 
@@ -148,9 +119,17 @@ class RunOptions(Resuming):
     """What every command has that reads documents and writes them."""
 
     blocksize: Blocksize = None
-    shard: Shard = None
-    merge: Merge = False
-    fresh: Fresh = False
+    shard: Annotated[
+        str | None,
+        Option(
+            metavar="I/N",
+            help="Only part I (from 0) of N of the input, into OUT/shard-...; `tamis merge` and the same command join all parts.",
+        ),
+    ] = None
+    merge: Annotated[
+        bool, Option("--merge", help="Join what --shard made and finish; `tamis merge` with the command does the same.")
+    ] = False
+    fresh: Annotated[bool, Option("--fresh", help="Start over; removes only what Tamis wrote.")] = False
 
 
 @dataclass(frozen=True)
@@ -158,8 +137,18 @@ class DocumentOptions(RunOptions):
     """What commands have in addition that take documents through stages."""
 
     max_record: MaxRecord = None
-    keep_rejected: KeepRejected = False
-    gpu_overflow: GpuOverflow = None
+    keep_rejected: Annotated[
+        bool,
+        Option(
+            "--keep-rejected", help="Write dropped documents to the run directory, with the rule that dropped them."
+        ),
+    ] = False
+    gpu_overflow: Annotated[
+        Literal["quarantine", "cut"] | None,
+        Option(
+            help="A document that does not fit a GPU, alone: quarantine it (default), or cut what a model reads of it."
+        ),
+    ] = None
     alerts: Alerts = None
 
 
@@ -167,9 +156,12 @@ class DocumentOptions(RunOptions):
 class StagesOptions(DocumentOptions):
     """What commands have in addition that do so in one pass."""
 
-    sample: Sample = None
-    progressive: Progressive = False
-    on_infeasible: OnInfeasible = None
+    sample: Annotated[str | None, Option(help="Only this share of the documents, e.g. 1%.")] = None
+    progressive: Annotated[bool, Option("--progressive", help="1 %, then 10 %, then all documents.")] = False
+    on_infeasible: Annotated[
+        Literal["stop", "sample"] | None,
+        Option(help="When disk or memory do not suffice: stop, or deliver a sample (exit code 3)."),
+    ] = None
 
 
 def parse_sets(pairs: list[str] | None) -> dict[str, str]:

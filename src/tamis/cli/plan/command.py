@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tamis.forecast.prediction import Conditions, Measured
     from tamis.formats.input_files.listing import FileList
     from tamis.memory.predictor import Predictor
-    from tamis.pipeline import Pipeline
 
 MachineSpec = Annotated[
     str | None, Option("--machine", metavar="SPEC", help="Plan for another machine, e.g. 64GB,32cores,4gpus.")
@@ -120,7 +119,8 @@ def plan(
 
     Example: tamis plan recipe.yaml --memory 2GB
     """
-    from tamis.cli.terminal.show import print_json
+    from tamis.cli.plan.show import lines
+    from tamis.cli.terminal.show import print_json, print_lines
 
     if machine is not None and cluster is not None:
         raise UsageError("give --machine or --cluster, not both")
@@ -162,7 +162,7 @@ def plan(
     if as_json:
         print_json(asdict(made))
     else:
-        _print(made)
+        print_lines(lines(made))
     if not made.fits:
         raise Exit(BudgetError.exit_code)
 
@@ -230,7 +230,11 @@ def make_plan(
     if probe and files is None:
         raise UsageError("--probe needs data, and --dataset-bytes plans without: leave one of them out")
     if files is not None and (probe or (probe is None and not past)):
-        tried = _probe(pipeline, settings, files, probe_bytes, budget if where.is_here else min(budget, here))
+        from tamis.cli.plan.probe import probe as try_it
+
+        with tempfile.TemporaryDirectory(prefix="tamis-plan-") as folder:
+            most = budget if where.is_here else min(budget, here)
+            tried = try_it(pipeline, settings, files, probe_bytes, folder, most)
         if not past:
             models, basis = [_taught(tried, block)], "a probe: this pipeline has not run on this machine yet"
             past = [tried.measured]
@@ -260,20 +264,13 @@ def make_plan(
         n_files=data.n_files, kinds=data.kinds, input_bytes=data.input_bytes, decoded_bytes=data.decoded_bytes, output=output,
         budget_bytes=budget, smallest_budget_bytes=smallest, fits=fits, n_workers=conditions.n_workers, block_bytes=found.block_bytes,
         n_partitions=found.n_partitions, peak_bytes=int(found.peak_bytes.expected), output_bytes=int(found.output_bytes.expected),
-        free_bytes=_free(output) if where.is_here and not is_bucket(output) else None, scratch_free_bytes=_free_scratch(settings, output, where), seconds=round(seconds, 1), kept_share=_kept(tried),
+        free_bytes=_free(output) if where.is_here and not is_bucket(output) else None, scratch_free_bytes=_free_scratch(settings, output, where), seconds=round(seconds, 1), kept_share=round(tried.n_written / max(tried.measured.n_documents, 1), 4) if tried else None,
         probe_bytes=tried.measured.conditions.decoded_bytes if tried else 0,
         probe_documents=tried.measured.n_documents if tried else 0, basis=basis, machine=str(where), nodes=where.nodes,
         gpu_seconds=round(gpu, 1), forecast=told,
         guide={"size": row.size, "nodes": row.nodes, "gpus": row.gpus, "memory": row.memory, "notes": row.notes},
         passed_over=files.passed.to_list() if files is not None else [], cluster=cluster,
     )  # fmt: skip
-
-
-def _probe(pipeline: Pipeline, settings: dict[str, Any], files: FileList, n_bytes: int, budget: int) -> Probe:
-    from tamis.cli.plan.probe import probe
-
-    with tempfile.TemporaryDirectory(prefix="tamis-plan-") as folder:
-        return probe(pipeline, settings, files, n_bytes, folder, budget)
 
 
 def _taught(tried: Probe, block_bytes: int) -> Predictor:
@@ -355,10 +352,6 @@ def _documents(data: Dataset, past: list[Measured]) -> float:
     return data.decoded_bytes / each
 
 
-def _kept(tried: Probe | None) -> float | None:
-    return round(tried.n_written / max(tried.measured.n_documents, 1), 4) if tried else None
-
-
 def _free_scratch(settings: dict[str, Any], output: str, where: Machine) -> int | None:
     scratch = str(settings.get("scratch") or local_of(output))
     return _free(os.path.abspath(scratch)) if where.is_here and not is_bucket(scratch) else None
@@ -368,10 +361,3 @@ def _free(path: str) -> int:
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return shutil.disk_usage(path).free
-
-
-def _print(p: Plan) -> None:
-    from tamis.cli.plan.show import lines
-    from tamis.cli.terminal.show import print_lines
-
-    print_lines(lines(p))

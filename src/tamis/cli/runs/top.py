@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from tamis.observe.live import Live
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
-# Of memory/pressure.py.
-_LEVELS = (
-    "green",
-    "yellow: no growth",
-    "orange: only the end of the pipeline starts",
-    "red: workers are stopped",
-    "black: one worker",
-)
 
 
 def top(
@@ -65,12 +57,14 @@ def top(
 def lines_of(live: Live, width: int = 80) -> list[str]:
     """The whole picture as lines of text."""
     from tamis.observe.pictures.svg import clock_text
+    from tamis.observe.points import LEVELS
 
     lines = [f"{live.name or 'run'}: {live.status}, {clock(live.seconds)}"]
     budget = max(live.budget_bytes, 1)
+    colour, means = LEVELS[max(0, min(live.level, len(LEVELS) - 1))]
     lines.append(
         f"memory   {format_size(live.used_bytes)} of {format_size(live.budget_bytes)} ({live.used_bytes / budget:.0%}), "
-        f"peak {format_size(live.peak_bytes)}, {_LEVELS[max(0, min(live.level, len(_LEVELS) - 1))]}"
+        f"peak {format_size(live.peak_bytes)}, {colour}{f': {means}' if live.level > 0 else ''}"
     )
     if live.history:
         lines.append("         " + sparkline(live.history[-max(10, width - 10) :], budget))

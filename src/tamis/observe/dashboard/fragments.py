@@ -7,18 +7,11 @@ from tamis.observe.markup import bar, cards, table
 from tamis.observe.passes import Place
 from tamis.observe.pictures import run_pictures
 from tamis.observe.pictures.svg import count_text, number, seconds_text, text
-from tamis.observe.points import AlertPoint
+from tamis.observe.points import LEVELS, AlertPoint
 from tamis.observe.run_tables import alerts_table, events_table, nodes_table, settings_table
 from tamis.observe.snapshot import Snapshot
 from tamis.sizes import format_size
 
-_LEVELS = (
-    ("green", "starts and grows"),
-    ("yellow", "no growth"),
-    ("orange", "only the end of the pipeline starts"),
-    ("red", "workers are stopped"),
-    ("black", "one worker"),
-)
 _N_ROWS = 100
 
 
@@ -108,7 +101,7 @@ def _cards(run: Snapshot) -> str:
         ("peak memory", format_size(run.peak_bytes), f"{run.peak_bytes / budget:.0%} of {format_size(budget)}")
     )
     if run.live:
-        found.append(("pressure", *_LEVELS[min(max(last.level, 0), 4)]))
+        found.append(("pressure", *LEVELS[min(max(last.level, 0), 4)]))
         if last.cpu_s:
             found.append(("cores busy", f"{run.rate('cpu_s'):.1f}", f"{last.n_processes} processes"))
     return cards([*found, *gpu_cards(run.about)])

@@ -58,10 +58,8 @@ class Axis:
         return inside[::step]
 
 
-def histogram_picture(
-    label: str, sets: Sequence[Bars], show: Callable[[float], str] = count_text, mark: float | None = None
-) -> str:
-    """Nothing where nothing was counted. `mark`: a threshold to be shown."""
+def histogram_picture(label: str, sets: Sequence[Bars], show: Callable[[float], str] = count_text) -> str:
+    """Nothing where nothing was counted."""
     known = [_known(s.bins) for s in sets]
     every = [b for bins in known for b in bins]
     if not every:
@@ -89,8 +87,6 @@ def histogram_picture(
             f'<g class="hit"><rect x="{coordinate(left)}" y="0" width="{coordinate(wide)}" height="{_HEIGHT}"/>'
             f"<title>{text(chr(10).join(says), 400)}</title></g>"
         )
-    if mark is not None and axis.low <= mark <= axis.high:
-        parts.append(f'<path class="limit" d="M{coordinate(axis.place(mark) * WIDTH)} 0V{_HEIGHT}"/>')
     keys = [Key(s.kind, s.name, f"{sum(b[2] for b in bins):,.0f}") for s, bins in zip(sets, known, strict=True)]
     odd = sum(number(b[2]) for s in sets for b in s.bins[:MAX_BINS] if len(b) == 3 and b[0] is None and b[1] is None)
     svg = (
