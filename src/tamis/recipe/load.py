@@ -290,13 +290,13 @@ class _Loader:
             if key == "schema":
                 found[key] = self.schema(item, path)
                 continue
-            if key not in _SETTINGS:
-                raise self.fail(f"unknown setting {key!r}{suggest(key, [*_SETTINGS, 'schema'])}", item, path)
+            if key not in SETTINGS:
+                raise self.fail(f"unknown setting {key!r}{suggest(key, [*SETTINGS, 'schema'])}", item, path)
             value = self.scalar(item, path)
             if value is None:
                 continue
             try:
-                _SETTINGS[key](value, key)
+                SETTINGS[key](value, key)
             except UsageError as exc:
                 raise self.fail(str(exc), item, path) from None
             found[key] = value
@@ -345,12 +345,12 @@ def _seconds(value: object, what: str) -> None:
         raise UsageError(f"{what}: expected a number of seconds above zero, got {value!r}")
 
 
-def _text(value: object, what: str) -> None:
+def is_text(value: object, what: str) -> None:
     if not isinstance(value, str) or not value:
         raise UsageError(f"{what}: expected text, got {value!r}; put it into quotes")
 
 
-def _one_of(*known: str) -> Callable[[object, str], None]:
+def one_of(*known: str) -> Callable[[object, str], None]:
     def check(value: object, what: str) -> None:
         if value not in known:
             raise UsageError(f"{what}: unknown value {value!r}{suggest(str(value), list(known))}")
@@ -362,10 +362,10 @@ def _one_of(*known: str) -> Callable[[object, str], None]:
 _WRITING = {k: "file_type" if k == "format" else k for k in ("format", "shard_size", "split", "shuffle", "card")}
 
 # Each check raises; the value itself is kept as written (sizes stay text, so that a message can show what the user wrote).
-_SETTINGS: dict[str, Callable[[Any, str], object]] = {
+SETTINGS: dict[str, Callable[[Any, str], object]] = {
     "memory": parse_size,
     "workers": _count,
-    "scratch": _text,
+    "scratch": is_text,
     "blocksize": parse_size,
     "max_record": parse_size,
     "quarantine_limit": _limit,
@@ -374,7 +374,7 @@ _SETTINGS: dict[str, Callable[[Any, str], object]] = {
     "progressive": _bool,
     "keep_rejected": _bool,
     "gpu_memory": parse_size,
-    "gpu_overflow": _one_of("quarantine", "cut"),
-    "mode": _one_of(*MODES),
-    "on_infeasible": _one_of(*ON_INFEASIBLE),
+    "gpu_overflow": one_of("quarantine", "cut"),
+    "mode": one_of(*MODES),
+    "on_infeasible": one_of(*ON_INFEASIBLE),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tamis.cli.parsing.arguments import echo
@@ -12,7 +13,12 @@ from tamis.errors import UsageError
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
 
-NAMES = ("local", "ray", "ray_data", "xenna")
+_ELSEWHERE = {
+    "ray": "tamis.backends.ray_actor_pool:RayActorPoolExecutor",
+    "ray_data": "tamis.backends.ray_data:RayDataExecutor",
+    "xenna": "tamis.backends.xenna:XennaExecutor",
+}
+NAMES = ("local", *_ELSEWHERE)
 _ALSO = {"ray_actor_pool": "ray"}
 
 
@@ -44,16 +50,7 @@ def chosen(settings: dict[str, Any]) -> Iterator[BaseExecutor | None]:
 
 
 def _make(name: str, address: str | None) -> Any:
-    if name == "ray":
-        from tamis.backends.ray_actor_pool import RayActorPoolExecutor
-
-        return RayActorPoolExecutor(address=address)
-    if name == "ray_data":
-        from tamis.backends.ray_data import RayDataExecutor
-
-        return RayDataExecutor(address=address)
-    if name == "xenna":
-        from tamis.backends.xenna import XennaExecutor
-
-        return XennaExecutor(address=address)
-    raise UsageError(f"executor: expected one of {', '.join(NAMES)}, got {name!r}")
+    if name not in _ELSEWHERE:
+        raise UsageError(f"executor: expected one of {', '.join(NAMES)}, got {name!r}")
+    module, _, kind = _ELSEWHERE[name].partition(":")
+    return getattr(import_module(module), kind)(address=address)

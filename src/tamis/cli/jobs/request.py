@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,26 +31,6 @@ FILE = "command.json"
 _VERSION = 1
 _MAX_BYTES = 1_000_000
 _DEDUP = ("dedup.json", "dedup", "dedup.lock")  # what a deduplication leaves; the lock alone with scratch elsewhere
-# Settings that a resumed run takes over, with the types they may have.
-_KEPT: dict[str, tuple[type, ...]] = {
-    "memory": (str, int),
-    "workers": (int,),
-    "scratch": (str,),
-    "blocksize": (str, int),
-    "max_record": (str, int),
-    "timeout": (int, float),
-    "quarantine_limit": (str, int, float),
-    "sample": (str, float),
-    "progressive": (bool,),
-    "keep_rejected": (bool,),
-    "gpu_memory": (str, int),
-    "gpu_overflow": (str,),
-    "on_infeasible": (str,),
-    "executor": (str,),
-    "address": (str,),
-    "mode": (str,),
-    "run_dir": (str,),
-}
 
 
 @dataclass(frozen=True)
@@ -126,7 +106,7 @@ class Request:
             "set": {k: v for k, v in self.overrides.items() if k not in hidden},
             "secrets": sorted(hidden),
             "modules": list(self.allow),
-            "settings": {k: v for k, v in self.settings.items() if k in _KEPT},
+            "settings": {k: v for k, v in self.settings.items() if k in _kept()},
         }
         files.write_json(os.path.join(run_dir, FILE), data, indent=1)
 
@@ -202,9 +182,19 @@ def _checked(data: Any, path: str) -> Saved:
     if not isinstance(settings, dict):
         raise bad("settings: expected values by name")
     for name, value in settings.items():
-        if name not in _KEPT or not isinstance(value, _KEPT[name]):
-            raise bad(f"settings.{name}: unknown, or not a value it can have")
+        try:
+            _kept()[name](value, name)
+        except (KeyError, UsageError):
+            raise bad(f"settings.{name}: unknown, or not a value it can have") from None
     return Saved(Request(data["recipe"], changes, (), settings), data["cwd"], tuple(modules), tuple(names))
+
+
+def _kept() -> dict[str, Callable[[Any, str], object]]:
+    """Settings that a resumed run takes over, each with its check: those of recipes, and some of the command line."""
+    from tamis.cli.jobs.executors import NAMES
+    from tamis.recipe.load import SETTINGS, is_text, one_of
+
+    return {**SETTINGS, "executor": one_of(*NAMES), "address": is_text, "run_dir": is_text}
 
 
 def text_in_recipe(text: str) -> str:

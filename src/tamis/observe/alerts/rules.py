@@ -86,9 +86,8 @@ class Alert:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        names = ("rule", "level", "text", "at", "subject", "value", "percent", "limit", "unit")
-        more = ("n_bytes", "whole", "for_s", "advice", "n_untold", "worker")
-        return {name: getattr(self, name) for name in (*names, *more)} | {"remedies": list(self.remedies)}
+        told = {name: value for name, value in vars(self).items() if name != "sinks"}
+        return told | {"remedies": list(self.remedies)}
 
 
 @dataclass
