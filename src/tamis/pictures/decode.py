@@ -11,14 +11,13 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import MissingExtra, first_line
+from tamis.later import np
 from tamis.pictures.faults import PictureFault
 from tamis.pictures.headers import Looks, look
 from tamis.pictures.scratch import Scratch
 from tamis.stores.spool import open_bytes
 
 if TYPE_CHECKING:
-    import numpy as np
-
     Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
 _SPARE_BYTES = 1 << 20
@@ -60,8 +59,6 @@ def fitted(pixels: Pixels, side: int) -> Pixels:
 
 def reserve(n_bytes: int) -> None:
     """MemoryError where so much cannot be had: libraries in C, which fail in their own ways, are called only after this."""
-    import numpy as np
-
     np.empty(n_bytes + _SPARE_BYTES, np.uint8)
 
 
@@ -95,8 +92,6 @@ def _jpeg(data: bytes, looks: Looks, min_side: int, passing: bool) -> Pixels:
 
 
 def _by_pillow(data: bytes, looks: Looks, min_side: int) -> Pixels:
-    import numpy as np
-
     image = _pillow()
     reserve(2 * looks.decoded_bytes + looks.work_bytes)
     try:
@@ -115,8 +110,6 @@ def _by_pillow(data: bytes, looks: Looks, min_side: int) -> Pixels:
 def _as_rgb(opened: Any, image: Any) -> Any:
     opened.load()
     if opened.mode.startswith("I;16") or opened.mode == "I":
-        import numpy as np
-
         return image.fromarray((np.asarray(opened).astype(np.uint32) >> 8).astype(np.uint8)).convert("RGB")
     if opened.mode in ("RGBA", "LA", "PA") or "transparency" in opened.info:
         above = opened.convert("RGBA")

@@ -15,9 +15,10 @@ Does not cover: how records are decoded (formats/) or counted (engine/ledger).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
+from tamis.later import np, pa
 from tamis.tasks.given_data import (
     as_indices,
     check_data,
@@ -31,11 +32,6 @@ from tamis.tasks.given_data import (
 from tamis.tasks.lineage import Lineage, Origin
 from tamis.tasks.names import MISSING, ROW_ID, SCORES, TEXT
 from tamis.tasks.traced import TracedBatch
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
 
 _FEW = 4  # a part below this share of a column (one in four) is copied at once
 
@@ -121,8 +117,6 @@ class DocumentBatch(TracedBatch):
 
         Values of several kinds (a text among numbers) are a column of JSON values: `to_pylist()` gives them as they are.
         """
-        import pyarrow as pa
-
         if self._rows is None or name in self._columns:
             from tamis.formats.columns.exact import shown
 
@@ -139,8 +133,6 @@ class DocumentBatch(TracedBatch):
 
     def exact_column(self, name: str) -> pa.Array:
         """One column in which every value is as it is: a type of Arrow where that holds them all, else JSON values."""
-        import pyarrow as pa
-
         if self._rows is None or name in self._columns:
             return self._own(name)
         known = self._cache.get(name)
@@ -152,8 +144,6 @@ class DocumentBatch(TracedBatch):
 
     def texts(self, field: str) -> pa.Array:
         """The texts of a field; null where the value is absent or is no text. What a text is, is decided here and nowhere else."""
-        import pyarrow as pa
-
         # Not get_columns(): naming every field of JSON records takes a scan of them all.
         if not self._is_read(field) or (self._rows is None and field not in self.get_columns()):
             return pa.nulls(self.num_items, pa.large_string())
@@ -205,8 +195,6 @@ class DocumentBatch(TracedBatch):
 
     def kinds(self, name: str) -> np.ndarray[Any, Any]:
         """What each value of a field is: MISSING, NULL, TEXT or OTHER (a number, a list, ...)."""
-        import numpy as np
-
         if self._origin is not None and self._rows is not None and name not in {*self._columns, *self._hidden}:
             own = self._origin.kinds(name)
             if own is not None:
@@ -219,8 +207,6 @@ class DocumentBatch(TracedBatch):
 
     def to_pyarrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All columns (or those named) as a table, plus the hidden row id."""
-        import pyarrow as pa
-
         if self._rows is None:
             table = to_table(self._table)
             return (
@@ -251,8 +237,6 @@ class DocumentBatch(TracedBatch):
 
     # -- changing (each returns a new batch; the lineage of rows is kept) ---------------------------------------------
     def with_column(self, name: str, values: pa.Array | Sequence[Any]) -> DocumentBatch:
-        import pyarrow as pa
-
         array = values if isinstance(values, pa.Array) else combined(values)  # of Python values, each as it is
         if len(array) != self.num_items:
             raise UsageError(f"with_column({name!r}): {len(array)} values for {self.num_items} documents")
@@ -272,8 +256,6 @@ class DocumentBatch(TracedBatch):
 
     def with_values(self, field: str, mask: np.ndarray[Any, Any], values: pa.Array | Sequence[Any]) -> DocumentBatch:
         """Other values in a field where `mask` is true (as many as there are such documents); the others stay as they are."""
-        import pyarrow as pa
-
         from tamis.formats.columns.exact import fitted, replaced
 
         column, array = self.exact_column(field), values if isinstance(values, pa.Array) else combined(values)
@@ -283,8 +265,6 @@ class DocumentBatch(TracedBatch):
 
     def with_texts(self, field: str, texts: pa.Array, at: np.ndarray[Any, Any] | None = None) -> DocumentBatch:
         """Other texts in a field, of all documents or of those at these positions. Values that are no text stay as they are."""
-        import numpy as np
-
         mask = self.kinds(field) == TEXT
         if not mask.any():
             return self
@@ -359,8 +339,6 @@ class DocumentBatch(TracedBatch):
 
     def filter(self, mask: np.ndarray[Any, Any]) -> DocumentBatch:
         """The documents where `mask` is true."""
-        import numpy as np
-
         mask = np.asarray(mask, dtype=bool)
         return self if mask.all() else self.take(np.flatnonzero(mask))
 

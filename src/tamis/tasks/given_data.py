@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
+from tamis.later import np, pa
 
 
 def check_data(data: Any) -> None:
@@ -45,16 +42,11 @@ def to_table(data: Any) -> pa.Table:
 
 def is_exact(kind: pa.DataType) -> bool:
     """Types of a decoded JSON field in which every value is as it is (a float64 may stand for integers, too)."""
-    import pyarrow as pa
-
     tests = (pa.types.is_large_string, pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_null)
     return any(test(kind) for test in tests)
 
 
 def take_rows(array: pa.Array, indices: np.ndarray[Any, Any]) -> pa.Array:
-    import numpy as np
-    import pyarrow as pa
-
     n = len(indices)
     if n == len(array) and n and indices[0] == 0 and indices[-1] == n - 1 and bool((np.diff(indices) == 1).all()):
         return array
@@ -64,15 +56,10 @@ def take_rows(array: pa.Array, indices: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def as_indices(indices: np.ndarray[Any, Any]) -> pa.Array:
-    import pyarrow as pa
-
     return pa.array(indices)
 
 
 def combined(values: Any) -> pa.Array:
-    import numpy as np
-    import pyarrow as pa
-
     if isinstance(values, pa.ChunkedArray):
         return values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
     if isinstance(values, np.ndarray) and values.dtype != object:

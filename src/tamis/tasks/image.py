@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
+from tamis.later import np, pa
 from tamis.tasks.document import DocumentBatch
 from tamis.tasks.names import ROW_ID
 from tamis.tasks.tasks import Task
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
 
 _COLUMNS = {"image_id": "id"}
 _OWN = ("image_id", "image_path", "embedding", "aesthetic_score", "nsfw_score")
@@ -158,14 +155,10 @@ def _objects_of(batch: DocumentBatch) -> list[ImageObject]:
 
 
 def _as_array(values: Any) -> Any:
-    import numpy as np
-
     return None if values is None else np.asarray(values, np.float32)
 
 
 def _table_of(objects: Sequence[ImageObject]) -> pa.Table:
-    import pyarrow as pa
-
     changed = [_stored(o) for o in objects] if any(o._pixels is not None for o in objects) else None
     names = list(dict.fromkeys(name for o in objects for name in o.metadata))
     columns: dict[str, Any] = {n: [o.metadata.get(n) for o in objects] for n in names if n != ROW_ID}
@@ -182,8 +175,6 @@ def _table_of(objects: Sequence[ImageObject]) -> pa.Table:
 
 
 def _typed(name: str, values: list[Any]) -> pa.Array:
-    import pyarrow as pa
-
     if name == "embedding":
         return pa.array(values, pa.list_(pa.float32()))
     return pa.array(values, pa.large_binary()) if name == _CHANGED else pa.array(values)

@@ -8,14 +8,13 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, Self
 
+from tamis.later import np, pa
 from tamis.tasks.given_data import check_data
 from tamis.tasks.lineage import Lineage, Origin
 from tamis.tasks.tasks import Task
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-    import pyarrow as pa
 
     from tamis.tasks.document import DocumentBatch
     from tamis.tasks.lineage import Identity
@@ -77,16 +76,12 @@ class TracedBatch(Task["pa.Table"]):
     @property
     def serial(self) -> Array:
         """The hidden row ids: what each row is called among the documents a stage receives (-1: made by the stage)."""
-        import numpy as np
-
         if self._serial is None:
             self._serial = np.arange(self.num_items, dtype=np.int64)
         return self._serial
 
     def number(self, first: int) -> None:
         """Fresh row ids from `first` on; nothing is left of frames that were given out before."""
-        import numpy as np
-
         self._serial = np.arange(first, first + self.num_items, dtype=np.int64)
         self.numbering, self.first_id, self.is_adopted = next(_NUMBERINGS), first, False
         self.forget_frames()
@@ -146,8 +141,6 @@ class TracedBatch(Task["pa.Table"]):
 
     def take_root(self, origin: Origin, is_new: bool = False) -> None:
         """Become the rows of this origin, which was made of its own table. `is_new`: as documents that a stage made."""
-        import numpy as np
-
         self._table, self._origin, self._rows = None, origin, np.arange(origin.n_rows)
         if is_new:
             self._serial = np.full(origin.n_rows, -1, np.int64)
@@ -167,8 +160,6 @@ class TracedBatch(Task["pa.Table"]):
 
     def places(self) -> tuple[Array, Array]:
         """Where each document lies in the input: number of the file and offset (or row number) in it; -1 where unknown."""
-        import numpy as np
-
         n = self.num_items
         known = self._origin.places if self._origin is not None else None
         if known is None or self._rows is None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tamis.later import np
 from tamis.tasks.tasks import Task
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class TaskPerfUtils:
@@ -17,8 +15,6 @@ class TaskPerfUtils:
     @staticmethod
     def collect_stage_metrics(tasks: Any) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
         """stage -> measure -> its values, one for each record of that stage."""
-        import numpy as np
-
         found: dict[str, dict[str, list[float]]] = {}
         for perf in _perfs(task for _, group in _groups(tasks) for task in group):
             measures = found.setdefault(perf.stage_name, {})

@@ -10,12 +10,10 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from tamis.errors import FormatError
-
-if TYPE_CHECKING:
-    import numpy as np
+from tamis.later import np
 
 _HEADER = b"MMIDIDX\x00\x00"
 _FIXED = struct.Struct("<9sQBQQ")
@@ -33,8 +31,6 @@ def token_type(vocabulary_size: int | None) -> str:
 
 def write_index(file: BinaryIO, lengths: Sequence[int] | Any, dtype: str, documents: Any = None) -> None:
     """Write an index. `documents`: marks, by default one document per sequence."""
-    import numpy as np
-
     code = next(code for code, name in CODES.items() if name == dtype)
     lengths = np.asarray(lengths, "<i4")
     documents = np.arange(len(lengths) + 1, dtype="<i8") if documents is None else np.asarray(documents, "<i8")
@@ -47,8 +43,6 @@ def write_index(file: BinaryIO, lengths: Sequence[int] | Any, dtype: str, docume
 
 def read_index(path: str | os.PathLike[str]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], str]:
     """(lengths, document marks, token type). FormatError for a file that is no index, or is cut."""
-    import numpy as np
-
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         head = file.read(_FIXED.size)
