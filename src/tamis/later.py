@@ -1,4 +1,4 @@
-"""numpy and Arrow, loaded when they are first used: `from tamis.later import np, pa, pc`.
+"""numpy, Arrow and torch, loaded when they are first used: `from tamis.later import np, pa, pc`.
 
 Modules of stages are imported by processes that only plan, and these stay small (tests/test_layout.py holds them to it). Whoever reads the code and
 checks its types sees the libraries themselves; at run time a name stands for its library, which the first attribute asked of it loads.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["np", "pa", "pc"]
+__all__ = ["F", "np", "pa", "pc", "torch"]
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
+    import torch
+    import torch.nn.functional as F
 else:
 
     class _Later:
@@ -31,3 +33,4 @@ else:
             return getattr(module, name)
 
     np, pa, pc = map(_Later, ("numpy", "pyarrow", "pyarrow.compute"))
+    torch, F = map(_Later, ("torch", "torch.nn.functional"))

@@ -12,7 +12,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
-from tamis.later import np
+from tamis.later import np, torch
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
 
@@ -31,8 +31,6 @@ class ClipVision:
     """Called with uint8 squares [side, side, 3], gives float32 [n, width]. `at_once`: how many go through the network together."""
 
     def __init__(self, folder: folders.ModelFolder, device: TorchDevice, at_once: int = 32) -> None:
-        import torch
-
         from tamis.stages.text.models.networks import load
 
         self.device, self.at_once = device, at_once
@@ -80,14 +78,10 @@ class ClipVision:
 
     def forward(self, pixels: Any) -> Any:
         """uint8 [n, side, side, 3] on the device to unit vectors in float32, there too."""
-        import torch
-
         planes = ((pixels.permute(0, 3, 1, 2).float() - self._shift) / self._scale).to(self.dtype)
         return torch.nn.functional.normalize(self.model(pixel_values=planes).image_embeds.float(), dim=-1)
 
     def _eager(self, pixels: np.ndarray[Any, Any]) -> Floats:
-        import torch
-
         with torch.inference_mode():
             found: Floats = self.forward(torch.from_numpy(pixels).to(self.device.kind)).cpu().numpy()
             return found
@@ -97,8 +91,6 @@ class RecordedNetwork:
     """A function over `n` squares on the GPU, recorded once as a CUDA graph and played again for every batch; fewer are filled up."""
 
     def __init__(self, forward: Callable[[Any], Any], n: int, side: int) -> None:
-        import torch
-
         with torch.inference_mode():
             self._in = torch.zeros(n, side, side, 3, dtype=torch.uint8, device="cuda")
             aside = torch.cuda.Stream()
@@ -113,8 +105,6 @@ class RecordedNetwork:
             self._slots = cycle([_Slot(self._in, self._out) for _ in range(_SLOTS)])
 
     def begin(self, squares: Squares) -> Callable[[], Floats]:
-        import torch
-
         slot, n = next(self._slots), len(squares)
         slot.done.synchronize()
         for row, square in enumerate(squares):
@@ -137,8 +127,6 @@ class _Slot:
     """Pinned memory of one batch, in and out, and the mark behind its work on the device."""
 
     def __init__(self, pixels: Any, vectors: Any) -> None:
-        import torch
-
         self.pixels = torch.zeros(pixels.shape, dtype=pixels.dtype, pin_memory=True)
         self.vectors = torch.zeros(vectors.shape, dtype=vectors.dtype, pin_memory=True)
         self.rows = self.pixels.numpy()
@@ -148,8 +136,6 @@ class _Slot:
 def fold_quick_gelu(model: Any) -> None:
     """x * sigmoid(1.702 x) is silu(1.702 x) / 1.702: with the factor in the weights on both sides it is one kernel instead of three, which
     at this width take as long as half a matrix product. Weights must be in float32 still. Other activations are left as they are."""
-    import torch
-
     if getattr(model.config, "hidden_act", "") != "quick_gelu":
         return
     with torch.no_grad():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.later import np
+from tamis.later import np, torch
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
@@ -105,8 +105,6 @@ class Embedder:
         self._encoder, self.packs, self.width = encoder, encoder.packs, encoder.width
 
     def __call__(self, texts: Any, batch: Any) -> Any:
-        import torch
-
         with torch.inference_mode():
             return torch.nn.functional.normalize(self._encoder.pooled(texts, batch), dim=-1)
 

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tamis.later import np
-
-if TYPE_CHECKING:
-    import torch
+from tamis.later import F, np, torch
 
 _ROWS = 8  # of a block
 _MOST = 2048  # values of a row: they are held in registers
@@ -23,9 +20,6 @@ def added_norm(
     x: torch.Tensor, y: torch.Tensor, norm: tuple[torch.Tensor, torch.Tensor], eps: float, fused: bool
 ) -> torch.Tensor:
     """Layer norm of x + y (both [rows, width], contiguous) with the weight and bias `norm`. `fused`: what `can_be_fused` said."""
-    import torch
-    import torch.nn.functional as F
-
     n, width = x.shape
     if not fused:
         return F.layer_norm(x + y, (width,), *norm, eps)
@@ -42,8 +36,6 @@ def added_norm(
 
 def can_be_fused(width: int, device: torch.device | str, dtype: torch.dtype) -> bool:
     """Whether the kernel can be used for rows of this width; compiles it."""
-    import torch
-
     if torch.device(device).type != "cuda" or dtype is not torch.bfloat16 or width % 8 or width > _MOST:
         return False
     if torch.cuda.get_device_capability(device) < (8, 0):

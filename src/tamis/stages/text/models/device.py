@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tamis.errors import TamisError
+from tamis.later import torch
 from tamis.memory.device_limits import DeviceLimit, limit_torch
 from tamis.memory.turns import Turns
 from tamis.stages.text.models.batching import Batch, Shape, next_batch, ordered
@@ -167,8 +168,6 @@ class Work:
         """A batch was given to the device: where it stands there is marked."""
         if self._kind == "cpu":
             return
-        import torch
-
         mark = torch.cuda.Event()
         mark.record()
         self._marks = [*self._marks[-1:], mark]
@@ -183,8 +182,6 @@ class TorchDevice:
 
     def __init__(self, kind: str, limit: DeviceLimit | None = None) -> None:
         """`limit`: what this process may take of a GPU's memory; more fails here, and not in a process beside it."""
-        import torch
-
         self.kind = kind
         shares = kind == "cuda" and limit is not None and limit.share < 1
         self._turns = Turns(limit.turns_folder if shares and limit else "", os.environ.get("CUDA_VISIBLE_DEVICES", "0"))
@@ -207,8 +204,6 @@ class TorchDevice:
         )
 
     def is_full(self, exc: BaseException) -> bool:
-        import torch
-
         return self.kind != "cpu" and isinstance(exc, torch.OutOfMemoryError)
 
     @contextmanager
@@ -223,8 +218,6 @@ class TorchDevice:
     def release(self) -> None:
         gc.collect()
         if self.kind != "cpu":
-            import torch
-
             torch.cuda.empty_cache()
 
 
@@ -232,6 +225,4 @@ def choose_device(wants_gpu: bool) -> str:
     """`cuda` for a stage that asks for a GPU and sees one; `cpu` else. Imports torch, so only workers call it."""
     if not wants_gpu:
         return "cpu"
-    import torch
-
     return "cuda" if torch.cuda.is_available() else "cpu"

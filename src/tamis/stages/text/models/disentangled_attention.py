@@ -13,12 +13,9 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tamis.later import np
-
-if TYPE_CHECKING:
-    import torch
+from tamis.later import np, torch
 
 HEAD_SIZE = 64
 TILE = 256  # queries of a block
@@ -52,8 +49,6 @@ class Distances:
 
 def distances(limit: int, buckets: int, max_distance: int) -> Distances:
     """Rows as transformers computes them: `buckets` each side, the nearer half one by one, the rest logarithmically."""
-    import torch
-
     middle = buckets // 2
     d = torch.arange(-limit, limit + 1)
     size = torch.where(d.abs() < middle, torch.tensor(middle - 1), d.abs())
@@ -119,8 +114,6 @@ def paired(table: torch.Tensor) -> torch.Tensor:
 
     Of two rows, thread c takes 16 bytes at a time: a word of the one, the same of the other, and the next of both.
     """
-    import torch
-
     n_heads, n_rows, _ = table.shape
     words = table.contiguous().view(torch.int32).view(n_heads, n_rows // 2, 2, 2, 4, 2, 2)
     return words.permute(0, 1, 3, 5, 4, 6, 2).contiguous().view(torch.bfloat16).view(table.shape)
@@ -128,8 +121,6 @@ def paired(table: torch.Tensor) -> torch.Tensor:
 
 def why_not_fused(head_size: int, n_heads: int, where: Distances, device: torch.device | str) -> str:
     """Why the kernel cannot be used here, as a part of a sentence; nothing if it can."""
-    import torch
-
     if torch.device(device).type != "cuda":
         return "it needs a CUDA device"
     if head_size != HEAD_SIZE:
@@ -163,8 +154,6 @@ def _kernel(how: Variant) -> Any:
 
 @lru_cache(maxsize=16)
 def _variant_on(device: int, n_rows: int, reach: int, n_heads: int) -> Variant | None:
-    import torch
-
     card = torch.cuda.get_device_properties(device)
     return variant(n_rows, reach, n_heads, card.shared_memory_per_block_optin, card.multi_processor_count)
 
@@ -186,7 +175,6 @@ def fused(
     `layout`: int32 tensors starts, lengths, tile_of, tile_at (packed_deberta.Packed).
     """
     import cupy
-    import torch
 
     n_heads = queries.shape[1]
     n_tiles, n_rows = len(layout["tile_of"]), position_keys.shape[1]
@@ -214,8 +202,6 @@ def plain(
     out: torch.Tensor,
 ) -> None:
     """The same with torch alone, sequence by sequence (`spans`: first token, number of tokens), in the inputs' own precision."""
-    import torch
-
     _, n_heads, size = queries.shape
     scale = 1 / math.sqrt(3 * size)
     for start, n in spans:

@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
-from tamis.later import np
+from tamis.later import F, np, torch
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.folder import ModelFolder, read_json
 from tamis.stages.text.models.networks import explained, linear, load, need_torch, padded
 
 if TYPE_CHECKING:
-    import torch
-
     from tamis.stages.text.models.device import TorchDevice
 
 MAX_NEW_TOKENS = 100
@@ -82,8 +80,6 @@ class AnsweringModel(_Causal):
     """What the model says to each text: token ids, -1 behind the end of an answer. Always its likeliest answer."""
 
     def __call__(self, texts: Sequence[np.ndarray[Any, Any]], batch: Batch) -> np.ndarray[Any, Any]:
-        import torch
-
         ids, mask = padded(texts, batch, self._device.kind, "left")
         with torch.inference_mode():
             made = self._model.generate(
@@ -116,9 +112,6 @@ class GuardedModel(_Causal):
         self._layers = [tuple(t.to(device.kind) for t in linear(found, name, own)) for name in _GUARD_LAYERS]
 
     def __call__(self, texts: Sequence[np.ndarray[Any, Any]], batch: Batch) -> torch.Tensor:
-        import torch
-        import torch.nn.functional as F
-
         ids, mask = padded(texts, batch, self._device.kind, "left")
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         with torch.inference_mode():

@@ -10,15 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import TamisError, UsageError, optional
-from tamis.later import np
+from tamis.later import np, torch
 from tamis.stages.text.models import packed_bert, packed_deberta
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.device import GPU_WIDTH
 from tamis.stages.text.models.folder import ModelFolder
 
 if TYPE_CHECKING:
-    import torch
-
     from tamis.stages.text.models.device import TorchDevice
 
 Tokens = Sequence["np.ndarray[Any, Any]"]
@@ -53,8 +51,6 @@ class Encoder:
             self._packed, self._own = None, model.to(device.kind, self.dtype).eval()
 
     def pooled(self, texts: Tokens, batch: Batch) -> torch.Tensor:
-        import torch
-
         with torch.inference_mode():
             if self._packed is not None:
                 return self._pool_packed(texts, batch)
@@ -67,8 +63,6 @@ class Encoder:
         return self._packed is not None
 
     def _pool_packed(self, texts: Tokens, batch: Batch) -> torch.Tensor:
-        import torch
-
         assert self._kind is not None
         packed = self._kind[0](texts, total=batch.n_tokens if self.device.kind == "cuda" else 0)
         hidden = self._packed.encode(packed)
@@ -93,8 +87,6 @@ def packing(config: Any) -> tuple[Any, Any] | None:
 
 def _on(device: torch.device, numbers: list[int]) -> torch.Tensor:
     """Numbers on a device without waiting for the work that it still has: from pinned memory."""
-    import torch
-
     made = torch.tensor(numbers)
     return made if device.type == "cpu" else made.pin_memory().to(device, non_blocking=True)
 
@@ -104,8 +96,6 @@ def padded(texts: Tokens, batch: Batch, device: str, side: str = "right") -> tup
 
     Rows beyond the texts hold one token: attention over no token at all is not a number.
     """
-    import torch
-
     ids = np.zeros((batch.n_rows, batch.length), np.int64)
     mask = np.zeros((batch.n_rows, batch.length), np.int64)
     for row, text in enumerate(texts):
@@ -120,8 +110,6 @@ def padded(texts: Tokens, batch: Batch, device: str, side: str = "right") -> tup
 
 def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
     """One row per text, from the hidden states of its own tokens (padded on the right)."""
-    import torch
-
     if pooling == "first":
         return hidden[:, 0]
     if pooling == "mean":
@@ -234,8 +222,6 @@ class HeadedEncoder:
         self.packs, self.width, self.n_outputs = self._encoder.packs, self._encoder.width, len(self._bias)
 
     def __call__(self, texts: Tokens, batch: Batch) -> torch.Tensor:
-        import torch
-
         with torch.inference_mode():
             return torch.nn.functional.linear(self._encoder.pooled(texts, batch), self._weight, self._bias)
 
@@ -271,8 +257,6 @@ class SequenceClassifier:
         self.packs, self.width = self._encoder is not None, int(getattr(model.config, "hidden_size", GPU_WIDTH))
 
     def __call__(self, texts: Tokens, batch: Batch) -> torch.Tensor:
-        import torch
-
         with torch.inference_mode():
             if self._encoder is not None:
                 return self._head(self._pooler(self._encoder.pooled(texts, batch)[:, None])).float()

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
-from tamis.later import np
+from tamis.later import F, np, torch
 from tamis.stages.text.models.added_norm import added_norm, can_be_fused
 from tamis.stages.text.models.packed_deberta import Packed, pair
-
-if TYPE_CHECKING:
-    import torch
 
 _LEAST_CAPABILITY = (8, 0)  # flash attention
 _HEAD_SIZES = 8  # ... takes heads whose size is a multiple of this
@@ -40,8 +37,6 @@ def why_not(config: Any) -> str:
 
 def why_not_fused(head_size: int, device: torch.device | str, dtype: torch.dtype) -> str:
     """Why torch's attention over sequences of different lengths cannot be used here; nothing if it can."""
-    import torch
-
     if torch.device(device).type != "cuda":
         return "it needs a CUDA device"
     if dtype not in (torch.bfloat16, torch.float16):
@@ -59,8 +54,6 @@ def why_not_fused(head_size: int, device: torch.device | str, dtype: torch.dtype
 
 def pack(texts: Sequence[Any], total: int = 0) -> Packed:
     """Texts (at least one token each, lists or arrays) as one row of tokens without gaps, of at least `total` where that is given."""
-    import torch
-
     lengths = np.array([len(text) for text in texts], np.int64)
     if len(lengths) and not lengths.min():
         raise UsageError("pack(): a text without tokens; tokenizers give every text at least a first token")
@@ -82,8 +75,6 @@ class PackedBert:
     """`model`: a transformers BertModel whose configuration `why_not` accepts. `max_tokens`: the longest text to come."""
 
     def __init__(self, model: Any, device: torch.device | str, dtype: torch.dtype, max_tokens: int) -> None:
-        import torch
-
         config = model.config
         if reason := why_not(config):
             raise UsageError(f"PackedBert: this model cannot be run packed: {reason}")
@@ -103,9 +94,6 @@ class PackedBert:
 
     def encode(self, packed: Packed) -> torch.Tensor:
         """Hidden states of the last layer, one row per packed token. Rows behind the last text mean nothing."""
-        import torch
-        import torch.nn.functional as F
-
         with torch.inference_mode():
             longest = max((n for _, n in packed.spans), default=0)
             packed = packed.to(self.device)
@@ -131,9 +119,6 @@ def plain(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spans: list[tuple[int, int]]
 ) -> torch.Tensor:
     """Attention with torch alone, texts of equal length that lie beside each other together, in the inputs' own precision."""
-    import torch
-    import torch.nn.functional as F
-
     out = torch.empty_like(queries)
     for n, same in groupby(spans, key=lambda span: span[1]):
         several = list(same)
@@ -145,8 +130,6 @@ def plain(
 
 class _Layer:
     def __init__(self, weights: dict[str, torch.Tensor], prefix: str) -> None:
-        import torch
-
         own = [pair(weights, f"{prefix}attention.self.{name}") for name in ("query", "key", "value")]
         self.three = tuple(torch.cat(parts) for parts in zip(*own, strict=True))
         self.out, self.out_norm = (pair(weights, f"{prefix}attention.output.{n}") for n in ("dense", "LayerNorm"))
@@ -154,8 +137,6 @@ class _Layer:
         self.norm = pair(weights, prefix + "output.LayerNorm")
 
     def __call__(self, x: torch.Tensor, packed: Packed, longest: int, of: PackedBert) -> torch.Tensor:
-        import torch.nn.functional as F
-
         n, width = x.shape
         n_own = packed.spans[-1][0] + packed.spans[-1][1] if packed.spans else 0
         q, k, v = F.linear(x, *self.three).view(n, 3, of.n_heads, width // of.n_heads).unbind(1)

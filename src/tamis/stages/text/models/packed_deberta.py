@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
-from tamis.later import np
+from tamis.later import F, np, torch
 from tamis.stages.text.models import disentangled_attention as attention
 from tamis.stages.text.models.added_norm import added_norm, can_be_fused
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -31,8 +28,6 @@ class Packed:
 
     def to(self, device: torch.device | str) -> Packed:
         """On a GPU without waiting for it: from pinned memory, while earlier work still runs."""
-        import torch
-
         pins = torch.device(device).type == "cuda" and self.tokens.device.type == "cpu"
         moved = {
             name: (x.pin_memory() if pins else x).to(device, non_blocking=True)
@@ -43,8 +38,6 @@ class Packed:
 
 def pack(texts: Sequence[Any], padding: int = 0, total: int = 0) -> Packed:
     """Texts (at least one token each, lists or arrays) as one row of tokens, of at least `total` where that is given."""
-    import torch
-
     spans, at = [], 0
     for text in texts:
         if not len(text):
@@ -87,8 +80,6 @@ class PackedDeberta:
     """`model`: a transformers DebertaV2Model whose configuration `why_not` accepts. `max_tokens`: the longest text to come."""
 
     def __init__(self, model: Any, device: torch.device | str, dtype: torch.dtype, max_tokens: int) -> None:
-        import torch
-
         config = model.config
         if reason := why_not(config):
             raise UsageError(f"PackedDeberta: this model cannot be run packed: {reason}")
@@ -117,9 +108,6 @@ class PackedDeberta:
 
     def encode(self, packed: Packed) -> torch.Tensor:
         """Hidden states of the last layer, one row per packed token. Rows between texts mean nothing."""
-        import torch
-        import torch.nn.functional as F
-
         with torch.inference_mode():
             packed = packed.to(self.device)
             x = _norm(F.embedding(packed.tokens, self._words), self._first_norm, self.eps)
@@ -132,9 +120,6 @@ class PackedDeberta:
 
 class _Layer:
     def __init__(self, weights: dict[str, torch.Tensor], prefix: str, positions: torch.Tensor, n_heads: int) -> None:
-        import torch
-        import torch.nn.functional as F
-
         own = f"{prefix}attention.self."
         query, key = pair(weights, own + "query_proj"), pair(weights, own + "key_proj")
         self.query_key = tuple(torch.cat(both) for both in zip(query, key, strict=True))
@@ -153,8 +138,6 @@ class _Layer:
 
     def __call__(self, x: torch.Tensor, looked: torch.Tensor, packed: Packed, of: PackedDeberta) -> torch.Tensor:
         """`looked`: where attention goes; zeros between sequences."""
-        import torch.nn.functional as F
-
         n, width = x.shape
         both = F.linear(x, *self.query_key).view(n, 2, of.n_heads, width // of.n_heads)
         values = self.value @ x.t()  # transposed, as the kernel reads them
@@ -173,6 +156,4 @@ def pair(weights: dict[str, torch.Tensor], name: str) -> tuple[torch.Tensor, tor
 
 
 def _norm(x: torch.Tensor, norm: tuple[torch.Tensor, torch.Tensor], eps: float) -> torch.Tensor:
-    import torch.nn.functional as F
-
     return F.layer_norm(x, (x.shape[-1],), *norm, eps)

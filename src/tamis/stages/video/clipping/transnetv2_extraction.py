@@ -12,7 +12,7 @@ from tamis.film.decoding import Frames
 from tamis.film.opening import FilmFault
 from tamis.film.spans import Span, scene_spans
 from tamis.formats.input_files.names import path_of
-from tamis.later import np
+from tamis.later import np, torch
 from tamis.stages.base import Rule
 from tamis.stages.video.clipping.splitting import CLIP_COLUMNS, split_rows
 from tamis.stages.video.film_stage import NetworkStage
@@ -128,8 +128,6 @@ class TransNetV2ClipExtractionStage(NetworkStage):
 
     def _begin(self, windows: list[tuple[Any, int]]) -> Callable[[], list[float]]:
         """Asks the network about windows; what it returns waits for the probabilities."""
-        import torch
-
         pixels = torch.from_numpy(np.stack([window for window, _ in windows]))
         with torch.inference_mode():
             if (

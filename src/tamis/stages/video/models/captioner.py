@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
 from tamis.film.windows import fit_sides
-from tamis.later import np
+from tamis.later import np, torch
 from tamis.stages.text.models import folder as folders
 from tamis.stages.video.models.patches import patches_of
 
@@ -83,8 +83,6 @@ class Captioner:
 
     def answers(self, questions: Sequence[Question]) -> list[str]:
         """One for each, asked together."""
-        import torch
-
         if not questions:
             return []
         inputs = self._chat(questions) if self._processor is not None else self._patched(questions)
@@ -126,8 +124,6 @@ class Captioner:
         return dict(made)
 
     def _patched(self, questions: Sequence[Question]) -> dict[str, Any]:
-        import torch
-
         vision, is_video = self._model.config.vision_config, self.kind in _AS_VIDEO
         merge, mark = int(vision.spatial_merge_size), "<|video_pad|>" if is_video else "<|image_pad|>"
         texts, pixels, grids, seconds = [], [], [], []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
-from tamis.later import np
+from tamis.later import np, torch
 from tamis.stages.text.models import folder as folders
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ class CosmosEmbed1:
     """The model on a device. Frames uint8 [clips, 8, height, width, 3] in, unit vectors out."""
 
     def __init__(self, folder: folders.ModelFolder, device: TorchDevice) -> None:
-        import torch
-
         self.device = device
         self.dtype = torch.bfloat16 if device.kind == "cuda" else torch.float32
         self._processor = _own(
@@ -42,8 +40,6 @@ class CosmosEmbed1:
         return self._asked("get_text_embeddings", self._processor(text=texts, return_tensors="pt"), "text_proj")
 
     def _asked(self, method: str, made: Any, field: str) -> np.ndarray[Any, Any]:
-        import torch
-
         inputs = {k: self._placed(v) for k, v in dict(made).items()}
         with torch.inference_mode():
             told = getattr(getattr(self._model, method)(**inputs), field).float()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import UsageError, optional
-from tamis.later import np
+from tamis.later import np, torch
 
 HEIGHT, WIDTH = 27, 48
 WINDOW, STEP, EDGE = 100, 50, 25
@@ -132,8 +132,6 @@ def load_weights(path: Path) -> Any:
     if not path.is_file():
         raise UsageError(f"there is no file {path}; TransNetV2's weights are {WEIGHTS} of {REPOSITORY}")
     weights = read_weights(path)
-    import torch
-
     made = network()
     try:
         made.load_state_dict({k: torch.from_numpy(v.copy()).reshape(v.shape) for k, v in weights.items()})

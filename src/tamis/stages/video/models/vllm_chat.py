@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.later import torch
 from tamis.memory import device_limits
 
 if TYPE_CHECKING:
@@ -47,8 +48,6 @@ def _engine(folder: ModelFolder, settings: Mapping[str, Any]) -> Any:
 
     limit, own = device_limits.told(), {}
     if limit.is_limited:
-        import torch
-
         total = int(torch.cuda.get_device_properties(0).total_memory)
         own["gpu_memory_utilization"] = round(limit.fraction_of(total), 4)
     return vllm.LLM(model=str(folder.path), **{**own, **settings})

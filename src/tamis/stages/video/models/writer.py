@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.later import torch
 
 if TYPE_CHECKING:
     from tamis.stages.text.models.device import TorchDevice
@@ -37,8 +38,6 @@ class TextWriter:
 
     def answers(self, chats: Sequence[list[dict[str, str]]]) -> list[str]:
         """One for each chat, asked together."""
-        import torch
-
         texts = [self._tokenizer.apply_chat_template(c, tokenize=False, add_generation_prompt=True) for c in chats]
         made = self._tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False).to(self.device.kind)
         with torch.inference_mode():
