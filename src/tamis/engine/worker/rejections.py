@@ -8,6 +8,7 @@ field `_tamis_rejected`.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -50,7 +51,7 @@ class Rejections:
         """`gone`: serials of the dropped documents; `values`: what was measured for each of them, or None."""
         order = np.argsort(gone)
         gone = np.asarray(gone)[order]
-        texts: list[str | None] = [None] * len(gone) if values is None else [_text(values[i]) for i in order.tolist()]
+        texts: list[str | None] = [None] * len(gone) if values is None else _texts([values[i] for i in order.tolist()])
         limit = threshold if isinstance(threshold, str) else json.dumps(dict(threshold), default=str)
         for batch in parents:
             inside = (
@@ -130,6 +131,16 @@ class Rejections:
                     out.write(data)
             files.append(StagedFile(base + ".rejected", "rejected", sum(len(t) for t in self._tables)))
         return files
+
+
+def _texts(values: list[Any]) -> list[str | None]:
+    """`_text` of each. Those of a rule are mostly all texts or all numbers, which are not looked at one by one."""
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        return values
+    if kinds == {int} or (kinds == {float} and all(map(math.isfinite, values))):
+        return list(map(repr, values))
+    return list(map(_text, values))
 
 
 def _text(value: Any) -> str | None:
