@@ -27,7 +27,6 @@ from tamis.engine.messages import (
     StageUse,
     StreamTooLarge,
     Trim,
-    Trimmed,
     Vitals,
     about,
 )
@@ -47,7 +46,6 @@ def books() -> Ledger:
 
 SAID = [
     Ready(7, Vitals(1, 2, 3, 4, 5, 6, None)),
-    Trimmed(Vitals(malloc_bytes=8)),
     SetUp(10, 20, unit=1, fence=2),
     Read(4, -1, 100, 50, unit=1, fence=2),
     Block(PIECE, 9, 8, unit=1, fence=2),

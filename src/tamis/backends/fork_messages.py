@@ -66,9 +66,7 @@ class Up:
 
     own_bytes: int
     anon_bytes: int
-    data_bytes: int
     peak_bytes: int
-    threads: int
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ Forking is safe because such a process has one thread. Children die with it, and
 
 from __future__ import annotations
 
-import array
 import contextlib
 import ctypes
 import gc
@@ -21,14 +20,13 @@ import sys
 import time
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from tamis import files
 from tamis.backends.fork_messages import Exited, Forked, Request, Surroundings, Up
 from tamis.engine import activity as doing
-from tamis.engine.channel import FRAME_HEAD_BYTES, frame_size, framed
-from tamis.engine.wire import Kinds, decode
+from tamis.engine.channel import Channel
 from tamis.memory import leftovers, meter
 from tamis.memory.ending import end_descendants, end_strays
 from tamis.memory.release import hygiene_env, tune_malloc
@@ -56,73 +54,14 @@ def name_process(name: str) -> None:
         file.write(name)
 
 
-def send_request(sock: socket.socket, message: Request, fds: list[int]) -> None:
-    """The other side of `Requests`: a message with file descriptors. A peer that is gone is noticed elsewhere."""
-    with contextlib.suppress(OSError):
-        socket.send_fds(sock, [framed(message)], fds)
-
-
-class Requests:
-    """Messages with file descriptors from the process that started this one. `hears`: those that may come."""
-
-    def __init__(self, sock: socket.socket, hears: Kinds) -> None:
-        self.sock, self._hears = sock, hears
-        self._data = bytearray()
-        self._fds: list[int] = []
-
-    def send(self, message: Any, fds: Sequence[int] = ()) -> None:
-        data = framed(message)
-        with contextlib.suppress(OSError):
-            n_sent = socket.send_fds(self.sock, [data], fds) if fds else 0
-            self.sock.sendall(data[n_sent:])
-
-    def receive(self, block: bool) -> bool:
-        """Read what is there, with file descriptors. False when the other side is gone."""
-        flags = 0 if block else socket.MSG_DONTWAIT
-        try:
-            data, ancillary, _, _ = self.sock.recvmsg(1 << 16, socket.CMSG_SPACE(64 * 4), flags)
-        except BlockingIOError:
-            return True
-        for level, kind, raw in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                fds = array.array("i")
-                fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
-                self._fds.extend(fds)
-        self._data += data
-        return bool(data)
-
-    def take(self, n_bytes: int) -> bytes:
-        """So many bytes, waiting for them; ends the process when the other side is gone."""
-        while len(self._data) < n_bytes:
-            if not self.receive(block=True):
-                os._exit(0)
-        data = bytes(self._data[:n_bytes])
-        del self._data[:n_bytes]
-        return data
-
-    def take_message(self) -> Any:
-        """The next message, waiting for it."""
-        return decode(self.take(frame_size(self.take(FRAME_HEAD_BYTES))), self._hears)
-
-    def next_message(self) -> Any:
-        """The next message, if it is here already; None if not."""
-        if len(self._data) < FRAME_HEAD_BYTES:
-            return None
-        size = frame_size(self._data)
-        return self.take_message() if len(self._data) >= FRAME_HEAD_BYTES + size else None
-
-    def take_fd(self) -> int:
-        return self._fds.pop(0)
-
-
 class Forker:
     """Forks a child for every request with one file descriptor; the child runs `become(request, fd)`.
 
     Tells that it is `Forked` and, when it has ended, that it has `Exited`. Whatever else turns up as a child of this process was started by one of them, and is ended when that is gone.
     """
 
-    def __init__(self, requests: Requests, become: Callable[[Any, int], int]) -> None:
-        self._requests, self._become = requests, become
+    def __init__(self, channel: Channel, become: Callable[[Any, int], int]) -> None:
+        self._channel, self._become = channel, become
         self._children: dict[int, tuple[int, mmap.mmap]] = {}  # pid -> number, and where it notes what it is doing
         self._is_orphan = False
         self._wake_read, self._wake_write = os.pipe()
@@ -155,15 +94,16 @@ class Forker:
 
     def _serve(self) -> int:
         while True:
-            select.select([self._requests.sock.fileno(), self._wake_read], [], [], 5.0)
+            select.select([self._channel.fileno(), self._wake_read], [], [], 5.0)
             with contextlib.suppress(BlockingIOError):
                 while os.read(self._wake_read, 4096):
                     pass
             self._reap()
-            if self._is_orphan or not self._requests.receive(block=False):
+            requests = self._channel.poll(with_fds=True)
+            if self._is_orphan or self._channel.closed:
                 return 0
-            while (message := self._requests.next_message()) is not None:
-                self._fork(message, self._requests.take_fd())
+            for request in requests:
+                self._fork(request, self._channel.fds.pop(0))
 
     def _reap(self) -> None:
         while self._children:
@@ -179,7 +119,7 @@ class Forker:
                 end_strays(self._children)
                 told = Exited(child, pid, code, doing.noted(page))
                 page.close()
-                self._requests.send(told)
+                self._channel.send(told)
 
     def _fork(self, request: Request, fd: int) -> None:
         page = doing.shared_page()
@@ -187,7 +127,7 @@ class Forker:
         if pid:
             os.close(fd)
             self._children[pid] = request.child, page
-            self._requests.send(Forked(request.child, pid))
+            self._channel.send(Forked(request.child, pid))
             return
         status = 1
         try:
@@ -209,26 +149,28 @@ class Forker:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         die_with_parent(parent)
-        self._requests.sock.close()
+        self._channel.sock.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
 
 
-def launch(module: str, log: int, *more: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start `main(descriptor, parent, *more)` of a module in a fresh interpreter: the process, and our end of its socket.
+def launch(
+    module: str, log: int, environment: Mapping[str, str] | None = None
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start `main(descriptor, parent)` of a module in a fresh interpreter: the process, and our end of its socket. `environment`: ours, unless given.
 
     Without the collector, which `settle` turns on again, and with -P: a file named like a module in the current folder must not be run.
     """
     code = (
         "import gc, sys; gc.disable(); sys.path.insert(0, sys.argv[3]); "
-        f"from {module} import main; main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[4:])"
+        f"from {module} import main; main(int(sys.argv[1]), int(sys.argv[2]))"
     )
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", code, str(theirs.fileno()), str(os.getpid()), source, *more],
-            pass_fds=[theirs.fileno()], env=hygiene_env(os.environ), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            [sys.executable, "-P", "-c", code, str(theirs.fileno()), str(os.getpid()), source],
+            pass_fds=[theirs.fileno()], env=hygiene_env(os.environ if environment is None else environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             start_new_session=True,
         )  # fmt: skip
     return process, ours
@@ -352,7 +294,5 @@ def settle(drop_pages: bool = True, is_branch: bool = False) -> Up:
     return Up(
         own_bytes=anon if is_branch else meter.own_bytes() or 0,
         anon_bytes=anon,
-        data_bytes=status.get("VmData", 0),
         peak_bytes=status.get("VmHWM", 0),
-        threads=status.get("Threads", 1),
     )

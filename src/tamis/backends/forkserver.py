@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tamis.backends import early
 from tamis.backends.fork_messages import TO_SERVER, NotLoaded
-from tamis.backends.forking import Forker, Requests, adopt_orphans, die_with_parent, enter, leave, name_process, settle
+from tamis.backends.forking import Forker, adopt_orphans, die_with_parent, enter, leave, name_process, settle
+from tamis.engine.channel import Channel
 from tamis.memory.gate import close_gate
 
 if TYPE_CHECKING:
@@ -37,23 +38,25 @@ def serve(sock: socket.socket, is_loaded: bool, forked: bool = False, is_branch:
     `forked`: from a warm process; `is_branch`: from a command.
     """
     name_process("tamis-server")
-    requests = Requests(sock, TO_SERVER)
+    channel = Channel(sock, TO_SERVER)
     try:
-        runner = _load(requests, is_loaded)
+        runner = _load(channel, is_loaded)
         up = settle(drop_pages=not forked and not is_loaded, is_branch=is_branch)
         gate = close_gate()
     except BaseException as exc:
-        requests.send(NotLoaded(f"{type(exc).__name__}: {exc}", traceback.format_exc()[-4000:]))
+        channel.send(NotLoaded(f"{type(exc).__name__}: {exc}", traceback.format_exc()[-4000:]))
         return 1
-    requests.send(up, [gate] if gate is not None else [])
+    channel.send_with(up, [gate] if gate is not None else [])
     if gate is not None:
         os.close(gate)  # it is for the supervisor alone
-    return Forker(requests, lambda request, fd: _work(fd, runner, request.environment)).serve()
+    return Forker(channel, lambda request, fd: _work(fd, runner, request.environment)).serve()
 
 
-def _load(requests: Requests, loaded: bool) -> UnitRunner:
-    hello = requests.take_message()
-    payload = requests.take(hello.payload_bytes)
+def _load(channel: Channel, loaded: bool) -> UnitRunner:
+    hello = channel.receive()
+    if hello is None:
+        os._exit(0)  # nobody wants it any more
+    payload = channel.take(hello.payload_bytes)
     enter(hello.surroundings)
     from tamis.backends.preload import load
 
@@ -68,7 +71,6 @@ def _work(fd: int, runner: Any, environment: dict[str, str]) -> int:
     faulthandler.enable()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
-    from tamis.engine.channel import Channel
     from tamis.engine.messages import ORDERS
     from tamis.engine.worker.loop import work
 

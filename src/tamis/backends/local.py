@@ -18,7 +18,7 @@ from tamis.backends import early
 from tamis.backends.base import BaseExecutor
 from tamis.backends.execution import load_report
 from tamis.backends.fork_messages import FROM_FORKER, Exited, Forked, ForkWorker, LoadJob, NotLoaded, Up
-from tamis.backends.forking import Branch, launch, send_request, surroundings
+from tamis.backends.forking import Branch, launch, surroundings
 from tamis.backends.guard import Guard, Notice
 from tamis.backends.inprocess import InlineWorkers
 from tamis.backends.waker import Waker
@@ -131,7 +131,7 @@ class ForkedWorkers:
         self._workers[worker] = process
         self._selector.register(ours, selectors.EVENT_READ, worker)
         assert self._channel is not None
-        send_request(self._channel.sock, ForkWorker(worker, dict(environment or {})), [theirs.fileno()])
+        self._channel.send_with(ForkWorker(worker, dict(environment or {})), [theirs.fileno()])
         theirs.close()
 
     def assign(self, worker: int, message: Assign, cap_bytes: int, ceiling_bytes: int) -> None:

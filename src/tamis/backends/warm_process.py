@@ -31,13 +31,11 @@ from tamis.backends.fork_messages import (
 from tamis.backends.forking import (
     Branch,
     Forker,
-    Requests,
     die_with_parent,
     enter,
     launch,
     leave,
     name_process,
-    send_request,
     settle,
     surroundings,
 )
@@ -162,7 +160,7 @@ class WarmProcess:
         self.ready()
         assert self._channel is not None
         child = self._children[request.child] = Child(self, request.child)
-        send_request(self._channel.sock, request, [fd])
+        self._channel.send_with(request, [fd])
         while not child.pid and child.returncode is None:
             self._pump(1.0)
         return child
@@ -196,17 +194,19 @@ class WarmProcess:
 def main(fd: int, parent: int, how: str = "", *more: str) -> NoReturn:
     name_process("tamis-warm")
     die_with_parent(parent)
-    requests = Requests(socket.socket(fileno=fd), TO_WARM_PROCESS)
+    channel = Channel(socket.socket(fileno=fd), TO_WARM_PROCESS)
     is_loaded = how == early.EARLY and early.load(*more)
-    hello = requests.take_message()
+    hello = channel.receive()
+    if hello is None:
+        os._exit(0)  # nobody wants it any more
     enter(hello.surroundings)
     from tamis.backends.preload import load_libraries
 
     load_libraries(hello.groups, warm=is_loaded)
     for name in hello.modules:
         importlib.import_module(name)
-    requests.send(settle(is_branch=how == early.EARLY))
-    leave(Forker(requests, _become).serve())
+    channel.send(settle(is_branch=how == early.EARLY))
+    leave(Forker(channel, _become).serve())
 
 
 def _become(request: ForkServer | ForkCall, fd: int) -> int:

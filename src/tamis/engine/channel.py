@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import array
+import contextlib
 import select
 import socket
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from tamis.engine.wire import Garbled, Kinds, decode, encode
@@ -23,7 +26,7 @@ class Channel:
     def __init__(self, sock: socket.socket, hears: Kinds) -> None:
         self.sock, self.hears = sock, hears
         self._buffer = bytearray()
-        self.fds: list[int] = []  # descriptors that came with messages which were waited for
+        self.fds: list[int] = []  # descriptors that came with messages
         self.closed = False
         self.garbled = ""
 
@@ -34,10 +37,17 @@ class Channel:
         """False when the other side is gone (its death is learned elsewhere)."""
         try:
             self.sock.sendall(framed(message))
-        except (BrokenPipeError, ConnectionResetError, OSError):
+        except OSError:
             self.closed = True
             return False
         return True
+
+    def send_with(self, message: Any, fds: Sequence[int]) -> None:
+        """A message with file descriptors. That the other side is gone is learned by reading."""
+        data = framed(message)
+        with contextlib.suppress(OSError):
+            n_sent = socket.send_fds(self.sock, [data], fds) if fds else 0
+            self.sock.sendall(data[n_sent:])
 
     def wait(self, seconds: float) -> bool:
         """Whether something has arrived, waiting for it so long."""
@@ -49,23 +59,25 @@ class Channel:
             message = self._next()
             if message is not None:
                 return message
-            try:
-                data, fds, _, _ = socket.recv_fds(self.sock, 1 << 16, _MAX_FDS)
-                self.fds += fds
-            except (ConnectionResetError, OSError):
-                data = b""
-            if not data:
+            if not self._wait_for_more():
                 break
-            self._buffer += data
         self.closed = True
         return None
 
-    def poll(self) -> list[Any]:
-        """Complete messages that have arrived. Sets `closed` at the end of the stream."""
+    def take(self, n_bytes: int) -> bytes:
+        """So many bytes that follow a message and are none, waiting for them; fewer when the other side is gone."""
+        while len(self._buffer) < n_bytes and self._wait_for_more():
+            pass
+        data = bytes(self._buffer[:n_bytes])
+        del self._buffer[:n_bytes]
+        return data
+
+    def poll(self, with_fds: bool = False) -> list[Any]:
+        """Complete messages that have arrived. Sets `closed` at the end of the stream. Descriptors are taken of those only whom we trust."""
         if self.garbled:
             return []
         try:
-            while data := self.sock.recv(1 << 16, socket.MSG_DONTWAIT):
+            while data := self._read(with_fds, socket.MSG_DONTWAIT):
                 self._buffer += data
             self.closed = True
         except BlockingIOError:
@@ -76,6 +88,24 @@ class Channel:
         while (message := self._next()) is not None:
             messages.append(message)
         return messages
+
+    def _wait_for_more(self) -> bool:
+        try:
+            data = self._read(with_fds=True)
+        except OSError:
+            return False
+        self._buffer += data
+        return bool(data)
+
+    def _read(self, with_fds: bool, flags: int = 0) -> bytes:
+        if not with_fds:
+            return self.sock.recv(1 << 16, flags)
+        # Not socket.recv_fds, which waits, whatever its flags say.
+        data, ancillary, _, _ = self.sock.recvmsg(1 << 16, socket.CMSG_SPACE(_MAX_FDS * 4), flags)
+        for level, kind, raw in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                self.fds += array.array("i", raw[: len(raw) // 4 * 4])
+        return data
 
     def _next(self) -> Any:
         if len(self._buffer) < _HEAD.size:
@@ -105,12 +135,3 @@ def framed(message: Any) -> bytes:
     """A message as it goes over a socket."""
     data = encode(message)
     return _HEAD.pack(len(data)) + data
-
-
-def frame_size(head: bytes | bytearray) -> int:
-    """How many bytes of a message follow its first FRAME_HEAD_BYTES."""
-    (size,) = _HEAD.unpack_from(head)
-    return int(size)
-
-
-FRAME_HEAD_BYTES = _HEAD.size

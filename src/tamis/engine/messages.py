@@ -137,11 +137,6 @@ class Ready:
     vitals: Vitals
 
 
-@dataclass(frozen=True)
-class Trimmed:
-    vitals: Vitals
-
-
 @dataclass(frozen=True, kw_only=True)
 class AboutUnit:
     """The unit and the attempt that something is said of."""
@@ -260,8 +255,8 @@ class Failure(AboutUnit, Cost):
 
 Report = Done | StreamTooLarge | RowsTooLarge | Failure
 UnitNews = SetUp | Read | Block | Report
-News = Ready | Trimmed | UnitNews
-NEWS = kinds(Ready, Trimmed, SetUp, Read, Block, Done, StreamTooLarge, RowsTooLarge, Failure)
+News = Ready | UnitNews
+NEWS = kinds(Ready, SetUp, Read, Block, Done, StreamTooLarge, RowsTooLarge, Failure)
 
 
 def about(news: UnitNews, unit: int, fence: int) -> UnitNews:

@@ -52,7 +52,7 @@ class ClusterExecutor(BaseExecutor):
 
         budget_bytes = int(place.get("budget_bytes", 0)) or find_budget(None, os.environ).bytes
         if self._session is None:
-            session = self._session = Session(self._wish(budget_bytes), self._head_options(job, budget_bytes))
+            session = self._session = Session(self._wish(budget_bytes), self._head_options(budget_bytes))
             self._ending = weakref.finalize(self, session.close)
         return RemoteWorkers(
             self._session, cloudpickle.dumps(job), place, log, count_caller, job.kernel_groups(), budget_bytes
@@ -78,7 +78,7 @@ class ClusterExecutor(BaseExecutor):
         own = {key: self.config.get(key, default) for key, default in self.own_config.items()}
         return {"ignore_head_node": self.ignore_head_node, **own}
 
-    def _head_options(self, job: Job, budget_bytes: int) -> HeadOptions:
+    def _head_options(self, budget_bytes: int) -> HeadOptions:
         """Of a cluster of our own: all cores, as the local executor."""
         return HeadOptions(num_cpus=len(os.sched_getaffinity(0)), memory_bytes=budget_bytes)
 

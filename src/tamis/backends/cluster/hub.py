@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
 
 from tamis.backends.cluster.handshake import prove
 from tamis.backends.cluster.messages import FROM_AGENT, Hello
@@ -19,18 +19,14 @@ from tamis.engine.channel import Channel
 SEND_S = 30  # an agent that takes nothing for so long is as good as gone
 
 
+@dataclass
 class Link:
     """One agent. `hello`: what it told of its node; `node`: the number that the engine knows it by, new with every agent."""
 
-    def __init__(self, channel: Channel, hello: Hello, node: int) -> None:
-        self.channel, self.hello, self.node = channel, hello, node
-        self.heard_s = time.monotonic()
-
-    def send(self, message: Any) -> bool:
-        return self.channel.send(message)
-
-    def close(self) -> None:
-        self.channel.close()
+    channel: Channel
+    hello: Hello
+    node: int
+    heard_s: float = field(default_factory=time.monotonic)
 
 
 class Hub:

@@ -112,12 +112,12 @@ class RemoteWorkers:
 
     def close(self) -> None:
         for node in self._nodes.values():
-            node.link.send(m.Close(self._id))
+            node.link.channel.send(m.Close(self._id))
         deadline_s = time.monotonic() + CLOSE_S
         while self._nodes and time.monotonic() < deadline_s:
             self._pump(0.1)
         for node in list(self._nodes.values()):  # one that does not answer is not given another job
-            node.link.close()
+            node.link.channel.close()
             self._session.lose(node.link)
         self._nodes.clear()
         if self._lookout is not None:
@@ -149,7 +149,7 @@ class RemoteWorkers:
             return
         found.workers.add(worker)
         self._node_of[worker] = node
-        found.link.send(m.Start(worker, segment, dict(environment or {})))
+        found.link.channel.send(m.Start(worker, segment, dict(environment or {})))
 
     def assign(self, worker: int, message: Assign, cap_bytes: int, ceiling_bytes: int) -> None:
         self._send(worker, m.Give(worker, message, cap_bytes, ceiling_bytes))
@@ -182,7 +182,7 @@ class RemoteWorkers:
     def _send(self, worker: int, message: Any) -> None:
         node = self._nodes.get(self._node_of.get(worker, -1))
         if node is not None:
-            node.link.send(message)
+            node.link.channel.send(message)
 
     def _offer(self, link: Link) -> None:
         """Give an agent the job; it answers Opened or Refused."""
@@ -190,7 +190,7 @@ class RemoteWorkers:
         around = surroundings(f"{stem}-{_plain(link.hello.name)}{suffix}")
         payload = base64.b64encode(self._payload).decode()
         order = m.Open(self._id, payload, self._place, around, self._visible, self._groups, self._budget_bytes)
-        if link.send(order):
+        if link.channel.send(order):
             self._nodes[link.node] = _Node(link)
             self._selector.register(link.channel.sock, selectors.EVENT_READ, link.node)
         else:
@@ -277,7 +277,7 @@ class RemoteWorkers:
     def _lost(self, number: int, why: str) -> list[Event]:
         node = self._nodes[number]
         self._release(number)
-        node.link.close()
+        node.link.channel.close()
         self._session.lose(node.link)
         for worker in node.workers:
             self._node_of.pop(worker, None)

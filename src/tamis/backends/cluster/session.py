@@ -75,16 +75,7 @@ class Session:
     def _place(self, address: str, environment: Mapping[str, str]) -> None:
         assert self._hub is not None
         self._log = tempfile.TemporaryFile(prefix="tamis-placer-")  # noqa: SIM115 - closed with the session
-        before = {name: os.environ.get(name) for name in environment if os.environ.get(name) != environment[name]}
-        os.environ.update(environment)  # for the moment of starting: `launch` passes its own on
-        try:
-            self._placer, self._ours = launch(PLACER, self._log.fileno())
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+        self._placer, self._ours = launch(PLACER, self._log.fileno(), environment)
         told = {
             **asdict(self.wish),
             "address": address,
@@ -127,8 +118,8 @@ class Session:
         if self._hub is not None:
             self.take_arrivals()
             for link in self._links:
-                link.send(Leave())
-                link.close()
+                link.channel.send(Leave())
+                link.channel.close()
             self._links.clear()
             self._hub.close()
             self._hub = None

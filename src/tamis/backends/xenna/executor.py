@@ -8,7 +8,6 @@ from typing import Any
 
 from tamis.backends.cluster.executor import ClusterExecutor
 from tamis.backends.cluster.head import HeadOptions
-from tamis.engine.job import Job
 from tamis.errors import UsageError
 
 
@@ -42,6 +41,6 @@ class XennaExecutor(ClusterExecutor):
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), "execution_mode": self.config.get("execution_mode", "streaming")}
 
-    def _head_options(self, job: Job, budget_bytes: int) -> HeadOptions:
+    def _head_options(self, budget_bytes: int) -> HeadOptions:
         """Xenna asks the API server, which is part of the dashboard."""
-        return replace(super()._head_options(job, budget_bytes), dashboard=True)
+        return replace(super()._head_options(budget_bytes), dashboard=True)

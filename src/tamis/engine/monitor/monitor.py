@@ -158,7 +158,7 @@ class Monitor:
         self._db.sample(totals, used, at)
         if final:
             self._db.about({"monitor_cpu_s": round(self.cpu_s, 3)})
-        return self._ask(totals, used, state, s, now) if self._watch is not None and not final else []
+        return self._ask(totals, used, s, now) if self._watch is not None and not final else []
 
     def _detail(self, at: float, s: Supervisor, workers: Workers) -> None:
         pids: dict[int, int] = getattr(workers, "pids", dict)()
@@ -213,9 +213,7 @@ class Monitor:
             "duplicates": self._costs.n_duplicates,
         }
 
-    def _ask(
-        self, totals: dict[str, Any], workers: dict[int, int], state: Mapping[str, Any], s: Supervisor, now: float
-    ) -> list[Action]:
+    def _ask(self, totals: dict[str, Any], workers: dict[int, int], s: Supervisor, now: float) -> list[Action]:
         assert self._watch is not None
         facts = {
             **totals,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tamis.engine import messages
-from tamis.engine.messages import Block, Done, Failure, News, Read, Ready, RowsTooLarge, SetUp, StreamTooLarge, Trimmed
+from tamis.engine.messages import Block, Done, Failure, News, Read, Ready, RowsTooLarge, SetUp, StreamTooLarge
 from tamis.engine.monitor.monitor import Monitor
 from tamis.engine.run.commit import Committer
 from tamis.engine.supervisor import actions as do
@@ -151,8 +151,6 @@ class Driver:
         match news:
             case Ready(vitals=vitals):
                 return s.ready(worker, now, vitals.floor_bytes, vitals.file_bytes)
-            case Trimmed():
-                return []
             case Read():
                 s.read(worker, news.fence, news.n_records, news.cut, news.decoded_bytes, news.largest_record)
                 return []

@@ -99,18 +99,18 @@ def _checked(place: RunDir, shard: Shard) -> dict[str, Any]:
 def _moved(record: dict[str, Any], place: RunDir, target: RunDir) -> dict[str, Any]:
     """A record of a shard's log with its files in the place of the whole."""
     if record["t"] == "replace":
-        return {**record, "file": _moved_file(record["file"], place, target, record["old"])}
+        return {**record, "file": _moved_file(record["file"], place, target)}
     return {**record, "files": [_moved_file(f, place, target) for f in record["files"]]}
 
 
-def _moved_file(file: dict[str, Any], place: RunDir, target: RunDir, old: str = "") -> dict[str, Any]:
+def _moved_file(file: dict[str, Any], place: RunDir, target: RunDir) -> dict[str, Any]:
     about = {k: v for k, v in file.items() if k != "upload"}
     kind, name = str(file["kind"]), file["name"]
     if kind == "listed":
         return about
     check_name(name)
     if kind == "output" and place.remote is not None:
-        if not _is_there(place, name):
+        if name not in place.remote.sizes:
             return about  # replaced later in the log
         if target.remote is not None:
             target.remote.take(place.remote, name)
@@ -123,10 +123,6 @@ def _moved_file(file: dict[str, Any], place: RunDir, target: RunDir, old: str = 
     if target.remote is not None and kind != "output":
         target.remote.keep_file(f"{kind}/{name}", final)
     return about
-
-
-def _is_there(place: RunDir, name: str) -> bool:
-    return place.remote is not None and name in place.remote.sizes
 
 
 def _move(source: str, final: str, about: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ DEFAULT_MAX_RECORD = "64MiB"
 DEFAULT_TIMEOUT_S = 1800.0
 GPU_OVERFLOWS = ("quarantine", "cut")
 DEFAULT_QUARANTINE_LIMIT = 0.001
+_CHOICES = {"mode": ("streaming", "batch"), "on_infeasible": ("stop", "sample"), "gpu_overflow": GPU_OVERFLOWS}
 
 
 @dataclass(frozen=True)
@@ -50,28 +51,19 @@ class RunSettings:
     )  # who chose a setting, where it was not the user: "recipe"
 
     def __post_init__(self) -> None:
-        if self.memory is not None:
-            parse_size(self.memory, "memory")
+        for name in ("memory", "gpu_memory", "max_record", "queue", "blocksize"):
+            if getattr(self, name) is not None:
+                parse_size(getattr(self, name), name)
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise UsageError(f"{name}: expected {known[0]!r} or {known[1]!r}, got {getattr(self, name)!r}")
         if self.workers is not None and (
             isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 1
         ):
             raise UsageError(f"workers: expected a whole number of at least 1, got {self.workers!r}")
-        if self.mode not in ("streaming", "batch"):
-            raise UsageError(f"mode: expected 'streaming' or 'batch', got {self.mode!r}")
-        if self.on_infeasible not in ("stop", "sample"):
-            raise UsageError(f"on_infeasible: expected 'stop' or 'sample', got {self.on_infeasible!r}")
-        if self.gpu_memory is not None:
-            parse_size(self.gpu_memory, "gpu_memory")
-        if self.gpu_overflow not in GPU_OVERFLOWS:
-            raise UsageError(f"gpu_overflow: expected 'quarantine' or 'cut', got {self.gpu_overflow!r}")
-        parse_size(self.max_record, "max_record")
-        parse_size(self.queue, "queue")
-        if self.blocksize is not None:
-            parse_size(self.blocksize, "blocksize")
         if not isinstance(self.timeout, (int, float)) or not self.timeout > 0:
             raise UsageError(f"timeout: expected seconds above zero, got {self.timeout!r}")
-        if self.quarantine_limit is not None and str(self.quarantine_limit) not in ("0", "0.0", "0%"):
-            parse_fraction(self.quarantine_limit, "quarantine_limit")
+        _ = self.rate_limit  # UsageError where it is none
         if self.sample is not None:
             parse_fraction(self.sample, "sample")
         if self.sample is not None and self.progressive:
@@ -108,8 +100,8 @@ class RunSettings:
     def rate_limit(self) -> float:
         if self.quarantine_limit is None:
             return DEFAULT_QUARANTINE_LIMIT
-        text = str(self.quarantine_limit)
-        return 0.0 if text in ("0", "0.0", "0%") else parse_fraction(self.quarantine_limit)
+        is_zero = str(self.quarantine_limit) in ("0", "0.0", "0%")
+        return 0.0 if is_zero else parse_fraction(self.quarantine_limit, "quarantine_limit")
 
     @property
     def rate_floor(self) -> int:

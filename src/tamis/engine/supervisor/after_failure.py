@@ -26,7 +26,7 @@ SMALL_RECORD_BYTES = 1 << 20
 class Setbacks(Dispatch):
     """`_recover` is called with the unit, which is nobody's at that moment, and the worker that had it."""
 
-    def _recover(self, unit: Unit, worker: Worker, report: Failure, now_s: float) -> list[Action]:
+    def _recover(self, unit: Unit, worker: Worker, report: Failure) -> list[Action]:
         kind = report.kind
         if kind == "disk":
             return self._stop_fatal("disk", report.error)
@@ -71,12 +71,12 @@ class Setbacks(Dispatch):
             self.first_failure = self.first_failure or recovery.told(report, unit)
         return actions + self._requeue(verdict)
 
-    def _died_setting_up(self, unit: Unit, worker: Worker, report: Failure, now_s: float) -> list[Action]:
+    def _died_setting_up(self, unit: Unit, worker: Worker, report: Failure) -> list[Action]:
         """No document is to blame: once more, then alone with the whole budget (libraries crash when an allocation fails), then the
         run ends with what is known."""
         report = replace(report, in_setup=True)
         if report.kind == "memory":
-            return self._recover(unit, worker, report, now_s)
+            return self._recover(unit, worker, report)
         self._n_setup_deaths += 1
         if self._n_setup_deaths >= MAX_SETUP_DEATHS:
             told = f"{in_words(report.stage)} ended {self._n_setup_deaths} workers in a row: {report.error}"

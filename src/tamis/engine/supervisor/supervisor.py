@@ -161,7 +161,7 @@ class Supervisor(Setbacks):
         if report.kind != "memory":  # after a memory failure the worker exits by itself
             actions += [Stop(worker.id)]
         worker.why_killed = worker.why_killed or "replaced"
-        return actions + self._recover(unit, worker, report, now_s) + self._dispatch(now_s, self._at(worker))
+        return actions + self._recover(unit, worker, report) + self._dispatch(now_s, self._at(worker))
 
     def died(self, worker_id: int, how: str, signal: int, now_s: float, stage: str = "") -> list[Action]:
         """A worker is gone, from within `stage`. `how` says with which status; what that means depends on who killed it and how
@@ -183,8 +183,8 @@ class Supervisor(Setbacks):
         grown = worker.used_bytes - (node or self).config.worker_bytes  # the cap counts from what a worker holds anyway
         report = judge_death(worker.why_killed, how, signal, grown, worker.cap_bytes, worker.was_alone, stage)
         if is_setting_up(stage) and unit.mode is Mode.RUN and worker.why_killed in _OWN_DEATHS:
-            return self._died_setting_up(unit, worker, report, now_s) + self._dispatch(now_s, self._at(worker))
-        return self._recover(unit, worker, report, now_s) + self._dispatch(now_s, self._at(worker))
+            return self._died_setting_up(unit, worker, report) + self._dispatch(now_s, self._at(worker))
+        return self._recover(unit, worker, report) + self._dispatch(now_s, self._at(worker))
 
     def committed(self, partition_id: int, covered: list[Covered], n_bytes: int, now_s: float) -> list[Action]:
         self.n_committing -= 1

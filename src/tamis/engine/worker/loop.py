@@ -37,7 +37,6 @@ def work(channel: Channel, runner: UnitRunner) -> int:
             case messages.Trim():
                 spare.drop()
                 release()
-                channel.send(messages.Trimmed(_vitals()))
             case messages.Assign() if _one_unit(channel, runner, message):
                 return EXIT_AFTER_MEMORY_FAILURE
     return 0
