@@ -16,9 +16,12 @@ PRESETS = ("clean", "embed", "quality", "full")
 
 def images(
     source: Annotated[
-        str, Argument(metavar="IN", help="A folder, a glob or a file: tars (WebDataset), .jpg .jpeg .png .webp.")
+        str,
+        Argument(
+            metavar="IN", help="A folder, a glob or a file, also in s3://: tars (WebDataset), .jpg .jpeg .png .webp."
+        ),
     ],
-    target: Annotated[str, Argument(metavar="OUT", help="The folder for tars of the pictures that stay.")],
+    target: Annotated[str, Argument(metavar="OUT", help="The folder (or s3://) for tars of the pictures that stay.")],
     preset: Annotated[
         str,
         Option(

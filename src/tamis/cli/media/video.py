@@ -71,9 +71,10 @@ class Wanted(OptionGroup):
 
 def video(
     source: Annotated[
-        str, Argument(metavar="IN", help="A film, a folder or a glob of films (.mp4 .mov .avi .mkv .webm).")
+        str,
+        Argument(metavar="IN", help="A film, a folder or a glob of films (.mp4 .mov .avi .mkv .webm), also in s3://."),
     ],
-    target: Annotated[str, Argument(metavar="OUT", help="The folder for the clips and the table of them.")],
+    target: Annotated[str, Argument(metavar="OUT", help="The folder (or s3://) for the clips and the table of them.")],
     *,
     wanted: Wanted,
     work: options.DocumentOptions,

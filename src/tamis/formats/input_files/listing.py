@@ -102,8 +102,11 @@ def _add_remote(
     for reason, urls in ((HIDDEN, found.hidden), (OWN_OUTPUT, found.own), (OTHER_OUTPUT, found.outputs)):
         for url in urls:
             files.passed.add(reason, url)
+    companions = beside(accepted)
+    stems = {os.path.splitext(url)[0] for url, _, _ in found.files} if companions else set()
     for url in found.others:
-        files.passed.add_ending(url, accepted)
+        if not (ends_in(url, companions) and os.path.splitext(url)[0] in stems):  # a caption is read with its picture
+            files.passed.add_ending(url, accepted)
     for url, size, version in found.files:
         if url not in seen and (limit is None or len(files) < limit):
             seen.add(url)
