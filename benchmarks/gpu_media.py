@@ -4,7 +4,7 @@
     python benchmarks/gpu_media.py --page DIR/gpu_media.json
 
 Pictures and films are made here; weights are random, which is as fast as trained ones. Each part is a process of its own with a time limit: one
-that fails says so, and the others go on. Figures are printed as JSON, one line a part, and kept in DIR/gpu_media.json; `--page` writes them
+that fails says so, and the others go on; what one printed before its end is kept. Figures are printed as JSON, one line a part, and kept in DIR/gpu_media.json; `--page` writes them
 into docs/benchmarks-pictures.md and docs/benchmarks-film.md. `--wheels`: a folder of wheels that are unpacked and used where the machine has no
 simplejpeg, Pillow or av (benchmarks/carry_wheels.sh fills one). Without a GPU everything runs on the CPU, which `--small` makes bearable.
 """
@@ -12,6 +12,7 @@ simplejpeg, Pillow or av (benchmarks/carry_wheels.sh fills one). Without a GPU e
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -68,7 +69,7 @@ def run_all(wanted: tuple[str, ...], given: argparse.Namespace) -> int:
     end = time.monotonic() + given.total
     with tempfile.TemporaryDirectory(prefix="tamis-gpu-media-", dir=given.place) as place:
         env = environment(Path(place), given.wheels)
-        figures["machine"] = ask([sys.executable, str(Path(__file__).with_name("gpu_media_parts.py"))], env, 120.0)
+        figures["machine"] = ask([sys.executable, str(Path(__file__).with_name("gpu_media_parts.py"))], env, 240.0)
         print(json.dumps({"machine": figures["machine"]}), flush=True)
         for part in wanted:
             rest = [a for a in sys.argv[1:] if not a.startswith("--only")]
@@ -93,13 +94,22 @@ def ask(command: list[str], env: dict[str, str], limit_s: float) -> dict[str, An
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         text, _ = process.communicate()
-        return {"error": f"not done after {limit_s:.0f} s", "said": text[-1500:]}
+        return {**half_way(text), "error": f"not done after {limit_s:.0f} s", "said": text[-1500:]}
     lines = text.strip().splitlines()
     try:
         told = json.loads(lines[-1])
         return told if isinstance(told, dict) else {"error": "no figures", "said": text[-1500:]}
     except (ValueError, IndexError):
         return {"error": f"ended with {process.returncode}", "said": text[-3000:]}
+
+
+def half_way(text: str) -> dict[str, Any]:
+    """The figures that a part printed before it was ended."""
+    for line in reversed(text.splitlines()):
+        if line.startswith("{"):
+            with contextlib.suppress(ValueError):
+                return dict(json.loads(line))
+    return {}
 
 
 def environment(place: Path, wheels: str | None) -> dict[str, str]:
@@ -112,7 +122,17 @@ def environment(place: Path, wheels: str | None) -> dict[str, str]:
                 archive.extractall(unpacked)
         found.append(str(unpacked))
     path = os.pathsep.join([*found, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path, "TAMIS_PROFILES": "off", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+    cache = {
+        "TAMIS_CACHE_DIR": os.environ.get("TAMIS_CACHE_DIR", str(place / "cache"))
+    }  # kernels, compiled once for all parts
+    return {
+        **os.environ,
+        **cache,
+        "PYTHONPATH": path,
+        "TAMIS_PROFILES": "off",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 def run_part(part: str, given: argparse.Namespace) -> dict[str, Any]:

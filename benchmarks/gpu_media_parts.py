@@ -38,11 +38,27 @@ _AESTHETIC = ((0, 1024, 768), (2, 128, 1024), (4, 64, 128), (6, 16, 64), (7, 1, 
 _NSFW = ((1, 64, 768), (2, 512, 64), (3, 256, 512), (4, 1, 256))
 
 
+_BEGAN_S = time.perf_counter()
+
+
+def say(what: str) -> None:
+    """For whoever reads what a part said when it was ended half-way."""
+    print(f"{time.perf_counter() - _BEGAN_S:.1f} s: {what}", flush=True)
+
+
 def machine() -> dict[str, Any]:
+    """What there is; and kernels that no library here has are compiled, so that no part waits for that."""
     import torch
 
+    from tamis.kernels.loading.native import load_all
+
+    began = time.perf_counter()
+    for group in ("records", "pixels"):
+        load_all(group)
+    kernels_s = round(time.perf_counter() - began, 1)
+
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
-    found: dict[str, Any] = {"gpu": gpu, "cores": len(os.sched_getaffinity(0)), "torch": torch.__version__, "python": sys.version.split()[0]}  # fmt: skip
+    found: dict[str, Any] = {"gpu": gpu, "cores": len(os.sched_getaffinity(0)), "torch": torch.__version__, "python": sys.version.split()[0], "kernels_s": kernels_s}  # fmt: skip
     for name in ("simplejpeg", "PIL", "av", "transformers"):
         try:
             found[name] = getattr(__import__(name), "__version__", "?")
@@ -55,11 +71,9 @@ def machine() -> dict[str, Any]:
 def decode(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Pictures a second from a tar to squares of 224, beside simplejpeg alone: on one core, with four threads, on all cores."""
     import simplejpeg
-    import torch
 
     from pictures import make_tar
 
-    torch.set_num_threads(1)
     n, cores = (60 if given.small else 600), len(os.sched_getaffinity(0))
     made = make_tar(folder / "a.tar", n, *PICTURE, distinct=32)
     rows = places_in(folder / "a.tar")
@@ -95,11 +109,8 @@ def places_in(tar: Path) -> list[Any]:
 
 
 def squares_of(rows: list[Any]) -> int:
-    import torch
-
     from tamis.stages.image.pixels import square
 
-    torch.set_num_threads(1)
     return sum(square(where, SIDE).shape[0] == SIDE for where in rows)
 
 
@@ -192,10 +203,12 @@ def _run_pictures(folder: Path, given: argparse.Namespace, filters: list[Any]) -
     source, out = folder / "in", folder / "out"
     source.mkdir()
     models = models_folder(given)
+    say("models are there")
     n_tars = max(1, n // 2000)
     make_tar(source / "000.tar", n // n_tars, *PICTURE, distinct=48)
     for k in range(1, n_tars):  # a picture of one name is another one here, whatever it shows
         os.link(source / "000.tar", source / f"{k:03d}.tar")
+    say("tars are there")
     stages = [
         ImageReader(str(source)),
         ImageEmbeddingStage(str(models)),
@@ -217,6 +230,7 @@ def _timed(pipeline: Any, n: int, written: Any) -> dict[str, Any]:
     began = time.perf_counter()
     result = pipeline.execute(memory=f"{max(3, min(64, int(total_memory() * 0.6 / 1e9)))}GB")
     seconds = time.perf_counter() - began
+    say("the run is done")
     done, marks = 0, []
     for at, rows in sorted(written()):
         done += rows
@@ -282,6 +296,7 @@ def build_models(folder: Path, small: bool) -> None:
         (folder / name).mkdir(parents=True, exist_ok=True)
     config = transformers.CLIPVisionConfig(**(TINY if small else CLIP_L))
     transformers.CLIPVisionModelWithProjection(config).save_pretrained(folder / CLIP)
+    say("CLIP is there")
     linear = {f"layers.{k}.weight": torch.randn(a, b) / b**0.5 for k, a, b in _AESTHETIC}
     linear |= {f"layers.{k}.bias": torch.zeros(a) for k, a, _ in _AESTHETIC}
     save_file(linear, folder / AESTHETIC / "model.safetensors")
@@ -354,13 +369,14 @@ def transnet(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     first = make_film(films / "000.mp4", 1280, 720, seconds)
     for k in range(1, n_films):
         os.link(first, films / f"{k:03d}.mp4")
-    asked = subprocess.run(
-        [sys.executable, "-c", "import sys, json, gpu_media_parts as p; print(json.dumps(p.one_film(sys.argv[1], float(sys.argv[2]), sys.argv[3])))", first, str(seconds), str(folder)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if asked.returncode:
-        raise RuntimeError(f"one film by itself ended with {asked.returncode}: {asked.stderr[-1500:]}")
-    figures: dict[str, Any] = json.loads(asked.stdout.strip().splitlines()[-1])
+    say("films are there")
+    alone = "import sys, json, gpu_media_parts as p; print(json.dumps(p.one_film(sys.argv[1], float(sys.argv[2]), sys.argv[3])))"
+    asked = subprocess.run([sys.executable, "-c", alone, first, str(seconds), str(folder)], capture_output=True, text=True, check=False)  # fmt: skip
+    figures: dict[str, Any] = {"one_film_error": f"ended with {asked.returncode}: {asked.stderr[-2500:]}"}
+    if not asked.returncode:
+        figures = json.loads(asked.stdout.strip().splitlines()[-1])
+    print(json.dumps(figures), flush=True)  # kept, should the run not end in time
+    write_weights(folder)
     return {**figures, **_run_films(folder, films, n_films, seconds)}
 
 
