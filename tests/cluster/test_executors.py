@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cli_runner import CliRunner
 
 from tamis import files
 from tamis.backends.cluster import head, placer, session
@@ -20,6 +22,7 @@ from tamis.backends.ray_actor_pool import RayActorPoolExecutor
 from tamis.backends.ray_data import RayDataExecutor
 from tamis.backends.xenna import XennaExecutor
 from tamis.cli.jobs.executors import chosen
+from tamis.cli.main import app
 from tamis.cli.plan.cluster import cluster_figures, cluster_lines
 from tamis.core import client
 from tamis.core.client import RayClient, SlurmRayClient
@@ -219,3 +222,17 @@ def test_a_plan_says_who_limits_it_and_what_was_measured() -> None:
     assert "give a larger --blocksize, or 11 drivers (--shard)" in said
     assert "rates: from a probe" in said
     assert "(measured)" in said
+
+
+def test_a_curation_is_planned_for_a_cluster_and_for_data_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n' * 50)
+    words = ["plan", "web-english", "--json", "--cluster", "8x(64cpu,512GB)"]
+    told = CliRunner().invoke(app, [*words, "--dataset-bytes", "8TB"])
+    assert told.exit_code == 0, told.output
+    made = json.loads(told.stdout)
+    assert (made["nodes"], made["n_documents"]) == (8, 2_000_000_000)
+    one = CliRunner().invoke(app, [*words[:3], "--machine", "64cores,512GB", "--dataset-bytes", "8TB"])
+    slower = sum(c["seconds"] for c in json.loads(one.stdout)["costs"])
+    assert 7.9 < slower / sum(c["seconds"] for c in made["costs"]) < 8.1
+    there = CliRunner().invoke(app, [*words, "--set", f"input={tmp_path}", "--set", f"output={tmp_path}/out"])
+    assert json.loads(there.stdout)["n_documents"] == 50

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from tamis.errors import StoreError
 from tamis.stores.opening import forget, source_of
 from tamis.stores.s3 import Bucket
-from tamis.stores.uploads import send
+from tamis.stores.uploads import put_file
 from tamis.stores.urls import is_bucket, output_url, scratch_url, split_s3
 
 PART_BYTES = 8 << 20
@@ -144,13 +144,7 @@ class BucketFile:
 def send_file(path: str, url: str) -> None:
     """A local file into the bucket; it is gone from here then."""
     name, key = split_s3(url)
-    bucket = Bucket(name)
-    if os.path.getsize(path) <= PART_BYTES:
-        with open(path, "rb") as file:
-            bucket.put(key, file.read())
-    else:
-        upload = send(bucket, key, path)
-        bucket.complete(key, upload.id, upload.parts, upload.mark)
+    put_file(Bucket(name), key, path)
     os.unlink(path)
 
 

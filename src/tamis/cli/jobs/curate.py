@@ -15,6 +15,8 @@ from tamis.errors import TamisError, UsageError
 from tamis.stores.homes import local_of
 
 if TYPE_CHECKING:
+    from tamis.cli.plan.command import Dataset
+    from tamis.cli.plan.machine import Machine
     from tamis.curation import Curation, CurationResult
     from tamis.curation.planner import CurationPlan
 
@@ -191,30 +193,50 @@ def show_passes(curation: Curation, as_json: bool) -> None:
 
 
 # -- planning -------------------------------------------------------------------------------------------------------------
-def show_plan(curation: Curation, as_json: bool, memory: str | None = None) -> None:
-    """The passes of a curation. Reads the names of the input files, and a little of some of them to guess how many documents there are."""
-    from tamis.cli.plan.curation_costs import costs_of
+def show_plan(
+    curation: Curation,
+    as_json: bool,
+    memory: str | None = None,
+    where: Machine | None = None,
+    asked: Dataset | None = None,
+) -> None:
+    """The passes of a curation. Reads the names of the input files, and a little of some of them to guess how many documents there are.
+
+    `where`: for other machines than this one; `asked`: for data that is only imagined.
+    """
+    from tamis.cli.plan.curation_costs import costs_of, imagined
+    from tamis.cli.plan.machine import this_machine
     from tamis.cli.terminal.show import print_json, print_lines, print_table
     from tamis.memory.budget import find_budget
     from tamis.sizes import format_size
 
-    made, sizes = curation.plan(), curation.sizes()
-    n_cores = len(os.sched_getaffinity(0))
-    costs = costs_of(curation, made, sizes, find_budget(memory, os.environ).bytes, n_cores)
+    made, sizes, where = curation.plan(), curation.sizes(), where or this_machine()
+    sizes = sizes if asked is None else imagined(sizes, asked)
+    budget_bytes = find_budget(memory, os.environ).bytes if memory is not None or where.is_here else where.budget_bytes
+    costs = costs_of(curation, made, sizes, budget_bytes, where, asked)
     if as_json:
-        told = {"costs": [asdict(c) for c in costs], "output": curation.output_path}
+        told = {
+            "costs": [asdict(c) for c in costs],
+            "output": curation.output_path,
+            "machine": str(where),
+            "nodes": where.nodes,
+        }
         print_json({**made.to_dict(), **sizes, **told})
         return
-    rows = plan_rows(made, [cost.told(n_cores) for cost in costs])
+    rows = plan_rows(made, [cost.told(where) for cost in costs])
     print_table(f"{curation.name}: {made.n_reads} passes over the input", ["pass", "", ""], rows)
-    files = (
-        f"{format_size(sizes['input_bytes'])} in {sizes['n_files']:,} files, about {sizes['n_documents']:,} documents"
-    )
+    count = f" in {sizes['n_files']:,} files" if asked is None else ""
+    files = f"{format_size(sizes['input_bytes'])}{count}, about {sizes['n_documents']:,} documents"
     keys = [f"keys of {name}: at most {format_size(n)} on the disk" for name, n in sizes["key_bytes"].items()]
     more = (
         "then files are put together anew: one more read and write of what stays" if curation.writing.is_packed else ""
     )
     remarks = [f"look: {remark}" for remark in made.remarks]
+    if where.nodes > 1:
+        remarks.append(
+            "rates are those of the shipped table, taken to hold on every node; deciding between passes is done by one process on the driver's node "
+            "(docs/cluster.md), and is not in these times"
+        )
     print_lines([f"input: {files}", *keys, *([more] if more else []), *remarks, f"output: {curation.output_path}"])
 
 

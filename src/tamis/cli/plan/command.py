@@ -6,6 +6,7 @@ runs the recipe's stages on the beginning of some input files with real workers 
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -148,7 +149,7 @@ def plan(
     if (found := request.workflow()) is not None and hasattr(found[0], "steps"):
         from tamis.cli.jobs.curate import show_plan
 
-        show_plan(found[0], as_json, memory)
+        show_plan(found[0], as_json, memory, where, asked)
         return
     if found is not None:
         from tamis.cli.plan.dedup import show
@@ -183,7 +184,16 @@ def _placeholders(recipe: str) -> dict[str, str]:
 
     path = find_recipe(recipe)
     root = parse(read_text(path), path).value
-    return {k: "planned" for k, n in root.items() if n.value == MISSING and n.plain} if isinstance(root, dict) else {}
+    if not isinstance(root, dict):
+        return {}
+    planned = {k: "planned" for k, n in root.items() if n.value == MISSING and n.plain}
+    if "steps" in root and "input" in planned:  # a curation looks for its input; one document stands for it
+        folder = tempfile.mkdtemp(prefix="tamis-plan-")
+        atexit.register(shutil.rmtree, folder, True)
+        with open(os.path.join(folder, "planned.jsonl"), "w", encoding="utf-8") as file:
+            file.write('{"text": ""}\n')
+        planned["input"] = folder
+    return planned
 
 
 def make_plan(

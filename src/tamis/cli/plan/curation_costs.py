@@ -12,6 +12,8 @@ from tamis.forecast import shipped_table
 from tamis.sizes import format_size
 
 if TYPE_CHECKING:
+    from tamis.cli.plan.command import Dataset
+    from tamis.cli.plan.machine import Machine
     from tamis.curation import Curation
     from tamis.curation.planner import CurationPlan
 
@@ -23,7 +25,7 @@ _TEXT_SHARE = 0.05  # of the texts, which are compressed, where candidates are c
 
 @dataclass(frozen=True)
 class PassCost:
-    """At most, where every document is left. `cpu_s`: of one core; `seconds`: on so many. `held_bytes`: of memory, all processes."""
+    """At most, where every document is left. `cpu_s`: of one core; `seconds`: on all of them. `held_bytes`: of memory, all processes of a node."""
 
     name: str
     read_bytes: int
@@ -32,19 +34,28 @@ class PassCost:
     cpu_s: float
     seconds: float
 
-    def told(self, n_cores: int) -> str:
+    def told(self, where: Machine) -> str:
+        each, nodes = (" on each node", f"{where.nodes:,} nodes of ") if where.nodes > 1 else ("", "")
         return (
-            f"reads {format_size(self.read_bytes)}, writes at most {format_size(self.written_bytes)}, holds {format_size(self.held_bytes)}, about "
-            f"{self.seconds:,.1f} s on {n_cores} cores"
+            f"reads {format_size(self.read_bytes)}, writes at most {format_size(self.written_bytes)}, holds {format_size(self.held_bytes)}{each}, about "
+            f"{self.seconds:,.1f} s on {nodes}{where.cores} cores"
         )
 
 
+def imagined(sizes: Mapping[str, Any], asked: Dataset) -> dict[str, Any]:
+    """What `Curation.sizes` tells, for as much data as is asked about: keys grow with the documents."""
+    n = max(1, asked.decoded_bytes // max(1, asked.document_bytes or shipped_table.DOCUMENT_BYTES))
+    keys = {name: n_bytes * n // max(1, int(sizes["n_documents"])) for name, n_bytes in sizes["key_bytes"].items()}
+    return {**sizes, "n_files": 0, "input_bytes": asked.decoded_bytes, "n_documents": n, "key_bytes": keys}
+
+
 def costs_of(
-    curation: Curation, plan: CurationPlan, sizes: Mapping[str, Any], budget_bytes: int, n_cores: int
-) -> list[PassCost]:
-    """One entry per pass of the plan."""
-    files = curation.files()
+    curation: Curation, plan: CurationPlan, sizes: Mapping[str, Any], budget_bytes: int, where: Machine, asked: Dataset | None = None,
+) -> list[PassCost]:  # fmt: skip
+    """One entry per pass of the plan, for these machines. `asked`: data that is only imagined."""
+    files, n_cores = curation.files(), where.cores
     decoded = shipped_table.decoded_bytes([os.fsdecode(p) for p in files.paths], files.sizes)
+    decoded = asked.decoded_bytes if asked is not None else decoded
     kinds = {step.name: _class_of(step) for step in curation.steps}
     keys = iter(sizes["key_bytes"].values())
     groups = iter(plan.groups)
@@ -67,7 +78,9 @@ def costs_of(
             budget_bytes,
             shipped_table.FIXED_BYTES + n_cores * (shipped_table.WORKER_BYTES + _partition_bytes(decoded, n_cores)),
         )
-        found.append(PassCost(one.name, decoded, written, held, round(cpu_s, 2), round(cpu_s / n_cores, 2)))
+        found.append(
+            PassCost(one.name, decoded, written, held, round(cpu_s, 2), round(cpu_s / n_cores / where.nodes, 2))
+        )
     return found
 
 

@@ -276,6 +276,11 @@ class BucketOutput:
                 f"{self.url}/{name} is there already, and no shard wrote it; move it away, then the same command goes on"
             ) from None
 
+    def give(self, name: str, path: str) -> None:
+        """An output file of a run on this machine. The log that names it is adopted behind."""
+        put_file(self.bucket, self._key(name), path)
+        self.sizes[name] = os.path.getsize(path)
+
     def adopt(self, records: list[dict[str, Any]]) -> None:
         """Make these the beginning of the log, in one write. Their files are there."""
         self._log(records)

@@ -118,6 +118,11 @@ def _moved_file(file: dict[str, Any], place: RunDir, target: RunDir) -> dict[str
             place.remote.bucket.fetch_key(f"{place.remote.prefix}/{name}", os.path.join(target.output, name))
         return about
     source = os.path.join(place.output if kind == "output" else folder_of(kind, place.quarantine), name)
+    if kind == "output" and target.remote is not None:  # local shards of a pass whose scratch lies in a bucket
+        if os.path.exists(source):  # else sent before, or replaced in the shard
+            target.remote.give(name, source)
+            files.remove(source)
+        return about
     final = os.path.join(target.output if kind == "output" else folder_of(kind, target.quarantine), name)
     _move(source, final, about)
     if target.remote is not None and kind != "output":
