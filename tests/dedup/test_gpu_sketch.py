@@ -146,11 +146,11 @@ def test_a_worker_that_cannot_use_its_gpu_falls_back_unless_the_gpu_was_asked_fo
 
     monkeypatch.setattr(gpu_sketch, "GpuSketcher", fails)
     texts = pa.array(["one two three four five six seven"], pa.large_string())
-    stage = DocumentSketches().on_gpu(2)
+    stage = DocumentSketches().on_gpu(2, "auto")
     stage.setup()
     assert f"document_sketches: sketches are made on the CPU: {error}" in capsys.readouterr().err
     assert (stage._keys(texts)[0] == DocumentSketches()._keys(texts)[0]).all()
-    asked = pickle.loads(pickle.dumps(DocumentSketches().on_gpu(2, asked_for=True)))
+    asked = pickle.loads(pickle.dumps(DocumentSketches().on_gpu(2, "gpu")))
     if isinstance(error, Differs):
         asked.setup()
         return
@@ -161,7 +161,7 @@ def test_a_worker_that_cannot_use_its_gpu_falls_back_unless_the_gpu_was_asked_fo
 def test_the_gpu_asked_for_is_asked_for_on_workers_too() -> None:
     for backend in ("gpu", "auto"):
         (stage, _bands), *_ = RemoveFuzzyDuplicates(None, "o", "i", backend=backend)._keys_of(20, True)
-        assert stage._sketcher_kind == backend
+        assert stage._made_on == backend
 
 
 def test_a_run_says_where_and_a_stage_on_gpus_is_the_same_stage(

@@ -6,10 +6,10 @@ import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.normalization import NORMALIZATION_VERSION, check_keep, check_mode, normalized
+from tamis.dedup.exact.hashing import TextKeys
+from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode, normalized
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
-from tamis.stages.resources import Resources
 from tamis.tasks import DocumentBatch
 
 
@@ -48,8 +48,8 @@ class Sketch:
 
 
 @dataclass(repr=False)
-class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Replaces documents by their records (keys.py): key_0 is the exact hash, key_1 ... the bands first to last (not included).
+class DocumentSketches(TextKeys):
+    """Records (keys.py): key_0 is the exact hash, key_1 ... the bands first to last (not included).
 
     A document with fewer than `min_shingles` has no band keys: only equal texts are its duplicates.
     """
@@ -74,42 +74,23 @@ class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
     version: int = NORMALIZATION_VERSION
 
     def __post_init__(self) -> None:
-        self.normalize_text = check_mode(self.name, self.normalize_text)
-        check_keep(self.name, self.keep, self.keep_by)
+        super().__post_init__()
         self.sketch()
 
     def sketch(self) -> Sketch:
         return Sketch(self.n, self.unit, self.bands, self.rows, self.seed, self.wide, self.method)
 
-    def on_gpu(self, n_workers: int, asked_for: bool = False) -> DocumentSketches:
-        """The same keys, made on GPUs that so many workers share: where they are made changes nothing that the run is known by.
-
-        `asked_for`: a GPU that cannot be used is an error; otherwise a worker that has such a one makes its keys on the CPU.
-        """
-        self.resources = Resources(cpus=1.0, gpus=1.0 / max(1, n_workers))
-        self.__dict__["_sketcher_kind"] = "gpu" if asked_for else "auto"
-        return self
-
-    gives_documents: ClassVar[bool] = True
-    _sketcher_kind: ClassVar[str] = "cpu"
-    _sketcher: ClassVar[Any] = None
-
     def setup(self, worker_metadata: Any = None) -> None:
-        if self._sketcher_kind != "cpu" and self._sketcher is None:
+        """`gpu`: a GPU that cannot be used is an error; `auto`: a worker that has such a one makes its keys on the CPU."""
+        if self._made_on != "cpu" and self._device is None:
             from tamis.dedup.fuzzy.gpu_sketch import Differs, GpuSketcher
 
             try:
-                self.__dict__["_sketcher"] = GpuSketcher(self.sketch())
+                self.__dict__["_device"] = GpuSketcher(self.sketch())
             except Exception as exc:  # whatever the libraries of this node raise: the CPU's keys are the right ones
-                if self._sketcher_kind == "gpu" and not isinstance(exc, Differs):
+                if self._made_on == "gpu" and not isinstance(exc, Differs):
                     raise
                 print(f"{self.name}: sketches are made on the CPU: {exc}", file=sys.stderr, flush=True)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_sketcher"}
-
-    def inputs(self) -> Any:
-        return ["data"], [self.text_field, *([self.keep_by] if self.keep_by else [])]
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Load the compiled code before any memory cap is set."""
@@ -136,8 +117,8 @@ class DocumentSketches(ProcessingStage[DocumentBatch, DocumentBatch]):
         from tamis.kernels.buffers import string_buffers
         from tamis.kernels.sketch.band_keys import band_keys
 
-        if self._sketcher is not None:
-            keys: tuple[Any, Any] = self._sketcher(string_buffers(texts))
+        if self._device is not None:
+            keys: tuple[Any, Any] = self._device(string_buffers(texts))
             return keys
         s = self.sketch()
         return band_keys(

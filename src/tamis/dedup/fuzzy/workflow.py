@@ -162,7 +162,7 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
             last = min(first + per_pass, n)
             stage = self._stage(first, last)
             if on_gpu:
-                stage = stage.on_gpu(min(_GPU_WORKERS, len(os.sched_getaffinity(0))), self.backend == "gpu")
+                stage = stage.on_gpu(min(_GPU_WORKERS, len(os.sched_getaffinity(0))), self.backend)
             found.append((stage, list(range(first + 1, last + 1))))
         return found
 
