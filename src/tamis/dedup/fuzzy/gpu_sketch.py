@@ -135,8 +135,7 @@ def on_cpu(sketch: Sketch, parts: StringBuffers, rows: Array | None = None) -> t
             [np.empty(0, np.uint8), *(parts.data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True))]
         )
         parts = StringBuffers(np.concatenate([[0], np.cumsum(ends - starts)]).astype(np.int64), data, None)
-    s = sketch
-    return band_keys(parts, n=s.n, unit=s.unit, bands=s.bands, rows=s.rows, seed=s.seed, wide=s.wide)  # type: ignore[arg-type]
+    return band_keys(parts, **vars(sketch))
 
 
 def check(sketcher: Sketcher) -> None:

@@ -120,10 +120,7 @@ class DocumentSketches(TextKeys):
         if self._device is not None:
             keys: tuple[Any, Any] = self._device(string_buffers(texts))
             return keys
-        s = self.sketch()
-        return band_keys(
-            string_buffers(texts), n=s.n, unit=s.unit, bands=s.bands, rows=s.rows, seed=s.seed, wide=s.wide, method=s.method,  # type: ignore[arg-type]
-        )  # fmt: skip
+        return band_keys(string_buffers(texts), **vars(self.sketch()))
 
 
 @dataclass(repr=False)

@@ -57,9 +57,6 @@ class SignedSketches(DocumentSketches):
 
         if self.first == 0:
             # Bands of one value each: a key is then a hash of that value.
-            s = self.sketch()
-            keys, _ = band_keys(
-                string_buffers(texts), n=s.n, unit=s.unit, bands=SIGNATURE_VALUES, rows=1, seed=s.seed, wide=s.wide, method=s.method,  # type: ignore[arg-type]
-            )  # fmt: skip
+            keys, _ = band_keys(string_buffers(texts), **(vars(self.sketch()) | {"bands": SIGNATURE_VALUES, "rows": 1}))
             self._signatures = np.ascontiguousarray((keys & np.uint64(0xFF)).astype(np.uint8)).view(np.uint64)
         return super()._keys(texts)
