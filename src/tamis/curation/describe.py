@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tamis.later import pc
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
@@ -27,8 +28,6 @@ class Describe(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [self.text_field]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import pyarrow.compute as pc
-
         if not batch.num_items:
             return batch
         self._log_metric(CHARS, float(pc.sum(pc.utf8_length(batch.texts(self.text_field))).as_py() or 0))

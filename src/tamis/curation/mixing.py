@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import PipelineError, UsageError
+from tamis.later import np
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
@@ -79,8 +80,6 @@ class _OfSources(ProcessingStage[DocumentBatch, DocumentBatch]):
         return hash_arrow_strings(parts.offsets, parts.data, parts.validity, _SEED)[0]
 
     def _sources(self, batch: DocumentBatch) -> Any:
-        import numpy as np
-
         numbers, at = np.unique(batch.places()[0], return_inverse=True)
         return np.array([max(0, bisect_right(self.first_files, n) - 1) for n in numbers.tolist()], np.int32)[at]
 
@@ -127,8 +126,6 @@ class Mix(_OfSources):
         self._limits = read_json(self.limits) if self.limits else None
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-
         if not batch.num_items:
             return batch
         draws, source = self._draws(batch), self._sources(batch)
@@ -146,8 +143,6 @@ class Mix(_OfSources):
 
     def _chosen(self, batch: DocumentBatch, draws: Any, source: Any) -> tuple[DocumentBatch, Any, Any]:
         """Without those that are beyond the limit of their source: by number, and where that is the limit itself by place."""
-        import numpy as np
-
         file, offset = batch.places()
         keep = np.ones(batch.num_items, bool)
         for k, limit in enumerate(self._limits or ()):

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from tamis.later import pa, pc
 
 NORMALIZATION_VERSION = 1
 MODES: dict[str, str] = {
@@ -44,9 +42,6 @@ def check_keep(where: str, keep: str, keep_by: str | None) -> None:
 
 def normalized(texts: pa.Array, mode: str) -> pa.Array:
     """The texts rewritten; null stays null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if mode == "none":
         return texts
     if mode == "nfc":

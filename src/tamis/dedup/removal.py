@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
+from tamis.later import np
 from tamis.stages.base import ProcessingStage
 from tamis.stores.scratch_files import exists
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
-    import numpy as np
-
     Array = np.ndarray[Any, Any]
 
 
@@ -36,8 +35,6 @@ class ByPlace(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 def without(batch: DocumentBatch, rows: Array) -> DocumentBatch:
     """The batch without these rows."""
-    import numpy as np
-
     keep = np.ones(batch.num_items, bool)
     keep[rows] = False
     return batch.filter(keep)

@@ -13,6 +13,7 @@ from typing import Any
 from tamis.engine.run.identity import comparable, differences
 from tamis.errors import UsageError
 from tamis.formats.input_files.names import path_text
+from tamis.later import pa, pc
 from tamis.observe.gpu_figures import figures
 from tamis.observe.series import SeriesError, open_series
 from tamis.observe.snapshot import read_object
@@ -54,9 +55,6 @@ class RunDiff:
 
 def compare(first: str, second: str) -> RunDiff:
     """The second run against the first. UsageError when they have no input file in common."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     folders = [run_folder(first), run_folder(second)]
     paths = [input_paths(folder) for folder in folders]
     common = sorted(set(paths[0]) & set(paths[1]))
@@ -134,8 +132,6 @@ def _leaves(path: str, a: Any, b: Any) -> list[tuple[str, Any, Any]]:
 
 
 def _nothing() -> Any:
-    import pyarrow as pa
-
     text = pa.large_string()
     kinds = {"file": pa.int32(), "offset": pa.int64(), "id": text, "rule": text, "bytes": pa.int64()}
     return pa.schema(kinds).empty_table()
@@ -143,9 +139,6 @@ def _nothing() -> Any:
 
 def _renumbered(table: Any, ours: Any, suffix: str) -> Any:
     """Rows of files that both runs read, with the number of the file among those."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     table = table.filter(pc.greater_equal(table["file"], 0))
     file = ours.take(table["file"].combine_chunks()) if len(table) else pa.array([], pa.int32())
     size = table["bytes"] if "bytes" in table.column_names else pa.nulls(len(table), pa.int64())
@@ -162,9 +155,6 @@ def _renumbered(table: Any, ours: Any, suffix: str) -> Any:
 
 
 def _places(joined: Any, common: list[str]) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     names = pa.array([path_text(p) for p in common], pa.large_string()).take(joined["file"].combine_chunks())
     return pc.binary_join_element_wise(
         names, joined["offset"].cast(pa.large_string()), pa.scalar(":", pa.large_string())

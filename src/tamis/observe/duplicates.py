@@ -20,6 +20,7 @@ from typing import Any
 from tamis.errors import FormatError, UsageError
 from tamis.formats.input_files.names import path_of, path_text
 from tamis.formats.registry import holds_rows, table_name
+from tamis.later import pa, pc
 from tamis.observe.record_at import line_at
 from tamis.observe.verdicts import Verdict, find, input_paths, read_plan, run_folder
 from tamis.stores.homes import local_of
@@ -113,9 +114,6 @@ def pair_of(output: str, verdict: Verdict) -> Pair:
 
 def found_only(output: str, document: str) -> Pair | None:
     """The row of `_tamis/duplicates` on a document: for runs that removed nothing. None where there is none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     from tamis.formats.parquet import format as parquet
 
     folder = Path(local_of(str(output))) / "_tamis" / "duplicates"

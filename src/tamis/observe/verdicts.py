@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import UsageError
+from tamis.later import pa, pc
 from tamis.stores.homes import present
 
 AT_LEAST, AT_MOST = "at least", "at most"
@@ -165,8 +166,6 @@ def find_written(output: str, document: str, id_field: str = "id") -> Written | 
 
 
 def verdict_tables(folder: Path, columns: list[str] | None) -> Iterator[Any]:
-    import pyarrow as pa
-
     from tamis.formats.parquet import format as parquet
 
     for path in sorted((folder / "verdicts").glob("*.parquet")):
@@ -177,8 +176,6 @@ def verdict_tables(folder: Path, columns: list[str] | None) -> Iterator[Any]:
 
 
 def _matches(table: Any, document: str, files: set[int], offset: int) -> list[dict[str, Any]]:
-    import pyarrow.compute as pc
-
     mask = pc.fill_null(pc.equal(table["id"], document), False)
     if files:
         here = pc.and_(pc.is_in(table["file"], value_set=_int32(files)), pc.equal(table["offset"], offset))
@@ -188,8 +185,6 @@ def _matches(table: Any, document: str, files: set[int], offset: int) -> list[di
 
 
 def _int32(values: set[int]) -> Any:
-    import pyarrow as pa
-
     return pa.array(sorted(values), pa.int32())
 
 

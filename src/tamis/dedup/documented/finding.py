@@ -18,6 +18,7 @@ from tamis.dedup.exact.gpu_hash import BACKENDS
 from tamis.dedup.index.options import index_options
 from tamis.dedup.options import InOneCall, absolute
 from tamis.errors import UsageError
+from tamis.later import np, pa
 from tamis.pipeline import Pipeline, WorkflowBase, WorkflowRunResult
 from tamis.sizes import parse_fraction
 from tamis.stages.base import ProcessingStage
@@ -181,8 +182,6 @@ class IdNumbers(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [CURATOR_DEDUP_ID_STR]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import pyarrow as pa
-
         files, offsets = _places(batch)
         return batch.with_column(CURATOR_DEDUP_ID_STR, pa.array(numbers_of(files, offsets)))
 
@@ -202,8 +201,6 @@ class OwnIds(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [self.id_field]
 
     def setup(self, worker_metadata: Any = None) -> None:
-        import numpy as np
-
         from tamis.formats.whole_file import read_whole_file
 
         names = sorted(n for n in os.listdir(self.duplicates) if n.endswith(".parquet"))
@@ -211,14 +208,10 @@ class OwnIds(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._listed = np.sort(np.concatenate([np.empty(0, np.int64), *(numbers_of(*_places(b)) for b in batches)]))
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-
         return batch.filter(np.isin(numbers_of(*batch.places()), self._listed))
 
 
 def _places(batch: DocumentBatch) -> tuple[Any, Any]:
-    import numpy as np
-
     parts = [text.split("_") for text in batch.texts("id").to_pylist()]
     return np.array([int(a) for a, _ in parts], np.int64), np.array([int(b) for _, b in parts], np.int64)
 

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import MissingExtra, UsageError
+from tamis.later import np
 from tamis.memory.gpu import count_gpus
 
 if TYPE_CHECKING:
-    import numpy as np
-
     Array = np.ndarray[Any, Any]
 
 SOURCE = Path(__file__).with_name("xxh3_128.cu")
@@ -44,8 +43,6 @@ class GpuHasher:
 
     def __call__(self, data: Array, offsets: Array) -> tuple[Array, Array]:
         """(hi, lo) of data[offsets[i] : offsets[i + 1]]."""
-        import numpy as np
-
         cupy, n = self._cupy, len(offsets) - 1
         hi, lo = (cupy.zeros(n, cupy.uint64) for _ in range(2))
         if n:
@@ -97,7 +94,6 @@ def measure_apart(module: str, *arguments: str) -> dict[str, Any]:
 
 
 def _main() -> None:
-    import numpy as np
     import xxhash
 
     data = np.random.default_rng(0).integers(0, 256, _TRIED_BYTES, np.uint8)

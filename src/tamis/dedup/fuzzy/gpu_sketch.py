@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.exact.gpu_hash import Choice, measure_apart
 from tamis.errors import MissingExtra, TamisError, UsageError
+from tamis.later import np, pa
 from tamis.memory.gpu import count_gpus
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from tamis.dedup.fuzzy.sketching import Sketch
     from tamis.kernels.buffers import StringBuffers
 
@@ -81,8 +80,6 @@ class GpuSketcher:
     def _launch(
         self, data: Array, starts: Array, ends: Array, n: int, power: Any, seed: Any, bands: int
     ) -> tuple[Array, Array]:
-        import numpy as np
-
         cupy, n_rows = self._cupy, len(starts)
         keys, counts = cupy.empty((n_rows, bands), cupy.uint64), cupy.empty(n_rows, cupy.int64)
         there = [cupy.asarray(x) for x in (data if len(data) else np.zeros(1, np.uint8), starts, ends)]
@@ -103,8 +100,6 @@ class Sketcher:
         self._plan = shingling("band_keys", sketch.n, "char", sketch.seed)
 
     def __call__(self, parts: StringBuffers) -> tuple[Array, Array]:
-        import numpy as np
-
         starts, ends = parts.spans()
         keys = np.zeros((len(starts), self.sketch.bands), np.uint64)
         n_shingles = np.full(len(starts), -1, np.int64)
@@ -124,8 +119,6 @@ class Sketcher:
 
 def on_cpu(sketch: Sketch, parts: StringBuffers, rows: Array | None = None) -> tuple[Array, Array]:
     """The CPU's kernel over all documents, or some."""
-    import numpy as np
-
     from tamis.kernels.buffers import StringBuffers
     from tamis.kernels.sketch.band_keys import band_keys
 
@@ -140,8 +133,6 @@ def on_cpu(sketch: Sketch, parts: StringBuffers, rows: Array | None = None) -> t
 
 def check(sketcher: Sketcher) -> None:
     """Compare with the CPU on documents of all kinds. Differs where a key is another."""
-    import pyarrow as pa
-
     from tamis.kernels.buffers import string_buffers
 
     words = "the quick brown fox jumps over a lazy dog while größere 中文 texts 😀 wait, and wait; "
@@ -190,8 +181,6 @@ def measure(sketch: Sketch) -> dict[str, Any]:
 
 def measure_here(sketch: Sketch) -> dict[str, Any]:
     """The same in this process."""
-    import numpy as np
-
     from tamis.kernels.buffers import StringBuffers
 
     data = np.random.default_rng(0).integers(97, 123, _TRIED_BYTES, np.uint8)

@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import PipelineError, UsageError
 from tamis.formats.input_files.names import path_text
+from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.options import read_options
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR
 from tamis.tasks import DocumentBatch
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
 
 _PLACE = r"^(?P<file>[0-9]{6,9})_(?P<offset>[0-9]{1,18})$"
 _EXACT = 1 << 53  # whole numbers up to here survive being a float
@@ -24,9 +21,6 @@ _EXACT = 1 << 53  # whole numbers up to here survive being a float
 
 def id_texts(ids: pa.Array) -> pa.Array | None:
     """Ids as text: 7, 7.0 and "7" are one id (a column of numbers with gaps comes out of pandas as floats). None: no names."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     from tamis.formats.columns.exact import stored
 
     ids = stored(ids)
@@ -52,8 +46,6 @@ def id_texts(ids: pa.Array) -> pa.Array | None:
 
 def _renumbered(then: list[str], now: list[str]) -> np.ndarray[Any, Any]:
     """Which file of now each file of then is: the same path, or the same name where all names differ (a folder that moved)."""
-    import numpy as np
-
     places = {path: i for i, path in enumerate(now)}
     names = {os.path.basename(path): i for i, path in enumerate(now)}
     by_name = len(names) == len(now)
@@ -90,9 +82,6 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
                 self._file_of = _renumbered(json.load(file).get("files", []), paths)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-        import pyarrow as pa
-
         from tamis.dedup.ids.table import NOT_A_NAME
         from tamis.dedup.keys import place_columns, record_batch, sorted_keys, text_hashes
 
@@ -112,10 +101,6 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def _place_texts(self, column: pa.Array) -> pa.Array | None:
         """Whole numbers as the ids by file and position of the same documents; null where the input has no such file."""
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         from tamis.dedup.decisions import place_ids
         from tamis.formats.columns.exact import stored
         from tamis.stages.text.io.reader.ids import places_of
@@ -130,10 +115,6 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.large_string()))
 
     def _check_places(self, ids: pa.Array, batch: DocumentBatch, length: np.ndarray[Any, Any]) -> None:
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         from tamis.dedup.ids.table import ODD_ID, OTHER_FILE
 
         number = pc.struct_field(pc.extract_regex(ids, _PLACE), "file")
@@ -196,8 +177,6 @@ class RemoveListed(_ById):
         return self._table.lists(hi, lo) & (length >= 0)
 
     def _ids(self, batch: DocumentBatch) -> pa.Array:
-        import pyarrow as pa
-
         if self.id_field is None:
             from tamis.dedup.decisions import place_ids
             from tamis.dedup.keys import place_columns
@@ -237,8 +216,6 @@ class TextDuplicatesRemovalStage(_ById):
         return self.ids_to_remove_path
 
     def setup(self, worker_metadata: Any = None) -> None:
-        import numpy as np
-
         from tamis.formats.input_files.listing import list_files
         from tamis.formats.whole_file import read_whole_file
 
@@ -247,15 +224,11 @@ class TextDuplicatesRemovalStage(_ById):
         self._listed = np.unique(np.concatenate([keys[has] for keys, has in found]))
 
     def _is_listed(self, batch: DocumentBatch) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         keys, has_id = self._keys(batch, self.id_field)
         return has_id & np.isin(keys, self._listed)
 
     def _keys(self, batch: DocumentBatch, field: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The 128-bit hashes of ids, 16 bytes each; and which documents have one."""
-        import numpy as np
-
         from tamis.dedup.keys import text_hashes
 
         if field not in batch.get_columns():

@@ -9,6 +9,7 @@ from typing import Any
 from tamis.dedup.fuzzy.sketching import DocumentSketches
 from tamis.dedup.options import absolute
 from tamis.errors import UsageError
+from tamis.later import np, pa
 from tamis.tasks import DocumentBatch
 
 SIGNATURE_VALUES = 256  # one byte each
@@ -40,8 +41,6 @@ class SignedSketches(DocumentSketches):
     name: str = "signed_sketches"
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import pyarrow as pa
-
         out = super().process(batch)
         if self.first == 0:
             words = self.__dict__.pop("_signatures")
@@ -50,8 +49,6 @@ class SignedSketches(DocumentSketches):
         return out
 
     def _keys(self, texts: Any) -> tuple[Any, Any]:
-        import numpy as np
-
         from tamis.kernels.buffers import string_buffers
         from tamis.kernels.sketch.band_keys import band_keys
 

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.lines.hashing import check_count, check_unit
 from tamis.dedup.removal import ByPlace, without
+from tamis.later import np, pa, pc
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
     Array = np.ndarray[Any, Any]
 
 
@@ -43,9 +41,6 @@ class CutUnits(ByPlace):
         return ["data"], [self.cut_field] if self.cut_field is not None else []
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-        import pyarrow.compute as pc
-
         from tamis.dedup.lines.table import cut_out, cuts_of
 
         rows, numbers = cuts_of(self.table, *batch.places())
@@ -74,9 +69,6 @@ class CutUnits(ByPlace):
 
     def _told(self, batch: DocumentBatch, rows: Array, numbers: list[Array]) -> pa.Array:
         """A list of numbers for each document that is cut, null for the others."""
-        import numpy as np
-        import pyarrow as pa
-
         sizes = np.zeros(batch.num_items, np.int64)
         sizes[rows] = [len(n) for n in numbers]
         offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]))

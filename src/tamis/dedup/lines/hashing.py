@@ -8,6 +8,7 @@ from typing import Any
 from tamis.dedup.normalization import MODES as TEXT_MODES
 from tamis.dedup.normalization import NORMALIZATION_VERSION
 from tamis.errors import UsageError
+from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
@@ -44,10 +45,6 @@ class UnitHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [self.text_field]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         from tamis.dedup.keys import place_columns, record_batch
         from tamis.dedup.lines.keys import UnitKeys
         from tamis.dedup.lines.units import split_units

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tamis.later import np
 from tamis.pictures.decode import decode
 from tamis.pictures.faults import PictureFault
 from tamis.stages.base import ProcessingStage
@@ -28,8 +29,6 @@ class PictureHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
     judges_input: ClassVar[bool] = True
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-
         from tamis.dedup.keys import place_columns, record_batch, sorted_keys
 
         hashes: list[Any] = []
@@ -61,7 +60,6 @@ class PictureHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 def _hash(where: Where) -> int:
     """XXH3-128 of height, width and pixels."""
-    import numpy as np
     import xxhash
 
     pixels = decode(stored_bytes(where))

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.removal import ByPlace, without
+from tamis.later import np
 from tamis.stages.base import Rule
 from tamis.stores.opening import open_input, read_at
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
-    import numpy as np
-
     Array = np.ndarray[Any, Any]
 
 
@@ -38,8 +37,6 @@ class Remembered(ByPlace):
         self._reasons = _reasons(self.table)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-
         rows, (reason, at, size) = self.listed(batch, "reason", "value_at", "value_bytes")
         if not len(rows):
             return batch
@@ -53,8 +50,6 @@ class Remembered(ByPlace):
 
     def _values(self, at: Array, size: Array) -> list[str | None]:
         """What was measured of each, as verdicts have it. Those of neighbours lie together."""
-        import numpy as np
-
         first, end = int(at.min()), int((at + np.maximum(size, 0)).max())
         data = bytearray(end - first)
         with open_input(os.path.join(self.table, "values.bin")) as file:

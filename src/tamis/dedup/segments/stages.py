@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import FormatError
 from tamis.formats.arrow.column_places import batches_of
 from tamis.formats.scratch.stored_arrays import read_into
+from tamis.later import np, pa
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.tasks import DocumentBatch, FileGroupTask
-
-if TYPE_CHECKING:
-    import numpy as np
 
 SUFFIX = ".range"
 
@@ -34,9 +32,6 @@ class SegmentRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [self.document_id_field]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-        import pyarrow as pa
-
         from tamis.dedup.keys import place_columns, record_batch
         from tamis.formats.jsonl.encode import encode_jsonl
 
@@ -53,9 +48,6 @@ class SegmentRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def _keys(self, batch: DocumentBatch, places: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
         """64 bits of the id's text; what text it is matters only in that equal ids have the same."""
-        import numpy as np
-        import pyarrow as pa
-
         from tamis.dedup.decisions import place_ids
         from tamis.dedup.keys import text_hashes
         from tamis.formats.columns.casting import widen
@@ -73,8 +65,6 @@ class GatherSegments(ProcessingStage[FileGroupTask, DocumentBatch]):
     resources: Resources = field(default_factory=lambda: Resources(cpus=1.0))
 
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:
-        import numpy as np
-
         from tamis.formats.jsonl.block import JsonlBlock
 
         made = []
@@ -97,8 +87,6 @@ class GatherSegments(ProcessingStage[FileGroupTask, DocumentBatch]):
 
 def _range_of(path: str, low: int, high: int) -> list[bytes]:
     """Lines of a record file whose keys lie in [low, high)."""
-    import numpy as np
-
     found = []
     for batch in batches_of(path):
         keys, ends = batch.values("key"), batch.ends("record")

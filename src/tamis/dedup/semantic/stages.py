@@ -16,19 +16,16 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis import files
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.vectors import unit_vectors
 from tamis.errors import UsageError
+from tamis.later import np, pa, pc
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.tasks import EmptyTask, FileGroupTask
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
 
 _log = logging.getLogger("tamis.semantic")
 L2, COSINE = "l2_dist_to_cent", "cosine_dist_to_cent"
@@ -81,8 +78,6 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
             )
 
     def process(self, task: FileGroupTask) -> FileGroupTask:
-        import numpy as np
-
         from tamis.dedup.semantic.kmeans import Blocks, Options, fit, nearest, uniform
 
         options = Options(
@@ -113,7 +108,6 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         return FileGroupTask(task.dataset_name, made)
 
     def _tables(self, paths: Sequence[str], columns: list[str]) -> Iterator[pa.Table]:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         for path in paths:
@@ -130,9 +124,6 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
 
     def _write(self, table: pa.Table, number: int, at: Any, distance: Any, has: Any) -> list[str]:
         """One file for every cluster that has documents here. `distance` is 1 - cosine; of unit vectors l2 follows from it."""
-        import numpy as np
-        import pyarrow as pa
-
         made = []
         for cluster in np.unique(at[has]).tolist():
             rows = np.flatnonzero(has & (at == cluster))
@@ -237,8 +228,6 @@ class PairwiseCosineSimilarityStage(ProcessingStage[FileGroupTask, FileGroupTask
     name: str = "pairwise_cosine_similarity"
 
     def process(self, task: FileGroupTask) -> FileGroupTask:
-        import numpy as np
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         table = pa.concat_tables([pq.ParquetFile(p).read(use_threads=False) for p in task.data])
@@ -258,8 +247,6 @@ class PairwiseCosineSimilarityStage(ProcessingStage[FileGroupTask, FileGroupTask
 
     def _order(self, table: pa.Table) -> np.ndarray[Any, Any]:
         """Positions, those that are kept rather first; of equals the one with the smaller id."""
-        import numpy as np
-
         ids = np.argsort(np.array([str(i) for i in table.column(self.id_field).to_pylist()]), kind="stable")
         tie = np.empty(len(ids), np.int64)
         tie[ids] = np.arange(len(ids))
@@ -345,8 +332,6 @@ class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         return self.process_batch([task])[0]
 
     def process_batch(self, tasks: list[FileGroupTask]) -> list[FileGroupTask]:
-        import pyarrow as pa
-        import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
         paths = [p for task in tasks for p in task.data]
@@ -364,8 +349,6 @@ class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
 
 def pairwise_cosine_similarity_batched(cluster_reps: Any, batch_size: int = 1024) -> tuple[Any, Any]:
     """For each row of unit vectors the largest cosine to a row before it, and which; the first has 0 and itself. In blocks."""
-    import numpy as np
-
     x = np.asarray(cluster_reps, np.float32)
     best, of = np.zeros(len(x), np.float32), np.zeros(len(x), np.int64)
     for begin in range(0, len(x), batch_size):

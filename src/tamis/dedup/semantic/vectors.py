@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import PipelineError, UsageError
+from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
     Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 VECTOR = "vector"
@@ -37,9 +35,6 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [self.embedding_field, *([self.rank_field] if self.rank_field else [])]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-        import pyarrow as pa
-
         from tamis.dedup.keys import place_columns, record_batch
         from tamis.formats.jsonl.known_records import known_columns
 
@@ -57,8 +52,6 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
         return record_batch(batch, columns).with_column(VECTOR, raw)
 
     def _ranks(self, batch: DocumentBatch) -> Any:
-        import numpy as np
-
         if self.rank_field is None:
             return np.zeros(batch.num_items, np.uint64)
         return rank_numbers(batch.column(self.rank_field), self.rank_field, self.descending)
@@ -66,10 +59,6 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[Floats, np.ndarray[Any, Any]]:
     """Rows of length 1 (zeros where there is no embedding), and which rows have one. All lists must be of one length."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = column.type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
         raise PipelineError(f"field {field!r}: expected lists of numbers, got {kind}")
@@ -101,9 +90,6 @@ def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[F
 
 def rank_numbers(column: pa.Array, field: str, descending: bool) -> Any:
     """One uint64 per document, smaller for what is kept rather: by the number in a column; what is no number comes last."""
-    import numpy as np
-    import pyarrow as pa
-
     from tamis.dedup.keys import NO_NUMBER, ordered
 
     try:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from tamis import files
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.spread.ranges import KeyRange
+from tamis.later import np
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.stages.text.io.writer import JsonlWriter
@@ -42,8 +43,6 @@ class LookAtRanges(ProcessingStage[DocumentBatch, DocumentBatch]):
         return {k: v for k, v in self.__dict__.items() if k != "_open"}
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-
         from tamis.dedup.records import Records
         from tamis.dedup.spread.found import equal_bits, look_for_edges, look_for_equal
 

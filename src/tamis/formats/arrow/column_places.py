@@ -7,15 +7,13 @@ and variable numbers of bytes, uncompressed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import FormatError
 from tamis.formats.arrow.messages import Batch, read_layout
 from tamis.formats.scratch.stored_arrays import StoredArray
+from tamis.later import np, pa
 from tamis.stores.opening import open_arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -33,9 +31,6 @@ class BatchPlaces:
 
     def ends(self, name: str) -> StoredArray:
         """Of a column of texts or bytes: where each begins in its data, and where the last one ends."""
-        import numpy as np
-        import pyarrow as pa
-
         kind = self.types[name]
         large = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
         return self._array(name, np.dtype(np.int64 if large else np.int32), self.n_rows + 1)
@@ -55,9 +50,6 @@ class BatchPlaces:
 
 def numpy_type(kind: pa.DataType) -> Any:
     """Numbers as they are; a fixed number of bytes as that."""
-    import numpy as np
-    import pyarrow as pa
-
     if pa.types.is_fixed_size_binary(kind):
         return np.dtype(f"V{kind.byte_width}")
     return np.dtype(kind.to_pandas_dtype())
@@ -65,8 +57,6 @@ def numpy_type(kind: pa.DataType) -> Any:
 
 def batches_of(path: str) -> list[BatchPlaces]:
     """The record batches of a file that have rows. FormatError for what is no such file."""
-    import pyarrow as pa
-
     try:
         with open_arrow(path) as source:
             schema = pa.ipc.open_file(source).schema
@@ -78,8 +68,6 @@ def batches_of(path: str) -> list[BatchPlaces]:
 
 
 def _by_column(path: str, types: dict[str, pa.DataType], batch: Batch) -> dict[str, list[tuple[int, int]]]:
-    import pyarrow as pa
-
     if batch.is_compressed:
         raise FormatError(f"{path}: its record batches are compressed; expected none that is")
     found, at = {}, 0

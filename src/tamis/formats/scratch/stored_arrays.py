@@ -11,14 +11,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from tamis.errors import FormatError
+from tamis.later import np
 from tamis.stores.opening import open_buffered, open_input, read_at
 from tamis.stores.scratch_files import BucketFile, open_to_write
 from tamis.stores.urls import is_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import numpy as np
 
     Array = np.ndarray[Any, Any]
 
@@ -29,8 +28,6 @@ _MAX_BLOCKS = 32  # kept: those in the middle of a search are asked for again an
 
 def read_into(path: str, at: int, out: Array) -> None:
     """Fill an array with the bytes from place `at` of a file."""
-    import numpy as np
-
     if not out.nbytes:
         return
     view: memoryview = memoryview(out.view(np.uint8))  # type: ignore[arg-type]
@@ -67,8 +64,6 @@ class StoredArray:
 
     def read(self, first: int, end: int) -> Array:
         """Values first to end, as an array of its own; beyond the end there are none."""
-        import numpy as np
-
         first = min(first, self._n)
         out = np.empty(max(0, min(end, self._n) - first), self.kind)
         read_into(self.path, self.at + first * self.kind.itemsize, out)
@@ -125,8 +120,6 @@ class NpyWriter:
         self._kind, self.n = kind, 0
 
     def append(self, values: Array) -> None:
-        import numpy as np
-
         if len(values):
             view: memoryview = memoryview(np.ascontiguousarray(values, self._kind))  # type: ignore[arg-type]
             self._file.write(view.cast("B"))

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tamis.later import np
 from tamis.observe.contact.choose import Chosen, choose
 from tamis.observe.contact.clips import clip_sheets, is_about_films
 
@@ -70,7 +71,6 @@ def _row(path: str, number: int) -> dict[str, Any] | None:
 
 def _thumbnail(row: dict[str, Any]) -> str:
     """Base64 of a JPEG; "" where the picture cannot be decoded, or takes too much for this."""
-    import numpy as np
     from PIL import Image
 
     from tamis.errors import TamisError

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tamis.errors import TamisError
+from tamis.later import pa
 from tamis.observe.verdicts import input_paths, read_plan
 from tamis.stores.homes import home_of
 from tamis.stores.opening import open_arrow
@@ -108,7 +109,6 @@ def _kept(files: Sequence[str]) -> Iterator[Chosen]:
 
 def first_rows(path: str | Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The first rows of a Parquet file, a few at a time: a table of a run may hold millions. Nothing of one that cannot be read."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
