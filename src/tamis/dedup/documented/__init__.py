@@ -1,1 +1,1 @@
-"""Deduplication under the names, parameters and files that users of NeMo Curator know; the work is done by the rooms beside."""
+"""What deduplications share with NeMo Curator's: parameters, ids and the files they are in, results. The work is done by the rooms beside."""
