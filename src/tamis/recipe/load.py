@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tamis.errors import RecipeError, UsageError
 from tamis.recipe.targets import TARGET, Targets, check_allowed_name
-from tamis.recipe.yaml_text import Node, References, override, parse, read_text, suggest
+from tamis.recipe.yaml_text import Located, Node, References, override, parse, read_text, suggest
 from tamis.sizes import parse_fraction, parse_size
 
 if TYPE_CHECKING:
@@ -107,52 +107,49 @@ class InOrder:
 class _Loader:
     def __init__(self, file: str, root: Node, environ: Mapping[str, str], allow: Sequence[str]) -> None:
         assert isinstance(root.value, dict)
-        self.file, self.root, self.top = file, root, root.value
-        self.references = References(self.top, environ, file)
-        self.targets = Targets(file, self.references, allow)
-
-    def fail(self, message: str, node: Node, path: str = "") -> RecipeError:
-        return RecipeError(message, file=self.file, line=node.line, field=path)
+        for key in NOT_READ:
+            root.value.pop(key, None)
+        self.file, self.references = file, References(root.value, environ, file)
+        self.whole = Located(root, "", self.references)
+        self.top = self.whole.fields()
+        self.targets = Targets(allow)
 
     def load(self) -> Recipe:
-        for key in NOT_READ:
-            self.top.pop(key, None)
         if "stages" in self.top:
             self._name_targets(self.top["stages"])
-        unknown = [key for key in self.top if key not in TOP_LEVEL]
-        for key in unknown:
-            if isinstance(self.top[key].value, (list, dict)):
-                raise self.fail(f"unknown top-level field {key!r}{suggest(key, list(TOP_LEVEL))}", self.top[key], key)
-        if sum(key in self.top for key in ("stages", "workflow", "steps")) != 1:
-            got = "both" if sum(key in self.top for key in ("stages", "workflow", "steps")) > 1 else "neither"
-            raise self.fail(f"expected either 'stages:', 'workflow:' or 'steps:', got {got}", self.root)
+        unknown = {key: at for key, at in self.top.items() if key not in TOP_LEVEL}
+        for key, at in unknown.items():
+            if isinstance(at.node.value, (list, dict)):
+                raise at.fail(f"unknown top-level field {key!r}{suggest(key, list(TOP_LEVEL))}")
+        n_kinds = sum(key in self.top for key in ("stages", "workflow", "steps"))
+        if n_kinds != 1:
+            got = "both" if n_kinds > 1 else "neither"
+            raise self.whole.fail(f"expected either 'stages:', 'workflow:' or 'steps:', got {got}")
         for key in ("write", "sources"):
             if key in self.top and "steps" not in self.top:
-                raise self.fail(f"'{key}:' goes with 'steps:'; elsewhere stages read and write", self.top[key], key)
-        built_parts = [key for key in ("stages", "workflow", "steps", "ray_client") if key in self.top]
-        for key in built_parts:
-            self.targets.check(self.top[key], key)
+                raise self.top[key].fail(f"'{key}:' goes with 'steps:'; elsewhere stages read and write")
+        for key in ("stages", "workflow", "steps", "ray_client"):
+            if key in self.top:
+                self.targets.check(self.top[key])
         settings = self.settings()
         alerts = self.alerts()
         backend = self.choice("backend", BACKENDS) or "local"
         mode = self.choice("execution_mode", MODES)
         if mode is not None:
             if settings.get("mode", mode) != mode:
-                raise self.fail(
-                    "execution_mode and settings.mode differ; keep one", self.top["execution_mode"], "execution_mode"
-                )
+                raise self.top["execution_mode"].fail("execution_mode and settings.mode differ; keep one")
             settings["mode"] = mode
         args: dict[str, str] = {key: self.text(key) for key in ("name", "description") if key in self.top}
         args.setdefault("name", Path(self.file).stem)
-        self.resolve_all()
+        # Every reference once, so that a missing value is reported before anything is built.
+        for at in (inside for key, part in self.top.items() if key in TOP_LEVEL for inside in part.all()):
+            if not isinstance(at.node.value, (list, dict)):
+                at.scalar()
         ends = ("input", "output") if "steps" in self.top else ()
-        for key in unknown:
+        for key, at in unknown.items():
             if key not in self.references.used and key not in ends:
-                raise self.fail(
-                    f"unknown top-level field {key!r}, and nothing refers to ${{{key}}}{suggest(key, list(TOP_LEVEL))}",
-                    self.top[key],
-                    key,
-                )
+                known = suggest(key, list(TOP_LEVEL))
+                raise at.fail(f"unknown top-level field {key!r}, and nothing refers to ${{{key}}}{known}")
         return Recipe(
             path=Path(self.file),
             pipeline_args=args,
@@ -164,27 +161,10 @@ class _Loader:
             alerts=alerts,
         )
 
-    def resolve_all(self) -> None:
-        """Replace every reference once, so that a missing value is reported before anything is built."""
-        todo = [(key, node) for key, node in self.top.items() if key in TOP_LEVEL]
-        while todo:
-            path, node = todo.pop()
-            if isinstance(node.value, dict):
-                todo += [(f"{path}.{key}", item) for key, item in node.value.items()]
-            elif isinstance(node.value, list):
-                todo += [(f"{path}.{i}", item) for i, item in enumerate(node.value)]
-            else:
-                self.references.value(node, path)
-
-    def scalar(self, node: Node, path: str) -> object:
-        if isinstance(node.value, (list, dict)):
-            raise self.fail("expected one value, got a list or mapping", node, path)
-        return self.references.value(node, path)
-
     def text(self, key: str) -> str:
-        value = self.scalar(self.top[key], key)
+        value = self.top[key].scalar()
         if value is None or isinstance(value, bool):
-            raise self.fail(f"expected text, got {value!r}; put it into quotes", self.top[key], key)
+            raise self.top[key].fail(f"expected text, got {value!r}; put it into quotes")
         return str(value)
 
     def choice(self, key: str, known: Sequence[str]) -> str | None:
@@ -192,84 +172,78 @@ class _Loader:
             return None
         value = self.text(key)
         if value not in known:
-            raise self.fail(f"unknown {key} {value!r}{suggest(value, list(known))}", self.top[key], key)
+            raise self.top[key].fail(f"unknown {key} {value!r}{suggest(value, list(known))}")
         return value
 
     def stages(self) -> list[object]:
-        node = self.top["stages"]
-        if not isinstance(node.value, list) or not node.value:
-            raise self.fail("expected a list of stages, each starting with '- _target_:'", node, "stages")
-        return [
-            self.built(item, f"stages.{i}", ("process", "decompose"), "a stage") for i, item in enumerate(node.value)
-        ]
+        at = self.top["stages"]
+        if not isinstance(at.node.value, list) or not at.node.value:
+            raise at.fail("expected a list of stages, each starting with '- _target_:'")
+        return [self.built(item, ("process", "decompose"), "a stage") for item in at.items()]
 
     def curation(self, name: str) -> object:
         """The steps as a Curation, from `input:` to `output:`, written as `write:` says."""
         from tamis.curation import Curation
 
-        node = self.top["steps"]
-        assert isinstance(node.value, list)
-        methods = ("process", "decompose", "removal")
-        steps = [self.built(item, f"steps.{i}", methods, "a step") for i, item in enumerate(node.value)]
+        at = self.top["steps"]
+        steps = [self.built(item, ("process", "decompose", "removal"), "a step") for item in at.items()]
         ends = {
-            f"{key}_path": self.targets.build(self.top[key], key)
+            f"{key}_path": self.targets.build(self.top[key])
             for key in ("input", "output")
             if key in self.top and key not in self.references.used
         }
         if "sources" in self.top:
-            ends["sources"] = self.targets.build(self.top["sources"], "sources")
+            ends["sources"] = self.targets.build(self.top["sources"])
         writing = self.writing()
         try:
             return Curation(steps, name=name, **ends, **writing)  # type: ignore[arg-type]
         except UsageError as exc:
-            raise self.fail(str(exc), node, "steps") from None
+            raise at.fail(str(exc)) from None
 
     def writing(self) -> dict[str, object]:
         found: dict[str, object] = {}
         for key, item in self._mapping("write", "expected a mapping, e.g. {format: jsonl.zst}").items():
             if key not in _WRITING:
-                raise self.fail(f"unknown field {key!r}{suggest(key, list(_WRITING))}", item, f"write.{key}")
-            value = self.targets.build(item, f"write.{key}")
+                raise item.fail(f"unknown field {key!r}{suggest(key, list(_WRITING))}")
+            value = self.targets.build(item)
             if value is not None:
                 found[_WRITING[key]] = value
         return found
 
-    def _name_targets(self, node: Node) -> None:
+    def _name_targets(self, stages: Located) -> None:
         """`- input_file_type: jsonl` and `- output_file_type: parquet` stand for a reader and a writer of that format."""
-        for i, item in enumerate(node.value if isinstance(node.value, list) else ()):
-            if not isinstance(item.value, dict) or TARGET in item.value:
-                continue
+        for at in stages.items():
+            given = at.fields()
             for key, room in (("input_file_type", "reader"), ("output_file_type", "writer")):
-                if key in item.value:
-                    kind = self.scalar(item.value[key], f"stages.{i}.{key}")
+                if key in given and TARGET not in given:
+                    kind = given[key].scalar()
                     if kind not in ("jsonl", "parquet"):
-                        raise self.fail(
-                            f"expected jsonl or parquet, got {kind!r}", item.value[key], f"stages.{i}.{key}"
-                        )
+                        raise given[key].fail(f"expected jsonl or parquet, got {kind!r}")
                     name = f"tamis.stages.text.io.{room}.{str(kind).capitalize()}{room.capitalize()}"
-                    item.value[TARGET] = Node(name, item.line)
-                    del item.value[key]
+                    assert isinstance(at.node.value, dict)
+                    at.node.value[TARGET] = Node(name, at.node.line)
+                    del at.node.value[key]
                     break
 
     def workflow(self) -> object | None:
         """One, or a list of them, which run one after the other."""
-        node = self.top.get("workflow")
-        if node is None or not isinstance(node.value, list):
+        at = self.top.get("workflow")
+        if at is None or not isinstance(at.node.value, list):
             return self.one("workflow", "run")
-        if not node.value:
-            raise self.fail("expected at least one workflow", node, "workflow")
-        made = [self.built(item, f"workflow.{i}", ("run",), "a workflow") for i, item in enumerate(node.value)]
+        if not at.node.value:
+            raise at.fail("expected at least one workflow")
+        made = [self.built(item, ("run",), "a workflow") for item in at.items()]
         return made[0] if len(made) == 1 else InOrder(made)
 
     def one(self, key: str, method: str) -> object | None:
-        return self.built(self.top[key], key, (method,), f"a {key}") if key in self.top else None
+        return self.built(self.top[key], (method,), f"a {key}") if key in self.top else None
 
-    def built(self, node: Node, path: str, methods: Sequence[str], what: str) -> object:
-        if not isinstance(node.value, dict) or TARGET not in node.value:
-            raise self.fail(f"expected a mapping with {TARGET} and its parameters", node, path)
-        made = self.targets.build(node, path)
+    def built(self, at: Located, methods: Sequence[str], what: str) -> object:
+        if TARGET not in at.fields():
+            raise at.fail(f"expected a mapping with {TARGET} and its parameters")
+        made = self.targets.build(at)
         if not any(callable(getattr(made, method, None)) for method in methods):
-            raise self.fail(f"{type(made).__name__} is not {what}: it has no {' or '.join(methods)} method", node, path)
+            raise at.fail(f"{type(made).__name__} is not {what}: it has no {' or '.join(methods)} method")
         return made
 
     def alerts(self) -> Section | None:
@@ -277,52 +251,48 @@ class _Loader:
             return None
         from tamis.observe.alerts.parse import read_section
 
-        return read_section(self.top["alerts"], self.references, "alerts")
+        return read_section(self.top["alerts"])
 
     def settings(self) -> dict[str, object]:
         found: dict[str, object] = {}
         for key, item in self._mapping("settings", "expected a mapping of settings").items():
-            path = f"settings.{key}"
             if key in ("allow_modules", "allow_module"):
-                raise self.fail(
-                    "a recipe cannot allow modules itself; use --allow-module on the command line", item, path
-                )
+                raise item.fail("a recipe cannot allow modules itself; use --allow-module on the command line")
             if key == "schema":
-                found[key] = self.schema(item, path)
+                found[key] = _schema(item)
                 continue
             if key not in SETTINGS:
-                raise self.fail(f"unknown setting {key!r}{suggest(key, [*SETTINGS, 'schema'])}", item, path)
-            value = self.scalar(item, path)
+                raise item.fail(f"unknown setting {key!r}{suggest(key, [*SETTINGS, 'schema'])}")
+            value = item.scalar()
             if value is None:
                 continue
             try:
                 SETTINGS[key](value, key)
             except UsageError as exc:
-                raise self.fail(str(exc), item, path) from None
+                raise item.fail(str(exc)) from None
             found[key] = value
         return found
 
-    def _mapping(self, key: str, otherwise: str) -> dict[str, Node]:
+    def _mapping(self, key: str, otherwise: str) -> dict[str, Located]:
         """A part of the recipe that is a mapping; empty where there is none. `otherwise`: what to say of anything else."""
-        node = self.top.get(key)
-        if node is None or node.value is None:
+        at = self.top.get(key)
+        if at is None or at.node.value is None:
             return {}
-        if not isinstance(node.value, dict):
-            raise self.fail(otherwise, node, key)
-        return node.value
+        if not isinstance(at.node.value, dict):
+            raise at.fail(otherwise)
+        return at.fields()
 
-    def schema(self, node: Node, path: str) -> dict[str, str]:
-        if not isinstance(node.value, dict) or not node.value:
-            raise self.fail("expected a mapping of column: type, e.g. {id: int64, text: string}", node, path)
-        types: dict[str, str] = {}
-        for column, item in node.value.items():
-            value = self.scalar(item, f"{path}.{column}")
-            if not isinstance(value, str):
-                raise self.fail(
-                    f"expected the name of a type such as string or int64, got {value!r}", item, f"{path}.{column}"
-                )
-            types[column] = value
-        return types
+
+def _schema(at: Located) -> dict[str, str]:
+    if not at.fields():
+        raise at.fail("expected a mapping of column: type, e.g. {id: int64, text: string}")
+    types: dict[str, str] = {}
+    for column, item in at.fields().items():
+        value = item.scalar()
+        if not isinstance(value, str):
+            raise item.fail(f"expected the name of a type such as string or int64, got {value!r}")
+        types[column] = value
+    return types
 
 
 def _limit(value: Any, what: str) -> None:

@@ -12,13 +12,13 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
 from tamis import secrets
 from tamis.errors import RecipeError
-from tamis.recipe.yaml_text import Node, References, suggest
+from tamis.recipe.yaml_text import Located, suggest
 
 PUBLIC_ROOMS = (
     "tamis.stages",
@@ -45,67 +45,53 @@ _FOREIGN_KEYS = ("_args_", "_partial_", "_recursive_", "_convert_", "_mode_")
 class Targets:
     """Checks and builds the `_target_` mappings of one recipe."""
 
-    file: str
-    references: References
     allow: Sequence[str] = ()
 
-    def fail(self, message: str, node: Node, path: str) -> RecipeError:
-        return RecipeError(message, file=self.file, line=node.line, field=path)
+    def check(self, at: Located) -> None:
+        """Check every target name at and below a value without importing anything."""
+        for found in at.all():
+            if TARGET in found.fields():
+                self._name(found.fields()[TARGET])
 
-    def check(self, node: Node, path: str) -> None:
-        """Check every target name at and below `node` without importing anything."""
-        for found, where in _walk(node, path):
-            assert isinstance(found.value, dict)
-            if TARGET in found.value:
-                self._name(found, where)
-
-    def build(self, node: Node, path: str) -> object:
-        """The value of `node`, with every `_target_` mapping in it turned into its object."""
-        if isinstance(node.value, list):
-            return [self.build(item, f"{path}.{i}") for i, item in enumerate(node.value)]
-        if not isinstance(node.value, dict):
-            return self.references.value(node, path)
-        if TARGET not in node.value:
-            return {key: self.build(item, f"{path}.{key}") for key, item in node.value.items()}
-        found = self._resolve(node, path)
-        name = self._name(node, path)
+    def build(self, at: Located) -> object:
+        """The value, with every `_target_` mapping in it turned into its object."""
+        if isinstance(at.node.value, list):
+            return [self.build(item) for item in at.items()]
+        if not isinstance(at.node.value, dict):
+            return at.scalar()
+        given = at.fields()
+        target = given.pop(TARGET, None)
+        if target is None:
+            return {key: self.build(item) for key, item in given.items()}
+        found = self._resolve(target)
+        name = self._name(target)
         for key in _FOREIGN_KEYS:
-            if key in node.value:
-                raise self.fail(f"{key} is not supported; write parameters by name", node.value[key], f"{path}.{key}")
-        given = {key: item for key, item in node.value.items() if key != TARGET}
+            if key in given:
+                raise given[key].fail(f"{key} is not supported; write parameters by name")
         if not isinstance(found, type):
             if given:
-                raise self.fail(
-                    f"{name} is a ready-made stage and takes no parameters; remove {', '.join(given)}", node, path
-                )
+                raise at.fail(f"{name} is a ready-made stage and takes no parameters; remove {', '.join(given)}")
             return found
-        self._check_parameters(found, name, given, node, path)
-        values = {key: self.build(item, f"{path}.{key}") for key, item in given.items()}
+        _check_parameters(found, given, at)
+        values = {key: self.build(item) for key, item in given.items()}
         secrets.learn(values)  # what goes wrong below may tell them
         try:
             return found(**values)
         except MemoryError:
             raise
         except Exception as exc:
-            culprit = next((key for key in given if re.search(rf"\b{re.escape(key)}\b", str(exc))), None)
-            at = given[culprit] if culprit else node
+            culprit = next((item for key, item in given.items() if re.search(rf"\b{re.escape(key)}\b", str(exc))), at)
             what = f"{type(exc).__name__}: {exc}" if not isinstance(exc, ValueError | TypeError) else str(exc)
-            raise self.fail(
-                f"{name} refused its parameters: {secrets.hide(what)}", at, f"{path}.{culprit}" if culprit else path
-            ) from exc
+            raise culprit.fail(f"{name} refused its parameters: {secrets.hide(what)}") from exc
 
-    def _name(self, node: Node, path: str) -> str:
-        """The canonical, permitted target name of a mapping."""
-        assert isinstance(node.value, dict)
-        at, where = node.value[TARGET], f"{path}.{TARGET}"
-        if isinstance(at.value, (list, dict)):
-            raise self.fail("expected the dotted name of a class, got a list or mapping", at, where)
-        name = self.references.value(at, where)
+    def _name(self, at: Located) -> str:
+        """The canonical, permitted name that stands at a `_target_`."""
+        if isinstance(at.node.value, (list, dict)):
+            raise at.fail("expected the dotted name of a class, got a list or mapping")
+        name = at.scalar()
         if not isinstance(name, str) or not _DOTTED.fullmatch(name) or "." not in name:
-            raise self.fail(
-                f"expected the dotted name of a class such as tamis.stages.text.io.reader.JsonlReader, got {name!r}",
-                at,
-                where,
+            raise at.fail(
+                f"expected the dotted name of a class such as tamis.stages.text.io.reader.JsonlReader, got {name!r}"
             )
         if name.startswith("nemo_curator."):
             name = "tamis." + name.removeprefix("nemo_curator.")
@@ -118,32 +104,30 @@ class Targets:
                 if module == "tamis" or module.startswith("tamis.")
                 else f"if you trust {module}, allow it with --allow-module {module}"
             )
-            raise self.fail(f"{name} is refused: {module} is not a module that recipes may use; {todo}", at, where)
+            raise at.fail(f"{name} is refused: {module} is not a module that recipes may use; {todo}")
         return name
 
     def _permitted(self, module: str) -> bool:
         return any(module == room or module.startswith(room + ".") for room in (*PUBLIC_ROOMS, *self.allow))
 
-    def _resolve(self, node: Node, path: str) -> object:
-        assert isinstance(node.value, dict)
-        name = self._name(node, path)
+    def _resolve(self, at: Located) -> object:
+        name = self._name(at)
         module_name, _, attribute = name.rpartition(".")
-        at, where = node.value[TARGET], f"{path}.{TARGET}"
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as exc:
             if exc.name and (module_name == exc.name or module_name.startswith(exc.name + ".")):
-                raise self.fail(f"there is no module {exc.name}; check the spelling of {name}", at, where) from None
-            raise self.fail(f"importing {module_name} failed: {exc}; install what it needs", at, where) from exc
+                raise at.fail(f"there is no module {exc.name}; check the spelling of {name}") from None
+            raise at.fail(f"importing {module_name} failed: {exc}; install what it needs") from exc
         except Exception as exc:
-            raise self.fail(f"importing {module_name} failed: {type(exc).__name__}: {exc}", at, where) from exc
+            raise at.fail(f"importing {module_name} failed: {type(exc).__name__}: {exc}") from exc
         try:
             found: object = getattr(module, attribute)
         except AttributeError:
             known = [key for key, value in vars(module).items() if not key.startswith("_") and self._buildable(value)]
-            raise self.fail(f"{module_name} has no {attribute}{suggest(attribute, known)}", at, where) from None
+            raise at.fail(f"{module_name} has no {attribute}{suggest(attribute, known)}") from None
         if not self._buildable(found) and not _is_offered(module, attribute, found):
-            raise self.fail(f"{name} is refused: it is not a class or stage defined in a permitted module", at, where)
+            raise at.fail(f"{name} is refused: it is not a class or stage defined in a permitted module")
         return found
 
     def _buildable(self, found: object) -> bool:
@@ -156,22 +140,21 @@ class Targets:
         owner = getattr(found, "function", type(found))
         return self._permitted(str(getattr(owner, "__module__", "")))
 
-    def _check_parameters(self, cls: type, name: str, given: dict[str, Node], node: Node, path: str) -> None:
-        try:
-            parameters = inspect.signature(cls).parameters
-        except (ValueError, TypeError):
-            return
-        named = {key: p for key, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        shown = [key for key in named if not key.startswith("_")]
-        for key, item in given.items():
-            if key not in named and not open_ended:
-                raise self.fail(f"{cls.__name__} has no parameter {key!r}{suggest(key, shown)}", item, f"{path}.{key}")
-        missing = [key for key, p in named.items() if p.default is p.empty and key not in given]
-        if missing:
-            raise self.fail(
-                f"{cls.__name__} needs {', '.join(missing)}; add {'it' if len(missing) == 1 else 'them'}", node, path
-            )
+
+def _check_parameters(cls: type, given: dict[str, Located], at: Located) -> None:
+    try:
+        parameters = inspect.signature(cls).parameters
+    except (ValueError, TypeError):
+        return
+    named = {key: p for key, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    shown = [key for key in named if not key.startswith("_")]
+    for key, item in given.items():
+        if key not in named and not open_ended:
+            raise item.fail(f"{cls.__name__} has no parameter {key!r}{suggest(key, shown)}")
+    missing = [key for key, p in named.items() if p.default is p.empty and key not in given]
+    if missing:
+        raise at.fail(f"{cls.__name__} needs {', '.join(missing)}; add {'it' if len(missing) == 1 else 'them'}")
 
 
 def check_allowed_name(module: str) -> str:
@@ -181,16 +164,6 @@ def check_allowed_name(module: str) -> str:
             f"--allow-module: expected the dotted name of a module such as mycompany.stages, got {module!r}"
         )
     return module
-
-
-def _walk(node: Node, path: str) -> Iterator[tuple[Node, str]]:
-    if isinstance(node.value, dict):
-        yield node, path
-        for key, item in node.value.items():
-            yield from _walk(item, f"{path}.{key}")
-    elif isinstance(node.value, list):
-        for i, item in enumerate(node.value):
-            yield from _walk(item, f"{path}.{i}")
 
 
 def _is_offered(module: ModuleType, attribute: str, found: object) -> bool:

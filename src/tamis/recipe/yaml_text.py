@@ -369,6 +369,12 @@ class Located:
         before = f"{self.key}." if self.key else ""
         return {name: Located(item, f"{before}{name}"[:200], self.references) for name, item in inside.items()}
 
+    def all(self) -> Iterator[Located]:
+        """Itself and everything in it."""
+        yield self
+        for item in (*self.fields().values(), *(self.items() if isinstance(self.node.value, list) else ())):
+            yield from item.all()
+
 
 def _as_text(value: Scalar) -> str:
     if value is None or isinstance(value, bool):

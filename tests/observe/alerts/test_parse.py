@@ -18,13 +18,13 @@ from tamis.observe.alerts.parse import RULE_KEYS, Section, read_section
 from tamis.observe.alerts.rules import Limit, Rule
 from tamis.observe.alerts.sinks import CommandSink, WebhookSink
 from tamis.recipe.load import load_recipe
-from tamis.recipe.yaml_text import Node, References, parse
+from tamis.recipe.yaml_text import Located, Node, References, parse
 
 PLACE = Place("out")
 
 
 def section(text: str, prefix: str = "") -> Section:
-    return read_section(parse(text, "a.yaml"), References({}, {"TOKEN": "secret"}, "a.yaml"), prefix)
+    return read_section(Located(parse(text, "a.yaml"), prefix, References({}, {"TOKEN": "secret"}, "a.yaml")))
 
 
 def chosen(own: str = "", recipe: str = "", allow: bool = False) -> Chosen:
@@ -313,7 +313,7 @@ def made_or_refused(read: Callable[[], Section]) -> tuple[Chosen, str]:
 @settings(max_examples=200, deadline=None)
 @given(FILES)
 def test_a_hostile_file_is_read_or_refused_with_a_sentence(value: Any) -> None:
-    made, refused = made_or_refused(lambda: read_section(tree(value), References({}, {}, "f")))
+    made, refused = made_or_refused(lambda: read_section(Located(tree(value), "", References({}, {}, "f"))))
     assert refused == "" or (refused.startswith("f:") and len(refused) < 2000)
     for one in made.rules:
         assert one.limits

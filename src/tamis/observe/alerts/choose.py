@@ -19,7 +19,7 @@ from tamis.observe.alerts.measures import MEASURES, Place
 from tamis.observe.alerts.parse import Section, read_section
 from tamis.observe.alerts.rules import BUILT_IN_SINKS, DEFAULT_EVERY_S, Limit, Rule, default_rules
 from tamis.observe.alerts.sinks import CommandSink, Sink
-from tamis.recipe.yaml_text import Node, References, parse, read_text, suggest
+from tamis.recipe.yaml_text import Located, Node, References, parse, read_text, suggest
 
 ALLOW = "--allow-alert-sinks"
 MAX_FILE_BYTES = 1_000_000
@@ -138,7 +138,7 @@ def read_file(path: str, environ: Mapping[str, str]) -> Section:
     """A file of rules and sinks; TOML if its name ends so, YAML otherwise."""
     text = read_text(path, what="alerts file", most=MAX_FILE_BYTES)
     node = _toml(text, path) if path.endswith(".toml") else _yaml(text, path)
-    return read_section(node, References({}, environ, path))
+    return read_section(Located(node, "", References({}, environ, path)))
 
 
 def _yaml(text: str, path: str) -> Node:

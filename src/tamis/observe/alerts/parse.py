@@ -27,7 +27,7 @@ from tamis.observe.alerts.measures import MEASURES
 from tamis.observe.alerts.rules import BUILT_IN_SINKS, LEVELS, REMEDIES, Limit
 from tamis.observe.alerts.sinks import CommandSink, Sink, WebhookSink
 from tamis.observe.alerts.wording import parse_time
-from tamis.recipe.yaml_text import Located, Node, References, suggest
+from tamis.recipe.yaml_text import Located, suggest
 from tamis.sizes import parse_size
 
 MAX_RULES, MAX_SINKS, MAX_TEXT, MAX_ITEMS = 200, 20, 2000, 50
@@ -60,10 +60,9 @@ class Section:
         return at.fail(message)
 
 
-def read_section(node: Node, references: References, prefix: str = "") -> Section:
-    """`prefix` is the key that the section stands under ("alerts" in a recipe)."""
-    at = Located(node, prefix, references)
-    if node.value is None:
+def read_section(at: Located) -> Section:
+    """What a recipe says under `alerts:`, or a file as a whole."""
+    if at.node.value is None:
         return Section(at)
     top = _fields(at, ("every", "to", "rules", "sinks"))
     return Section(
