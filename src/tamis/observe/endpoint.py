@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from tamis.errors import UsageError
 from tamis.observe.dashboard.guard import host_of, is_loopback
+from tamis.observe.dashboard.listening import listen
 from tamis.observe.exposition import CONTENT_TYPE
 
 PATH = "/metrics"
@@ -37,9 +38,7 @@ class Endpoint:
         self._closing = False
         self._thread: threading.Thread | None = None
         try:
-            self._socket = socket.create_server(
-                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=16
-            )
+            self._socket = listen(host, port)
         except (OSError, OverflowError) as exc:
             why = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
             raise UsageError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -153,20 +154,15 @@ def _with_kept(made: Rethreshold, folder: Path, rule: Rule, was: Limits, then: L
 
 def _scores_of(folder: Path, rule: Rule) -> Iterator[tuple[ScoreTable, Array, bool]]:
     """Tables of the documents that were written, with the codes of one rule."""
-    for commit in commits(folder):
-        for file in commit.of("scores"):
-            table = read_table(folder / "scores" / file.name, {(rule.stage, rule.score)})
-            for key, codes in table.codes.items():
-                keep = codes != MISSING
-                if not table.is_last:
-                    keep &= ~_dropped_later(folder, commit, table)
-                some = ScoreTable(table.file[keep], table.offset[keep], table.n_bytes[keep], {}, table.is_last)
-                yield some, codes[keep], key.is_whole
+    files = ((folder / "scores" / file.name, commit) for commit in commits(folder) for file in commit.of("scores"))
     # Of rules that only an earlier pass of a curation asked, without what later ones dropped (curation/scores.py).
-    for path in sorted((folder / "remembered_scores").glob("*.bin")):
+    remembered = ((path, None) for path in sorted((folder / "remembered_scores").glob("*.bin")))
+    for path, commit in chain(files, remembered):
         table = read_table(path, {(rule.stage, rule.score)})
         for key, codes in table.codes.items():
             keep = codes != MISSING
+            if commit is not None and not table.is_last:
+                keep &= ~_dropped_later(folder, commit, table)
             yield ScoreTable(table.file[keep], table.offset[keep], table.n_bytes[keep]), codes[keep], key.is_whole
 
 

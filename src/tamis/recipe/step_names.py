@@ -12,12 +12,10 @@ Works on the nodes of the file, before names are checked and anything is built.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
-from tamis.errors import RecipeError
 from tamis.recipe.targets import TARGET
-from tamis.recipe.yaml_text import Node, parse, read_text, suggest
+from tamis.recipe.yaml_text import Located, Node, References, parse, read_text, suggest
 
 PRESETS = Path(__file__).parent / "presets"
 NAMES = {
@@ -50,61 +48,55 @@ _MAX_DEPTH = 4
 def expand(root: Node, file: str) -> None:
     """Write out the names in `steps:` of a recipe, in place. Values that the steps of a preset refer to come with them."""
     assert isinstance(root.value, dict)
-    root.value["steps"] = _steps(root.value["steps"], root.value, file, 0)
+    at = Located(root.value["steps"], "steps", References({}, {}, file))
+    root.value["steps"] = Node(_steps(at, root.value, 0), at.node.line)
 
 
-def _steps(node: Node, top: dict[str, Node], file: str, depth: int) -> Node:
-    if not isinstance(node.value, list) or not node.value:
-        raise RecipeError("expected a list of steps", file=file, line=node.line, field="steps")
+def _steps(at: Located, top: dict[str, Node], depth: int) -> list[Node]:
+    if not isinstance(at.node.value, list) or not at.node.value:
+        raise at.fail("expected a list of steps")
     found: list[Node] = []
-    for i, item in enumerate(node.value):
-        where = f"steps.{i}"
-
-        def fail(message: str, item: Node = item, where: str = where) -> RecipeError:
-            return RecipeError(message, file=file, line=item.line, field=where)
-
-        if isinstance(item.value, dict) and TARGET in item.value:
-            found.append(item)
+    for item in at.items():
+        if TARGET in item.fields():
+            found.append(item.node)
             continue
-        name, given = _named(item, fail)
+        name, given = _named(item)
         if name == PRESET:
-            found += _of_preset(given, top, depth, fail)
+            found += _of_preset(given, item, top, depth)
         elif name in NAMES:
-            parameters = given.value if isinstance(given.value, dict) else {} if given.value is None else None
-            if parameters is None:
-                raise fail(f"{name}: expected its parameters by name, e.g. {name}: {{text_field: body}}")
-            found.append(Node({TARGET: Node(NAMES[name], item.line), **parameters}, item.line))
+            if given.value is not None and not isinstance(given.value, dict):
+                raise item.fail(f"{name}: expected its parameters by name, e.g. {name}: {{text_field: body}}")
+            found.append(Node({TARGET: Node(NAMES[name], item.node.line), **(given.value or {})}, item.node.line))
         else:
-            raise fail(f"no step is called {name!r}{suggest(name, [*NAMES, PRESET])}; any stage goes by {TARGET}")
-    return Node(found, node.line)
+            raise item.fail(f"no step is called {name!r}{suggest(name, [*NAMES, PRESET])}; any stage goes by {TARGET}")
+    return found
 
 
-def _named(item: Node, fail: Callable[[str], RecipeError]) -> tuple[str, Node]:
+def _named(at: Located) -> tuple[str, Node]:
     """(name, parameters) of `- name` and of `- name: {...}`."""
+    item = at.node
     if isinstance(item.value, str):
         return item.value, Node(None, item.line)
     if isinstance(item.value, dict) and len(item.value) == 1:
         return next(iter(item.value.items()))
-    raise fail(f"expected one name of a step with its parameters, or a mapping with {TARGET}")
+    raise at.fail(f"expected one name of a step with its parameters, or a mapping with {TARGET}")
 
 
-def _of_preset(given: Node, top: dict[str, Node], depth: int, fail: Callable[[str], RecipeError]) -> list[Node]:
+def _of_preset(given: Node, at: Located, top: dict[str, Node], depth: int) -> list[Node]:
     if not isinstance(given.value, str):
-        raise fail("preset: expected the name of a shipped recipe, or a file")
+        raise at.fail("preset: expected the name of a shipped recipe, or a file")
     if depth >= _MAX_DEPTH:
-        raise fail(f"presets inside presets, more than {_MAX_DEPTH} deep")
+        raise at.fail(f"presets inside presets, more than {_MAX_DEPTH} deep")
     path = given.value if os.sep in given.value else str(PRESETS / f"{given.value.removesuffix('.yaml')}.yaml")
     if not os.path.isfile(path):
-        raise fail(f"no such preset: {given.value}{suggest(given.value, with_steps())}")
+        raise at.fail(f"no such preset: {given.value}{suggest(given.value, with_steps())}")
     root = parse(read_text(path), path)
     if not isinstance(root.value, dict) or "steps" not in root.value:
-        raise fail(f"{path} has no 'steps:'; only the steps of a curation can be taken over")
+        raise at.fail(f"{path} has no 'steps:'; only the steps of a curation can be taken over")
     for key, node in root.value.items():
         if not isinstance(node.value, (list, dict)) and key not in ("name", "description", "input", "output"):
             top.setdefault(key, node)
-    steps = _steps(root.value["steps"], top, path, depth + 1).value
-    assert isinstance(steps, list)
-    return steps
+    return _steps(Located(root.value["steps"], "steps", References({}, {}, path)), top, depth + 1)
 
 
 def with_steps() -> list[str]:
