@@ -36,7 +36,7 @@ from tamis.kernels.sketch.sorting import sort_pairs, star_edges
 from tamis.kernels.text.long_repetition import long_fractions
 from tamis.kernels.text.split_lines import line_table
 from tamis.kernels.text.text_stats import STATISTICS, statistics
-from tamis.kernels.text.word_stats import Wanted, word_hashes
+from tamis.kernels.text.word_stats import Wanted
 from tamis.stages.text.models.fasttext_model import FastTextModel
 
 ALPHABETS = (
@@ -98,8 +98,7 @@ def text(seed: int, models: list[FastTextModel]) -> None:
     parts = documents(seed)
     statistics(parts, sorted(STATISTICS))
     line_table(parts)
-    line_table(parts, only_terminal=True, sentences=False)
-    word_hashes(parts)
+    line_table(parts, only_terminal=True)
     counts = statistics(parts, ["words", "chars"])
     for row, n_words in enumerate(counts["words"].tolist()):
         if n_words:

@@ -157,7 +157,7 @@ def test_spans_outside_the_buffer_are_refused() -> None:
             hash_spans(buf, np.array([0, start]), np.array([1, length]))
     with pytest.raises(ValueError, match="as many lengths"):
         hash_spans(buf, np.array([0]), np.array([1, 2]))
-    with pytest.raises(ValueError, match="offsets of row 1"):
+    with pytest.raises(ValueError, match="span 1"):
         hash_arrow_strings(np.array([0, 4, 11]), buf, None)
     with pytest.raises(ValueError, match="expected validity for 2 rows"):
         hash_arrow_strings(np.array([0, 4, 8]), buf, np.array([True]))

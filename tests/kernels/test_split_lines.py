@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.text import split_lines as lines
 from tamis.kernels.text.split_lines import line_table
+from tamis.kernels.text.text_stats import statistics
 
 PARTS = [
     "a",
@@ -62,23 +63,23 @@ def test_table_equals_splitlines(documents: list[str | None]) -> None:
         flags |= lines.LINE_POLICY * any(phrase in low for phrase in text_twin.C4_POLICY)
         flags |= lines.LINE_LOREM * ("lorem ipsum" in low)
         assert bytes(parts.data[table.starts[k] : table.ends[k]]).decode() == line
-        expected = (len(words), max(map(len, words), default=0), text_twin.n_sentences(line), flags)
-        assert (table.n_words[k], table.longest_word[k], table.n_sentences[k], table.flags[k]) == expected
+        expected = (len(words), max(map(len, words), default=0), flags)
+        assert (table.n_words[k], table.longest_word[k], table.flags[k]) == expected
 
 
 def test_sentences_by_hand() -> None:
-    table = line_table(string_buffers(pa.array(['He said "no." Why? 3.5 is not...\nx\n\nDone.) Next'])))
-    assert table.n_sentences.tolist() == [3, 1, 0, 2]
+    documents = ['He said "no." Why? 3.5 is not it.', "x\n\nIt is done.) Next comes that!", "Not these two"]
+    found = statistics(string_buffers(pa.array(documents)), ["c4_sentences"])
+    assert found["c4_sentences"].tolist() == [3, 2, 0]
 
 
 @given(st.lists(st.lists(st.sampled_from(PARTS), max_size=30).map("".join), max_size=3))
 def test_less_may_be_asked_for(documents: list[str]) -> None:
     parts = string_buffers(pa.array(documents, pa.string()))
-    whole, less = line_table(parts), line_table(parts, only_terminal=True, sentences=False)
+    whole, less = line_table(parts), line_table(parts, only_terminal=True)
     terminal = (whole.flags & lines.LINE_TERMINAL) != 0
     for name in ("doc_ptr", "starts", "ends"):
         assert (getattr(less, name) == getattr(whole, name)).all()
     for name in ("n_words", "longest_word", "flags"):
         assert (getattr(less, name)[terminal] == getattr(whole, name)[terminal]).all()
     assert ((less.flags & lines.LINE_TERMINAL) != 0).tolist() == terminal.tolist()
-    assert not less.n_sentences.any()

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.kernels.text.url_stats import NARROW_PATTERN, WIDE_PATTERN, url_counts
+from tamis.kernels.text.url_stats import url_counts
+
+NARROW_PATTERN = r"https?://(?:[A-Za-z0-9$\-_@.&+/:=?#~]|[!*\(\),]|(?:%[0-9A-Fa-f]{2}))+"
+WIDE_PATTERN = r"https?://(?:[a-zA-Z]|[0-9]|[$-_@.&+]|[!*\(\),]|(?:%[0-9a-fA-F][0-9a-fA-F]))+"
 
 PARTS = [
     "http",

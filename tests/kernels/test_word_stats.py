@@ -1,37 +1,21 @@
-"""word_hashes against str.split(), documents longer than a piece, and the limit above which n-grams are left out."""
+"""Listed words, documents longer than a piece, and the limit above which n-grams are left out."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 import text_twin
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.text.text_stats import statistics
-from tamis.kernels.text.word_stats import COUNTS, PIECE, Wanted, word_counts, word_hashes
+from tamis.kernels.text.word_stats import COMMON_WORDS, COUNTS, PIECE, SYMBOL_WORDS, Wanted, word_counts
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.one_of(st.none(), st.text(alphabet="abé\u3000 \n漢\x00", max_size=200)), max_size=4))
-def test_hashes_tell_words_apart(documents: list[str | None]) -> None:
-    parts = string_buffers(pa.array(documents, pa.string()))
-    found = word_hashes(parts)
-    words = [(document or "").split() for document in documents]
-    assert np.diff(found.doc_ptr).tolist() == [len(split) for split in words]
-    flat = [word for split in words for word in split]
-    spans = zip(found.starts.tolist(), found.lens.tolist(), strict=True)
-    assert [bytes(parts.data[begin : begin + n]).decode() for begin, n in spans] == flat
-    assert len(set(zip(flat, found.hashes.tolist(), strict=True))) == len(set(flat)) == len(set(found.hashes.tolist()))
-
-
-def test_hashes_do_not_depend_on_the_place() -> None:
-    words = ["a", "the\x00", "exactly8", "exactly16_bytes!", "seventeen_bytes_.", "漢字" * 9]
-    alone = [int(word_hashes(string_buffers(pa.array([word]))).hashes[0]) for word in words]
-    together = word_hashes(string_buffers(pa.array([" ".join(words), "x " + "\n".join(words)])))
-    assert together.hashes.tolist()[:6] == alone
-    assert together.hashes.tolist()[7:] == alone
+def test_listed_words_are_found_by_their_hashes() -> None:
+    words = [*COMMON_WORDS, *SYMBOL_WORDS]
+    found = statistics(string_buffers(pa.array([*words, "then", "b", "...."])), ["common_words", "symbol_words"])
+    assert found["common_words"].tolist() == [1] * len(COMMON_WORDS) + [0] * (len(SYMBOL_WORDS) + 3)
+    assert found["symbol_words"].tolist() == [0] * len(COMMON_WORDS) + [1] * len(SYMBOL_WORDS) + [0] * 3
 
 
 def test_documents_longer_than_a_piece() -> None:

@@ -43,22 +43,16 @@ class TableBlock:
         """One column of some rows (null where a row is -1), every value as it is."""
         if name not in self._at:
             return pa.nulls(len(rows))
-        at = pa.array(np.maximum(rows, 0), mask=rows < 0)
+        column = self._chunk(name)
         return (
-            self._chunk(name).take(at)
+            column.take(pa.array(np.maximum(rows, 0), mask=rows < 0))
             if self.n_rows
-            else pa.nulls(len(rows), self.table.schema.field(self._at[name]).type)
+            else pa.nulls(len(rows), column.type)
         )
 
     def _chunk(self, name: str) -> pa.Array:
         chunks = self.table.column(self._at[name])
-        return (
-            chunks.chunk(0)
-            if chunks.num_chunks == 1
-            else pa.concat_arrays(chunks.chunks)
-            if chunks.num_chunks
-            else pa.array([], chunks.type)
-        )
+        return chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
 
     def narrow(self, rows: Array) -> None:
         """Nothing to save: columns are decoded one by one, each as a whole."""

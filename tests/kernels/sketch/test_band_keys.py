@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from tamis.errors import UsageError
 from tamis.kernels.buffers import StringBuffers, string_buffers
-from tamis.kernels.sketch.band_keys import SKETCH_VERSION, band_keys, keys_of_hashes
+from tamis.kernels.sketch._documents import shingling
+from tamis.kernels.sketch._shingles import HASHES
+from tamis.kernels.sketch.band_keys import SKETCH_VERSION, band_keys, sketched
 
 TEXTS = st.one_of(
     st.none(),
@@ -181,9 +183,20 @@ def pairs(jaccard: float, n_union: int, n_pairs: int) -> tuple[list[np.ndarray],
     return sets, n_common / n_union
 
 
+def keys_of_hashes(
+    sets: list[np.ndarray], bands: int, rows: int, seed: int, wide: bool = False, method: str = "fss"
+) -> np.ndarray:
+    """Keys of sets that are given as their shingle hashes; with one row a band, keys are equal where bins are."""
+    plan = shingling("test", 1, "char", seed)._replace(kind=HASHES)
+    ends = 8 * np.cumsum([one.size for one in sets], dtype=np.int64)
+    data = np.concatenate(sets).view(np.uint8)
+    return sketched(data, np.concatenate([[0], ends[:-1]]), ends, plan, bands, rows, wide, method)[0]
+
+
 def check_curve(jaccard: float, n_union: int, bands: int, rows: int, method: str = "fss", n_pairs: int = 1000) -> None:
     sets, exact = pairs(jaccard, n_union, n_pairs)
-    keys, values = keys_of_hashes(sets, bands=bands, rows=rows, seed=n_union, method=method)
+    keys = keys_of_hashes(sets, bands, rows, n_union, method=method)
+    values = keys_of_hashes(sets, bands * rows, 1, n_union, method=method)
     promised = 1 - (1 - exact**rows) ** bands
     n_hits = int((keys[0::2] == keys[1::2]).any(axis=1).sum())
     # 4 standard deviations of a count, and one hit where almost none are expected
@@ -210,7 +223,8 @@ def test_candidates_follow_the_curve_everywhere(jaccard: float, n_union: int, sh
 
 def test_permutations_follow_the_curve() -> None:
     sets, exact = pairs(0.7, 60, 1000)
-    keys, values = keys_of_hashes(sets, bands=14, rows=8, seed=3, method="permutations")
+    keys = keys_of_hashes(sets, 14, 8, 3, method="permutations")
+    values = keys_of_hashes(sets, 14 * 8, 1, 3, method="permutations")
     n_hits = int((keys[0::2] == keys[1::2]).any(axis=1).sum())
     assert abs(n_hits - 564.5) <= 4 * math.sqrt(1000 * 0.5645 * 0.4355)
     assert abs((values[0::2] == values[1::2]).mean() - exact) < 0.006
@@ -219,9 +233,9 @@ def test_permutations_follow_the_curve() -> None:
 def test_hashes_equal_the_twin() -> None:
     drawn = np.random.default_rng(8).integers(0, 2**64, 5000, np.uint64)
     sets = [drawn[:0], drawn[:1], drawn[:40], np.repeat(drawn[:7], 30), drawn]
-    keys, values = keys_of_hashes(sets, bands=4, rows=4, seed=9, wide=True)
-    assert keys.tolist() == [twin.band_keys(one.tolist(), 4, 4, 9, True, "fss") for one in sets]
-    assert values[1:].tolist() == [twin.values(one.tolist(), 16, 9, True, "fss") for one in sets[1:]]
+    for bands, rows in ((4, 4), (16, 1)):
+        keys = keys_of_hashes(sets, bands, rows, 9, wide=True)
+        assert keys.tolist() == [twin.band_keys(one.tolist(), bands, rows, 9, True, "fss") for one in sets]
 
 
 @pytest.mark.parametrize("n_distinct", [1, 3, 300, 20_000])
@@ -230,7 +244,7 @@ def test_many_repeated_hashes_are_those_of_the_set(n_distinct: int) -> None:
     distinct = np.random.default_rng(n_distinct).integers(0, 2**64, n_distinct, np.uint64)
     many = np.tile(distinct, 70_000 // n_distinct + 1)
     for bands, rows in ((20, 13), (1, 1)):
-        keys, _ = keys_of_hashes([distinct, many, many[::-1].copy()], bands=bands, rows=rows, seed=1)
+        keys = keys_of_hashes([distinct, many, many[::-1].copy()], bands, rows, 1)
         assert keys[0].tolist() == keys[1].tolist() == keys[2].tolist()
 
 
@@ -238,10 +252,10 @@ def test_documents_walked_again_round_by_round() -> None:
     """So many distinct hashes that they are not kept, chosen so that one bin stays empty until the second round."""
     drawn = np.random.default_rng(4).integers(0, 2**64, 80_000, np.uint64)
     drawn = drawn[((drawn & np.uint64(0xFFFFFFFF)) * np.uint64(260) >> np.uint64(32)) != 7]
-    _, values = keys_of_hashes([drawn, drawn[:12_000]], bands=20, rows=13, seed=1)
-    assert values[0].tolist() == twin.values(drawn.tolist(), 260, 1, False, "fss")
-    assert values[1].tolist() == twin.values(drawn[:12_000].tolist(), 260, 1, False, "fss")
-    assert values[0, 7] >> np.uint64(32) == 1
+    keys = keys_of_hashes([drawn, drawn[:12_000]], 260, 1, 1)
+    assert keys[0].tolist() == twin.band_keys(drawn.tolist(), 260, 1, 1, False, "fss")
+    assert keys[1].tolist() == twin.band_keys(drawn[:12_000].tolist(), 260, 1, 1, False, "fss")
+    assert twin.values(drawn.tolist(), 260, 1, False, "fss")[7] >> 32 == 1
 
 
 def test_long_monotonous_documents() -> None:

@@ -51,7 +51,7 @@ def literals_of_values(values: list[Any]) -> pa.Array:
     for at, kind in ((strings, pa.large_string()), (floats, pa.float64())):
         if at:
             array = pa.array([values[i] for i in at], kind)
-            for i, text in zip(at, _as_texts(*literals_of(array)).to_pylist(), strict=True):
+            for i, text in zip(at, as_json(array).storage.to_pylist(), strict=True):
                 texts[i] = text
     with deep_recursion():
         for i, value in enumerate(values):
@@ -67,10 +67,6 @@ def as_json(array: pa.Array) -> pa.Array:
     data, offsets = literals_of(array)
     valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), bool)
     return json_column(buffers.string_array(np.ascontiguousarray(offsets, np.int64), data, valid))
-
-
-def _as_texts(data: Array, offsets: Array) -> pa.Array:
-    return buffers.string_array(np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(data))
 
 
 def _float_texts(array: pa.Array) -> pa.Array:

@@ -157,8 +157,7 @@ class _Returned:
         """The column as it came back."""
         if self.is_frame:
             return array_of(self._series(name), self._ids())
-        column = self.data.column(name)
-        array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        array = self.data.column(name).combine_chunks()
         # What was computed from numbers of a JSON field is float or not as the neighbours were: see frames.array_of.
         return array if self._is_typed or array.type != pa.float64() else whole(array)
 

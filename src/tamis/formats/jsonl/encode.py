@@ -99,7 +99,7 @@ def encode_jsonl(batch: DocumentBatch) -> Encoded:
         return _rebuilt(batch, origin, rows, lineage.columns)
     if lineage.columns:
         return _spliced(origin, rows, lineage.columns)
-    return _untouched(origin, rows)
+    return Encoded(*splice.assemble_plain(origin.buf, origin.start, origin.end, rows), _known(origin, rows))
 
 
 def json_lines_of(batch: DocumentBatch) -> memoryview | None:
@@ -113,10 +113,6 @@ def json_lines_of(batch: DocumentBatch) -> memoryview | None:
     elif not batch.lineage.origin.keeps_bytes:
         return None
     return memoryview(encode_jsonl(batch).data)  # type: ignore[arg-type]
-
-
-def _untouched(origin: JsonlBlock, rows: Array) -> Encoded:
-    return Encoded(*splice.assemble_plain(origin.buf, origin.start, origin.end, rows), _known(origin, rows))
 
 
 def _known(origin: JsonlBlock, rows: Array) -> tuple[Array, Array] | None:

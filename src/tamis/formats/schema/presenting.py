@@ -41,11 +41,7 @@ def present(table: pa.Table, schema: pa.Schema) -> pa.Table:
                 column = column.cast(field.type.value_type).combine_chunks().dictionary_encode()
             column = column.cast(field.type)
         columns.append(column)
-    return pa.Table.from_arrays([_chunked(c) for c in columns], schema=schema)
-
-
-def _chunked(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
-    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _like(kind: pa.DataType, model: pa.DataType) -> pa.DataType:

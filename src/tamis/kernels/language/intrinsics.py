@@ -2,7 +2,7 @@
 
 All of them index without numba's wrap-around of negative indices and without bounds checks: the callers' loops prove
 the bounds. Arrays or pointers are taken alike. The comparisons are plain LLVM vectors of 64 bytes, so the same source gives AVX-512, AVX2, SSE2 or NEON
-code. Bit k of a mask belongs to byte index + k. Hosts are little-endian, as are all that numba runs on.
+code. Bit k of a mask belongs to byte index + k; every buffer given to a mask must hold 64 bytes. Hosts are little-endian, as are all that numba runs on.
 What each one means in plain Python is in `plain.py`, for TAMIS_KERNELS=python.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -17,16 +17,34 @@ if COMPILING:
     from numba import types
     from numba.core import cgutils
 
-    _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+    _I8, _I64 = ir.IntType(8), ir.IntType(64)
     _V64 = ir.VectorType(_I8, 64)
-BLOCK = 64  # bytes per mask; every buffer given to a mask must hold at least this many
 
 
-def _pointer(context, builder, array_type, array, index):
-    if isinstance(array_type, types.CPointer):
-        return builder.gep(array, [index])
-    data = context.make_array(array_type)(context, builder, value=array).data
-    return builder.gep(data, [index])
+def address(context, builder, array_type, array, index, kind=None):
+    """Of an item of an array or behind a pointer; as that of a `kind`, where one is given."""
+    if not isinstance(array_type, types.CPointer):
+        array = context.make_array(array_type)(context, builder, value=array).data
+    place = builder.gep(array, [index])
+    return place if kind is None else builder.bitcast(place, kind.as_pointer())
+
+
+def loaded(context, builder, sig, args, at, kind):
+    """The `kind` of value that begins at an item, at any alignment: args[at] is the array, args[at + 1] the index."""
+    return builder.load(address(context, builder, sig.args[at], args[at], args[at + 1], kind), align=1)
+
+
+def stored(context, builder, sig, args, at, value):
+    """The same for storing."""
+    builder.store(value, address(context, builder, sig.args[at], args[at], args[at + 1], value.type), align=1)
+    return context.get_dummy_value()
+
+
+def in_every_lane(builder, kind, value):
+    """A vector of this kind, of one value."""
+    nothing, number = ir.Constant(kind, ir.Undefined), ir.IntType(32)
+    alone = builder.insert_element(nothing, value, ir.Constant(number, 0))
+    return builder.shuffle_vector(alone, nothing, ir.Constant(ir.VectorType(number, kind.count), [0] * kind.count))
 
 
 @intrinsic(plain.pointer)
@@ -47,8 +65,7 @@ def at(typingctx, array, index):
     """array[index] for a 1-d C array, without wrap-around."""
 
     def codegen(context, builder, sig, args):
-        pointer = _pointer(context, builder, sig.args[0], args[0], args[1])
-        return context.unpack_value(builder, sig.args[0].dtype, pointer)
+        return context.unpack_value(builder, sig.args[0].dtype, address(context, builder, sig.args[0], *args))
 
     return array.dtype(array, types.int64), codegen
 
@@ -58,8 +75,8 @@ def put(typingctx, array, index, value):
     """array[index] = value for a 1-d C array, without wrap-around."""
 
     def codegen(context, builder, sig, args):
-        pointer = _pointer(context, builder, sig.args[0], args[0], args[1])
-        context.pack_value(builder, sig.args[0].dtype, args[2], pointer)
+        place = address(context, builder, sig.args[0], args[0], args[1])
+        context.pack_value(builder, sig.args[0].dtype, args[2], place)
         return context.get_dummy_value()
 
     return types.void(array, types.int64, array.dtype), codegen
@@ -70,8 +87,7 @@ def load_u64(typingctx, array, index):
     """Eight bytes from a uint8 array, little-endian, at any alignment."""
 
     def codegen(context, builder, sig, args):
-        pointer = _pointer(context, builder, sig.args[0], args[0], args[1])
-        return builder.load(builder.bitcast(pointer, _I64.as_pointer()), align=1)
+        return loaded(context, builder, sig, args, 0, _I64)
 
     return types.uint64(array, types.int64), codegen
 
@@ -81,21 +97,15 @@ def store_u64(typingctx, array, index, value):
     """Eight bytes into a uint8 array, at any alignment."""
 
     def codegen(context, builder, sig, args):
-        pointer = _pointer(context, builder, sig.args[0], args[0], args[1])
-        builder.store(args[2], builder.bitcast(pointer, _I64.as_pointer()), align=1)
-        return context.get_dummy_value()
+        return stored(context, builder, sig, args, 0, args[2])
 
     return types.void(array, types.int64, types.uint64), codegen
 
 
 def _compare(predicate):
     def codegen(context, builder, sig, args):
-        pointer = _pointer(context, builder, sig.args[0], args[0], args[1])
-        block = builder.load(builder.bitcast(pointer, _V64.as_pointer()), align=1)
-        single = builder.insert_element(ir.Constant(_V64, ir.Undefined), args[2], ir.Constant(_I32, 0))
-        lanes = ir.Constant(ir.VectorType(_I32, 64), [0] * 64)
-        splat = builder.shuffle_vector(single, ir.Constant(_V64, ir.Undefined), lanes)
-        return builder.bitcast(builder.icmp_unsigned(predicate, block, splat), _I64)
+        block = loaded(context, builder, sig, args, 0, _V64)
+        return builder.bitcast(builder.icmp_unsigned(predicate, block, in_every_lane(builder, _V64, args[2])), _I64)
 
     return codegen
 
@@ -123,11 +133,7 @@ def copy_block(typingctx, target, target_index, source, source_index):
     """Copy 64 bytes in one step; both sides must have them."""
 
     def codegen(context, builder, sig, args):
-        to = _pointer(context, builder, sig.args[0], args[0], args[1])
-        at_ = _pointer(context, builder, sig.args[2], args[2], args[3])
-        block = builder.load(builder.bitcast(at_, _V64.as_pointer()), align=1)
-        builder.store(block, builder.bitcast(to, _V64.as_pointer()), align=1)
-        return context.get_dummy_value()
+        return stored(context, builder, sig, args, 0, loaded(context, builder, sig, args, 2, _V64))
 
     return types.void(target, types.int64, source, types.int64), codegen
 
@@ -137,8 +143,8 @@ def copy_bytes(typingctx, target, target_index, source, source_index, n_bytes):
     """memcpy between two uint8 arrays."""
 
     def codegen(context, builder, sig, args):
-        to = _pointer(context, builder, sig.args[0], args[0], args[1])
-        at_ = _pointer(context, builder, sig.args[2], args[2], args[3])
+        to = address(context, builder, sig.args[0], args[0], args[1])
+        at_ = address(context, builder, sig.args[2], args[2], args[3])
         cgutils.raw_memcpy(builder, to, at_, args[4], 1)
         return context.get_dummy_value()
 

@@ -8,7 +8,7 @@ on every CPU. Bounds are the callers' to prove. What each one means in plain Pyt
 from __future__ import annotations
 
 from tamis.kernels.language import plain
-from tamis.kernels.language.intrinsics import _pointer
+from tamis.kernels.language.intrinsics import address, in_every_lane
 from tamis.kernels.language.jit import COMPILING, FLAGS, intrinsic
 
 LANES = 32
@@ -83,14 +83,13 @@ def store_weighted(typingctx, target, target_index, source, index, step, weights
     of_bytes = source.dtype.bitwidth == 8
 
     def codegen(context, builder, sig, args):
-        first = _pointer(context, builder, sig.args[2], args[2], args[3])
-        factors = _pointer(context, builder, sig.args[5], args[5], args[6])
+        first = address(context, builder, sig.args[2], args[2], args[3])
+        factors = address(context, builder, sig.args[5], args[5], args[6])
         totals = [cgutils.alloca_once_value(builder, ir.Constant(_SHORTS, None)) for _ in range(AT_ONCE // LANES)]
         with cgutils.for_range(builder, args[7], intp=_I64) as loop:
             place = builder.gep(first, [builder.mul(loop.index, args[4])])
             one = builder.load(builder.gep(factors, [loop.index]))
-            alone = builder.insert_element(ir.Constant(_SHORTS, ir.Undefined), one, ir.Constant(_I32, 0))
-            factor = _chosen(builder, alone, alone, [0] * LANES)
+            factor = in_every_lane(builder, _SHORTS, one)
             for i, total in enumerate(totals):
                 here = builder.gep(place, [ir.Constant(_I64, i * LANES)])
                 if of_bytes:
@@ -99,7 +98,7 @@ def store_weighted(typingctx, target, target_index, source, index, step, weights
                 else:
                     block = builder.load(builder.bitcast(here, _SHORTS.as_pointer()), align=2)
                 builder.store(builder.add(builder.load(total), _product(builder, block, factor)), total)
-        to = _pointer(context, builder, sig.args[0], args[0], args[1])
+        to = address(context, builder, sig.args[0], args[0], args[1])
         for i, total in enumerate(totals):
             here = builder.gep(to, [ir.Constant(_I64, i * LANES)])
             builder.store(_limited(builder, builder.load(total)), builder.bitcast(here, _SHORTS.as_pointer()), align=2)
@@ -114,7 +113,7 @@ def turn_eight(typingctx, target, target_index, target_step, source, index, step
     """target[target_index + j * target_step + i] = source[index + i * step + j], for i and j from 0 to 7."""
 
     def codegen(context, builder, sig, args):
-        place = _pointer(context, builder, sig.args[3], args[3], args[4])
+        place = address(context, builder, sig.args[3], args[3], args[4])
         rows = []
         for i in range(8):
             at = builder.gep(place, [builder.mul(args[5], ir.Constant(_I64, i))])
@@ -122,7 +121,7 @@ def turn_eight(typingctx, target, target_index, target_step, source, index, step
         low, high = [0, 8, 1, 9, 2, 10, 3, 11], [4, 12, 5, 13, 6, 14, 7, 15]
         for _ in range(3):  # pairs that lie four apart, interleaved: three times over, and rows are columns
             rows = [_chosen(builder, rows[i], rows[i + 4], lanes) for i in range(4) for lanes in (low, high)]
-        to = _pointer(context, builder, sig.args[0], args[0], args[1])
+        to = address(context, builder, sig.args[0], args[0], args[1])
         for j in range(8):
             at = builder.gep(to, [builder.mul(args[2], ir.Constant(_I64, j))])
             builder.store(rows[j], builder.bitcast(at, _EIGHT.as_pointer()), align=2)

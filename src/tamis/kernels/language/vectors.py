@@ -7,7 +7,7 @@ belongs to byte index + k.
 
 from __future__ import annotations
 
-from tamis.kernels.language.intrinsics import _pointer
+from tamis.kernels.language.intrinsics import address, in_every_lane, loaded, stored
 from tamis.kernels.language.jit import COMPILING, FLAGS, intrinsic
 
 if COMPILING:
@@ -52,16 +52,12 @@ def store_unescaped(typingctx, target, target_index, source, source_index, escap
     """
 
     def codegen(context, builder, sig, args):
-        place = _pointer(context, builder, sig.args[2], args[2], args[3])
-        block = builder.load(builder.bitcast(place, _V64.as_pointer()), align=1)
+        block = loaded(context, builder, sig, args, 2, _V64)
         letters, made = builder.bitcast(args[4], _BITS), block
         for letter, meaning in _MEANINGS.items():
             is_it = builder.and_(builder.icmp_unsigned("==", block, _splat(_V64, ord(letter))), letters)
             made = builder.select(is_it, _splat(_V64, meaning), made)
-        packed = _compress(builder, made, builder.bitcast(args[5], _BITS), _V64)
-        to = _pointer(context, builder, sig.args[0], args[0], args[1])
-        builder.store(packed, builder.bitcast(to, _V64.as_pointer()), align=1)
-        return context.get_dummy_value()
+        return stored(context, builder, sig, args, 0, _compress(builder, made, builder.bitcast(args[5], _BITS), _V64))
 
     return types.void(target, types.int64, source, types.int64, types.uint64, types.uint64), codegen
 
@@ -73,13 +69,12 @@ def _store_places(first, last):
         some = ir.VectorType(item, lanes)
         places = _compress(builder, ir.Constant(_V64, list(range(64))), builder.bitcast(args[3], _BITS), _V64)
         base = args[2] if items == 64 else builder.trunc(args[2], item)
-        begin = builder.insert_element(ir.Constant(some, ir.Undefined), base, ir.Constant(ir.IntType(32), 0))
-        begin = builder.shuffle_vector(begin, begin, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes))
+        begin = in_every_lane(builder, some, base)
         for k in range(first, last, lanes):
             chosen = ir.Constant(ir.VectorType(ir.IntType(32), lanes), list(range(k, k + lanes)))
             part = builder.zext(builder.shuffle_vector(places, places, chosen), some)
-            to = _pointer(context, builder, sig.args[0], args[0], builder.add(args[1], ir.Constant(_I64, k)))
-            builder.store(builder.add(part, begin), builder.bitcast(to, some.as_pointer()), align=items // 8)
+            to = address(context, builder, sig.args[0], args[0], builder.add(args[1], ir.Constant(_I64, k)), some)
+            builder.store(builder.add(part, begin), to, align=items // 8)
         return context.get_dummy_value()
 
     return codegen
@@ -112,8 +107,8 @@ def _load_eight(context, builder, sig, args, marks, shift):
     words = ir.Constant(_EIGHT, ir.Undefined)
     for k in range(8):
         place = builder.load(builder.gep(marks, [ir.Constant(_I64, 2 * k)]))
-        at = _pointer(context, builder, sig.args[0], args[0], builder.add(place, ir.Constant(_I64, shift)))
-        word = builder.load(builder.bitcast(at, _I64.as_pointer()), align=1)
+        at = address(context, builder, sig.args[0], args[0], builder.add(place, ir.Constant(_I64, shift)), _I64)
+        word = builder.load(at, align=1)
         words = builder.insert_element(words, word, ir.Constant(ir.IntType(32), k))
     return words
 
@@ -126,7 +121,7 @@ def hash_eight(typingctx, source, marks, index, out, out_index, k1, k2, k3):
     """
 
     def codegen(context, builder, sig, args):
-        pairs = _pointer(context, builder, sig.args[1], args[1], args[2])
+        pairs = address(context, builder, sig.args[1], args[1], args[2])
         both = ir.VectorType(_I64, 16)
         bounds = builder.load(builder.bitcast(pairs, both.as_pointer()), align=8)
         begins, ends = (
@@ -140,19 +135,12 @@ def hash_eight(typingctx, source, marks, index, out, out_index, k1, k2, k3):
         second = _load_eight(context, builder, sig, args, pairs, 8)
         second = _low_bytes(builder, second, builder.select(is_short, _constant(1), builder.sub(n_bytes, _constant(8))))
         second = builder.select(is_short, _constant(0), second)
-        k1, k2, k3 = (
-            builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), 8), [0] * 8))
-            for one in (
-                builder.insert_element(ir.Constant(_EIGHT, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
-                for value in args[5:8]
-            )
-        )
+        k1, k2, k3 = (in_every_lane(builder, _EIGHT, value) for value in args[5:8])
         h = builder.mul(first, k1)
         h = builder.mul(builder.add(builder.xor(h, builder.lshr(h, _constant(32))), second), k2)
         h = builder.mul(builder.xor(builder.xor(h, builder.lshr(h, _constant(29))), n_bytes), k3)
         h = builder.xor(h, builder.lshr(h, _constant(32)))
-        to = _pointer(context, builder, sig.args[3], args[3], args[4])
-        builder.store(h, builder.bitcast(to, _EIGHT.as_pointer()), align=8)
+        builder.store(h, address(context, builder, sig.args[3], args[3], args[4], _EIGHT), align=8)
         too_long = builder.icmp_signed(">", n_bytes, _constant(16))
         return builder.zext(builder.bitcast(too_long, _I8), _I64)
 

@@ -93,6 +93,15 @@ def escaped_equals(buf, p, e, keys, key_start, key_end, scratch):
 
 
 @helper
+def same_bytes(a, i, b, j, n_bytes):
+    """Whether a[i:i + n_bytes) and b[j:j + n_bytes) are equal."""
+    k = 0
+    while k < n_bytes and at(a, i + k) == at(b, j + k):
+        k += 1
+    return k == n_bytes
+
+
+@helper
 def key_index(buf, p, e, escaped, keys, key_ends, n_keys, scratch):
     """Which of the wanted keys the string buf[p:e) is, or -1. Key k is keys[key_ends[k - 1]:key_ends[k])."""
     key_start = np.int64(0)
@@ -101,11 +110,7 @@ def key_index(buf, p, e, escaped, keys, key_ends, n_keys, scratch):
         if escaped:
             if escaped_equals(buf, p, e, keys, key_start, key_end, scratch):
                 return k
-        elif key_end - key_start == e - p:
-            j = 0
-            while j < e - p and at(buf, p + j) == at(keys, key_start + j):
-                j += 1
-            if j == e - p:
-                return k
+        elif key_end - key_start == e - p and same_bytes(buf, p, keys, key_start, e - p):
+            return k
         key_start = key_end
     return -1

@@ -14,7 +14,7 @@ from tamis.kernels.language import types
 from tamis.kernels.language.intrinsics import at, lowest_bit, mask_eq, pointer, put
 from tamis.kernels.language.jit import helper, kernel
 from tamis.kernels.language.types import I64_IN, I64_OUT, U8_IN, U8_OUT
-from tamis.kernels.records._json_escape import key_index
+from tamis.kernels.records._json_escape import key_index, same_bytes
 from tamis.kernels.records._json_grammar import (
     ALL,
     ARRAY,
@@ -103,6 +103,23 @@ def skip_value(buf, last, p, e):
     return p, kind
 
 
+@helper
+def _first_member(buf, start, e):
+    return skip_space(buf, skip_space(buf, start, e) + 1, e)
+
+
+@helper
+def _member(buf, last, p, e):
+    """(key, its end, whether it has an escape, value or e, its end, its type, next member) of the member at p."""
+    q, escaped = skip_string(buf, last, p + 1)
+    value = skip_space(buf, skip_space(buf, q + 1, e) + 1, e)
+    if value >= e:
+        return p + 1, q, escaped, e, e, NULL, e
+    after, kind = skip_value(buf, last, value, e)
+    following = skip_space(buf, skip_space(buf, after, e) + 1, e)  # over the comma
+    return p + 1, q, escaped, value, after, kind, following
+
+
 @kernel(
     types.void(
         *(U8_IN, U8_IN, I64_IN, U8_OUT, I64_IN, I64_IN, U8_IN),
@@ -118,24 +135,17 @@ def rescan_kernel(buf, keys, key_ends, scratch, start, close, status, kinds, val
         if at(status, row) != OK:
             continue
         e = at(close, row)
-        p = skip_space(buf, at(start, row), e)
-        p = skip_space(buf, p + 1, e)
+        p = _first_member(buf, at(start, row), e)
         while p < e:
-            key_at = p + 1
-            q, escaped = skip_string(buf, last, key_at)
-            p = skip_space(buf, q + 1, e) + 1
-            p = skip_space(buf, p, e)
-            if p >= e:
+            key_at, q, escaped, value, after, kind, p = _member(buf, last, p, e)
+            if value >= e:
                 break
-            after, kind = skip_value(buf, last, p, e)
             k = key_index(buf, key_at, q, escaped, keys, key_ends, n_keys, scratch)
             if k >= 0:
                 quote = 1 if STRING <= kind <= ESCAPED else 0
                 put(kinds, row * n_keys + k, kind)
-                put(val_start, row * n_keys + k, p + quote)
-                put(val_len, row * n_keys + k, after - p - 2 * quote)
-            p = skip_space(buf, after, e) + 1  # over the comma
-            p = skip_space(buf, p, e)
+                put(val_start, row * n_keys + k, value + quote)
+                put(val_len, row * n_keys + k, after - value - 2 * quote)
 
 
 @kernel(types.int64(U8_IN, I64_IN, I64_IN, U8_IN, I64_OUT, I64_OUT, I64_OUT))
@@ -152,16 +162,11 @@ def discover_kernel(buf, start, close, status, slots, first, length):
         if at(status, row) != OK:
             continue
         e = at(close, row)
-        p = skip_space(buf, at(start, row), e)
-        p = skip_space(buf, p + 1, e)
+        p = _first_member(buf, at(start, row), e)
         while p < e:
-            key_at = p + 1
-            q, _ = skip_string(buf, last, key_at)
-            p = skip_space(buf, q + 1, e) + 1
-            p = skip_space(buf, p, e)
-            if p >= e:
+            key_at, q, _, value, _, _, p = _member(buf, last, p, e)
+            if value >= e:
                 break
-            after, _ = skip_value(buf, last, p, e)
             mixed = np.uint64(q - key_at)
             for k in range(key_at, q):
                 mixed = (mixed ^ np.uint64(at(buf, k))) * np.uint64(0x9E3779B97F4A7C15)
@@ -177,15 +182,7 @@ def discover_kernel(buf, start, close, status, slots, first, length):
                     put(length, n_found, q - key_at)
                     n_found += 1
                     break
-                if at(length, known) == q - key_at:
-                    same = True
-                    for k in range(q - key_at):
-                        if at(buf, key_at + k) != at(buf, at(first, known) + k):
-                            same = False
-                            break
-                    if same:
-                        break
+                if at(length, known) == q - key_at and same_bytes(buf, key_at, buf, at(first, known), q - key_at):
+                    break
                 slot = (slot + 1) & (slots.size - 1)
-            p = skip_space(buf, after, e) + 1
-            p = skip_space(buf, p, e)
     return n_found

@@ -121,26 +121,6 @@ def _hash_spans(buf, starts, lens, seed, hi, lo):
     return -1
 
 
-@kernel(types.int64(I64_IN, U8_IN, U8_IN, types.uint64, U64_OUT, U64_OUT))
-def _hash_strings(offsets, data, valid, seed, hi, lo):
-    """-1, or the first row whose offsets are not inside `data`."""
-    source = pointer(data)
-    size = data.size
-    all_valid = valid.size == 0
-    for i in range(hi.size):
-        if all_valid or at(valid, i) != 0:
-            p = at(offsets, i)
-            n = at(offsets, i + 1) - p
-            if p < 0 or n < 0 or n > size - p:
-                return i
-            h, low = hash_bytes(source, size, p, n, seed)
-        else:
-            h, low = NULL_HI, NULL_LO
-        put(hi, i, h)
-        put(lo, i, low)
-    return -1
-
-
 @helper
 def _combine(hi, lo, hi2, lo2, salt):
     a = _step_a(hi + salt * P4, hi2 * P2)
@@ -201,13 +181,13 @@ def hash_arrow_strings(
     seed: int = 0,
 ) -> tuple[Words, Words]:
     """(hi, lo) of every value of an Arrow string column, as `kernels.buffers` presents it; null has a constant of its own."""
-    hi, lo = _pair(max(0, offsets.size - 1))
-    valid = np.zeros(0, np.uint8) if validity is None else np.ascontiguousarray(validity).view(np.uint8)
-    if validity is not None and valid.size != hi.size:
-        raise ValueError(f"hash_arrow_strings: expected validity for {hi.size} rows, got {valid.size}")
-    bad = int(_hash_strings(np.ascontiguousarray(offsets, np.int64), data, valid, np.uint64(seed), hi, lo))
-    if bad >= 0:
-        raise ValueError(f"hash_arrow_strings: the offsets of row {bad} are outside the {data.size} bytes of data")
+    starts, lens = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+    null = np.zeros(lens.size, bool) if validity is None else ~validity
+    if null.size != lens.size:
+        raise ValueError(f"hash_arrow_strings: expected validity for {lens.size} rows, got {null.size}")
+    starts[null] = lens[null] = 0
+    hi, lo = hash_spans(data, starts, lens, seed)
+    hi[null], lo[null] = NULL_HI, NULL_LO
     return hi, lo
 
 

@@ -317,7 +317,7 @@ def discover_keys(buf: Bytes, scan: Scan, limit: int = 10_000) -> list[str]:
     names: dict[str, None] = {}
     for k in range(found):
         raw = buf[first[k] : first[k] + length[k]].tobytes()
-        names[_decode_key(raw)] = None
+        names[_whole_characters(json.loads(b'"' + raw + b'"'))] = None
     return list(names)
 
 
@@ -326,10 +326,6 @@ def _check_same(buf: Bytes, scan: Scan) -> None:
         raise ValueError(
             f"expected the buffer that was scanned, of {int(scan.end[-1])} bytes or more, got one of {buf.size} bytes"
         )
-
-
-def _decode_key(raw: bytes) -> str:
-    return _whole_characters(json.loads(b'"' + raw + b'"'))
 
 
 def _whole_characters(text: str) -> str:

@@ -15,22 +15,20 @@ from tamis.kernels.language import types
 from tamis.kernels.language.intrinsics import at, lowest_bit, mask_eq, pointer, put
 from tamis.kernels.language.jit import helper, kernel
 from tamis.kernels.language.types import I64_OUT, U8_IN
-from tamis.kernels.records._json_grammar import skip_space
+from tamis.kernels.records._json_grammar import ALL, ZERO, skip_space
 from tamis.kernels.records.json_scan import count_lines
 from tamis.kernels.records.json_text import at_least_a_block
 
 Bytes = NDArray[np.uint8]
 Offsets = NDArray[np.int64]
-_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-_ZERO = np.uint64(0)
 
 
 @helper
 def _next_feed(buf, last, p, n):
     while p < n:
         base = p if p < last else last
-        feeds = mask_eq(buf, base, 10) & (_ALL << np.uint64(p - base))
-        if feeds != _ZERO:
+        feeds = mask_eq(buf, base, 10) & (ALL << np.uint64(p - base))
+        if feeds != ZERO:
             return base + lowest_bit(feeds)
         p = base + 64
     return n

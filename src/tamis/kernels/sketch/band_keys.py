@@ -41,7 +41,7 @@ from tamis.kernels.sketch._fill import (
     salt,
     words,
 )
-from tamis.kernels.sketch._shingles import CHUNK, DONE, HASHES, SLACK, next_shingles, start
+from tamis.kernels.sketch._shingles import CHUNK, DONE, SLACK, next_shingles, start
 from tamis.kernels.text._unicode import FLAGS, PAGE_OF
 
 Method = Literal["fss", "permutations"]
@@ -54,7 +54,7 @@ _FIRST, _COLLECT, _LATER, _LAST, _END = range(5)
     types.void(
         *(U8_IN, I64_IN, I64_IN, types.int64, types.int64, types.uint64, types.uint64, U64_IN, U8_IN, U16_IN),
         *(types.int64, types.int64, types.boolean, types.boolean, types.int64, types.int64, U64_IN),
-        *(U8_OUT, I64_OUT, U64_OUT, U64_OUT, U64_OUT, U64_OUT, U64_OUT, I32_OUT, U64_OUT, I64_OUT, U64_OUT),
+        *(U8_OUT, I64_OUT, U64_OUT, U64_OUT, U64_OUT, U64_OUT, U64_OUT, I32_OUT, U64_OUT, I64_OUT),
     )
 )
 def _sketches(
@@ -85,7 +85,6 @@ def _sketches(
     rounds_out,
     keys,
     n_shingles,
-    values,
 ):
     source, table, pages, flags = pointer(data), pointer(table_in), pointer(pages_in), pointer(flags_in)
     pad, marks, units, state = pointer(pad_out), pointer(marks_out), pointer(units_out), pointer(state_out)
@@ -167,9 +166,6 @@ def _sketches(
         for band in range(bands):
             put(keys, row * bands + band, band_key(bins, band * n_rows, n_rows, band) if total > 0 else ZERO)
         put(n_shingles, row, total)
-        if values.size > 0:
-            for b in range(t):
-                put(values, row * t + b, at(bins, b) if total > 0 else ZERO)
 
 
 def band_keys(
@@ -191,29 +187,10 @@ def band_keys(
     """
     plan = shingling("band_keys", n, unit, seed)
     starts, ends = parts.spans()
-    keys, n_shingles, _ = _run(parts.data, starts, ends, plan, bands, rows, wide, method, False)
-    return keys, n_shingles
+    return sketched(parts.data, starts, ends, plan, bands, rows, wide, method)
 
 
-def keys_of_hashes(
-    hashes: list[NDArray[np.uint64]],
-    *,
-    bands: int,
-    rows: int,
-    seed: int,
-    wide: bool = False,
-    method: Method = "fss",
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """(keys[set, band], values[set, bin]) of sets that are given as their shingle hashes."""
-    plan = shingling("keys_of_hashes", 1, "char", seed)._replace(kind=HASHES)
-    ends = 8 * np.cumsum([one.size for one in hashes], dtype=np.int64)
-    starts = np.concatenate([np.zeros(min(1, ends.size), np.int64), ends[:-1]])
-    data = np.concatenate([np.zeros(0, np.uint64), *hashes]).view(np.uint8)
-    keys, _, values = _run(data, starts, ends, plan, bands, rows, wide, method, True)
-    return keys, values
-
-
-def _run(
+def sketched(
     data: NDArray[np.uint8],
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
@@ -222,8 +199,8 @@ def _run(
     rows: int,
     wide: bool,
     method: Method,
-    with_values: bool,
-) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.uint64]]:
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """`band_keys` of the documents data[starts[i]:ends[i])."""
     check_number("band_keys", "bands", bands, 1, MAX_BINS)
     check_number("band_keys", "rows", rows, 1, MAX_BINS)
     check_number("band_keys", "bands * rows", bands * rows, 1, MAX_BINS)
@@ -234,14 +211,13 @@ def _run(
     n_budget = int(t * (math.log(t) + 4))
     permute = method == "permutations"
     keys, n_shingles = np.empty((starts.size, bands), np.uint64), np.empty(starts.size, np.int64)
-    values = np.empty(starts.size * t if with_values else 0, np.uint64)
     _sketches(
         *(data, starts, ends, plan.kind, plan.n, plan.power, plan.seed, plan.table, PAGE_OF, FLAGS),
         *(bands, rows, wide, permute, n_cached, n_budget, _factors(int(plan.seed), t if permute else 0)),
         *(*scratch(plan.n), np.empty(n_cached + CHUNK + SLACK, np.uint64), np.empty(2 * n_cached, np.uint64)),
-        *(np.empty(t, np.uint64), np.empty(t, np.int32), keys.reshape(-1), n_shingles, values),
+        *(np.empty(t, np.uint64), np.empty(t, np.int32), keys.reshape(-1), n_shingles),
     )
-    return keys, n_shingles, values.reshape(-1, t)
+    return keys, n_shingles
 
 
 def _factors(seed: int, t: int) -> NDArray[np.uint64]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tamis.kernels.language import plain
-from tamis.kernels.language.intrinsics import _pointer, at, put
+from tamis.kernels.language.intrinsics import address, at, loaded, put
 from tamis.kernels.language.jit import COMPILING, helper, intrinsic
 
 if COMPILING:
@@ -28,8 +28,7 @@ def load_f32(typingctx, array, index):
     """A float32 from a uint8 array at a byte offset: matrices follow the dictionary at any alignment."""
 
     def codegen(context, builder, sig, args):
-        place = _pointer(context, builder, sig.args[0], args[0], args[1])
-        return builder.load(builder.bitcast(place, ir.FloatType().as_pointer()), align=1)
+        return loaded(context, builder, sig, args, 0, ir.FloatType())
 
     return types.float32(array, types.int64), codegen
 
@@ -39,8 +38,7 @@ def prefetch(typingctx, array, index):
     """Ask for the cache line of an item that will be read soon."""
 
     def codegen(context, builder, sig, args):
-        place = _pointer(context, builder, sig.args[0], args[0], args[1])
-        place = builder.bitcast(place, ir.IntType(8).as_pointer())
+        place = address(context, builder, sig.args[0], args[0], args[1], ir.IntType(8))
         number = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
         ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
@@ -55,10 +53,10 @@ def add_eight_bytes(typingctx, sums, first, array, index):
     """sums[first:first + 8] += eight float32 from a uint8 array at a byte offset."""
 
     def codegen(context, builder, sig, args):
-        eight = ir.VectorType(ir.FloatType(), 8).as_pointer()
-        to = builder.bitcast(_pointer(context, builder, sig.args[0], args[0], args[1]), eight)
-        place = builder.bitcast(_pointer(context, builder, sig.args[2], args[2], args[3]), eight)
-        builder.store(builder.fadd(builder.load(to, align=4), builder.load(place, align=1)), to, align=4)
+        eight = ir.VectorType(ir.FloatType(), 8)
+        to = address(context, builder, sig.args[0], args[0], args[1], eight)
+        part = loaded(context, builder, sig, args, 2, eight)
+        builder.store(builder.fadd(builder.load(to, align=4), part), to, align=4)
         return context.get_dummy_value()
 
     return types.void(sums, types.int64, array, types.int64), codegen
@@ -70,9 +68,8 @@ def add_eight(typingctx, total, first, array, index):
 
     def codegen(context, builder, sig, args):
         wide = ir.VectorType(ir.DoubleType(), 8)
-        to = builder.bitcast(_pointer(context, builder, sig.args[0], args[0], args[1]), wide.as_pointer())
-        place = _pointer(context, builder, sig.args[2], args[2], args[3])
-        part = builder.load(builder.bitcast(place, ir.VectorType(ir.FloatType(), 8).as_pointer()), align=4)
+        to = address(context, builder, sig.args[0], args[0], args[1], wide)
+        part = loaded(context, builder, sig, args, 2, ir.VectorType(ir.FloatType(), 8))
         builder.store(builder.fadd(builder.load(to, align=8), builder.fpext(part, wide)), to, align=8)
         return context.get_dummy_value()
 

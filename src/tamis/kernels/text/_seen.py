@@ -12,7 +12,6 @@ from tamis.kernels.language.jit import helper
 
 SLOT = 3  # 64-bit words per slot: hash, hash, epoch
 MAX_SLOTS = 1 << 20  # 24 MB; a document with more pieces than half of that is gone through several times
-_ONE = np.uint64(1)
 
 
 def new_set(n_pieces: int) -> NDArray[np.uint64]:

@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.kernels.language import types
-from tamis.kernels.language.intrinsics import at, count_bits, lowest_bit, mask_eq, mask_ge, mask_lt, pointer, put
+from tamis.kernels.language.intrinsics import at, count_bits, lowest_bit, mask_eq, mask_ge, mask_lt, pointer
 from tamis.kernels.language.jit import kernel
 from tamis.kernels.language.types import I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN
 from tamis.kernels.text._blocks import ONE, PAD, ZERO, ascii_spaces, block_at, valid_mask
+from tamis.kernels.text._counts import by_name, put_counts, room_for
 from tamis.kernels.text._unicode import ALPHA, ANGLE, ELLIPSIS, FLAGS, PAGE_OF, SPACE, decode, flags_of
 
 COUNTS = (
     *("chars", "whitespace_chars", "basic_whitespace_chars", "digits", "alpha_chars", "alnum_punct_chars"),
     *("bracket_chars", "hash_chars", "ellipses", "newlines", "curly_brackets", "words", "words_with_alpha"),
 )
-_N = len(COUNTS)
 
 
 @kernel(types.void(U8_IN, I64_IN, I64_IN, U8_IN, U16_IN, U8_OUT, I64_OUT))
@@ -112,26 +112,17 @@ def _count(data, starts, ends, pages_in, flags_in, pad_out, out):
                     n_dots = 0
             p += 64
         n_bare += np.int64(bare)
-        base = row * _N
-        put(out, base, n_chars)
-        put(out, base + 1, n_spaces)
-        put(out, base + 2, n_basic)
-        put(out, base + 3, n_digits)
-        put(out, base + 4, n_alpha)
-        put(out, base + 5, n_alnum)
-        put(out, base + 6, n_brackets)
-        put(out, base + 7, n_hashes)
-        put(out, base + 8, n_ellipses)
-        put(out, base + 9, n_newlines)
-        put(out, base + 10, n_curly)
-        put(out, base + 11, n_words)
-        put(out, base + 12, n_words - n_bare)
+        counts = (
+            n_chars, n_spaces, n_basic, n_digits, n_alpha, n_alnum, n_brackets, n_hashes, n_ellipses, n_newlines, n_curly,
+            n_words, n_words - n_bare,
+        )  # fmt: skip
+        put_counts(out, row, counts)
 
 
 def char_counts(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
     """One array per name of COUNTS over the documents data[starts[i]:ends[i])."""
-    out = np.empty(starts.size * _N, np.int64)
+    out = room_for(COUNTS, starts.size)
     _count(data, starts, ends, PAGE_OF, FLAGS, np.zeros(PAD, np.uint8), out)
-    return {name: np.ascontiguousarray(column) for name, column in zip(COUNTS, out.reshape(-1, _N).T, strict=True)}
+    return by_name(COUNTS, out)

@@ -15,6 +15,7 @@ from tamis.kernels.language import types
 from tamis.kernels.language.intrinsics import at, put
 from tamis.kernels.language.jit import helper, kernel
 from tamis.kernels.language.types import I32_IN, I32_OUT, I64_IN, I64_OUT, U8_IN, U32_IN, U32_OUT, U64_OUT
+from tamis.kernels.records._json_escape import same_bytes
 
 # Places in `shape`, which tells kernels what a model is like.
 DIM, N_WORDS, N_LABELS, BUCKET, MINN, MAXN, WORD_NGRAMS, LOSS, N_PRUNED = range(9)
@@ -53,14 +54,6 @@ def scan_dictionary(file, begin, n_entries, begins, lengths, counts, kinds, hash
     return p
 
 
-@helper
-def _same(a, i, b, j, n):
-    k = 0
-    while k < n and at(a, i + k) == at(b, j + k):
-        k += 1
-    return k == n
-
-
 @kernel(types.boolean(U8_IN, I64_IN, I32_IN, U32_IN, I32_OUT))
 def fill_words(file, begins, lengths, hashes, slots):
     """Open addressing by hash, -1 for free; a repeated word gets the later id. False if the hashes are rigged."""
@@ -72,7 +65,7 @@ def fill_words(file, begins, lengths, hashes, slots):
             other = np.int64(at(slots, slot))
             if at(hashes, other) == at(hashes, entry) and at(lengths, other) == at(lengths, entry):
                 n_left -= np.int64(at(lengths, entry)) >> 6
-                if _same(file, at(begins, other), file, at(begins, entry), np.int64(at(lengths, entry))):
+                if same_bytes(file, at(begins, other), file, at(begins, entry), np.int64(at(lengths, entry))):
                     break
             n_left -= 1
             if n_left < 0:
@@ -88,7 +81,7 @@ def word_id(text, p, e, h, file, begins, lengths, hashes, slots, mask):
     while at(slots, slot) >= 0:
         entry = np.int64(at(slots, slot))
         same = at(hashes, entry) == h and np.int64(at(lengths, entry)) == e - p
-        if same and _same(text, p, file, at(begins, entry), e - p):
+        if same and same_bytes(text, p, file, at(begins, entry), e - p):
             return entry
         slot = (slot + 1) & mask
     return np.int64(-1)

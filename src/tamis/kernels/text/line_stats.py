@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.kernels.language import types
-from tamis.kernels.language.intrinsics import at, pointer, put
+from tamis.kernels.language.intrinsics import at, pointer
 from tamis.kernels.language.jit import helper, kernel
 from tamis.kernels.language.types import I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_OUT
 from tamis.kernels.records.hash128 import hash_bytes
 from tamis.kernels.text._blocks import ONE, PAD, ZERO, line_feed_search, next_line_feed
+from tamis.kernels.text._counts import by_name, put_counts, room_for
 from tamis.kernels.text._seen import SLOT, is_new, new_set, slots_for
 from tamis.kernels.text._unicode import (
     BULLET,
@@ -36,7 +37,6 @@ COUNTS = (
     *("ellipsis_sentences", "sentences_without_end_mark", "terminal_sentences", "short_sentences"),
     *("line_runs", "duplicate_line_runs", "duplicate_line_run_chars"),
 )
-_N = len(COUNTS)
 SHORT_LINE = 30  # FineWeb's short_line_length
 
 
@@ -143,26 +143,19 @@ def _lines(data, starts, ends, n_newlines, pages_in, flags_in, pad_out, table_ou
         n_empty = 1
         if s < e:
             n_empty = np.int64(at(source, s) == 10) + np.int64(at(source, e - 1) == 10)
-        base = row * _N
-        put(out, base, n_sentences)
-        put(out, base + 1, n_chars)
-        put(out, base + 2, n_same)
-        put(out, base + 3, n_same_chars)
-        put(out, base + 4, n_bullets)
-        put(out, base + 5, n_ellipses)
-        put(out, base + 6, n_open)
-        put(out, base + 7, n_terminal)
-        put(out, base + 8, n_short)
-        put(out, base + 9, n_runs + n_empty)
-        put(out, base + 10, n_same_runs + (1 if n_empty == 2 else 0))
-        put(out, base + 11, n_same_run_chars)
+        n_same_runs += n_empty == 2
+        counts = (
+            n_sentences, n_chars, n_same, n_same_chars, n_bullets, n_ellipses, n_open, n_terminal, n_short,
+            n_runs + n_empty, n_same_runs, n_same_run_chars,
+        )  # fmt: skip
+        put_counts(out, row, counts)
 
 
 def line_counts(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], n_newlines: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
     """One array per name of COUNTS; `n_newlines` are the line feeds of each document."""
-    out = np.empty(starts.size * _N, np.int64)
+    out = room_for(COUNTS, starts.size)
     table = new_set(int(n_newlines.max(initial=0)) + 1)
     _lines(data, starts, ends, n_newlines, PAGE_OF, FLAGS, np.zeros(PAD, np.uint8), table, out)
-    return {name: np.ascontiguousarray(column) for name, column in zip(COUNTS, out.reshape(-1, _N).T, strict=True)}
+    return by_name(COUNTS, out)

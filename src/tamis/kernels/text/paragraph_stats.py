@@ -13,18 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.kernels.language import types
-from tamis.kernels.language.intrinsics import at, pointer, put
+from tamis.kernels.language.intrinsics import at, pointer
 from tamis.kernels.language.jit import kernel
 from tamis.kernels.language.types import I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_OUT
 from tamis.kernels.records.hash128 import hash_bytes
 from tamis.kernels.text._blocks import ONE, PAD, ZERO, line_feed_search, next_line_feed
+from tamis.kernels.text._counts import by_name, put_counts, room_for
 from tamis.kernels.text._phrases import JAVASCRIPT, LOREM, POLICY, phrase_flags
 from tamis.kernels.text._seen import SLOT, is_new, new_set, slots_for
 from tamis.kernels.text._unicode import FLAGS, PAGE_OF, after_last_word_byte, first_word_byte
 
 COUNTS = ("paragraphs", "paragraph_chars", "duplicate_paragraphs", "duplicate_paragraph_chars")
 PHRASE_COUNTS = ("boilerplate_paragraphs", "lorem_ipsum", "javascript")
-_N = len(COUNTS)
 
 
 @kernel(types.void(U8_IN, I64_IN, I64_IN, I64_IN, types.boolean, U8_IN, U16_IN, U8_OUT, U64_OUT, I64_OUT))
@@ -86,11 +86,7 @@ def _paragraphs(data, starts, ends, n_newlines, stripped, pages_in, flags_in, pa
                     run = here
                     n_at_run = n_here
                     n_in_run = 1
-        base = row * _N
-        put(out, base, n_pieces)
-        put(out, base + 1, n_chars)
-        put(out, base + 2, n_same)
-        put(out, base + 3, n_same_chars)
+        put_counts(out, row, (n_pieces, n_chars, n_same, n_same_chars))
 
 
 @kernel(types.void(U8_IN, I64_IN, I64_IN, U8_OUT, I64_OUT))
@@ -110,9 +106,7 @@ def _phrases(data, starts, ends, pad_out, out):
                     p += 1
                 n_policy += phrase_flags(source, size, begin, p, pad) & POLICY != 0
                 begin = p = p + 2
-        put(out, 3 * row, n_policy)
-        put(out, 3 * row + 1, 1 if found & LOREM else 0)
-        put(out, 3 * row + 2, 1 if found & JAVASCRIPT else 0)
+        put_counts(out, row, (n_policy, np.int64(found & LOREM != 0), np.int64(found & JAVASCRIPT != 0)))
 
 
 def paragraph_counts(
@@ -123,18 +117,16 @@ def paragraph_counts(
     stripped: bool = False,
 ) -> dict[str, NDArray[np.int64]]:
     """One array per name of COUNTS; `stripped` chooses Gopher's definition of a paragraph."""
-    out = np.empty(starts.size * _N, np.int64)
+    out = room_for(COUNTS, starts.size)
     table = new_set(int(n_newlines.max(initial=0)) // 2 + 1)
     _paragraphs(data, starts, ends, n_newlines, stripped, PAGE_OF, FLAGS, np.zeros(PAD, np.uint8), table, out)
-    return {name: np.ascontiguousarray(column) for name, column in zip(COUNTS, out.reshape(-1, _N).T, strict=True)}
+    return by_name(COUNTS, out)
 
 
 def phrase_counts(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
     """One array per name of PHRASE_COUNTS; the last two are 0 or 1."""
-    out = np.empty(starts.size * 3, np.int64)
+    out = room_for(PHRASE_COUNTS, starts.size)
     _phrases(data, starts, ends, np.zeros(PAD, np.uint8), out)
-    return {
-        name: np.ascontiguousarray(column) for name, column in zip(PHRASE_COUNTS, out.reshape(-1, 3).T, strict=True)
-    }
+    return by_name(PHRASE_COUNTS, out)

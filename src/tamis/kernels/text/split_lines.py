@@ -21,6 +21,7 @@ from tamis.kernels.language.intrinsics import at, lowest_bit, mask_eq, mask_ge, 
 from tamis.kernels.language.jit import helper, kernel
 from tamis.kernels.language.types import I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN
 from tamis.kernels.text._blocks import ONE, PAD, ZERO, block_at, valid_mask
+from tamis.kernels.text._counts import by_name, put_counts, room_for
 from tamis.kernels.text._phrases import C4_POLICY, JAVASCRIPT, LOREM, phrase_flags
 from tamis.kernels.text._unicode import (
     DECIMAL,
@@ -39,7 +40,6 @@ COUNTS = (
     *("split_lines", "gopher_bullet_lines", "gopher_ellipsis_lines"),
     *("c4_lines", "c4_sentences", "c4_lorem_ipsum", "c4_curly_bracket"),
 )
-_N = len(COUNTS)
 MIN_WORDS, MAX_WORD = 3, 1000
 # Flags of a line in a LineTable; C4_POLICY, LOREM and JAVASCRIPT of _phrases are among them.
 LINE_POLICY, LINE_LOREM, LINE_JAVASCRIPT, LINE_TERMINAL, LINE_CURLY = C4_POLICY, LOREM, JAVASCRIPT, 16, 32
@@ -200,13 +200,7 @@ def _split_lines(data, starts, ends, pages_in, flags_in, pad_out, out):
             elif found & C4_POLICY == 0:
                 n_kept += 1
                 n_sentences += _count_sentences(source, a, b, pages, flags)
-        put(out, _N * row, n_lines)
-        put(out, _N * row + 1, n_bullets)
-        put(out, _N * row + 2, n_ellipses)
-        put(out, _N * row + 3, n_kept)
-        put(out, _N * row + 4, n_sentences)
-        put(out, _N * row + 5, n_lorem)
-        put(out, _N * row + 6, n_curly)
+        put_counts(out, row, (n_lines, n_bullets, n_ellipses, n_kept, n_sentences, n_lorem, n_curly))
 
 
 @kernel(types.void(U8_IN, I64_IN, I64_IN, U8_OUT, I64_OUT))
@@ -224,8 +218,8 @@ def _count_lines(data, starts, ends, pad_out, out):
 
 @kernel(
     types.void(
-        *(U8_IN, I64_IN, I64_IN, I64_IN, U8_IN, U16_IN, U8_OUT, types.boolean, types.boolean),
-        *(I64_OUT, I64_OUT, I64_OUT, I64_OUT, I64_OUT, I64_OUT),
+        *(U8_IN, I64_IN, I64_IN, I64_IN, U8_IN, U16_IN, U8_OUT, types.boolean),
+        *(I64_OUT, I64_OUT, I64_OUT, I64_OUT, I64_OUT),
     )
 )
 def _tabulate(
@@ -237,12 +231,10 @@ def _tabulate(
     flags_in,
     pad_out,
     only_terminal,
-    sentences,
     line_starts,
     line_ends,
     n_words_out,
     longest_out,
-    n_sentences_out,
     flags_out,
 ):
     source, pad, pages, flags = pointer(data), pointer(pad_out), pointer(pages_in), pointer(flags_in)
@@ -265,7 +257,6 @@ def _tabulate(
             put(line_ends, to, b)
             put(n_words_out, to, n_words)
             put(longest_out, to, longest)
-            put(n_sentences_out, to, _count_sentences(source, a, b, pages, flags) if sentences else 0)
             put(flags_out, to, found)
             to += 1
             p = following
@@ -279,7 +270,6 @@ class LineTable(NamedTuple):
     ends: NDArray[np.int64]
     n_words: NDArray[np.int64]
     longest_word: NDArray[np.int64]
-    n_sentences: NDArray[np.int64]
     flags: NDArray[np.int64]  # LINE_TERMINAL, LINE_CURLY, LINE_POLICY, LINE_LOREM, LINE_JAVASCRIPT
 
 
@@ -287,16 +277,15 @@ def split_line_counts(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
     """One array per name of COUNTS."""
-    out = np.empty(starts.size * _N, np.int64)
+    out = room_for(COUNTS, starts.size)
     _split_lines(data, starts, ends, PAGE_OF, FLAGS, np.zeros(PAD, np.uint8), out)
-    return {name: np.ascontiguousarray(column) for name, column in zip(COUNTS, out.reshape(-1, _N).T, strict=True)}
+    return by_name(COUNTS, out)
 
 
-def line_table(parts: StringBuffers, only_terminal: bool = False, sentences: bool = True) -> LineTable:
-    """Every line of every document with what C4's rules ask of it: 48 bytes per line. Null has no lines.
+def line_table(parts: StringBuffers, only_terminal: bool = False) -> LineTable:
+    """Every line of every document with what C4's rules ask of it: 40 bytes per line. Null has no lines.
 
-    `only_terminal`: words and phrases are looked for only in lines that end in an end mark (all that most rules keep).
-    Without `sentences` these are not counted. Together they make the table three times as fast.
+    `only_terminal`: words and phrases are looked for only in lines that end in an end mark (all that most rules keep), which saves time.
     """
     starts, ends = parts.spans()
     doc_ptr = np.zeros(starts.size + 1, np.int64)
@@ -304,6 +293,6 @@ def line_table(parts: StringBuffers, only_terminal: bool = False, sentences: boo
     n_lines = np.empty(starts.size, np.int64)
     _count_lines(parts.data, starts, ends, pad, n_lines)
     np.cumsum(n_lines, out=doc_ptr[1:])
-    columns = [np.empty(int(doc_ptr[-1]), np.int64) for _ in range(6)]
-    _tabulate(parts.data, starts, ends, doc_ptr, PAGE_OF, FLAGS, pad, only_terminal, sentences, *columns)
+    columns = [np.empty(int(doc_ptr[-1]), np.int64) for _ in range(5)]
+    _tabulate(parts.data, starts, ends, doc_ptr, PAGE_OF, FLAGS, pad, only_terminal, *columns)
     return LineTable(doc_ptr, *columns)

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.kernels.language import types
-from tamis.kernels.language.intrinsics import at, lowest_bit, mask_eq, pointer, put
+from tamis.kernels.language.intrinsics import at, lowest_bit, mask_eq, pointer
 from tamis.kernels.language.jit import helper, kernel
 from tamis.kernels.language.types import I64_IN, I64_OUT, U8_IN, U8_OUT
+from tamis.kernels.records._json_grammar import is_hex
 from tamis.kernels.text._blocks import ONE, PAD, ZERO, block_at, valid_mask
+from tamis.kernels.text._counts import by_name, put_counts, room_for
 
 COUNTS = ("urls", "url_chars", "porn_urls")
-NARROW_PATTERN = r"https?://(?:[A-Za-z0-9$\-_@.&+/:=?#~]|[!*\(\),]|(?:%[0-9A-Fa-f]{2}))+"
-WIDE_PATTERN = r"https?://(?:[a-zA-Z]|[0-9]|[$-_@.&+]|[!*\(\),]|(?:%[0-9a-fA-F][0-9a-fA-F]))+"
 
 
 def _table(chars: str) -> NDArray[np.uint8]:
@@ -33,11 +33,6 @@ def _table(chars: str) -> NDArray[np.uint8]:
 
 NARROW = _table(string.ascii_letters + string.digits + "$-_@.&+/:=?#~!*(),")
 WIDE = _table(string.ascii_letters + "!" + "".join(map(chr, range(0x24, 0x60))))
-
-
-@helper
-def _is_hex(c):
-    return 48 <= c <= 57 or 65 <= c <= 70 or 97 <= c <= 102
 
 
 @helper
@@ -77,7 +72,7 @@ def _urls(data, starts, ends, allowed_in, pad_out, out):
                         if c == 110 and q - 3 >= begin and at(source, q - 1) == 114:
                             n_porn_here += at(source, q - 2) == 111 and at(source, q - 3) == 112
                         q += 1
-                    elif c == 37 and q + 3 <= e and _is_hex(at(source, q + 1)) and _is_hex(at(source, q + 2)):
+                    elif c == 37 and q + 3 <= e and is_hex(at(source, q + 1)) and is_hex(at(source, q + 2)):
                         q += 3
                     else:
                         break
@@ -87,15 +82,13 @@ def _urls(data, starts, ends, allowed_in, pad_out, out):
                     n_porn += n_porn_here > 0
                     free = q
             p += 64
-        put(out, 3 * row, n_urls)
-        put(out, 3 * row + 1, n_chars)
-        put(out, 3 * row + 2, n_porn)
+        put_counts(out, row, (n_urls, n_chars, n_porn))
 
 
 def url_counts(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], wide: bool = False
 ) -> dict[str, NDArray[np.int64]]:
     """One array per name of COUNTS."""
-    out = np.empty(starts.size * 3, np.int64)
+    out = room_for(COUNTS, starts.size)
     _urls(data, starts, ends, WIDE if wide else NARROW, np.zeros(PAD, np.uint8), out)
-    return {name: np.ascontiguousarray(column) for name, column in zip(COUNTS, out.reshape(-1, 3).T, strict=True)}
+    return by_name(COUNTS, out)

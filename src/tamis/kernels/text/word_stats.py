@@ -1,4 +1,4 @@
-"""Words of each document: longest, common and symbol words, repeated n-grams; and the word hashes for sketches.
+"""Words of each document: longest, common and symbol words, repeated n-grams.
 
 One pass splits, hashes and looks up every word; n-grams grow from there (`_ngrams`). Memory: about 100 bytes per word of the
 document with the most words, up to MAX_WORDS; documents with more are split in pieces, and their n-grams are counted by
@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.language import types
 from tamis.kernels.language.intrinsics import at, count_bits, pointer, put
 from tamis.kernels.language.jit import helper, kernel
 from tamis.kernels.language.types import F64_OUT, I32_OUT, I64_IN, I64_OUT, U8_IN, U8_OUT, U16_IN, U64_IN, U64_OUT
 from tamis.kernels.text._blocks import PAD
+from tamis.kernels.text._counts import by_name, put_counts, room_for
 from tamis.kernels.text._ngrams import (
     DUPLICATE,
     FILTER,
@@ -35,13 +35,12 @@ from tamis.kernels.text._ngrams import (
     note,
 )
 from tamis.kernels.text._unicode import FLAGS, PAGE_OF, SPACE, SYMBOL, TERMINAL, back, decode, flags_of
-from tamis.kernels.text._words import read_word, split_words
+from tamis.kernels.text._words import K1, K2, K3, read_word, split_words
 
 COUNTS = (
     *("longest_word", "symbol_words", "common_words", "distinct_common_words"),
     *("non_symbol_words", "non_symbol_word_chars"),
 )
-_N = len(COUNTS)
 COMMON_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 PIECE = 1 << 18  # bytes of a document that are split at once; a longer word is a piece of its own
 N_MARKS = PIECE + 128
@@ -101,46 +100,19 @@ def piece_end(source, p, e, pages, flags):
     return e
 
 
-@kernel(types.void(*(U8_IN, I64_IN, I64_IN, I64_IN, U8_IN, U16_IN), *(U8_OUT, I32_OUT, U64_OUT, I64_OUT, I64_OUT)))
-def _hashes(data, starts, ends, doc_ptr, pages_in, flags_in, pad_out, marks_out, hashes, begins, lens):
-    source, pad, pages, flags = pointer(data), pointer(pad_out), pointer(pages_in), pointer(flags_in)
-    marks = pointer(marks_out)
-    size = data.size
-    for row in range(starts.size):
-        p = at(starts, row)
-        e = at(ends, row)
-        to = at(doc_ptr, row)
-        while p < e:
-            end = piece_end(source, p, e, pages, flags)
-            n_words = split_words(source, size, p, end, p, PIECE, pad, pages, flags, marks)
-            for k in range(n_words):
-                begin = p + at(marks, 2 * k)
-                n_bytes = p + at(marks, 2 * k + 1) - begin
-                h, _, _ = read_word(source, size, begin, n_bytes)
-                put(hashes, to + k, h)
-                put(begins, to + k, begin)
-                put(lens, to + k, n_bytes)
-            to += n_words
-            p = end
-
-
-def _hash_list(words: tuple[str, ...]) -> NDArray[np.uint64]:
-    data = np.frombuffer(" ".join(words).encode(), np.uint8)
-    hashes, begins, lens = (
-        np.empty(len(words), np.uint64),
-        np.empty(len(words), np.int64),
-        np.empty(len(words), np.int64),
-    )
-    scratch = np.zeros(PAD, np.uint8), np.empty(N_MARKS, np.int32)
-    whole = np.array([0]), np.array([data.size]), np.array([0, len(words)])
-    _hashes(data, *whole, PAGE_OF, FLAGS, *scratch, hashes, begins, lens)
-    return hashes
+def _hash(word: str) -> int:
+    """`_words.read_word` of a word of up to eight bytes."""
+    data, most = word.encode(), (1 << 64) - 1
+    h = int.from_bytes(data, "little") * int(K1) & most
+    h = (h ^ h >> 32) * int(K2) & most
+    h = (h ^ h >> 29 ^ len(data)) * int(K3) & most
+    return h ^ h >> 32
 
 
 @functools.cache
 def _lists() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """(hash, meaning) of the words looked for, each in the bucket of its low bits; no two share one."""
-    hashes = _hash_list(COMMON_WORDS + SYMBOL_WORDS)
+    hashes = np.array([_hash(word) for word in COMMON_WORDS + SYMBOL_WORDS], np.uint64)
     meanings = [1 << k for k in range(len(COMMON_WORDS))] + [_SYMBOL_BIT] * len(SYMBOL_WORDS)
     buckets = (hashes & np.uint64(_BUCKETS - 1)).astype(np.int64)
     listed, bits = np.zeros(_BUCKETS, np.uint64), np.zeros(_BUCKETS, np.uint64)
@@ -233,12 +205,8 @@ def _words(
                         n_other += 1
                         n_other_chars += n_chars
             p = end
-        put(out, _N * row, longest)
-        put(out, _N * row + 1, n_symbols)
-        put(out, _N * row + 2, n_common)
-        put(out, _N * row + 3, count_bits(np.uint64(seen & _COMMON_BITS)))
-        put(out, _N * row + 4, n_other)
-        put(out, _N * row + 5, n_other_chars)
+        n_distinct = count_bits(np.uint64(seen & _COMMON_BITS))
+        put_counts(out, row, (longest, n_symbols, n_common, n_distinct, n_other, n_other_chars))
         if last_n == 0 and joins == 0:
             continue
         for n in range(MAX_N + 1):
@@ -259,15 +227,6 @@ def _words(
         if joins > 0:
             work = (table, n_slots, epoch, marks, totals, ids, counts, firsts, places, hashes, filter_)
             epoch = joined(source, size, s, n_words, n_chars, joins, work, text, fractions_out, base)
-
-
-class WordHashes(NamedTuple):
-    """Word k of document i, doc_ptr[i] <= k < doc_ptr[i + 1], is data[starts[k]:starts[k] + lens[k])."""
-
-    doc_ptr: NDArray[np.int64]
-    hashes: NDArray[np.uint64]
-    starts: NDArray[np.int64]
-    lens: NDArray[np.int64]
 
 
 class Wanted(NamedTuple):
@@ -294,7 +253,7 @@ def word_counts(
     `n_words` and `n_chars` are those of each document. Documents of more than `max_words` words or MAX_BYTES bytes have
     no fractions.
     """
-    out = np.empty(starts.size * _N, np.int64)
+    out = room_for(COUNTS, starts.size)
     grams = wanted.last_n > 0 or wanted.joins > 0
     most = int(n_words[n_words <= max_words].max(initial=0)) if grams else 0
     longest = int((ends - starts).max(initial=0)) if wanted.joins else 0
@@ -322,19 +281,4 @@ def word_counts(
             fractions,
         ),
     )
-    counts = {name: np.ascontiguousarray(column) for name, column in zip(COUNTS, out.reshape(-1, _N).T, strict=True)}
-    return counts, fractions.reshape(-1, WIDTH)
-
-
-def word_hashes(parts: StringBuffers) -> WordHashes:
-    """The words of every document of a column: 24 bytes per word, so for a batch at a time. Null has no words."""
-    from tamis.kernels.text.char_counts import char_counts
-
-    starts, ends = parts.spans()
-    doc_ptr = np.zeros(starts.size + 1, np.int64)
-    np.cumsum(char_counts(parts.data, starts, ends)["words"], out=doc_ptr[1:])
-    n_words = int(doc_ptr[-1])
-    found = WordHashes(doc_ptr, np.empty(n_words, np.uint64), np.empty(n_words, np.int64), np.empty(n_words, np.int64))
-    scratch = np.zeros(PAD, np.uint8), np.empty(N_MARKS, np.int32)
-    _hashes(parts.data, starts, ends, doc_ptr, PAGE_OF, FLAGS, *scratch, found.hashes, found.starts, found.lens)
-    return found
+    return by_name(COUNTS, out), fractions.reshape(-1, WIDTH)

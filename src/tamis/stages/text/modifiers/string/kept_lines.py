@@ -1,7 +1,7 @@
 """Texts made of those of their lines that a rule keeps.
 
-The lines of str.splitlines() and what rules ask of them come from a kernel, in a table of 48 bytes per line. It is made for
-half a megabyte of text at a time: a text of line breaks alone would need a table of 48 times its size.
+The lines of str.splitlines() and what rules ask of them come from a kernel, in a table of 40 bytes per line. It is made for
+half a megabyte of text at a time: a text of line breaks alone would need a table of 40 times its size.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _BREAK = re.compile(rb"\r\n?|[\n\x0b\x0c\x1c-\x1e]|\xc2\x85|\xe2\x80[\xa8\xa9]")
 def keep_lines(texts: pa.Array, decide: Decide, only_terminal: bool = False) -> pa.Array:
     """Kept lines without the whitespace around them, joined by line feeds. Null stays null.
 
-    `decide` says of every line of a table whether it is kept, and whether it makes its whole text empty. The table has no
-    sentences; with `only_terminal` it has words and phrases of lines with an end mark only.
+    `decide` says of every line of a table whether it is kept, and whether it makes its whole text empty. With `only_terminal`
+    the table has words and phrases of lines with an end mark only.
     """
     from tamis.kernels.buffers import StringBuffers, string_array, string_buffers
     from tamis.kernels.records.json_text import copy_spans
@@ -40,7 +40,7 @@ def keep_lines(texts: pa.Array, decide: Decide, only_terminal: bool = False) -> 
     size, last = 0, -1  # bytes written so far, and the text that the last line written belongs to
     for a, b in _windows(cuts):
         valid = None if parts.validity is None else parts.validity[text_of[a:b]]
-        table = line_table(StringBuffers(cuts[a : b + 1], parts.data, valid), only_terminal, sentences=False)
+        table = line_table(StringBuffers(cuts[a : b + 1], parts.data, valid), only_terminal)
         kept, empties = decide(table)
         owner = np.repeat(text_of[a:b], np.diff(table.doc_ptr))
         emptied[owner[empties]] = True

@@ -1,0 +1,31 @@
+"""What kernels that count share: the numbers of a document are written one behind the other, and given out as columns by name."""
+# Compiled functions carry their types in the signatures of the kernels.
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tamis.kernels.language.intrinsics import put
+from tamis.kernels.language.jit import helper
+
+
+@helper
+def put_counts(out, row, counts):
+    """All numbers of one document, a tuple, to their places."""
+    for k in range(len(counts)):
+        put(out, row * len(counts) + k, counts[k])
+
+
+def room_for(names: Sequence[str], n_rows: int) -> NDArray[np.int64]:
+    """What a kernel writes the numbers of so many documents to."""
+    return np.empty(n_rows * len(names), np.int64)
+
+
+def by_name(names: Sequence[str], out: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """One array per name."""
+    columns = out.reshape(-1, len(names)).T
+    return {name: np.ascontiguousarray(column) for name, column in zip(names, columns, strict=True)}
