@@ -1,4 +1,4 @@
-"""Input and output in a bucket (an S3 server on loopback), workers on a real Ray cluster. Prints one line of JSON."""
+"""Input, output and scratch in a bucket (an S3 server on loopback), workers on a real Ray cluster. Prints one line of JSON."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def main() -> None:
             found["filter"] = command(
                 "filter", "c4", "s3://corpus/in", "s3://corpus/clean", "--blocksize", "100kB", *words
             )
-            found["dedup"] = command("dedup", "exact", "s3://corpus/in", "s3://corpus/unique", *words)
+            far = ["--scratch", "s3://corpus/tmp"]
+            found["dedup"] = command("dedup", "exact", "s3://corpus/in", "s3://corpus/unique", *far, *words)
             found["exact here"] = command("dedup", "exact", "data", "exact-here", "--memory", "1GB", "--quiet")
         finally:
             client.stop()
@@ -55,6 +56,7 @@ def main() -> None:
         found["kept"] = sorted(objects(s3, "clean/"))
         found["unique here"] = ids_in((HERE / "exact-here").glob("*.jsonl"))
         found["unique"] = sorted(objects(s3, "unique/"))
+        found["scratch"] = s3.list_objects_v2(Bucket="corpus", Prefix="tmp/")["KeyCount"]
         found["uploads"] = len(s3.list_multipart_uploads(Bucket="corpus").get("Uploads", []))
     print(json.dumps(found))
 

@@ -33,7 +33,7 @@ def test_clusters_that_others_began(tmp_path: Path) -> None:
     assert seen.found["slurm"] == {"codes": [0, 0], "content": seen.found["local"], "nodes": 2}
 
 
-def test_input_and_output_in_a_bucket(tmp_path: Path) -> None:
+def test_input_output_and_scratch_in_a_bucket(tmp_path: Path) -> None:
     for name in ("ray", "boto3", "moto"):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed: pip install 'tamis[ray,s3]' 'moto[server]'")
@@ -42,4 +42,4 @@ def test_input_and_output_in_a_bucket(tmp_path: Path) -> None:
     assert [seen.found[k] for k in ("here", "filter", "dedup", "exact here")] == [0] * 4, seen.printed[-4000:]
     assert seen.found["kept"] == seen.found["kept here"] != []
     assert seen.found["unique"] == seen.found["unique here"] != []
-    assert (seen.found["uploads"], seen.left) == (0, [])
+    assert (seen.found["uploads"], seen.found["scratch"], seen.left) == (0, 0, [])

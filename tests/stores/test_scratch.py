@@ -196,6 +196,31 @@ def test_a_deduplication_that_is_killed_goes_on_from_the_bucket(
     assert (keys(s3, bucket), n_uploads(s3, bucket)) == ([], 0)
 
 
+@pytest.mark.slow
+def test_ranges_of_keys_are_looked_at_by_agents(
+    data: str, bucket: str, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one process would be the bottleneck: all agents read the keys out of the bucket."""
+    from here_agents import BUDGET, HereExecutor, HereSession
+
+    from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
+    from tamis.dedup.spread import passes, ranges
+
+    monkeypatch.setattr(ranges, "SPREAD_DOCUMENTS", 0)
+    monkeypatch.setattr(passes, "_LEAST_RANGES", 3)
+    one = RemoveFuzzyDuplicates(output_path=f"{data}-here", input_path=data).run(InProcessExecutor(), progress=False)
+    session = HereSession(2)
+    try:
+        several = RemoveFuzzyDuplicates(output_path=f"{data}-there", input_path=data).run(
+            HereExecutor(session), progress=False, memory=BUDGET, scratch=f"s3://{bucket}/tmp"
+        )
+    finally:
+        session.close()
+    assert several.n_duplicates == one.n_duplicates > 10
+    assert content(f"{data}-there") == content(f"{data}-here")
+    assert keys(s3, bucket) == []
+
+
 def test_a_recipe_names_it_and_what_cannot_be_scratch_is_refused(data: str, bucket: str, tmp_path: Path) -> None:
     recipe = tmp_path / "r.yaml"
     recipe.write_text(
