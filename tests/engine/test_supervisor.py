@@ -377,7 +377,7 @@ def test_high_use_of_memory_stops_growth_and_kills_in_the_end() -> None:
     uses = {a.worker: 40 * MB, other.worker: 30 * MB}
     note = only(s.measured(150 * MB, uses, 1.0), Note)
     assert note.text == "memory yellow: 75 % of the budget, 150 MB of 200 MB"
-    assert s.decision.allow_new_workers is False
+    assert s.nodes[0].decision.allow_new_workers is False
     killed = [x.worker for x in s.measured(185 * MB, uses, 2.0) if isinstance(x, Kill)]
     assert len(killed) == 1
     assert s.measured(185 * MB, uses, 2.1) == []  # who is dying counts as gone

@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from tamis.engine.worker.node import NodeInfo, WorkerMetadata
+from tamis.engine.worker.node import NodeInfo, WorkerMetadata, this_node
 from tamis.errors import UsageError
 from tamis.memory.gpu import count_gpus
 
@@ -54,7 +53,7 @@ def check_total_gpu_capacity(gpus_needed: float, *, ignore_head_node: bool = Fal
 
 def get_worker_metadata_and_node_id() -> tuple[NodeInfo, WorkerMetadata]:
     """This machine and this process."""
-    return NodeInfo(node_id=socket.gethostname()), WorkerMetadata(worker_id=str(os.getpid()))
+    return this_node(), WorkerMetadata(worker_id=str(os.getpid()))
 
 
 def execute_setup_on_node(stages: Sequence[ProcessingStage[Any, Any]], ignore_head_node: bool = False) -> None:

@@ -80,7 +80,7 @@ def _reader(hint: Any) -> _Reader:
         return _fields_of(hint)
     if issubclass(hint, StrEnum):
         return lambda value: hint(value)
-    return {int: _int, float: _float, str: _str, bool: _bool}[hint]
+    return {int: _int, float: _float}.get(hint) or (lambda value: _checked(value, hint))
 
 
 def _fields_of(kind: Any) -> _Reader:
@@ -123,13 +123,3 @@ def _float(value: Any) -> float:
     if not math.isfinite(number):
         raise ValueError("not a finite number")
     return number
-
-
-def _str(value: Any) -> str:
-    text: str = _checked(value, str)
-    return text
-
-
-def _bool(value: Any) -> bool:
-    truth: bool = _checked(value, bool)
-    return truth

@@ -109,9 +109,6 @@ class FloorTrend:
         """Whether one of the last checks says leak: worth a closer look, which should be done when they agree."""
         return any(self._checks)
 
-    def __len__(self) -> int:
-        return len(self._floors)
-
 
 def partitions_until(bytes_left: float, slope_bytes: float) -> int:
     """How many partitions a leak needs for so many bytes."""

@@ -12,6 +12,7 @@ the plain test "find" trends in noise; Hamed and Rao (1998) widen its variance b
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -48,7 +49,7 @@ def fit(values: Sequence[float], step: float = 1.0) -> Fit:
     slopes = [(values[j] - y) / (j - i) for i, y in enumerate(values) for j in range(i + 1, n)]
     rising = sum(1 for s in slopes if s > 0) - sum(1 for s in slopes if s < 0)
     slopes.sort()
-    slope = _middle(slopes)
+    slope = median(slopes)
     rest = [y - slope * i for i, y in enumerate(values)]
     variance = _variance(values) * _inflation(_ranks(rest))
     reach = _Z_BOUND * math.sqrt(variance)
@@ -60,18 +61,10 @@ def fit(values: Sequence[float], step: float = 1.0) -> Fit:
     return Fit(slope / step, low / step, high / step, 0.5 * math.erfc(z / math.sqrt(2)), spread, n)
 
 
-def _middle(ordered: list[float]) -> float:
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
 def _variance(values: Sequence[float]) -> float:
     """Of Mann-Kendall's count for independent points, less what ties take from it."""
     n = len(values)
-    ties: dict[float, int] = {}
-    for v in values:
-        ties[v] = ties.get(v, 0) + 1
-    tied = sum(t * (t - 1) * (2 * t + 5) for t in ties.values() if t > 1)
+    tied = sum(t * (t - 1) * (2 * t + 5) for t in Counter(values).values() if t > 1)
     return (n * (n - 1) * (2 * n + 5) - tied) / 18
 
 

@@ -26,30 +26,27 @@ class Sequential(Pipeline):
         table (each comes back as what it was), or the path(s) of JSONL, Parquet or Arrow files: batches come back, or files where
         the last stage is a writer. `settings` are those of a run, as in `run`.
         """
-        return _call(self, dataset, executor, settings)
-
-
-def _call(pipeline: Pipeline, dataset: Any, executor: BaseExecutor | None, settings: dict[str, Any]) -> Any:
-    """Run the stages over `dataset` (see Sequential.__call__) and return the documents as the kind of thing that it was."""
-    if any(isinstance(stage, Reader) for stage in pipeline.build()):
-        raise UsageError(
-            f"{pipeline.name}: it has a reader of its own; call run(), or leave the reader out to call it on documents"
-        )
-    settings.setdefault("progress", False)
-    if isinstance(dataset, str) or (isinstance(dataset, list) and dataset and all(isinstance(p, str) for p in dataset)):
-        return _over_files(pipeline, dataset, executor, settings)
-    one = not isinstance(dataset, list)
-    kind = type(dataset).__module__.partition(".")[0]
-    batches = [
-        d if isinstance(d, DocumentBatch) else DocumentBatch(pipeline.name, d) for d in ([dataset] if one else dataset)
-    ]
-    made = pipeline.run(executor, initial_tasks=batches, **settings)
-    if not one or not all(isinstance(task, DocumentBatch) for task in made):
-        return made
-    table = _joined([task for task in made if isinstance(task, DocumentBatch)])
-    if isinstance(dataset, DocumentBatch):
-        return DocumentBatch(dataset.dataset_name, table)
-    return table if kind == "pyarrow" else _as_kind(table, kind)
+        if any(isinstance(stage, Reader) for stage in self.build()):
+            raise UsageError(
+                f"{self.name}: it has a reader of its own; call run(), or leave the reader out to call it on documents"
+            )
+        settings.setdefault("progress", False)
+        if isinstance(dataset, str) or (
+            isinstance(dataset, list) and dataset and all(isinstance(p, str) for p in dataset)
+        ):
+            return _over_files(self, dataset, executor, settings)
+        one = not isinstance(dataset, list)
+        kind = type(dataset).__module__.partition(".")[0]
+        batches = [
+            d if isinstance(d, DocumentBatch) else DocumentBatch(self.name, d) for d in ([dataset] if one else dataset)
+        ]
+        made = self.run(executor, initial_tasks=batches, **settings)
+        if not one or not all(isinstance(task, DocumentBatch) for task in made):
+            return made
+        table = _joined([task for task in made if isinstance(task, DocumentBatch)])
+        if isinstance(dataset, DocumentBatch):
+            return DocumentBatch(dataset.dataset_name, table)
+        return table if kind == "pyarrow" else _as_kind(table, kind)
 
 
 def _over_files(

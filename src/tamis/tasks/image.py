@@ -138,18 +138,8 @@ def _objects_of(batch: DocumentBatch) -> list[ImageObject]:
     for row, serial in zip(table.to_pylist(), serials, strict=True):
         own = {name: row.pop(column_of(name), None) for name in _OWN}
         row.pop(ROW_ID, None)
-        own["embedding"] = _as_array(own["embedding"])
-        made.append(
-            ImageObject(
-                own["image_path"] or "",
-                own["image_id"] or "",
-                row,
-                None,
-                own["embedding"],
-                own["aesthetic_score"],
-                own["nsfw_score"],
-            )
-        )
+        own |= {name: own[name] or "" for name in ("image_path", "image_id")}
+        made.append(ImageObject(metadata=row, **{**own, "embedding": _as_array(own["embedding"])}))
         made[-1]._serial = serial
     return made
 

@@ -125,8 +125,7 @@ class Agent:
             kind = "usage" if isinstance(exc, UsageError) else "unseen" if isinstance(exc, _Unseen) else "worker"
             self._channel.send(m.Refused(order.job, kind, str(exc)[:20_000]))
             return
-        server = workers.server
-        self._channel.send(m.Opened(order.job, server.own_bytes, server.anon_bytes, server.peak_bytes))
+        self._channel.send(m.Opened(order.job, workers.server))
 
     def _close(self) -> None:
         if self._workers is not None:

@@ -13,7 +13,7 @@ from typing import Any
 from tamis.backends.fork_messages import Surroundings
 from tamis.engine.messages import Assign
 from tamis.engine.wire import kinds
-from tamis.engine.workers_interface import Died, Noticed
+from tamis.engine.workers_interface import Died, Noticed, Server
 
 
 # -- to an agent ----------------------------------------------------------------------------------------------------------
@@ -91,12 +91,10 @@ class Hello:
 
 @dataclass(frozen=True)
 class Opened:
-    """Workers can be started; what their forking server takes (engine/run/budget_shares.Server)."""
+    """Workers can be started; what their forking server takes."""
 
     job: int
-    own_bytes: int
-    anon_bytes: int
-    peak_bytes: int
+    server: Server
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import os
 import selectors
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tamis import files
@@ -251,13 +251,7 @@ class RemoteWorkers:
         others = max(hello.others_bytes, 0) + GROWTH_BYTES
         if hello.machine == self._machine:  # the driver and its placer are on this node, too
             others += max(self._driver_bytes(), CALLER_BYTES + CALLER_LIBRARY_BYTES) + GROWTH_BYTES
-        return Server(
-            told.own_bytes,
-            told.anon_bytes,
-            told.peak_bytes,
-            n_cores=hello.n_cpus,
-            others_bytes=others + CALLER_BYTES // 2,
-        )
+        return replace(told.server, n_cores=hello.n_cpus, others_bytes=others + CALLER_BYTES // 2)
 
     def _node_up(self, number: int, node: _Node) -> NodeUp:
         hello = node.link.hello

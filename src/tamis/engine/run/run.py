@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+from collections import Counter
 from typing import Any
 
 from tamis.engine.histograms import tables
@@ -134,7 +135,7 @@ class Run(PreparedRun):
         self._monitor = self._make_monitor(config, plan, past)
         committer = Committer(self.dir.output, self.dir.quarantine, self.dir.log, workers.wake, self.dir.remote)
         share, supervisor, remedies = 0.0, None, Remedies()
-        counters: dict[str, int] = {}
+        counters: Counter[str] = Counter()
         try:
             for step, target in enumerate(plan["steps"]):
                 if step and not self._fits_disk(total, plan["steps"][step - 1], target):
@@ -155,8 +156,7 @@ class Run(PreparedRun):
                 total.merge(supervisor.ledger)
                 self._read_bytes += supervisor.ledger.read_bytes
                 self._first_failure = self._first_failure or supervisor.first_failure
-                for name, n in supervisor.counters.items():
-                    counters[name] = counters.get(name, 0) + n
+                counters.update(supervisor.counters)
                 self._check_stopped(supervisor, total)
                 share = target
             self._reconcile_schemas(config, predictors, workers, committer, total)

@@ -51,7 +51,3 @@ class Intervals:
 
     def covers(self, start: int, end: int) -> bool:
         return not self.missing(start, end)
-
-    @property
-    def total(self) -> int:
-        return sum(self._ends) - sum(self._starts)

@@ -16,7 +16,7 @@ from tamis.engine.supervisor.nodes import Node, remote, this_machine
 from tamis.engine.supervisor.state import Config, NodeSpec, Worker
 from tamis.engine.supervisor.units import Unit
 from tamis.memory.predictor import Predictor
-from tamis.memory.pressure import Decision, Pressure, WorkerUse, decide
+from tamis.memory.pressure import Pressure, WorkerUse, decide
 from tamis.sizes import format_size
 
 
@@ -78,11 +78,6 @@ class Pool:
     def pressure(self) -> Pressure:
         """That of the node which has most of it."""
         return max((node.pressure for node in self.nodes.values()), key=lambda p: p.level, default=Pressure())
-
-    @property
-    def decision(self) -> Decision:
-        """That of the node with the highest pressure."""
-        return max(self.nodes.values(), key=lambda n: n.pressure.level).decision if self.nodes else Decision()
 
     def ceiling(self, worker_id: int, cap_bytes: int) -> int:
         """The use at which this worker is over its cap for certain."""

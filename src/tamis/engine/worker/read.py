@@ -6,10 +6,11 @@ and what happens to them (process).
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
@@ -371,7 +372,8 @@ def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, descri
             contents.covered.append((piece.file, 0, 0, True))
     # Of rows that only lead to their data (pictures): the bytes of that.
     measure = getattr(table_format(pieces[0].path), "stored_bytes", None) if pieces[0].kind is Kind.ROWS else None
-    for group in _same_schema(tables):
+    # Neighbouring tables of one schema together (as a user who groups files expects); others apart.
+    for group in (list(same) for _, same in itertools.groupby(tables, key=lambda rows: rows.table.schema)):
         table = pa.concat_tables([t.table for t in group]).combine_chunks()
         contents.decoded_bytes += table.nbytes
         if len(table):
@@ -480,15 +482,3 @@ def _readable(row: pa.Table) -> dict[str, Any]:
                 else f"{cell.type}"
             )
     return shown
-
-
-def _same_schema(tables: list[_Rows]) -> Iterator[list[_Rows]]:
-    """Neighbouring tables of one schema together (as a user who groups files expects); others apart."""
-    group: list[_Rows] = []
-    for rows in tables:
-        if group and not rows.table.schema.equals(group[0].table.schema):
-            yield group
-            group = []
-        group.append(rows)
-    if group:
-        yield group
