@@ -184,3 +184,22 @@ def test_mistakes_are_said(made: Any, tmp_path: Path) -> None:
         assert (said.exit_code, message in said.output) == (2, True), said.output
     assert tamis("curate", folder / "in", folder / "x", "--preset", "gopher").exit_code == 2
     assert tamis("curate", folder / "nowhere", folder / "x", "--preset", "minimal").exit_code == 2
+
+
+def test_an_option_changes_its_field_of_the_recipe_alone(tmp_path: Path) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(
+        'name: mine\ninput: ???\noutput: ???\nsteps: [text]\nwrite: {format: jsonl.gz, split: "a=50,b=50"}\n'
+    )
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text(i, 9)}) + "\n" for i in range(40)))
+    done = tamis("curate", tmp_path / "in.jsonl", tmp_path / "out", "--preset", recipe, "--no-card", "--quiet")
+    assert done.exit_code == 0, done.stderr
+    names = {p.name for p in (tmp_path / "out").iterdir()}
+    assert names == {"_tamis", "a-00000-of-00001.jsonl.gz", "b-00000-of-00001.jsonl.gz"}
+    for option, message in (
+        (["--split", "a/b=50,c=50"], "split: names are letters"),
+        (["--format", "xml"], "format: "),
+    ):
+        wrong = tamis("curate", tmp_path / "in.jsonl", tmp_path / "no", *option)
+        assert wrong.exit_code == 2
+        assert wrong.stderr.startswith(f"error: {message}"), wrong.stderr

@@ -55,6 +55,26 @@ def test_weights_below_and_above_one(place: Path, tmp_path: Path) -> None:
     assert 20 < sum(n == 2 for n in more.values()) < 80
 
 
+def test_what_is_chosen_of_a_source_is_written_several_times(place: Path, tmp_path: Path) -> None:
+    sources: list[Any] = [
+        {"path": str(place / "half"), "weight": 0.5, "upsample": 2},
+        {"path": str(place / "thrice"), "max_documents": 30, "upsample": 3},
+        {"path": str(place / "plain"), "upsample": 4},
+    ]
+    for k, blocksize in enumerate(("3kB", "1MB")):
+        out = tmp_path / str(k)
+        curation = Curation([HasText()], output_path=str(out), sources=sources)
+        result = curation.run(InProcessExecutor(), memory=MEMORY, blocksize=blocksize)
+        assert result.run.ledger.problems() == []
+        lines = [line for p in sorted(out.glob("part-*")) for line in p.read_text().splitlines()]
+        times = Counter(json.loads(line)["id"] for line in lines)
+        found = {(i.partition("-")[0], n) for i, n in times.items()}
+        assert found == {("half", 2), ("thrice", 3), ("plain", 4)}
+        counts = Counter(i.partition("-")[0] for i in times)
+        assert (counts["thrice"], counts["plain"]) == (30, 200)
+        assert 70 < counts["half"] < 130
+
+
 def test_from_a_recipe_and_what_is_wrong_with_one(place: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "mix.yaml"
     body = "name: mix\noutput: {out}\nsources: {sources}\nsteps: [exact_duplicates]\n"
@@ -66,6 +86,7 @@ def test_from_a_recipe_and_what_is_wrong_with_one(place: Path, tmp_path: Path) -
     for sources, message in (
         ([], "expected a list"), ([{"path": "x", "wieght": 2}], "expected path and weight"), ([{"path": "x", "weight": 0}], "above 0"), ([{"path": "x", "max_documents": 0}], "above 0"),
         ([{"path": "x", "weight": 2, "max_documents": 5}], "give one of them"),
+        ([{"path": "x", "upsample": 1.5}], "whole number from 1 to 100"),
     ):  # fmt: skip
         recipe.write_text(body.format(out=tmp_path / "out", sources=json.dumps(sources)))
         with pytest.raises(RecipeError, match=message):

@@ -40,7 +40,7 @@ class Curation:
     `input_path`: a folder, a glob, a file or several; or the first step is a reader. `output_path`: a folder, written in the
     format of the input or in `file_type` ("jsonl", "jsonl.zst", "jsonl.gz", "parquet"); or the last step is a writer. `shard_size`: files of about
     this size before compression. `split`: "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a seed. `card`: a README.md
-    that describes the data. `sources`: instead of `input_path`, several inputs with a weight or max_documents each. `run()` does all passes, and goes on where it was stopped.
+    that describes the data. `sources`: instead of `input_path`, several inputs with a weight, max_documents or upsample each. `run()` does all passes, and goes on where it was stopped.
     """
 
     def __init__(
@@ -181,7 +181,11 @@ class Curation:
             first.append(len(seen))
             seen |= set(list_files(absolute(source.path), self._suffixes(), leave_out=[self.output_path]).paths)
         return Mix(
-            first, [s.weight for s in self.sources], self.text_field, most=[s.max_documents for s in self.sources]
+            first,
+            [s.weight for s in self.sources],
+            self.text_field,
+            most=[s.max_documents for s in self.sources],
+            each=[s.upsample for s in self.sources],
         )
 
     # -- what it will do --------------------------------------------------------------------------------------------------

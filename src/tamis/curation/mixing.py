@@ -24,14 +24,18 @@ _MOST = 100.0
 @dataclass(frozen=True)
 class Source:
     """A folder, glob or file, and how often its documents are to be written: 0.5 half of them, 2 each twice, 1.5 each once
-    and half of them twice. Or `max_documents`: exactly so many of those that all steps leave (all, where there are fewer)."""
+    and half of them twice. Or `max_documents`: exactly so many of those that all steps leave (all, where there are fewer).
+    `upsample`: each document that is chosen in one of these ways is written so many times."""
 
     path: str
     weight: float = 1.0
     max_documents: int | None = None
+    upsample: int = 1
 
     def __post_init__(self) -> None:
-        most = self.max_documents
+        most, each = self.max_documents, self.upsample
+        if isinstance(each, bool) or not isinstance(each, int) or not 1 <= each <= _MOST:
+            raise UsageError(f"sources: upsample must be a whole number from 1 to {_MOST:g}, got {each!r}")
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
             raise UsageError(f"sources: max_documents must be a whole number above 0, got {most!r}")
         if most is not None and self.weight != 1:
@@ -52,9 +56,9 @@ def sources_of(given: Any) -> list[Source]:
     made = []
     for one in given:
         if isinstance(one, Mapping):
-            unknown = sorted(set(one) - {"path", "weight", "max_documents"})
+            unknown = sorted(set(one) - {"path", "weight", "max_documents", "upsample"})
             if unknown or "path" not in one:
-                raise UsageError(f"sources: expected path and weight (or max_documents), got {sorted(one)}")
+                raise UsageError(f"sources: expected path and weight, max_documents or upsample, got {sorted(one)}")
             one = Source(**one)
         if not isinstance(one, Source):
             raise UsageError(f"sources: expected a mapping with path and weight, got {one!r}")
@@ -109,7 +113,7 @@ class Draw(_OfSources):
 class Mix(_OfSources):
     """Writes each document as often as the weight of its input file says, or once if it is among those that were chosen.
 
-    `weights`: of each source. `limits`: a file (share_of_source.py) with the last number, file and offset that is written of each source, for
+    `weights`: of each source. `each`: how many times what is written of it is written. `limits`: a file (share_of_source.py) with the last number, file and offset that is written of each source, for
     `most`, the numbers of documents that were asked for.
     """
 
@@ -119,6 +123,7 @@ class Mix(_OfSources):
     name: str = "mix"
     most: list[int | None] = field(default_factory=list)
     limits: str = ""
+    each: list[int] = field(default_factory=list)
 
     def setup(self, worker_metadata: Any = None) -> None:
         from tamis.dedup.progress_files import read_json
@@ -134,6 +139,8 @@ class Mix(_OfSources):
         uniform = (draws >> np.uint64(11)).astype(np.float64) / 2.0**53
         weight = np.array(self.weights)[source]
         times = np.floor(weight).astype(np.int64) + (uniform < weight - np.floor(weight))
+        if self.each:
+            times = times * np.array(self.each)[source]
         if bool((times == 1).all()):
             return batch
         gone = np.flatnonzero(times == 0)
@@ -159,4 +166,4 @@ class Mix(_OfSources):
 
 def is_plain(sources: Sequence[Source]) -> bool:
     """Whether every document is to be written once."""
-    return all(math.isclose(s.weight, 1.0) and s.max_documents is None for s in sources)
+    return all(math.isclose(s.weight, 1.0) and s.max_documents is None and s.upsample == 1 for s in sources)

@@ -74,7 +74,11 @@ def parse_split(given: Any) -> dict[str, float]:
             number = float(str(share).rstrip("%"))
         except ValueError:
             raise wrong from None
-        if not _NAME.fullmatch(name) or name in found or not 0 < number <= 100:
+        if not _NAME.fullmatch(name) or name in found:
+            raise UsageError(
+                f"split: names are letters, digits and _, a letter first, at most 40 of them, each given once, got {name!r} in {given!r}"
+            )
+        if not 0 < number <= 100:
             raise wrong
         found[name] = number
     if not found or abs(sum(found.values()) - 100) > 1e-6:

@@ -6,7 +6,8 @@ code cannot tell are counted apart, so that both ends of the answer are certain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -33,6 +34,7 @@ from tamis.observe.verdicts import (
 )
 
 Array = np.ndarray[Any, Any]
+_LANGUAGE = re.compile(r"\[([0-9]+(?:\.[0-9]*)?(?:e-?[0-9]+)?), '([^']*)'\]")  # the score of FastTextLangId
 
 
 @dataclass(frozen=True)
@@ -114,11 +116,28 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
     bounds = {n: float(x) for n, x in limits.items() if n in sides and is_number(x)}
     was = Limits(bounds, sides, told is not None and told.inverted)
     then = replace(was, limits={**bounds, name: new})
-    back = [size for value, size in dropped if is_number(value) and then.keeps(float(value))]
+    numbers = [(_number(value, limits), size) for value, size in dropped]
+    back = [size for value, size in numbers if value is not None and then.keeps(value)]
     made = Rethreshold(
         rule, name, bounds[name], new, len(dropped), len(back), sum(size for _, size in dropped), sum(back)
     )  # fmt: skip
     return _with_kept(made, folder, told, was, then) if told is not None and told.sides else made
+
+
+def _number(value: Any, limits: Mapping[str, Any]) -> float | None:
+    """What the limits of a rule are compared with; None where another limit would not bring the document back.
+
+    >>> _number("[0.61, 'en']", {"lang": "en"}), _number("[0.61, 'fr']", {"lang": "en"}), _number("[0.61, 'fr']", {"lang": None})
+    (0.61, None, 0.61)
+    """
+    if is_number(value):
+        return float(value)
+    told = _LANGUAGE.fullmatch(value) if isinstance(value, str) else None
+    if told is None or "lang" not in limits:
+        return None
+    wanted, found = str(limits["lang"] or "").casefold(), told[2].casefold()
+    same = not wanted or found == wanted or ("_" not in wanted and found.partition("_")[0] == wanted)
+    return float(told[1]) if same else None
 
 
 def _dropped(folder: Path, rule: str, stage: str | None) -> tuple[list[tuple[Any, int]], dict[str, Any]]:

@@ -89,6 +89,8 @@ def load_recipe(
 
         expand(root, file)  # before --set, which may change a parameter of any step by its place
     for key, text in (overrides or {}).items():
+        if key.startswith("write.") and "steps" in root.value:
+            root.value.setdefault("write", Node({}, 0))  # one option of it beside those that the recipe has, if any
         override(root, key, text, file)
     return _Loader(file, root, environ, [check_allowed_name(module) for module in allow]).load()
 
@@ -184,6 +186,7 @@ class _Loader:
     def curation(self, name: str) -> object:
         """The steps as a Curation, from `input:` to `output:`, written as `write:` says."""
         from tamis.curation import Curation
+        from tamis.curation.writing import make_writing
 
         at = self.top["steps"]
         steps = [self.built(item, ("process", "decompose", "removal"), "a step") for item in at.items()]
@@ -195,6 +198,10 @@ class _Loader:
         if "sources" in self.top:
             ends["sources"] = self.targets.build(self.top["sources"])
         writing = self.writing()
+        try:
+            make_writing(**writing)
+        except UsageError as exc:
+            raise self.fail(str(exc), self.top["write"], "write") from None
         try:
             return Curation(steps, name=name, **ends, **writing)  # type: ignore[arg-type]
         except UsageError as exc:

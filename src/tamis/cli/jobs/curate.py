@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -62,11 +61,13 @@ def curate(
     """
     ends = {"input": path_in_recipe(source), "output": path_in_recipe(target)}
     changes = {**options.parse_sets(set_), **ends, **({"text_field": text_field} if text_field else {})}
+    from tamis.curation.writing import make_writing
+
+    make_writing(format_, shard_size, split, shuffle)  # what is wrong with an option is said of the option
     writing = options.given(format=format_, shard_size=shard_size, split=split)
-    writing |= {"shuffle": shuffle} if shuffle is not None else {}
-    writing |= {"card": False} if no_card else {}
-    if writing:
-        changes["write"] = json.dumps(writing)  # which YAML reads as it is
+    writing |= {"shuffle": str(shuffle)} if shuffle is not None else {}
+    writing |= {"card": "false"} if no_card else {}
+    changes |= {f"write.{name}": value for name, value in writing.items()}
     request = Request(preset, changes, tuple(allow_module or ()), work.settings(), work.alerts, allow_alert_sinks)
     found = request.workflow()
     if found is None or not hasattr(found[0], "steps"):

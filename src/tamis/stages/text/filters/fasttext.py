@@ -181,6 +181,10 @@ class FastTextLangId(_ModelFilter):
     def thresholds(self) -> Mapping[str, Any]:
         return {"min_langid_score": self.min_langid_score, "lang": self.lang}
 
+    def bounds(self) -> tuple[str | None, str | None]:
+        """Of the documents that are in a wanted language, and only those are kept."""
+        return "min_langid_score", None
+
 
 def _some(labels: Sequence[str]) -> str:
     return ", ".join(labels[:20]) + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
