@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from tamis.errors import MissingExtra, first_line
+from tamis.errors import first_line, optional
 from tamis.later import np
 from tamis.pictures.faults import PictureFault
 from tamis.pictures.headers import Looks, look
@@ -73,10 +73,7 @@ def scale_of(looks: Looks, min_side: int) -> int:
 
 
 def _jpeg(data: bytes, looks: Looks, min_side: int, passing: bool) -> Pixels:
-    try:
-        import simplejpeg
-    except ImportError:
-        raise MissingExtra("reading pictures", "image") from None
+    simplejpeg = optional("simplejpeg", "reading pictures", "image")
     n = scale_of(looks, min_side)
     height, width = -(-looks.height // n), -(-looks.width // n)
     room = _SCRATCH.bytes("pixels", height * width * 3) if passing else None
@@ -119,9 +116,6 @@ def _as_rgb(opened: Any, image: Any) -> Any:
 
 
 def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingExtra("reading pictures", "image") from None
-    Image.MAX_IMAGE_PIXELS = None  # refused from the header already (headers.MAX_PIXELS)
-    return Image
+    image = optional("PIL.Image", "reading pictures", "image")
+    image.MAX_IMAGE_PIXELS = None  # refused from the header already (headers.MAX_PIXELS)
+    return image

@@ -43,7 +43,7 @@ def members(file: Bytes, start: int = 0) -> Iterator[Member]:
         if not is_header(block):
             raise TarFault(at, "no header of a tar where one should be")
         kind = block[156:157]
-        n_bytes = _number(block[124:136], at)
+        n_bytes = number(block[124:136], at)
         data = at + BLOCK
         if kind in (b"L", b"x"):
             if n_bytes > _MAX_EXTRA_BYTES:
@@ -71,9 +71,9 @@ def members(file: Bytes, start: int = 0) -> Iterator[Member]:
         if is_link:
             n_bytes = 0
         if data + n_bytes > size:
-            raise TarFault(begin, f"the tar ends inside {name or _plain_name(block)!r}")
+            raise TarFault(begin, f"the tar ends inside {name or plain_name(block)!r}")
         if is_link or kind in _FILES:
-            yield Member(name or _plain_name(block), data, n_bytes, begin, is_link)
+            yield Member(name or plain_name(block), data, n_bytes, begin, is_link)
         at = begin = data + padded(n_bytes)
         name, told_size = "", -1
 
@@ -94,7 +94,8 @@ def padded(n_bytes: int) -> int:
     return -(-n_bytes // BLOCK) * BLOCK
 
 
-def _number(field: bytes, at: int) -> int:
+def number(field: bytes, at: int) -> int:
+    """The size in a header at byte `at`; TarFault where it tells none."""
     if field[0] & 0x80:  # too large for octal digits: a binary number
         found = int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
         if field[0] & 0x40:
@@ -107,7 +108,8 @@ def _number(field: bytes, at: int) -> int:
         raise TarFault(at, f"a member tells no size: {field!r}") from None
 
 
-def _plain_name(block: bytes) -> str:
+def plain_name(block: bytes) -> str:
+    """The name in a header itself."""
     prefix = text_of(block[345:500]) if block[257:263] == b"ustar\0" else ""
     return f"{prefix}/{text_of(block[:100])}" if prefix else text_of(block[:100])
 

@@ -162,11 +162,7 @@ def infer_protocol_from_paths(paths: Iterable[str]) -> str | None:
     >>> infer_protocol_from_paths(["a.jsonl", "s3://bucket/b.jsonl"]), infer_protocol_from_paths(["/a", "file:///b"])
     ('s3', None)
     """
-    for path in paths:
-        protocol, mark, _ = str(path).partition("://")
-        if mark and protocol not in ("file", "local"):
-            return protocol
-    return None
+    return next((str(path).partition("://")[0] for path in paths if is_remote_url(path)), None)
 
 
 def pandas_select_columns(df: Any, columns: Sequence[str] | None, file_path: str) -> Any:

@@ -174,12 +174,8 @@ class IdNumbers(ProcessingStage[DocumentBatch, DocumentBatch]):
     """`000003_12345` of the table of duplicates -> the whole number that names the same document."""
 
     name: str = "id_numbers"
-
-    def inputs(self) -> Any:
-        return ["data"], ["id"]
-
-    def outputs(self) -> Any:
-        return ["data"], [CURATOR_DEDUP_ID_STR]
+    columns_in = ("id",)
+    columns_out = (CURATOR_DEDUP_ID_STR,)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         files, offsets = _places(batch)
@@ -196,9 +192,7 @@ class OwnIds(ProcessingStage[DocumentBatch, DocumentBatch]):
     duplicates: str
     id_field: str
     name: str = "own_ids"
-
-    def inputs(self) -> Any:
-        return ["data"], [self.id_field]
+    columns_in = ("id_field",)
 
     def setup(self, worker_metadata: Any = None) -> None:
         from tamis.formats.whole_file import read_whole_file

@@ -134,12 +134,10 @@ class CandidateTexts(ProcessingStage[DocumentBatch, DocumentBatch]):
     text_field: str = "text"
     normalize_text: str | bool = False
     name: str = "candidate_texts"
+    columns_in = ("text_field",)
 
     def __post_init__(self) -> None:
         self.normalize_text = check_mode(self.name, self.normalize_text)
-
-    def inputs(self) -> Any:
-        return ["data"], [self.text_field]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         import numpy as np

@@ -136,9 +136,7 @@ class _ById(ProcessingStage[DocumentBatch, DocumentBatch]):
     id_field: str | None
     drop_id_field: bool
     listed_in: str  # told with every verdict
-
-    def inputs(self) -> Any:
-        return ["data"], [self.id_field] if self.id_field is not None else []
+    columns_in = ("id_field",)
 
     def _is_listed(self, batch: DocumentBatch) -> np.ndarray[Any, Any]:
         raise NotImplementedError

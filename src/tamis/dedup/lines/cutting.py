@@ -28,17 +28,13 @@ class CutUnits(ByPlace):
     min_left_chars: int = 1
     cut_field: str | None = None
     name: str = "cut_units"
+    columns_in = ("text_field",)
+    columns_out = ("cut_field",)
 
     def __post_init__(self) -> None:
         check_unit(self.name, self.unit)
         check_count(self.name, "min_left_chars", self.min_left_chars, 1)
         super().__post_init__()
-
-    def inputs(self) -> Any:
-        return ["data"], [self.text_field]
-
-    def outputs(self) -> Any:
-        return ["data"], [self.cut_field] if self.cut_field is not None else []
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         from tamis.dedup.lines.table import cut_out, cuts_of

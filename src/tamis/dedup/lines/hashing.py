@@ -33,6 +33,7 @@ class UnitHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
     min_chars: int = 20
     name: str = "unit_hashes"
     version: int = KEYS_VERSION
+    columns_in = ("text_field",)
 
     def __post_init__(self) -> None:
         check_unit(self.name, self.unit)
@@ -40,9 +41,6 @@ class UnitHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
             known = "; ".join(f"{name}: {what}" for name, what in MODES.items())
             raise UsageError(f"{self.name}: normalize_text must be one of {known}; got {self.normalize_text!r}")
         check_count(self.name, "min_chars", self.min_chars, 1)
-
-    def inputs(self) -> Any:
-        return ["data"], [self.text_field]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         from tamis.dedup.keys import place_columns, record_batch

@@ -27,9 +27,7 @@ class SegmentRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     document_id_field: str = "id"
     name: str = "segment_records"
-
-    def inputs(self) -> Any:
-        return ["data"], [self.document_id_field]
+    columns_in = ("document_id_field",)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         from tamis.dedup.keys import place_columns, record_batch

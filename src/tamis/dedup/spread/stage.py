@@ -32,12 +32,10 @@ class LookAtRanges(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     kernel_groups: ClassVar[tuple[str, ...]] = ("sketch",)
     _open: ClassVar[Any] = None
+    columns_in = ("text",)
 
     def __post_init__(self) -> None:
         self.resources = Resources(cpus=1.0, memory_gb=self.memory_gb)
-
-    def inputs(self) -> Any:
-        return ["data"], ["text"]
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "_open"}

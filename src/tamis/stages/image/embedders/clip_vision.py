@@ -47,7 +47,7 @@ class ClipVision:
             fold_quick_gelu(model)
         self.model = model.to(device.kind, self.dtype)
         self.side = int(self.model.config.image_size)
-        mean, std = _normalisation(folder)
+        mean, std = normalisation(folder)
         self._scale = (torch.tensor(std) * 255).view(1, 3, 1, 1).to(device.kind)
         self._shift = (torch.tensor(mean) * 255).view(1, 3, 1, 1).to(device.kind)
         self._recorded: RecordedNetwork | None = None
@@ -158,7 +158,8 @@ def _config(folder: folders.ModelFolder) -> Any:
     return transformers.CLIPVisionConfig(**vision)
 
 
-def _normalisation(folder: folders.ModelFolder) -> tuple[Any, Any]:
+def normalisation(folder: folders.ModelFolder) -> tuple[list[float], list[float]]:
+    """Mean and deviation of each colour, as the folder tells them, or OpenAI's."""
     path = folder.path / "preprocessor_config.json"
     told = folders.read_json(path) if path.exists() else {}
     mean, std = told.get("image_mean") or _MEAN, told.get("image_std") or _STD

@@ -19,6 +19,11 @@ from tamis.tasks import DocumentBatch, FileGroupTask, Task
 _EMBEDDINGS = ("cosmos-embed1", "cosmos-embed1-224p", "cosmos-embed1-336p", "cosmos-embed1-448p")
 
 
+def _inside(name: str) -> staticmethod[[str], str]:
+    """A method that tells where something is, of the folder that is written to."""
+    return staticmethod(lambda output_path: os.path.join(output_path, name))
+
+
 @dataclass(repr=False)
 class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
     """Writes each clip to `output_path`/clips/ID.mp4 (.mkv for codecs that MP4 does not take), what is known of it to metas/v0/ID.json, and
@@ -91,30 +96,16 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
         return hashlib.sha256(buffer).hexdigest()
 
     # -- where things are ---------------------------------------------------------------------------------------------------
+    get_output_path_previews = _inside("previews")
+    get_output_path_ce1_embd = _inside("ce1_embd")
+    get_output_path_ce1_embd_parquet = _inside("ce1_embd_parquet")
+    get_output_path_processed_videos = _inside("processed_videos")
+    get_output_path_processed_clip_chunks = _inside("processed_clip_chunks")
+
     @staticmethod
     def get_output_path_clips(output_path: str, *, filtered: bool = False) -> str:
         return os.path.join(output_path, "filtered_clips" if filtered else "clips")
 
     @staticmethod
-    def get_output_path_previews(output_path: str) -> str:
-        return os.path.join(output_path, "previews")
-
-    @staticmethod
     def get_output_path_metas(output_path: str, version: str) -> str:
         return os.path.join(output_path, "metas", version)
-
-    @staticmethod
-    def get_output_path_ce1_embd(output_path: str) -> str:
-        return os.path.join(output_path, "ce1_embd")
-
-    @staticmethod
-    def get_output_path_ce1_embd_parquet(output_path: str) -> str:
-        return os.path.join(output_path, "ce1_embd_parquet")
-
-    @staticmethod
-    def get_output_path_processed_videos(output_path: str) -> str:
-        return os.path.join(output_path, "processed_videos")
-
-    @staticmethod
-    def get_output_path_processed_clip_chunks(output_path: str) -> str:
-        return os.path.join(output_path, "processed_clip_chunks")

@@ -11,21 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tamis.errors import UsageError
 from tamis.film.windows import fit_sides
 from tamis.later import np, torch
+from tamis.stages.image.embedders.clip_vision import normalisation
 from tamis.stages.text.models import folder as folders
 from tamis.stages.video.models.patches import patches_of
+from tamis.stages.video.models.writer import ChatModel
 
 if TYPE_CHECKING:
-    from tamis.stages.text.models.device import TorchDevice
+    pass
 
 MODELS = {"qwen2.5": "Qwen/Qwen2.5-VL-7B-Instruct", "qwen3": "Qwen/Qwen3-VL-8B-Instruct"}
 _AS_VIDEO = ("qwen2_vl", "qwen2_5_vl")
 _AS_PICTURES = ("qwen3_vl", "qwen3_vl_moe")
-_REPETITION = 1.05
 _LEAST, _MOST, _TOTAL = 128, 768, 24_576  # squares of `factor` pixels: of a frame, of a frame, of all frames together
-_OPENAI = ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711])
 _LONGEST = 448  # side of a picture for models whose own processor scales it further
 
 
@@ -38,38 +37,23 @@ class Question:
     seconds_per_frame: float
 
 
-class Captioner:
-    """A chat model with its weights, on a device."""
+class Captioner(ChatModel):
+    """A model that answers about pictures."""
 
-    def __init__(self, folder: folders.ModelFolder, device: TorchDevice, max_tokens: int) -> None:
-        import transformers
+    auto_class, lacks = "AutoModelForImageTextToText", "no model that answers about pictures"
 
-        from tamis.stages.text.models.networks import need_torch
-
-        torch = need_torch("a chat model")
-        self.device, self.max_tokens = device, max_tokens
+    def _read_texts(self, folder: folders.ModelFolder) -> None:
+        """Qwen's tokenizers, for we make the patches ourselves; the model's own processor for others."""
         self.kind = str(folder.config.get("model_type", ""))
-        self.dtype = torch.bfloat16 if device.kind == "cuda" else torch.float32
-        place, local = str(folder.path), {"local_files_only": True}
-        try:
-            self._model = transformers.AutoModelForImageTextToText.from_pretrained(
-                place, dtype=self.dtype, use_safetensors=True, **local
-            )
-        except (ValueError, KeyError) as exc:
-            raise UsageError(
-                f"model folder {place}: no model that answers about pictures: {str(exc).splitlines()[0]}"
-            ) from None
-        self._model.to(device.kind).eval()
         self._processor: Any = None
         if self.kind in (*_AS_VIDEO, *_AS_PICTURES):
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(place, **local)
-            self._looks = _normalisation(folder)
-        else:
-            self._processor = transformers.AutoProcessor.from_pretrained(place, **local)
-            self._tokenizer = self._processor.tokenizer
-        self._tokenizer.padding_side = "left"
-        if self._tokenizer.pad_token is None:
-            self._tokenizer.pad_token = self._tokenizer.eos_token
+            super()._read_texts(folder)
+            self._looks = normalisation(folder)
+            return
+        import transformers
+
+        self._processor = transformers.AutoProcessor.from_pretrained(str(folder.path), local_files_only=True)
+        self._tokenizer = self._processor.tokenizer
 
     def sides(self, height: int, width: int, n_frames: int) -> tuple[int, int]:
         """The size that frames are to be decoded at: height and width."""
@@ -85,21 +69,7 @@ class Captioner:
         """One for each, asked together."""
         if not questions:
             return []
-        inputs = self._chat(questions) if self._processor is not None else self._patched(questions)
-        placed = {k: self._placed(v) for k, v in inputs.items()}
-        with torch.inference_mode():
-            made = self._model.generate(
-                **placed, max_new_tokens=self.max_tokens, do_sample=False, repetition_penalty=_REPETITION,
-                pad_token_id=self._tokenizer.pad_token_id, temperature=None, top_p=None, top_k=None,
-            )  # fmt: skip
-        new = made[:, placed["input_ids"].shape[1] :]
-        return [text.strip() for text in self._tokenizer.batch_decode(new, skip_special_tokens=True)]
-
-    def _placed(self, value: Any) -> Any:
-        if not hasattr(value, "to"):
-            return value
-        value = value.to(self.device.kind)
-        return value.to(self.dtype) if value.is_floating_point() else value
+        return self._said(self._chat(questions) if self._processor is not None else self._patched(questions))
 
     def _chat(self, questions: Sequence[Question]) -> dict[str, Any]:
         """By the model's own processor: pictures in the order of time, then the question."""
@@ -153,12 +123,6 @@ class Captioner:
         if self.kind == "qwen2_5_vl":
             inputs["second_per_grid_ts"] = torch.tensor(seconds)
         return inputs
-
-
-def _normalisation(folder: folders.ModelFolder) -> tuple[list[float], list[float]]:
-    path = folder.path / "preprocessor_config.json"
-    told = folders.read_json(path) if path.exists() else {}
-    return told.get("image_mean") or _OPENAI[0], told.get("image_std") or _OPENAI[1]
 
 
 def find_model(

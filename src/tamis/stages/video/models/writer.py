@@ -1,8 +1,8 @@
-"""A language model that answers chats: in transformers, the likeliest answer each time."""
+"""Chat models of transformers, with the likeliest answer each time: what all of them share, and those that read texts alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
@@ -13,37 +13,63 @@ if TYPE_CHECKING:
     from tamis.stages.text.models.folder import ModelFolder
 
 
-class TextWriter:
-    """A chat model with its weights, on a device."""
+class ChatModel:
+    """A model with its weights, on a device. A subclass names its Auto class of transformers and what a folder without such a model is told to lack."""
+
+    auto_class: str
+    lacks: str
+    _tokenizer: Any
 
     def __init__(self, folder: ModelFolder, device: TorchDevice, max_tokens: int) -> None:
         import transformers
 
         from tamis.stages.text.models.networks import need_torch
 
-        torch = need_torch("a chat model")
+        need_torch("a chat model")
         self.device, self.max_tokens = device, max_tokens
-        dtype = torch.bfloat16 if device.kind == "cuda" else torch.float32
-        place, local = str(folder.path), {"local_files_only": True}
+        self.dtype = torch.bfloat16 if device.kind == "cuda" else torch.float32
+        place, kind = str(folder.path), getattr(transformers, self.auto_class)
         try:
-            self._model = transformers.AutoModelForCausalLM.from_pretrained(
-                place, dtype=dtype, use_safetensors=True, **local
-            )
+            made = kind.from_pretrained(place, dtype=self.dtype, use_safetensors=True, local_files_only=True)
         except (ValueError, KeyError) as exc:
-            raise UsageError(f"model folder {place}: no language model: {str(exc).splitlines()[0]}") from None
-        self._model.to(device.kind).eval()
-        self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(place, padding_side="left", **local)
+            raise UsageError(f"model folder {place}: {self.lacks}: {str(exc).splitlines()[0]}") from None
+        self._model = made.to(device.kind).eval()
+        self._read_texts(folder)
+        self._tokenizer.padding_side = "left"
         if self._tokenizer.pad_token is None:
             self._tokenizer.pad_token = self._tokenizer.eos_token
+
+    def _read_texts(self, folder: ModelFolder) -> None:
+        """Load `_tokenizer`."""
+        import transformers
+
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder.path), local_files_only=True)
+
+    def _said(self, inputs: Mapping[str, Any]) -> list[str]:
+        """The answers to inputs that were put together for the model."""
+        placed = {k: self._placed(v) for k, v in inputs.items()}
+        with torch.inference_mode():
+            made = self._model.generate(
+                **placed, max_new_tokens=self.max_tokens, do_sample=False, repetition_penalty=1.05,
+                pad_token_id=self._tokenizer.pad_token_id, temperature=None, top_p=None, top_k=None,
+            )  # fmt: skip
+        new = made[:, placed["input_ids"].shape[1] :]
+        return [text.strip() for text in self._tokenizer.batch_decode(new, skip_special_tokens=True)]
+
+    def _placed(self, value: Any) -> Any:
+        if not hasattr(value, "to"):
+            return value
+        value = value.to(self.device.kind)
+        return value.to(self.dtype) if value.is_floating_point() else value
+
+
+class TextWriter(ChatModel):
+    """A model that reads texts."""
+
+    auto_class, lacks = "AutoModelForCausalLM", "no language model"
 
     def answers(self, chats: Sequence[list[dict[str, str]]]) -> list[str]:
         """One for each chat, asked together."""
         texts = [self._tokenizer.apply_chat_template(c, tokenize=False, add_generation_prompt=True) for c in chats]
-        made = self._tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False).to(self.device.kind)
-        with torch.inference_mode():
-            told = self._model.generate(
-                input_ids=made["input_ids"], attention_mask=made["attention_mask"], max_new_tokens=self.max_tokens, do_sample=False,
-                repetition_penalty=1.05, pad_token_id=self._tokenizer.pad_token_id, temperature=None, top_p=None, top_k=None,
-            )  # fmt: skip
-        new = told[:, made["input_ids"].shape[1] :]
-        return [text.strip() for text in self._tokenizer.batch_decode(new, skip_special_tokens=True)]
+        made = self._tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
+        return self._said({name: made[name] for name in ("input_ids", "attention_mask")})

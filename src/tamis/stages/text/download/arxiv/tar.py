@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tamis.errors import FormatError
-from tamis.pictures.tar import BLOCK, is_header, padded, pax, text_of
+from tamis.pictures.tar import BLOCK, is_header, number, padded, pax, plain_name, text_of
 from tamis.stages.text.download.streams import Decoded
 
 _EXTRA_BYTES = 1 << 20
@@ -40,7 +40,7 @@ def read_members(stream: Decoded, first: bytes = b"") -> Iterator[Member]:
             return
         if not is_tar_header(block):
             raise FormatError(f"at decoded byte {stream.offset - len(block):,} a member should begin, and does not")
-        n_bytes, kind = _size(block[124:136]), block[156:157]
+        n_bytes, kind = number(block[124:136], stream.offset - BLOCK), block[156:157]
         n_padded = padded(n_bytes)
         if kind in (b"L", b"x"):
             if n_bytes > _EXTRA_BYTES:
@@ -52,7 +52,7 @@ def read_members(stream: Decoded, first: bytes = b"") -> Iterator[Member]:
             _pass(stream, n_padded)
             continue
         begin = stream.offset
-        yield Member(name or _plain_name(block), n_bytes, kind in (b"0", b"\0", b"7"))
+        yield Member(name or plain_name(block), n_bytes, kind in (b"0", b"\0", b"7"))
         name = ""
         _pass(stream, n_padded - (stream.offset - begin))
 
@@ -60,17 +60,3 @@ def read_members(stream: Decoded, first: bytes = b"") -> Iterator[Member]:
 def _pass(stream: Decoded, n_bytes: int) -> None:
     if stream.skip(n_bytes) < n_bytes:
         raise FormatError("the archive ends inside a member")
-
-
-def _plain_name(block: bytes) -> str:
-    prefix = text_of(block[345:500]) if block[257:262] == b"ustar" else ""
-    return f"{prefix}/{text_of(block[:100])}" if prefix else text_of(block[:100])
-
-
-def _size(field: bytes) -> int:
-    if field[0] & 0x80:  # too large for octal digits: a binary number
-        return int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
-    digits = field.strip(b" \0")
-    if not digits or not all(c in b"01234567" for c in digits):
-        raise FormatError(f"a member tells no size: {field!r}")
-    return int(digits, 8)
