@@ -208,7 +208,7 @@ def kills(quick: bool) -> None:
         process = subprocess.Popen([*command, f"fresh={fresh}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         fresh = "no"
         time.sleep(rng.uniform(0.3, 3.0))
-        kin = meter.children(process.pid)
+        kin = list(meter.descendants(process.pid))
         victim = rng.choice([process.pid, *kin]) if kin else process.pid
         try:
             os.kill(victim, signal.SIGKILL)

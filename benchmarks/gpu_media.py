@@ -122,12 +122,8 @@ def environment(place: Path, wheels: str | None) -> dict[str, str]:
                 archive.extractall(unpacked)
         found.append(str(unpacked))
     path = os.pathsep.join([*found, *filter(None, [os.environ.get("PYTHONPATH")])])
-    cache = {
-        "TAMIS_CACHE_DIR": os.environ.get("TAMIS_CACHE_DIR", str(place / "cache"))
-    }  # kernels, compiled once for all parts
     return {
         **os.environ,
-        **cache,
         "PYTHONPATH": path,
         "TAMIS_PROFILES": "off",
         "HF_HUB_OFFLINE": "1",

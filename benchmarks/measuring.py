@@ -62,7 +62,7 @@ def _sample(command: list[str], log: str, timeout_s: float, env: dict[str, str] 
     with open(log, "wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env)
         while process.poll() is None:
-            peak = max(peak, meter.tree_pss([process.pid, *meter.children(process.pid)]))
+            peak = max(peak, meter.tree_pss([process.pid, *meter.descendants(process.pid)]))
             if time.monotonic() - began > timeout_s:
                 process.kill()
             time.sleep(0.1)

@@ -109,7 +109,7 @@ def idle_bytes(place: Place) -> int:
     with subprocess.Popen(command, env=env, cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         seen = []
         while run.poll() is None:
-            pids = [run.pid, *meter.children(run.pid)]
+            pids = [run.pid, *meter.descendants(run.pid)]
             names = [_name(pid) for pid in pids]
             if names.count("tamis-worker") == 2:
                 seen.append(meter.tree_pss(pids))

@@ -23,7 +23,7 @@ LONG = "a" * 90 + "/" + "b" * 120 + ".jpg"
 
 def found(path: Path) -> list[Member]:
     with open(path, "rb") as file:
-        return list(members(Bytes(file)))
+        return list(members(Bytes(file.fileno())))
 
 
 def written(path: Path, form: int, names: dict[str, bytes]) -> Path:
@@ -52,7 +52,7 @@ def test_members_are_those_that_tarfile_finds(tmp_path: Path, form: int) -> None
     assert [m.name for m in found(path) if m.is_link] == ["link.jpg"]
     with open(path, "rb") as file:  # from any member on
         third = found(path)[2]
-        assert next(members(Bytes(file), third.begin)) == third
+        assert next(members(Bytes(file.fileno()), third.begin)) == third
 
 
 def test_a_size_too_large_for_octal_digits_is_understood(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from tamis import files, secrets
+from tamis import errors, files, secrets
 from tamis.backends import early
 from tamis.backends.base import BaseExecutor
 from tamis.backends.execution import load_report
@@ -116,6 +116,9 @@ class ForkedWorkers:
             raise WorkerError(
                 f"the forking server died while starting; the end of {self._log} says why:\n{files.tail(self._log)}"
             )
+        kind, _, told = answer.error.partition(": ")
+        if isinstance(known := getattr(errors, kind, None), type) and issubclass(known, errors.UsageError):
+            raise UsageError(secrets.hide(told))  # a stage says what is wrong with what it was given
         raise UsageError(
             f"the stages cannot be loaded in a worker: {secrets.hide(answer.error)}\n"
             "Classes and functions from your own modules must be importable by workers (same folder or installed).\n"

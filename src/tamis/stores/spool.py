@@ -8,6 +8,7 @@ enough, or there is no folder (by hand, and for reports), the file is read where
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
@@ -43,36 +44,47 @@ def use(folder: str | None, most_bytes: int | None = None) -> None:
 
 
 class Bytes:
-    """An open file of which parts are read, wherever it lies. Use as a context manager."""
+    """An open file of which parts are read, wherever it lies: a file descriptor, which it closes, or a remote file. Use as a context manager."""
 
-    def __init__(self, file: BinaryIO | RemoteFile) -> None:
-        self._file = file
-        self._remote = file if isinstance(file, RemoteFile) else None
-        self._fd = -1 if self._remote is not None else file.fileno()
-        if self._remote is not None:
-            self.size, self.version = self._remote.source.size, (self._remote.source.version, 0)
-        else:
-            info = os.fstat(self._fd)
-            self.size, self.version = info.st_size, (info.st_mtime_ns, info.st_ino)
+    def __init__(self, file: int | RemoteFile) -> None:
+        self._remote = None if isinstance(file, int) else file
+        self._fd = file if isinstance(file, int) else -1
         self._held, self._held_at, self._window = b"", 0, _FIRST_WINDOW
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size if self._remote is None else self._remote.source.size
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Another one whenever the contents are."""
+        if self._remote is not None:
+            return self._remote.source.version, 0
+        info = os.fstat(self._fd)
+        return info.st_mtime_ns, info.st_ino
 
     def pread(self, n: int, at: int) -> bytes:
         """`n` bytes from `at` on; fewer at the end of the file, and maybe fewer than asked for of a local one, as os.pread."""
         if self._remote is None:
             return os.pread(self._fd, n, at)
-        n = max(0, min(n, self.size - at))
+        size = self._remote.source.size
+        n = max(0, min(n, size - at))
         first = at - self._held_at
         if not 0 <= first <= len(self._held) - n:
             is_near = 0 <= at - self._held_at <= len(self._held) + _NEAR_BYTES and bool(self._held)
             self._window = min(_LARGEST_WINDOW, 2 * self._window) if is_near else _FIRST_WINDOW
-            held = bytearray(min(max(n, self._window), self.size - at))
+            held = bytearray(min(max(n, self._window), size - at))
             self._held = b""
             self._remote.pread_into(memoryview(held), at)
             self._held, self._held_at, first = bytes(held), at, 0
         return self._held[first : first + n]
 
     def close(self) -> None:
-        self._file.close()
+        if self._remote is not None:
+            self._remote.close()
+        elif self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
     def __enter__(self) -> Bytes:
         return self
@@ -84,9 +96,12 @@ class Bytes:
 def open_bytes(path: str) -> Bytes:
     """A file to read parts of: of this machine, a copy, or where it lies."""
     if not is_remote(path):
-        return Bytes(open(path, "rb", buffering=0))
+        return Bytes(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     found = _copy(path)
-    return Bytes(RemoteFile(source_of(path)) if found is None else found)
+    if found is None:
+        return Bytes(RemoteFile(source_of(path)))
+    with found:
+        return Bytes(fcntl.fcntl(found.fileno(), fcntl.F_DUPFD_CLOEXEC))  # its lock goes with the last of the two
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The square in the middle of a picture, scaled: bicubic and antialiased, in fixed point.
 
 First down the columns, then along the rows, 32 rows of the result at a time: for the second step they are turned over, so that both add whole
-vectors. Bytes are brightness; between the steps it has seven bits below the point, so that the result is the exact one but for rounding (a
+vectors; the result of that is made in tiles of 32 x 32 pixels, which stay in the nearest cache. Bytes are brightness; between the steps it has seven bits below the point, so that the result is the exact one but for rounding (a
 hundredth of one level on average, before it is rounded to whole ones).
 """
 # Compiled functions carry their types in the signatures of the kernels; numbers there change from int to int64.
@@ -27,17 +27,21 @@ _BITS = np.int64(POINT_BITS)
 _MOST = np.int64(255)
 
 
-@kernel(types.void(U8_IN, types.int64, types.int64, types.int64, I64_IN, I16_IN, types.int64, I16_OUT, I16_OUT, U8_OUT))
-def _scale(pixels, first, row_bytes, n_columns, starts, weights_in, n_taps, rows_out, turned_out, out):
-    source, weights, rows, turned, made = (
-        pointer(pixels), pointer(weights_in), pointer(rows_out), pointer(turned_out), pointer(out),
-    )  # fmt: skip
+@kernel(
+    types.void(
+        U8_IN, types.int64, types.int64, types.int64, I64_IN, I16_IN, types.int64, I16_OUT, I16_OUT, I16_OUT, U8_OUT
+    )
+)
+def _scale(pixels, first, row_bytes, n_columns, starts, weights_in, n_taps, rows_out, turned_out, tiles, out):
+    source, weights, turned, made = pointer(pixels), pointer(weights_in), pointer(turned_out), pointer(out)
+    rows, tile = pointer(rows_out), pointer(tiles)
+    other = LANES * AT_ONCE  # a second tile lies behind the first
     side = starts.size
     width = n_columns * 3
     padded = (width + 7) // 8 * 8
     for top in range(0, side, LANES):
         n_rows = min(LANES, side - top)
-        for y in range(n_rows):
+        for y in range(n_rows):  # whole rows: memory is read ahead of them
             begin = first + at(starts, top + y) * row_bytes
             x = np.int64(0)
             while x < width:
@@ -47,17 +51,18 @@ def _scale(pixels, first, row_bytes, n_columns, starts, weights_in, n_taps, rows
         for x in range(0, padded, 8):
             for y in range(0, LANES, 8):
                 turn_eight(turned, x * LANES + y, LANES, rows, y * padded + x, padded)
-        for x in range(side):
-            begin = at(starts, x) * AT_ONCE
-            store_weighted(rows, x * AT_ONCE, turned, begin, AT_ONCE, weights, x * n_taps, n_taps)
-        wide = (side * 3 + 7) // 8 * 8
-        for x in range(0, wide, 8):
-            for y in range(0, LANES, 8):
-                turn_eight(turned, y * wide + x, wide, rows, x * LANES + y, LANES)
-        for y in range(n_rows):
-            to, begin = (top + y) * side * 3, y * wide
-            for x in range(side * 3):
-                put(made, to + x, (at(turned, begin + x) + _HALF) >> _BITS)
+        for left in range(0, side, LANES):
+            n = min(LANES, side - left)
+            for k in range(n):
+                begin = at(starts, left + k) * AT_ONCE
+                store_weighted(tile, k * AT_ONCE, turned, begin, AT_ONCE, weights, (left + k) * n_taps, n_taps)
+            for i in range(0, n * 3, 8):
+                for y in range(0, LANES, 8):
+                    turn_eight(tile, other + y * AT_ONCE + i, AT_ONCE, tile, i * LANES + y, LANES)
+            for y in range(n_rows):
+                to, begin = ((top + y) * side + left) * 3, other + y * AT_ONCE
+                for i in range(n * 3):
+                    put(made, to + i, (at(tile, begin + i) + _HALF) >> _BITS)
 
 
 def scaled_square(
@@ -74,11 +79,11 @@ def scaled_square(
     row_bytes = pixels.shape[1] * 3
     starts, weights, n_taps = weights_of(short, side)
     n_columns = max(short, LANES)
-    n = LANES * (max(n_columns, side) * 3 + 8)
-    rows, turned = (room(name, 2 * n).view(np.int16) for name in ("rows", "turned"))
+    n = LANES * (n_columns * 3 + 8)
+    rows, turned, tiles = (room(*asked).view(np.int16) for asked in (("rows", 2 * n), ("turned", 2 * n), ("tiles", 4 * LANES * AT_ONCE)))  # fmt: skip
     made = np.empty((side, side, 3), np.uint8)
     _scale(
-        pixels.reshape(-1), top * row_bytes + left * 3, row_bytes, n_columns, starts, weights, n_taps, rows, turned, made.reshape(-1)
+        pixels.reshape(-1), top * row_bytes + left * 3, row_bytes, n_columns, starts, weights, n_taps, rows, turned, tiles, made.reshape(-1)
     )  # fmt: skip
     return made
 

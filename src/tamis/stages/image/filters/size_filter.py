@@ -28,6 +28,10 @@ class ImageSizeFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
                 raise UsageError(f"{self.name}: {name} must be a number above 0, or None, got {value!r}")
+        if self.max_aspect_ratio is not None and self.max_aspect_ratio < 1:
+            raise UsageError(
+                f"{self.name}: max_aspect_ratio must be at least 1 (a square), got {self.max_aspect_ratio!r}: it is the longer side through the shorter"
+            )
 
     def rules(self) -> list[Rule]:
         told = [("min_side", "shorter side", "at_least"), ("max_side", "longer side", "at_most"),
