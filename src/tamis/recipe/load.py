@@ -201,7 +201,7 @@ class _Loader:
         try:
             make_writing(**writing)
         except UsageError as exc:
-            raise self.fail(str(exc), self.top["write"], "write") from None
+            raise self.top["write"].fail(str(exc)) from None
         try:
             return Curation(steps, name=name, **ends, **writing)  # type: ignore[arg-type]
         except UsageError as exc:
