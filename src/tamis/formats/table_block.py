@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tamis.formats.columns.exact import shown
+from tamis.formats.columns.exact import shown, taken
 from tamis.formats.columns.row_bytes import row_bytes
 from tamis.formats.columns.row_hashes import row_hashes
 
@@ -43,12 +43,7 @@ class TableBlock:
         """One column of some rows (null where a row is -1), every value as it is."""
         if name not in self._at:
             return pa.nulls(len(rows))
-        column = self._chunk(name)
-        return (
-            column.take(pa.array(np.maximum(rows, 0), mask=rows < 0))
-            if self.n_rows
-            else pa.nulls(len(rows), column.type)
-        )
+        return taken(self._chunk(name), rows)
 
     def _chunk(self, name: str) -> pa.Array:
         chunks = self.table.column(self._at[name])

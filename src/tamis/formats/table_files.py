@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pyarrow as pa
 
+from tamis.errors import FormatError
 from tamis.formats.base import MAX_BATCH_ROWS
 from tamis.formats.columns.casting import cast_table
 
@@ -24,6 +26,13 @@ def counted(start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
     """Tables without columns: the rows are only counted."""
     for at in range(start, end, MAX_BATCH_ROWS):
         yield at, pa.table({"": pa.nulls(min(MAX_BATCH_ROWS, end - at))}).select([])
+
+
+def named_columns(path: str | os.PathLike[str], schema: pa.Schema) -> list[tuple[str, str]]:
+    """(name, type) of the columns of a file. FormatError where two of them have one name."""
+    if twice := sorted(name for name, n in Counter(schema.names).items() if n > 1):
+        raise FormatError(f"{os.fspath(path)}: column {twice[0]!r} appears more than once; rename one of them")
+    return [(field.name, str(field.type)) for field in schema]
 
 
 def plain_types(table: pa.Table) -> pa.Table:

@@ -15,7 +15,7 @@ from tamis.errors import FormatError
 from tamis.formats.arrow.messages import Batch, Layout, read_layout
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
 from tamis.formats.faults import is_memory_failure, reason_of
-from tamis.formats.table_files import BufferedWriter, counted, cut, plain_types
+from tamis.formats.table_files import BufferedWriter, counted, cut, named_columns, plain_types
 from tamis.stores.opening import open_arrow, size_of
 
 GROUP_BYTES = 4 * 10**6
@@ -32,11 +32,7 @@ def describe(path: str | os.PathLike[str]) -> TableInfo:
         groups.append(RowGroup(first, batch.n_rows, batch.body_bytes * (_EXPANSION if batch.is_compressed else 1)))
         first += batch.n_rows
     with _Reader(path, layout, None) as reader:
-        columns = [(field.name, str(field.type)) for field in reader.schema]
-    names = [name for name, _ in columns]
-    if twice := sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
-        raise FormatError(f"{path}: column {twice[0]!r} appears more than once; rename one of them")
-    return TableInfo(first, groups, columns, size_of(path))
+        return TableInfo(first, groups, named_columns(path, reader.schema), size_of(path))
 
 
 def read_schema(path: str | os.PathLike[str]) -> pa.Schema:

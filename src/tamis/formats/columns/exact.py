@@ -95,7 +95,7 @@ def values_of(array: pa.Array) -> list[Any]:
 
 def kinds_of(array: pa.Array) -> Array:
     """NULL, TEXT or OTHER of every value."""
-    valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), bool)
+    valid = np.asarray(array.is_valid())
     if is_json(array.type):
         return np.where(_is_quoted(array), TEXT, np.where(valid, OTHER, NULL)).astype(np.uint8)
     return np.where(valid, TEXT if _holds_text(array.type) else OTHER, NULL).astype(np.uint8)
@@ -151,6 +151,15 @@ def stored(array: pa.Array) -> pa.Array:
     with deep_recursion():
         texts = [None if v is None else canonical_text(v) for v in json_values(array)]
     return pa.array(texts, pa.large_string())
+
+
+def taken(array: pa.Array, rows: Array) -> pa.Array:
+    """The values of these rows, null where a row is -1; the column itself where these are all of it in order."""
+    if not len(array):
+        return pa.nulls(len(rows), array.type)
+    if len(rows) == len(array) and bool((rows == np.arange(len(rows))).all()):
+        return array
+    return array.take(pa.array(np.maximum(rows, 0), mask=rows < 0))
 
 
 def replaced(array: pa.Array, mask: Array, values: pa.Array) -> pa.Array:

@@ -65,7 +65,7 @@ def as_json(array: pa.Array) -> pa.Array:
     if is_json(array.type):
         return array
     data, offsets = literals_of(array)
-    valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), bool)
+    valid = np.asarray(array.is_valid())
     return json_column(buffers.string_array(np.ascontiguousarray(offsets, np.int64), data, valid))
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tamis.errors import UsageError
 from tamis.formats.columns.casting import is_text
-from tamis.formats.columns.exact import exact_array, fitted, replaced, same_values, values_of
+from tamis.formats.columns.exact import exact_array, fitted, replaced, same_values, taken, values_of
 from tamis.formats.columns.json_type import deep_recursion, is_json
 from tamis.formats.frames.cudf_frames import as_host
 from tamis.formats.frames.pandas_frames import array_of, labels_of, row_ids, whole
@@ -51,7 +51,7 @@ def adopt(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
         column = returned.column(name, position) if name in seen else returned.fresh(name)
         if column is None:
             if any(name in p.columns for p in lineages):
-                columns[name] = _take(returned.exact(name), position)
+                columns[name] = taken(returned.exact(name), position)
         elif name in seen or name not in expected or column.null_count < len(column):
             columns[name] = column
             hidden -= {name}
@@ -165,7 +165,7 @@ class _Returned:
         """A column that the parents have, too, with every value exactly; None where none was changed."""
         if self._is_as_given(name, position):
             return None
-        before, new = _take(self.before(name), position), self.fresh(name)
+        before, new = taken(self.before(name), position), self.fresh(name)
         if all(p.is_declared(name) for p in self.parents):
             new = fitted(new, before.type)
         if (
@@ -177,7 +177,7 @@ class _Returned:
             return None
         if (is_text(new.type) and not self._was_on_device) or not same.any():  # the same either way
             return new
-        return replaced(new, same, _take(self.exact(name), position).filter(pa.array(same)))
+        return replaced(new, same, taken(self.exact(name), position).filter(pa.array(same)))
 
     def _is_as_given(self, name: str, position: Array) -> bool:
         """Whether every cell is the very object that was given out for that row (and which cannot be changed in place)."""
@@ -229,12 +229,3 @@ def _concatenated(arrays: list[pa.Array]) -> pa.Array:
     if len({str(a.type) for a in arrays}) == 1:
         return pa.concat_arrays(arrays)
     return exact_array([value for array in arrays for value in values_of(array)])
-
-
-def _take(array: pa.Array, position: Array) -> pa.Array:
-    """Null where a position is -1."""
-    if not len(array):
-        return pa.nulls(len(position), array.type)
-    if len(array) == len(position) and bool((position == np.arange(len(position))).all()):
-        return array
-    return array.take(pa.array(np.maximum(position, 0), mask=position < 0))

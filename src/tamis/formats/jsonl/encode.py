@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tamis.formats.base import Written
 from tamis.formats.columns.canonical import canonical_text
 from tamis.formats.columns.casting import is_text
-from tamis.formats.columns.exact import same_values, texts_of_column, values_of
+from tamis.formats.columns.exact import same_values, taken, texts_of_column, values_of
 from tamis.formats.columns.json_type import deep_recursion, is_json
 from tamis.formats.columns.literals import as_json, literals_of
 from tamis.formats.jsonl.block import JsonlBlock
@@ -147,7 +147,7 @@ def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array]) -
         )
         base += len(data)
         extra.append(data)
-        absent = np.flatnonzero(~present & _not_null(column))  # an absent field and null mean the same
+        absent = np.flatnonzero(~present & np.asarray(column.is_valid()))  # an absent field and null mean the same
         if len(absent):
             with_key, key_offsets = _with_prefix(data, offsets, absent, _key(name), n_fields[absent] > 0)
             edits.append((absent, close[absent], close[absent], k, base + key_offsets[:-1], np.diff(key_offsets)))
@@ -186,7 +186,7 @@ def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array, columns: Map
         data, offsets = literals_of(column)
         present = length[:, k] >= 0
         same = present & _unchanged(column, origin, name, rows) if present.any() else present
-        drop = ~present & ~_not_null(column)
+        drop = ~present & np.asarray(column.is_null())
         start[:, k] = np.where(same, start[:, k], n_buf + base + offsets[:-1])
         length[:, k] = np.where(same, length[:, k], np.where(drop, -1, np.diff(offsets)))
         base += len(data)
@@ -201,11 +201,11 @@ def _from_columns(at: Array, columns: dict[str, pa.Array], with_nulls: bool) -> 
     start, length = np.empty((n, k), np.int64), np.empty((n, k), np.int64)
     parts, base = [], 0
     for j, column in enumerate(columns.values()):
-        column = _take(column, at)
+        column = taken(column, at)
         data, offsets = literals_of(column)
         start[:, j], length[:, j] = offsets[:-1] + base, np.diff(offsets)
         if not with_nulls:
-            length[~_not_null(column), j] = -1
+            length[np.asarray(column.is_null()), j] = -1
         parts.append(data)
         base += len(data)
     keys = [_key(n) for n in columns]
@@ -256,14 +256,14 @@ def _unchanged(new: pa.Array, origin: JsonlBlock, name: str, rows: Array) -> Arr
     one record, and taking its whole text once for each of them would need their number times its size.
     """
     if pa.types.is_nested(new.type):
-        return _same_nested(new, _take(origin.column(name), rows))
+        return _same_nested(new, taken(origin.column(name), rows))
     if not is_text(new.type):
         return same_values(new, origin.exact(name, rows))
     texts = texts_of_column(origin.column(name))
-    same: Array = ~_not_null(new) & (origin.kinds(name)[rows] == NULL)
+    same: Array = np.asarray(new.is_null()) & (origin.kinds(name)[rows] == NULL)
     old_bytes, new_bytes = (pc.fill_null(pc.binary_length(t), -1).to_numpy(zero_copy_only=False) for t in (texts, new))
     alike = np.flatnonzero((new_bytes >= 0) & (old_bytes[rows] == new_bytes))
-    same[alike] = same_values(_take(new, alike), _take(texts, rows[alike]))
+    same[alike] = same_values(taken(new, alike), taken(texts, rows[alike]))
     return same
 
 
@@ -279,13 +279,3 @@ def _same_nested(new: pa.Array, old: pa.Array) -> Array:
             for a, b in pairs
         ]
     return np.array(same, bool)
-
-
-def _not_null(array: pa.Array) -> Array:
-    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), bool)
-
-
-def _take(array: pa.Array, rows: Array) -> pa.Array:
-    if len(rows) == len(array) and bool((rows == np.arange(len(rows))).all()):
-        return array
-    return array.take(pa.array(rows))

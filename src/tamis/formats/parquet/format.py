@@ -8,7 +8,6 @@ Row groups of any size are streamed: one iterator per row group whose batch size
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from tamis.errors import FormatError
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
 from tamis.formats.faults import reason_of
 from tamis.formats.parquet.footer import plain_metadata
-from tamis.formats.table_files import BufferedWriter, counted, cut, plain_types
+from tamis.formats.table_files import BufferedWriter, counted, cut, named_columns, plain_types
 from tamis.stores.opening import open_arrow, size_of
 
 ROW_GROUP_BYTES = 32 * 10**6
@@ -39,16 +38,13 @@ def describe(path: str | os.PathLike[str]) -> TableInfo:
             group = metadata.row_group(i)
             row_groups.append(RowGroup(first_row, group.num_rows, group.total_byte_size))
             first_row += group.num_rows
-        columns = [(field.name, str(field.type)) for field in file.schema_arrow]
-        file_bytes = size_of(path)
+        schema, file_bytes = file.schema_arrow, size_of(path)
     if first_row != metadata.num_rows or any(group.n_rows < 0 for group in row_groups):
         raise FormatError(
             f"{os.fspath(path)}: the footer promises {metadata.num_rows} rows, its row groups hold {first_row}; "
             "the file is corrupt, write it again"
         )
-    if twice := sorted(name for name, n in Counter(name for name, _ in columns).items() if n > 1):
-        raise FormatError(f"{os.fspath(path)}: column {twice[0]!r} appears more than once; rename one of them")
-    return TableInfo(metadata.num_rows, row_groups, columns, file_bytes)
+    return TableInfo(metadata.num_rows, row_groups, named_columns(path, schema), file_bytes)
 
 
 def read_schema(path: str | os.PathLike[str]) -> pa.Schema:
