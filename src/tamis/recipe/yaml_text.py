@@ -101,6 +101,12 @@ def parse(text: str, file: str) -> Node:
         raise RecipeError(f"not valid YAML: {exc}", file=file) from None
 
 
+def fields_of(path: str) -> dict[str, Node]:
+    """The top-level fields of a recipe file as they stand there, unchecked."""
+    root = parse(read_text(path), path).value
+    return root if isinstance(root, dict) else {}
+
+
 class _Reader:
     """Builds the tree of one document from the events of the parser, with bounds: a file may try to be endless, or endlessly deep."""
 

@@ -15,12 +15,11 @@ def list_() -> None:
     """All of them, with what each does."""
     from tamis.cli.terminal.show import print_table
     from tamis.recipe.step_names import PRESETS
-    from tamis.recipe.yaml_text import parse, read_text
+    from tamis.recipe.yaml_text import fields_of
 
     rows = []
     for path in sorted(PRESETS.glob("*.yaml")):
-        root = parse(read_text(str(path)), str(path)).value
-        assert isinstance(root, dict)
+        root = fields_of(str(path))
         about = root["description"].value if "description" in root else ""
         rows.append((path.stem, "tamis curate" if "steps" in root else "tamis run", str(about)))
     print_table("Recipes", ["name", "for", ""], rows)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tamis.cli.jobs.alerting import Wanted
     from tamis.pipeline import Pipeline
     from tamis.recipe.load import Recipe
+    from tamis.stages.file_partitioning import FilePartitioningStage
 
 FILE = "command.json"
 _VERSION = 1
@@ -245,6 +246,17 @@ def run_dir_of(pipeline: Pipeline, settings: dict[str, Any]) -> str:
     return os.path.join(local_of(output), "_tamis")
 
 
+def file_source(stages: Sequence[Any]) -> FilePartitioningStage:
+    """The stage that lists the input files; UsageError for stages that begin otherwise."""
+    from tamis.stages.file_partitioning import FilePartitioningStage
+
+    if not isinstance(stages[0], FilePartitioningStage):
+        raise UsageError(
+            f"this works for recipes that begin with a reader of files, and this one begins with {stages[0].name}"
+        )
+    return stages[0]
+
+
 def redirect(pipeline: Pipeline, paths: Sequence[str], output: str) -> Pipeline:
     """The same stages over other files, into another folder."""
     import copy
@@ -255,11 +267,7 @@ def redirect(pipeline: Pipeline, paths: Sequence[str], output: str) -> Pipeline:
     from tamis.stages.io import Writer
 
     flat = pipeline.build()
-    source = flat[0]
-    if not isinstance(source, FilePartitioningStage):
-        raise UsageError(
-            f"this works for recipes that begin with a reader of files, and this one begins with {source.name}"
-        )
+    source = file_source(flat)
     # Copies of lines and rows have the usual names; files that are copied whole keep theirs.
     endings = [*(source.file_extensions or ()), *suffixes()]
     stages: list[Any] = [

@@ -85,11 +85,9 @@ def images(
 def _check_options(preset: str, given: dict[str, object]) -> None:
     """An option that the preset has no use for is refused, never ignored."""
     from tamis.recipe.step_names import PRESETS as FOLDER
-    from tamis.recipe.yaml_text import parse, read_text
+    from tamis.recipe.yaml_text import fields_of
 
-    path = str(FOLDER / f"images-{preset}.yaml")
-    root = parse(read_text(path), path).value
-    assert isinstance(root, dict)
-    unknown = [name for name in given if name not in root]
+    known = fields_of(str(FOLDER / f"images-{preset}.yaml"))
+    unknown = [name for name in given if name not in known]
     if unknown:
         raise UsageError(f"--{unknown[0].replace('_', '-')} means nothing with --preset {preset}")

@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tamis.cli.jobs.request import Request, output_of
+from tamis.cli.jobs.request import Request, file_source, output_of
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option
 from tamis.cli.plan.cluster import cluster_figures
@@ -180,12 +180,9 @@ def _imagined(dataset_bytes: str, document_bytes: str | None) -> Dataset:
 def _placeholders(recipe: str) -> dict[str, str]:
     """Values for what a recipe leaves open: a plan without data needs no input."""
     from tamis.cli.jobs.request import find_recipe
-    from tamis.recipe.yaml_text import MISSING, parse, read_text
+    from tamis.recipe.yaml_text import MISSING, fields_of
 
-    path = find_recipe(recipe)
-    root = parse(read_text(path), path).value
-    if not isinstance(root, dict):
-        return {}
+    root = fields_of(find_recipe(recipe))
     planned = {k: "planned" for k, n in root.items() if n.value == MISSING and n.plain}
     if "steps" in root and "input" in planned:  # a curation looks for its input; one document stands for it
         folder = tempfile.mkdtemp(prefix="tamis-plan-")
@@ -213,16 +210,11 @@ def make_plan(
     from tamis.forecast.prediction import predict, runs_of
     from tamis.memory.budget import find_budget
     from tamis.sizes import parse_size
-    from tamis.stages.file_partitioning import FilePartitioningStage
 
     where = where or this_machine()
     pipeline, settings = request.build()
     flat = pipeline.build()
-    source = flat[0]
-    if not isinstance(source, FilePartitioningStage):
-        raise UsageError(
-            f"plan works for recipes that begin with a reader of files, and this one begins with {source.name}"
-        )
+    source = file_source(flat)
     output = output_of(pipeline, settings)
     job = make_job(pipeline.name, flat, str(settings.get("mode", "streaming")))
     stages = describe_job(job, {"max_record": parse_size(settings.get("max_record", DEFAULT_MAX_RECORD))})

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.cli.jobs.request import Request, reader_formats
+from tamis.cli.jobs.request import Request, file_source, reader_formats
 from tamis.cli.plan.apart import ask, beginnings
 from tamis.cli.plan.probe import spread
 from tamis.errors import TamisError, UsageError
@@ -89,15 +89,11 @@ def _sample(
 ) -> tuple[list[str], int]:
     from tamis.engine.run.inputs import files_of
     from tamis.forecast.shipped_table import decoded_bytes
-    from tamis.stages.file_partitioning import FilePartitioningStage
     from tamis.stages.io import Writer
 
     pipeline, _ = request.build()
-    source, last = pipeline.build()[0], pipeline.build()[-1]
-    if not isinstance(source, FilePartitioningStage):
-        raise UsageError(
-            f"profile works for recipes that begin with a reader of files, and this one begins with {source.name}"
-        )
+    flat = pipeline.build()
+    source, last = file_source(flat), flat[-1]
     files = files_of(source, last.path if isinstance(last, Writer) else None)
     if limit_bytes is not None:
         wanted = parse_size(limit_bytes, "--limit-bytes")
