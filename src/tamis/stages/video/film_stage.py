@@ -185,14 +185,9 @@ def _clip_row(clip: Clip) -> dict[str, Any]:
 
 def _table(rows: list[dict[str, Any]], film: dict[str, Any]) -> pa.Table:
     names = list(dict.fromkeys(n for row in rows for n in row)) or list(film)
-    kinds = {
-        "int32": pa.int32(),
-        "int64": pa.int64(),
-        "float64": pa.float64(),
-        "bool": pa.bool_(),
-        "large_string": pa.large_string(),
-    }
-    return pa.table({n: pa.array([r.get(n) for r in rows], kinds[_TYPES[n]] if n in _TYPES else None) for n in names})
+    return pa.table(
+        {n: pa.array([r.get(n) for r in rows], pa.type_for_alias(_TYPES[n]) if n in _TYPES else None) for n in names}
+    )
 
 
 def fill(video: Video, parts: list[DocumentBatch], notes: dict[int, tuple[str, str]]) -> None:

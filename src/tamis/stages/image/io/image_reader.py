@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from tamis.errors import UsageError
 from tamis.formats.registry import suffixes
 from tamis.stages.io import Reader
-from tamis.stages.text.io.reader.files import FileReader, FileReaderStage
+from tamis.stages.text.io.reader.files import FileReaderStage, RowsReader
 from tamis.tasks.image import ImageBatch
 
 
@@ -49,18 +49,13 @@ class _Rows(FileReaderStage):
 
 
 @dataclass(repr=False)
-class ImageReader(FileReader):
+class ImageReader(RowsReader):
     """Read pictures: a folder, a glob, a file or a list of these, of tars (WebDataset) and picture files (.jpg .jpeg .png .webp).
 
     Parameters as in JsonlReader. A picture that is damaged, cut off, no picture or a bomb goes to quarantine.
     """
 
     file_extensions: Sequence[str] = suffixes("pictures")
-    task_type: str = "document"
-    _generate_ids: bool = False
-    _assign_ids: bool = False
-    storage_options: dict[str, Any] | None = None
-    limit: int | None = None
     name: str = "image_reader"
 
     reader: ClassVar[type[FileReaderStage]] = _Rows

@@ -13,21 +13,14 @@ from tamis.errors import UsageError
 from tamis.stages.io import refuse_unknown
 from tamis.stores.options import check
 
-_ANYWAY: dict[str, tuple[Any, ...]] = {
-    "lines": (True,),
-    "orient": ("records", None),
-    "encoding": ("utf-8", "utf8", "UTF-8", None),
-    "index": (False, None),
-    "force_ascii": (False,),
-    "dtype_backend": ("pyarrow", "numpy_nullable", None),
-}
-_WHY_NOT = {
-    "lines": "a record is one line",
-    "orient": "a record is one object",
-    "encoding": "files are UTF-8",
-    "index": "a frame's index is not written; make it a column",
-    "force_ascii": "text is written as it stands in the record, in UTF-8",
-    "dtype_backend": "frames hold the values as they are",
+# option -> the values that ask for what happens anyway, and why others are refused
+_ANYWAY: dict[str, tuple[tuple[Any, ...], str]] = {
+    "lines": ((True,), "a record is one line"),
+    "orient": (("records", None), "a record is one object"),
+    "encoding": (("utf-8", "utf8", "UTF-8", None), "files are UTF-8"),
+    "index": ((False, None), "a frame's index is not written; make it a column"),
+    "force_ascii": ((False,), "text is written as it stands in the record, in UTF-8"),
+    "dtype_backend": (("pyarrow", "numpy_nullable", None), "frames hold the values as they are"),
 }
 _ENGINES = ("pyarrow", "pyarrow_direct", "pandas", "ujson", "auto", "cudf", None)
 _CODECS = {"gzip": "gz", "gz": "gz", "zstd": "zst", "zst": "zst", "bz2": "bz2", "xz": "xz"}
@@ -72,8 +65,8 @@ def rows_options(stage: str, given: Mapping[str, Any] | None, compressions: Sequ
 def _check(stage: str, what: str, options: Mapping[str, Any], known: tuple[str, ...]) -> None:
     refuse_unknown(stage, what, options, known)
     for name, value in options.items():
-        if name in _ANYWAY and value not in _ANYWAY[name] and value != {}:
-            raise UsageError(f"{stage}: {what}: {name}={value!r} is refused: {_WHY_NOT[name]}")
+        if name in _ANYWAY and value not in _ANYWAY[name][0] and value != {}:
+            raise UsageError(f"{stage}: {what}: {name}={value!r} is refused: {_ANYWAY[name][1]}")
     check(options.get("storage_options"), f"{stage}: {what}: storage_options")
     if options.get("engine") not in _ENGINES:
         raise UsageError(f"{stage}: {what}: unknown engine {options['engine']!r}; leave it out")

@@ -34,6 +34,9 @@ _PART = ".part"
 _MOST_NAME_BYTES = 220  # file systems take 255, and endings are put behind it
 _FOLDERS = ("clips", "metas", "previews", "ce1_embd_parquet", "processed_videos", "processed_clip_chunks")
 _SENT = "_tamis/clips-being-sent"  # where files lie until they are in a bucket
+_FILM_FACTS = (
+    "size_bytes", "duration_s", "n_frames", "fps", "width", "height", "codec", "audio_codec", "bit_rate_k",
+)  # fmt: skip
 EMBEDDING, PREVIEW = "cosmos_embed1_embedding", "preview"
 _NEEDS = {
     "embeddings": EMBEDDING,
@@ -186,20 +189,8 @@ class ClipFilesStage(FilmStage):
             }
             part = hashlib.blake2b("".join(chunk["clips"]).encode(), digest_size=4).hexdigest()
             written.text(self._folder("processed_clip_chunks", f"{name}_{part}.json"), chunk)
-            facts = (
-                "size_bytes",
-                "duration_s",
-                "n_frames",
-                "fps",
-                "width",
-                "height",
-                "codec",
-                "audio_codec",
-                "bit_rate_k",
-            )
-            written.text(
-                self._folder("processed_videos", f"{name}.json"), {"video": path, **{f: first.get(f) for f in facts}}
-            )
+            told = {name: first.get(name) for name in _FILM_FACTS}
+            written.text(self._folder("processed_videos", f"{name}.json"), {"video": path, **told})
 
     def _relative(self, path: str) -> str:
         """The name of a film below the input folder; of one elsewhere its file name and a mark of where it is."""

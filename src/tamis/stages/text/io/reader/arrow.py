@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tamis.formats.registry import suffixes
-from tamis.stages.text.io.reader.files import FileReader, FileReaderStage
+from tamis.stages.text.io.reader.files import FileReaderStage, RowsReader
 
 
 @dataclass(repr=False)
@@ -19,14 +19,9 @@ class ArrowReaderStage(FileReaderStage):
 
 
 @dataclass(repr=False)
-class ArrowReader(FileReader):
+class ArrowReader(RowsReader):
     """Read Arrow IPC files and streams (.arrow, .feather), such as Hugging Face datasets keep them. Parameters as in JsonlReader."""
 
     file_extensions: Sequence[str] = suffixes("arrow")
-    task_type: str = "document"
-    _generate_ids: bool = False
-    _assign_ids: bool = False
-    storage_options: dict[str, Any] | None = None
-    limit: int | None = None
     name: str = "arrow_reader"
     reader: ClassVar[type[FileReaderStage]] = ArrowReaderStage

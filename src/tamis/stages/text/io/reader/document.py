@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tamis.formats.registry import suffixes
-from tamis.stages.text.io.reader.files import FileReader, FileReaderStage
+from tamis.stages.text.io.reader.files import FileReaderStage, RowsReader
 
 
 @dataclass(repr=False)
@@ -19,14 +19,9 @@ class DocumentReaderStage(FileReaderStage):
 
 
 @dataclass(repr=False)
-class DocumentReader(FileReader):
+class DocumentReader(RowsReader):
     """Read any mix of JSONL, Parquet and Arrow files. Parameters as in JsonlReader."""
 
-    task_type: str = "document"
     file_extensions: Sequence[str] = suffixes()
-    _generate_ids: bool = False
-    _assign_ids: bool = False
-    storage_options: dict[str, Any] | None = None
-    limit: int | None = None
     name: str = "document_reader"
     reader: ClassVar[type[FileReaderStage]] = DocumentReaderStage

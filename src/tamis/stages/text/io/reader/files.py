@@ -51,7 +51,7 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
 
     `blocksize` bounds the decoded bytes of one partition (large files are split), `files_per_partition` groups whole
     files; with neither, partitions follow from the memory budget. `fields`: only these come out.
-    Subclasses add the parameters that users know in another order for each format, and name the stage that reads.
+    Subclasses add the parameters that users know in another order for JSONL than for others, and name the stage that reads.
     """
 
     file_paths: str | Sequence[str]
@@ -106,6 +106,19 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
         )
         files.leave_out = self.leave_out
         return [files, reader]
+
+
+@dataclass(repr=False)
+class RowsReader(FileReader):
+    """A reader with the parameters that ParquetReader has, in their order; a subclass gives the endings of files, a name and the stage that reads."""
+
+    file_extensions: Sequence[str] = ()
+    task_type: str = "document"
+    _generate_ids: bool = False
+    _assign_ids: bool = False
+    name: str = "file_reader"
+    storage_options: dict[str, Any] | None = None
+    limit: int | None = None
 
 
 def _concatenated(batches: Sequence[DocumentBatch]) -> Any:
