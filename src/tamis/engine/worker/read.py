@@ -356,19 +356,9 @@ def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, descri
                 raise
             _set_aside(piece, limits, contents, f"cannot be read: {exc.strerror or exc}")
         except FormatError as exc:
-            contents.bad.append(
-                Bad(
-                    piece.file,
-                    piece.path,
-                    0,
-                    0,
-                    str(exc),
-                    unit="rows",
-                    n=0,
-                    whole_file=True,
-                    lost_bytes=stores.size_of(piece.path),
-                )
-            )
+            lost = stores.size_of(piece.path)
+            bad = Bad(piece.file, piece.path, 0, 0, str(exc), unit="rows", n=0, whole_file=True, lost_bytes=lost)
+            contents.bad.append(bad)
             contents.covered.append((piece.file, 0, 0, True))
     # Of rows that only lead to their data (pictures): the bytes of that.
     measure = getattr(table_format(pieces[0].path), "stored_bytes", None) if pieces[0].kind is Kind.ROWS else None
