@@ -13,6 +13,7 @@ from made_documents import edited, text
 
 from tamis.cli.jobs.request import find_recipe
 from tamis.curation.steps import Deduplication
+from tamis.errors import RecipeError
 from tamis.recipe.load import load_recipe
 
 RECIPE = """
@@ -196,6 +197,9 @@ def test_an_option_changes_its_field_of_the_recipe_alone(tmp_path: Path) -> None
     assert done.exit_code == 0, done.stderr
     names = {p.name for p in (tmp_path / "out").iterdir()}
     assert names == {"_tamis", "a-00000-of-00001.jsonl.gz", "b-00000-of-00001.jsonl.gz"}
+    recipe.write_text(recipe.read_text().replace("a=50", "a=40"))
+    with pytest.raises(RecipeError, match=r"mine.yaml:5: write: split: expected shares that sum up to 100"):
+        load_recipe(recipe, overrides={"input": "in", "output": "out"})
     for option, message in (
         (["--split", "a/b=50,c=50"], "split: names are letters"),
         (["--format", "xml"], "format: "),

@@ -8,33 +8,44 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from typing import Any
 
-from tamis.engine.ledger import Example, Ledger
+from tamis.engine.ledger import Dropped, Example, Ledger
 
 
 @dataclass(frozen=True)
 class Drop:
     """`reason`: the rule, or the stage itself where it named none. `bytes`: of the input records, 0 where there are none.
-    `examples`: names that `tamis why` understands."""
+    `examples`: names that `tamis why` understands. `places`: of each, its input file ("" where it has none) and offset in it."""
 
     stage: str
     reason: str
     documents: int
     bytes: int
     examples: list[str]
+    places: list[tuple[str, int]] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {k: v for k, v in asdict(self).items() if k != "places"}
 
 
-def drops_of(ledger: Ledger, paths: Callable[[], Sequence[str]]) -> list[Drop]:
+def drops_of(ledger: Ledger, paths: Callable[[], Sequence[str]], with_places: bool = False) -> list[Drop]:
     """Stages in their order; of each, the rule that dropped most documents first. `paths` is called only if it is needed."""
     places = _Places(paths)
     return [
-        Drop(book.name, reason, t.n, t.n_bytes, [name for e in t.examples if (name := places.name(e))])
+        _drop(book.name, reason, t, places, with_places)
         for book in ledger.stages
         for reason, t in sorted(book.dropped.items(), key=lambda item: (-item[1].n, item[0]))
         if t.n
     ]
+
+
+def _drop(stage: str, reason: str, tally: Dropped, places: _Places, with_places: bool) -> Drop:
+    named = [(name, e) for e in tally.examples if (name := places.name(e))]
+    where = [places.of(e) for _, e in named] if with_places else []
+    return Drop(stage, reason, tally.n, tally.n_bytes, [name for name, _ in named], where)
 
 
 class _Places:
@@ -60,3 +71,7 @@ class _Places:
         path = self._paths[file]
         short = os.path.basename(path)
         return f"{short if self._n_same[short] == 1 else path}:{offset}"
+
+    def of(self, example: Example) -> tuple[str, int]:
+        file, offset, _ = example
+        return (self._paths[file], offset) if 0 <= file < len(self._paths) else ("", -1)

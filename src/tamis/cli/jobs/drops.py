@@ -36,7 +36,6 @@ def print_drops(drops: Sequence[dict[str, Any]], output: str) -> None:
 
 def drops_of_run(ledger: Ledger, run_dir: str) -> list[dict[str, Any]]:
     """Documents, bytes and examples by stage and rule, as plain values."""
-    from dataclasses import asdict
     from pathlib import Path
 
     from tamis.errors import UsageError
@@ -49,4 +48,4 @@ def drops_of_run(ledger: Ledger, run_dir: str) -> list[dict[str, Any]]:
         except UsageError:  # the run itself is fine: examples go without their files
             return []
 
-    return [asdict(d) for d in drops_of(ledger, paths)]
+    return [d.to_dict() for d in drops_of(ledger, paths)]

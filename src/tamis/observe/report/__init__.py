@@ -50,6 +50,6 @@ def as_dict(facts: Facts) -> dict[str, Any]:
         "n_quarantined": None if ledger is None else ledger.quarantined.n,
         "read_bytes": None if ledger is None else ledger.read_bytes,
         "written_bytes": None if ledger is None else ledger.written_bytes,
-        "drops": [asdict(d) for d in facts.drops],
+        "drops": [d.to_dict() for d in facts.drops],
         "passed_over": [asdict(p) for p in facts.passed_over],
     }

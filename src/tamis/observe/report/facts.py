@@ -54,7 +54,7 @@ def gather(folder: Path) -> Facts:
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as exc:
             facts.problems.append(f"manifest.json is damaged: its ledger cannot be read ({type(exc).__name__})")
         else:
-            facts.drops = drops_of(facts.ledger, lambda: _input_paths(folder, facts.problems))
+            facts.drops = drops_of(facts.ledger, lambda: _input_paths(folder, facts.problems), True)
     facts.passed_over = _passed_over(facts.run.manifest.get("passed_over"), facts.problems)
     for entry in read_entries(folder / "quarantine", facts.problems):
         facts.n_entries += 1

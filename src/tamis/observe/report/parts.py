@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from tamis.engine.ledger import UNTRACED
 from tamis.hints import command, quoted
+from tamis.observe.drops import Drop
+from tamis.observe.excerpts import MAX_CHARS, excerpt
 from tamis.observe.markup import bar, table
 from tamis.observe.pictures import run_pictures
 from tamis.observe.pictures.svg import number, seconds_text, text
@@ -77,7 +79,7 @@ def dropped(facts: Facts) -> str:
     rows = []
     for d in facts.drops[:_MAX_ROWS]:
         stage = f'<br><span class="dim">stage {text(d.stage, _NAME)}</span>' if d.reason != d.stage else ""
-        examples = "".join(f"<p><code>{text(quoted(name), _NAME)}</code></p>" for name in d.examples[:3])
+        examples = "".join(_example(d, k) for k in range(min(3, len(d.examples))))
         rows.append(
             [text(d.reason, _NAME) + stage, _n(d.documents), text(format_size(d.bytes) if d.bytes else "-"), examples]
         )
@@ -89,6 +91,13 @@ def dropped(facts: Facts) -> str:
     asked = text(command("why", facts.run_dir.resolve().parent, "DOCUMENT"), 400)
     note = f'<p class="dim">Why one of them went: <code>{asked}</code></p>'
     return table(["rule", "documents", "bytes", "for example"], rows, (1, 2)) + more + note
+
+
+def _example(drop: Drop, k: int) -> str:
+    """A dropped document by name, with the beginning of its text where that is found at once."""
+    begins = excerpt(*drop.places[k]) if k < len(drop.places) else ""
+    shown = f'<br><span class="dim">{text(begins, MAX_CHARS)}</span>' if begins else ""
+    return f"<p><code>{text(quoted(drop.examples[k]), _NAME)}</code>{shown}</p>"
 
 
 def scores(facts: Facts) -> str:
