@@ -21,6 +21,7 @@ from s3_server import FaultyProxy
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.engine.run.directory import RunDir
 from tamis.errors import UsageError
 from tamis.formats.scratch.spilled import Spilled
 from tamis.formats.scratch.stored_arrays import NpyWriter, npy
@@ -100,6 +101,24 @@ def test_a_column_is_written_in_parts(far: str, s3: Any, bucket: str, monkeypatc
     assert (len(stored), stored[1_999_999], stored.search(777_777)) == (2_000_000, 1_999_999, 777_777)
     scratch_files.remove_tree(f"s3://{bucket}/tmp/tamis-1")
     assert (keys(s3, bucket), n_uploads(s3, bucket)) == ([], 0)
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(bucket: str, s3: Any, tmp_path: Path) -> None:
+    def opened() -> RunDir:
+        made = RunDir(str(tmp_path / "out"), f"s3://{bucket}/tmp")
+        made.open()
+        made.make_scratch()
+        s3.put_object(Bucket=bucket, Key=f"{made.far.partition(bucket)[2][1:]}/u1.1.arrow", Body=b"x")
+        return made
+
+    first = opened()
+    os.close(first._lock)  # as if it had been killed
+    second = opened()
+    assert first.far != second.far
+    assert keys(s3, bucket) == [f"{second.far.partition(bucket)[2][1:]}/u1.1.arrow"]
+    second.close()
+    assert keys(s3, bucket) == []
+    assert not (tmp_path / "out" / "_tamis" / "scratch.json").exists()
 
 
 # -- runs ---------------------------------------------------------------------------------------------------------------

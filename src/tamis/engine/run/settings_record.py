@@ -20,6 +20,7 @@ from tamis.memory.machine import free_bytes
 from tamis.memory.predictor import Predictor
 from tamis.memory.release import hygiene_env
 from tamis.sizes import format_size
+from tamis.stores.urls import is_bucket
 
 _BUDGET_BY = {"environment": "environment", "cgroup": "machine", "available": "machine"}
 _ALLOCATOR = ("ARROW_DEFAULT_MEMORY_POOL", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
@@ -106,8 +107,12 @@ def note_sizes(
     record.note(
         "mode", config.mode, settings.who("mode"), "streaming: stages of equal needs are fused in one worker; batch: one after the other"
     )  # fmt: skip
+    why = "where blocks between processes lie; memory, if this is a tmpfs"
+    if settings.scratch is not None and is_bucket(settings.scratch):
+        all_blocks = "all blocks are sent to" if config.mode == "batch" else "keys and tables of deduplications lie in"
+        why = f"where what is on its way lies; {all_blocks} {settings.scratch}"
     record.note(
-        "scratch", scratch, settings.who("scratch"), "where blocks between processes lie; memory, if this is a tmpfs",
+        "scratch", scratch, settings.who("scratch"), why,
         {} if (free := free_bytes([scratch])) is None else {"free_bytes": free},
     )  # fmt: skip
     env = hygiene_env(os.environ)
