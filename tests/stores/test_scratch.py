@@ -20,7 +20,7 @@ from command import SRC, tamis
 from s3_server import FaultyProxy
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow
+from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow, RemoveExactDuplicates
 from tamis.engine.run.directory import RunDir
 from tamis.errors import UsageError
 from tamis.formats.scratch.spilled import Spilled
@@ -258,3 +258,56 @@ def test_a_recipe_names_it_and_what_cannot_be_scratch_is_refused(data: str, buck
             pipeline.run(InProcessExecutor(), scratch=wrong)
         with pytest.raises(UsageError, match=r"s3://bucket/path|give a path inside the bucket"):
             ExactDeduplicationWorkflow(f"{data}-no", data).run(scratch=wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["semantic", "ids", "join", "index"])
+def test_other_workflows(kind: str, tmp_path: Path, bucket: str, s3: Any) -> None:
+    """Vectors, tables of ids, segments of documents, an index."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
+    from tamis.dedup.segments.workflow import DocumentJoinWorkflow
+    from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
+
+    (tmp_path / "in").mkdir()
+    rng = np.random.default_rng(2)
+    near = rng.normal(size=(40, 16)).repeat(3, axis=0) + rng.normal(size=(120, 16)) * 0.01
+    rows = [{"id": f"d{i // 3}", "segment_id": i % 3, "text": f"text {i % 50}", "n": i} for i in range(120)]
+    if kind == "semantic":
+        vectors = pa.array(near.astype(np.float32).tolist(), pa.list_(pa.float32()))
+        table = pa.table({"id": [str(i) for i in range(120)], "embeddings": vectors})
+        pq.write_table(table, tmp_path / "in" / "a.parquet")
+    else:
+        (tmp_path / "in" / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "ids.jsonl").write_text("".join(json.dumps({"n": i}) + "\n" for i in range(0, 120, 7)))
+
+    def run(name: str, **settings: Any) -> Any:
+        source, output = str(tmp_path / "in"), str(tmp_path / name)
+        here = InProcessExecutor()
+        if kind == "semantic":
+            made: Any = SemanticDeduplicationWorkflow(source, output, n_clusters=3, eps=0.02, perform_removal=True)
+            return made.run(here, memory="512MB", **settings)
+        if kind == "ids":
+            made = TextDuplicatesRemovalWorkflow(
+                source,
+                str(tmp_path / "ids.jsonl"),
+                output,
+                input_filetype="jsonl",
+                id_field="n",
+                duplicate_id_field="n",
+            )
+            return made.remove(here, memory="512MB", **settings)
+        if kind == "join":
+            return DocumentJoinWorkflow(source, output).run(here, memory="512MB", **settings)
+        made = RemoveExactDuplicates(output, source, index_path=str(tmp_path / f"{name}-index"), max_source_loss=1)
+        return made.run(here, memory="512MB", **settings)
+
+    one, other = run("here"), run("there", scratch=f"s3://{bucket}/tmp")
+    assert content(tmp_path / "there") == content(tmp_path / "here")
+    assert (other.n_documents, other.n_duplicates) == (one.n_documents, one.n_duplicates)
+    assert keys(s3, bucket) == []
+    if kind == "index":
+        sizes = [next((tmp_path / f"{n}-index").glob("*/records.arrow")).read_bytes() for n in ("here", "there")]
+        assert sizes[0] == sizes[1]
