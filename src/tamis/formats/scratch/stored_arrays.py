@@ -6,6 +6,7 @@ formats/arrow/column_places.py in an Arrow file. `NpyWriter` writes an .npy file
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _HEADER_BYTES = 128
+# As numpy and NpyWriter write it. Read as Python's literal, which numpy does, it takes longer than what is then read of the file.
+_PLAIN_HEAD = re.compile(
+    rb"\x93NUMPY\x01\x00(..)\{'descr': '(\|b1|\|[iu]1|<[iuf][248])', 'fortran_order': False, 'shape': \(([0-9]+),\), \} *\n",
+    re.DOTALL,
+)
 _BLOCK_BYTES = 1 << 14  # read at once where single values are looked at
 _MAX_BLOCKS = 32  # kept: those in the middle of a search are asked for again and again
 
@@ -100,6 +106,10 @@ def _found_npy(path: str) -> StoredArray:
     from numpy.lib import format as npy_format
 
     try:
+        with open_buffered(path) as file:
+            plain = _PLAIN_HEAD.match(file.read(_HEADER_BYTES))
+            if plain is not None and 10 + int.from_bytes(plain[1], "little") == plain.end():
+                return StoredArray(path, plain.end(), np.dtype(plain[2].decode()), int(plain[3]))
         with open_buffered(path) as file:
             npy_format.read_magic(file)
             shape, _, kind = npy_format.read_array_header_1_0(file)
