@@ -40,3 +40,19 @@ def test_a_missing_extra_names_the_command() -> None:
     assert str(errors.MissingExtra("to_pandas()", "pandas")) == (
         "to_pandas() needs an optional dependency; install it with: pip install 'tamis[pandas]'"
     )
+
+
+def test_what_an_extra_brings_is_there_or_named() -> None:
+    import json
+
+    assert errors.optional("json", "reading", "text") is json
+    with pytest.raises(
+        errors.MissingExtra, match=r"^reading needs an optional dependency; .*pip install 'tamis\[text\]'$"
+    ):
+        errors.optional("no_such_module_here", "reading", "text")
+
+
+def test_a_setting_is_one_of_its_values() -> None:
+    errors.check_choice("stage: mode", "a", {"a": 1, "b": 2})
+    with pytest.raises(errors.UsageError, match=r"^stage: mode must be one of a, b, got 'c'$"):
+        errors.check_choice("stage: mode", "c", ("a", "b"))

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+from collections.abc import Collection
 from typing import Any
 
 
@@ -61,6 +62,12 @@ def optional(module: str, what: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         raise MissingExtra(what, extra) from None
+
+
+def check_choice(what: str, value: Any, known: Collection[str]) -> None:
+    """UsageError where a setting is none of the values that it may have. `what`: whose it is, and its name."""
+    if value not in known:
+        raise UsageError(f"{what} must be one of {', '.join(known)}, got {value!r}")
 
 
 class BudgetError(TamisError):

@@ -9,7 +9,7 @@ from tamis.curation.steps import Deduplication
 from tamis.dedup.kinds import Passes
 from tamis.dedup.pictures.hashing import KEEP, PictureHashes
 from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
-from tamis.errors import UsageError
+from tamis.errors import UsageError, check_choice
 from tamis.sizes import parse_fraction
 
 
@@ -26,8 +26,7 @@ class ExactImageDuplicates(Deduplication):
     text_field = ""
 
     def __post_init__(self) -> None:
-        if self.keep not in KEEP:
-            raise UsageError(f"{self.name}: keep must be one of {', '.join(KEEP)}, got {self.keep!r}")
+        check_choice(f"{self.name}: keep", self.keep, KEEP)
         super().__post_init__()
 
     def workflow(self, output: str) -> Any:

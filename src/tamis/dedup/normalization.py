@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
-from tamis.errors import UsageError
+from tamis.errors import UsageError, check_choice
 from tamis.later import pa, pc
 
 NORMALIZATION_VERSION = 1
@@ -34,8 +34,7 @@ def check_mode(where: str, normalize_text: Any) -> str:
 
 
 def check_keep(where: str, keep: str, keep_by: str | None) -> None:
-    if keep not in KEEP:
-        raise UsageError(f"{where}: keep must be one of {', '.join(KEEP)}, got {keep!r}")
+    check_choice(f"{where}: keep", keep, KEEP)
     if (keep == "best") != (keep_by is not None):
         raise UsageError(f"{where}: keep='best' goes with keep_by, the column whose highest value is kept")
 

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
+from tamis.later import np, pa
 
+if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
     Identity = tuple[Array, Array]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tamis.errors import UsageError
+from tamis.errors import check_choice
 from tamis.film import memory_needed
 from tamis.film.decoding import Frames
 from tamis.film.facts import read_facts
@@ -57,8 +57,7 @@ def fetch_video(
     flip_input: bool = False,
 ) -> tuple[np.ndarray[Any, Any], list[int]]:
     """As `read_video_cpu`, scaled as Qwen's vision models take frames; `flip_input`: turned upside down."""
-    if preprocess_dtype not in _TYPES:
-        raise UsageError(f"fetch_video: preprocess_dtype must be one of {', '.join(_TYPES)}, got {preprocess_dtype!r}")
+    check_choice("fetch_video: preprocess_dtype", preprocess_dtype, _TYPES)
     facts = read_facts(os.fspath(video_path))
     windows = window_range if window_range is not None else compute_windows(facts.n_frames, facts.n_frames)
     frames, counts = read_video_cpu(video_path, sampling_fps, num_frames_to_use, windows)

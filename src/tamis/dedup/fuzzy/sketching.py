@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from tamis.dedup.exact.hashing import TextKeys
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode, normalized
 from tamis.errors import UsageError
+from tamis.later import np, pa
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
@@ -94,8 +95,6 @@ class DocumentSketches(TextKeys):
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Load the compiled code before any memory cap is set."""
-        import pyarrow as pa
-
         self._keys(pa.array(["one two three"], pa.large_string()))
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
@@ -140,9 +139,6 @@ class CandidateTexts(ProcessingStage[DocumentBatch, DocumentBatch]):
         self.normalize_text = check_mode(self.name, self.normalize_text)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        import numpy as np
-        import pyarrow as pa
-
         from tamis.dedup.keys import place_columns, record_batch
         from tamis.dedup.place_table import listed_rows
         from tamis.formats.compression.zstd import Packer

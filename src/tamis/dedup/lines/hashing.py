@@ -7,7 +7,7 @@ from typing import Any
 
 from tamis.dedup.normalization import MODES as TEXT_MODES
 from tamis.dedup.normalization import NORMALIZATION_VERSION
-from tamis.errors import UsageError
+from tamis.errors import UsageError, check_choice
 from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
@@ -75,8 +75,7 @@ class UnitHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def check_unit(where: str, unit: Any) -> None:
-    if unit not in UNITS:
-        raise UsageError(f"{where}: unit must be one of {', '.join(UNITS)}, got {unit!r}")
+    check_choice(f"{where}: unit", unit, UNITS)
 
 
 def check_count(where: str, name: str, value: Any, low: int) -> None:

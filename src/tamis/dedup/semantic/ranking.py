@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tamis.errors import UsageError
+from tamis.errors import UsageError, check_choice
 
 STRATEGIES = ("sort", "random")
 
@@ -21,8 +21,7 @@ class RankingStrategy:
     random_seed: int = 42
 
     def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise UsageError(f"RankingStrategy: strategy must be one of {', '.join(STRATEGIES)}, got {self.strategy!r}")
+        check_choice("RankingStrategy: strategy", self.strategy, STRATEGIES)
         if self.strategy == "sort" and len(self.metadata_cols) != 1:
             raise UsageError(
                 f"RankingStrategy: give one column of numbers to sort by, got {list(self.metadata_cols)}; combine several into one "

@@ -10,16 +10,14 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from tamis.errors import UsageError
 from tamis.formats.input_files.names import path_of
+from tamis.later import np
 from tamis.pictures.decode import decode, fitted, looks_of, read_span
 from tamis.pictures.faults import PictureFault
 from tamis.tasks import DocumentBatch
-
-if TYPE_CHECKING:
-    import numpy as np
 
 T = TypeVar("T")
 Where = tuple[str, int, int, "bytes | None"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis.later import np
 from tamis.stages.text.filters.base import DocumentFilter, StatisticsFilter, quotient
 from tamis.stages.text.filters.gopher import rule
 from tamis.stages.text.filters.rule_set import RuleSet
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from tamis.stages.text.filters.base import Stats
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.errors import UsageError
+from tamis.errors import UsageError, check_choice
 from tamis.film.windows import compute_windows, smart_nframes
 from tamis.later import pa
 from tamis.stages.video.caption.prompts import CAPTION, prompt_of
@@ -46,10 +46,7 @@ class CaptionPreparationStage(FilmStage):
             raise UsageError(
                 f"{self.name}: sampling_fps must be above 0, window_size at least 4 and remainder_threshold at least 1"
             )
-        if self.preprocess_dtype not in _TYPES:
-            raise UsageError(
-                f"{self.name}: preprocess_dtype must be one of {', '.join(_TYPES)}, got {self.preprocess_dtype!r}"
-            )
+        check_choice(f"{self.name}: preprocess_dtype", self.preprocess_dtype, _TYPES)
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         found = [

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from tamis.errors import UsageError
+from tamis.errors import UsageError, check_choice
 from tamis.film.decoding import Frames
 from tamis.film.opening import FilmFault
 from tamis.film.spans import Span, scene_spans
@@ -54,10 +54,7 @@ class TransNetV2ClipExtractionStage(NetworkStage):
     columns_out = CLIP_COLUMNS
 
     def __post_init__(self) -> None:
-        if self.max_length_mode not in _MODES:
-            raise UsageError(
-                f"{self.name}: max_length_mode must be one of {', '.join(_MODES)}, got {self.max_length_mode!r}"
-            )
+        check_choice(f"{self.name}: max_length_mode", self.max_length_mode, _MODES)
         if not 0 <= self.threshold < 1:
             raise UsageError(f"{self.name}: threshold must be a probability, got {self.threshold!r}")
         if self.max_length_s is not None and self.max_length_s < (self.min_length_s or 0.0):

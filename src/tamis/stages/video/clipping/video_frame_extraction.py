@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.errors import UsageError
+from tamis.errors import UsageError, check_choice
 from tamis.film import memory_needed
 from tamis.film.decoding import Frames, check_shows
 from tamis.film.facts import read_facts
@@ -59,10 +59,7 @@ class VideoFrameExtractionStage(FilmStage):
         only_default(
             self.name, pyncv_batch_size=(self.pyncv_batch_size, 64), ray_data_num_cpus=(self.ray_data_num_cpus, None)
         )
-        if self.decoder_mode not in _DECODERS:
-            raise UsageError(
-                f"{self.name}: decoder_mode must be one of {', '.join(_DECODERS)}, got {self.decoder_mode!r}"
-            )
+        check_choice(f"{self.name}: decoder_mode", self.decoder_mode, _DECODERS)
         if len(self.output_hw) != 2 or min(self.output_hw) < 1:
             raise UsageError(f"{self.name}: output_hw must be (height, width), got {self.output_hw!r}")
 

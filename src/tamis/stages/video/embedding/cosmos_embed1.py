@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tamis.errors import UsageError
+from tamis.errors import UsageError, check_choice
 from tamis.film.sampling import FrameExtractionPolicy, rgb, times_of
 from tamis.formats.input_files.names import path_of
 from tamis.later import np, pa
@@ -24,11 +24,6 @@ _DEFAULT_DIR = "models/cosmos_embed1"
 _MOST_FPS = 20.0
 
 
-def _check_variant(stage: str, variant: str) -> None:
-    if variant not in VARIANTS:
-        raise UsageError(f"{stage}: variant must be one of {', '.join(VARIANTS)}, got {variant!r}")
-
-
 @dataclass(repr=False)
 class CosmosEmbed1FrameCreationStage(FilmStage):
     """Chooses the eight pictures of each clip, evenly among those at `target_fps` a second; of a clip with fewer than eight at that rate
@@ -43,7 +38,7 @@ class CosmosEmbed1FrameCreationStage(FilmStage):
     columns_out = (TIMES,)
 
     def __post_init__(self) -> None:
-        _check_variant(self.name, self.variant)
+        check_choice(f"{self.name}: variant", self.variant, VARIANTS)
         if not self.target_fps > 0:
             raise UsageError(f"{self.name}: target_fps must be more than 0, got {self.target_fps!r}")
         self.resources = own_cpus(self.num_cpus, 3)
@@ -90,7 +85,7 @@ class CosmosEmbed1EmbeddingStage(NetworkStage):
     loaded: ClassVar[tuple[str, ...]] = ("_model", "_texts")
 
     def __post_init__(self) -> None:
-        _check_variant(self.name, self.variant)
+        check_choice(f"{self.name}: variant", self.variant, VARIANTS)
         if isinstance(self.texts_to_verify, str):
             raise UsageError(f"{self.name}: texts_to_verify must be a list of texts")
         self.resources = gpu_memory(self.gpu_memory_gb)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tamis.errors import UsageError
+from tamis.errors import UsageError, check_choice
 from tamis.film.sampling import FrameExtractionPolicy, signature, squares_at, times_of
 from tamis.formats.input_files.names import path_of
 from tamis.later import np, pa
@@ -49,8 +49,7 @@ class ClipAestheticFilterStage(NetworkStage):
     columns_out = (SCORE,)
 
     def __post_init__(self) -> None:
-        if self.reduction not in _REDUCTIONS:
-            raise UsageError(f"{self.name}: reduction must be one of {', '.join(_REDUCTIONS)}, got {self.reduction!r}")
+        check_choice(f"{self.name}: reduction", self.reduction, _REDUCTIONS)
         if not self.target_fps > 0:
             raise UsageError(f"{self.name}: target_fps must be more than 0, got {self.target_fps!r}")
         self.resources = image_resources(self.num_gpus_per_worker)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.errors import UsageError
+from tamis.errors import check_choice
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.io.writer import ParquetWriter
 from tamis.stages.text.io.writer.jsonl import output_place
@@ -53,10 +53,7 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
 
     def __post_init__(self) -> None:
         super().__init__()
-        if self.embedding_algorithm not in _EMBEDDINGS:
-            raise UsageError(
-                f"{self.name}: embedding_algorithm must be one of {', '.join(_EMBEDDINGS)}, got {self.embedding_algorithm!r}"
-            )
+        check_choice(f"{self.name}: embedding_algorithm", self.embedding_algorithm, _EMBEDDINGS)
         self.output_path = output_place(self.name, self.output_path)
         self.decompose()
 

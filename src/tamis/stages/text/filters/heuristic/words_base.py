@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.errors import UsageError
+from tamis.later import pa
 from tamis.stages.text.filters.base import StatisticsFilter
 from tamis.stages.text.filters.words import is_segmented, word_splitter
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class WordsFilter(StatisticsFilter):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis import files
-from tamis.errors import UsageError
+from tamis.errors import UsageError, check_choice
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import check_fields
 from tamis.tasks import DocumentBatch, FileGroupTask
@@ -51,8 +51,7 @@ class BaseWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
                 f"{self.name}: mode 'overwrite' would also remove what an interrupted run of the same job wrote; empty the folder "
                 "before the job, e.g. with tamis.utils.file_utils.create_or_overwrite_dir"
             )
-        if self.mode not in _MODES:
-            raise UsageError(f"{self.name}: mode must be one of {', '.join(_MODES)}, got {self.mode!r}")
+        check_choice(f"{self.name}: mode", self.mode, _MODES)
         self.path = os.path.abspath(os.path.expanduser(self.path))
         if self.mode == "error" and os.path.isdir(self.path) and os.listdir(self.path):
             raise UsageError(f"{self.name}: {self.path} is not empty; choose another folder, or mode='append'")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.errors import UsageError
+from tamis.errors import UsageError, check_choice
 from tamis.formats.input_files.names import path_of
 from tamis.stages.io import Writer, check_fields
 from tamis.stages.text.io.options import jsonl_options
@@ -40,8 +40,7 @@ class JsonlWriter(Writer):
     def __post_init__(self) -> None:
         self.path = output_place(self.name, self.path)
         self.fields = check_fields(self.name, self.fields)
-        if self.mode not in _MODES:
-            raise UsageError(f"{self.name}: mode must be one of {', '.join(_MODES)}, got {self.mode!r}")
+        check_choice(f"{self.name}: mode", self.mode, _MODES)
         self.file_extension = self.file_extension.lstrip(".")
         self._check_format()
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tamis.later import pa
 from tamis.stages.text.modifiers.doc_modifier import ColumnModifier, replace_regex
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class NewlineNormalizer(ColumnModifier):

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tamis.later import pa
 from tamis.stages.text.modifiers.doc_modifier import ColumnModifier, replace_regex
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # RE2's \S knows ASCII only; this is Python's: what str.isspace() calls whitespace ends a URL.
 _NOT_SPACE = r"[^\t-\r\x1c- \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
