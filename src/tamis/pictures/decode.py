@@ -8,6 +8,8 @@ of a worker is a MemoryError and never taken for a damaged one.
 from __future__ import annotations
 
 import io
+import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import first_line, optional
@@ -16,6 +18,7 @@ from tamis.pictures.faults import PictureFault
 from tamis.pictures.headers import Looks, look
 from tamis.pictures.scratch import Scratch
 from tamis.stores.spool import open_bytes
+from tamis.stores.urls import is_remote
 
 if TYPE_CHECKING:
     Pixels = np.ndarray[Any, np.dtype[np.uint8]]
@@ -26,14 +29,26 @@ _SCRATCH = Scratch()
 
 def read_span(path: str, offset: int, length: int) -> bytes:
     """The stored bytes of a picture: all of a file, or a span of a tar, of this machine or remote."""
-    parts, at = [], offset
-    with open_bytes(path) as file:
-        while length > 0 and (data := file.pread(length, at)):
-            parts.append(data)
-            at, length = at + len(data), length - len(data)
+    if is_remote(path):
+        with open_bytes(path) as file:
+            return _whole(file.pread, offset, length)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.pread(fd, length, offset)
+        return data if len(data) == length else _whole(lambda n, at: os.pread(fd, n, at), offset, length)
+    finally:
+        os.close(fd)
+
+
+def _whole(pread: Callable[[int, int], bytes], at: int, length: int) -> bytes:
+    """So many bytes, of whoever may give fewer at a time."""
+    parts = []
+    while length > 0 and (data := pread(length, at)):
+        parts.append(data)
+        at, length = at + len(data), length - len(data)
     if length:
         raise PictureFault(f"{length:,} bytes are missing: the file is shorter than it was")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)
 
 
 def looks_of(data: bytes) -> Looks:

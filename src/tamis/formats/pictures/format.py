@@ -13,6 +13,7 @@ import os
 import stat
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -206,6 +207,10 @@ def _text(file: Bytes, offset: int, length: int) -> str | None:
 def _id(path: str, number: int | None) -> str:
     """What a picture is called: the name of its file, eight digits that stand for the folder, and its number in a tar. Without a dot, so
     that it can be the key of a sample."""
+    return _name_of(path) if number is None else f"{_name_of(path)}_{number:06d}"
+
+
+@lru_cache(maxsize=16)  # asked for every picture of a tar
+def _name_of(path: str) -> str:
     stem = os.path.splitext(os.path.basename(path))[0].encode("utf-8", "replace").decode().replace(".", "_")
-    digest = hashlib.blake2b(os.fsencode(path), digest_size=4).hexdigest()
-    return f"{stem}-{digest}" if number is None else f"{stem}-{digest}_{number:06d}"
+    return f"{stem}-{hashlib.blake2b(os.fsencode(path), digest_size=4).hexdigest()}"
