@@ -80,6 +80,7 @@ def test_workflows_as_a_mapping_or_a_list(tmp_path: Path) -> None:
     several = load_recipe(recipe(tmp_path / "r.yaml", {**places, "workflow": [EXACT, EXACT]})).workflow
     assert isinstance(several, InOrder)
     assert len(several.workflows) == 2
+    assert several.output_path.endswith("/out")  # where dashboard and alerts look
     with pytest.raises(RecipeError, match="at least one workflow"):
         load_recipe(recipe(tmp_path / "r.yaml", {"workflow": []}))
 

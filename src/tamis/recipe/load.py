@@ -101,6 +101,11 @@ class InOrder:
     def __init__(self, workflows: Sequence[object]) -> None:
         self.workflows = list(workflows)
 
+    @property
+    def output_path(self) -> str:
+        """Of the last: what watches the run (alerts, dashboard, metrics) looks there."""
+        return str(getattr(self.workflows[-1], "output_path", ""))
+
     def run(self, **settings: Any) -> Any:
         made = [cast("Any", workflow).run(**settings) for workflow in self.workflows]
         return made[-1]
