@@ -75,9 +75,9 @@ class _NotHere:
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
         if name.startswith("tamis."):
-            from tamis.not_here import instead_of
+            from tamis.not_here import instead_of, is_here
 
-            if instead := instead_of(name):
+            if not is_here(name) and (instead := instead_of(name)):
                 raise ModuleNotFoundError(f"{name} is not part of Tamis: {instead}", name=name)
 
 

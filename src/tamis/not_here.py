@@ -7,6 +7,12 @@ from functools import cache
 from pathlib import Path
 
 
+def is_here(module: str) -> bool:
+    """Whether there is such a module. Tools that look for one ask everybody who finds modules, also when others have found it."""
+    place = Path(__file__).parent.joinpath(*module.split(".")[1:])
+    return place.is_dir() or place.with_name(f"{place.name}.py").is_file()
+
+
 def instead_of(path: str) -> str:
     """What to use instead of something that is not here: what is said of it, or of the nearest room around it."""
     known = advice()["missing"]

@@ -66,3 +66,11 @@ def test_a_module_that_is_not_here_says_what_to_use() -> None:
         assert told.value.name == entry
     with pytest.raises(ModuleNotFoundError, match=r"tamis\.stages\.audio is not part of Tamis: audio is not here yet"):
         importlib.import_module("tamis.stages.audio.io")
+
+
+def test_what_is_here_is_not_refused_by_whoever_is_asked_for_it() -> None:
+    """As pytest does: it asks every finder, whether or not another has found the module."""
+    (ours,) = [finder for finder in sys.meta_path if getattr(finder, "__module__", "") == "tamis"]
+    for name in ("tamis.stages.text.classifiers", "tamis.stages.deduplication.semantic.kmeans", "tamis.tasks.document"):
+        assert instead_of(name)
+        assert ours.find_spec(name, ["/nowhere"]) is None
