@@ -27,6 +27,7 @@ from tamis.stores.urls import is_bucket
 Array = NDArray[Any]
 MAX_DOCUMENTS = NO_ROW  # numbers are uint32
 _ALL = (0, 1 << 64)
+_GAP = 1 << 17  # bytes that are read and not needed, rather than asking a store once more
 _FEW_ROWS = 1024  # are read whole
 
 
@@ -162,8 +163,13 @@ def runs_of(paths: Sequence[str], what: str, make: Callable[[BatchPlaces, tuple[
 
 def _read_keys(run: _Run, k: int, first: int, last: int) -> tuple[Array, Array]:
     key, row = np.empty(last - first, np.uint64), np.empty(last - first, np.uint32)
-    read_into(run.path, run.offsets[f"key_{k}"] + first * key.itemsize, key)
-    read_into(run.path, run.offsets[f"row_{k}"] + first * row.itemsize, row)
+    begin, rows_at = run.offsets[f"key_{k}"] + first * key.itemsize, run.offsets[f"row_{k}"] + first * row.itemsize
+    if is_bucket(run.path) and 0 <= rows_at - begin - key.nbytes <= _GAP:  # one request for both
+        held = np.empty(rows_at + row.nbytes - begin, np.uint8)
+        read_into(run.path, begin, held)
+        return held[: key.nbytes].view(np.uint64), held[rows_at - begin :].copy().view(np.uint32)
+    read_into(run.path, begin, key)
+    read_into(run.path, rows_at, row)
     return key, row
 
 
