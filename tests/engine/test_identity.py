@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tamis.dedup.documented import removal as documented
-from tamis.dedup.ids import stages as ids
 from tamis.dedup.index.options import SignedSketches
 from tamis.engine.job import make_job
 from tamis.engine.run.identity import describe_job, differences
@@ -182,9 +180,3 @@ def test_a_stage_of_the_user_is_known_by_its_whole_path() -> None:
     now = described(Keep(0.5, rule=Colour.RED))
     assert differences(moved(now, {f"{__name__}.Keep": "tamis_like.Keep"}), now)[0].startswith("the stages were ")
     assert "rule was" in differences(moved(now, {f"{__name__}.Colour": "mine.Colour"}), now)[0]
-
-
-def test_stages_of_one_name_in_two_rooms_of_tamis_have_other_parameters() -> None:
-    assert differences(
-        described(documented.TextDuplicatesRemovalStage("a")), described(ids.TextDuplicatesRemovalStage("a"))
-    )
