@@ -23,6 +23,8 @@ from tamis.stores.reading import RemoteFile, Source, fetch
 from tamis.stores.urls import is_remote, name_in
 
 _SHARE = 4  # of what is free on the disk, one part in so many
+_FREED = 8  # where room is made, one part in so many is free then: making it takes a look at every copy
+_COUNT_BYTES = 8
 _FETCH_BYTES = 8 << 20
 _LOCK = ".lock"
 _FIRST_WINDOW, _LARGEST_WINDOW = 64 << 10, 4 << 20
@@ -134,6 +136,7 @@ def _copy(url: str) -> BinaryIO | None:
             if not os.path.exists(path) and not _made(path, source, _place):
                 return None
         finally:
+            files.remove(path + _LOCK)  # else as many files without contents as there are copies
             os.close(held)
     with contextlib.suppress(OSError):
         os.utime(path, ns=(now := time.time_ns(), now))  # as exact as can be: the system's own step is 4 ms
@@ -145,7 +148,7 @@ def _made(path: str, source: Source, place: _Place) -> bool:
     with contextlib.ExitStack() as stack:
         held = files.take_lock(os.path.join(place.folder, _LOCK), wait=True)
         try:
-            if not _make_room(place, source.size):
+            if not _make_room(place, source.size, held):
                 return False
             out = stack.enter_context(files.replacing(path, files.OWN, sync=False))
             out.truncate(source.size)  # so that whoever makes room counts it
@@ -158,22 +161,37 @@ def _made(path: str, source: Source, place: _Place) -> bool:
     return True
 
 
-def _make_room(place: _Place, n_bytes: int) -> bool:
-    copies = []
-    for entry in os.scandir(place.folder):
-        if not entry.name.endswith(_LOCK):
-            with contextlib.suppress(FileNotFoundError):
-                info = entry.stat(follow_symlinks=False)
-                copies.append((info.st_mtime_ns, info.st_size, entry.path))
-    total = sum(size for _, size, _ in copies)
-    most = place.most_bytes
-    if most is None:
-        most = (shutil.disk_usage(place.folder).free + total) // _SHARE
-    for _, size, path in sorted(copies):
-        if total + n_bytes <= most:
-            break
-        total -= size if _removed(path) else 0
-    return total + n_bytes <= most
+def _make_room(place: _Place, n_bytes: int, held: int) -> bool:
+    """Whether a copy of so many bytes fits, without those that had to go for it.
+
+    `held`: the lock of the folder. It holds how many bytes there are at most, as looking at all copies for each new one would take longer
+    than copying them (a folder of single pictures).
+    """
+    told = os.pread(held, _COUNT_BYTES, 0)
+    total = int.from_bytes(told, "little")
+    most = _most(place, total)
+    if not told or total + n_bytes > most:
+        copies = []
+        for entry in os.scandir(place.folder):
+            if not entry.name.endswith(_LOCK):
+                with contextlib.suppress(FileNotFoundError):
+                    info = entry.stat(follow_symlinks=False)
+                    copies.append((info.st_mtime_ns, info.st_size, entry.path))
+        total = sum(size for _, size, _ in copies)
+        most = _most(place, total)
+        for _, size, path in sorted(copies):
+            if total + n_bytes <= most - most // _FREED:
+                break
+            total -= size if _removed(path) else 0
+    fits = total + n_bytes <= most
+    os.pwrite(held, (total + n_bytes * fits).to_bytes(_COUNT_BYTES, "little"), 0)
+    return fits
+
+
+def _most(place: _Place, total: int) -> int:
+    if place.most_bytes is not None:
+        return place.most_bytes
+    return (shutil.disk_usage(place.folder).free + total) // _SHARE
 
 
 def _removed(path: str) -> bool:
