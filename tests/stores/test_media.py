@@ -18,6 +18,7 @@ from tamis.errors import StoreError
 from tamis.stages.image.filters import ImageSizeFilterStage
 from tamis.stages.image.io import ImageReader, ImageReaderStage, ImageWriterStage
 from tamis.stages.video.clipping.clip_extraction_stages import ClipTranscodingStage, FixedStrideExtractorStage
+from tamis.stages.video.io.clip_files import ClipFilesStage
 from tamis.stages.video.io.clip_writer import ClipWriterStage
 from tamis.stages.video.io.video_reader import VideoReader
 from tamis.stores import opening, spool
@@ -196,6 +197,14 @@ def test_pictures_of_a_tar_are_there_by_hand(s3: Any, bucket: str, tmp_path: Pat
     assert batch.data[1].image_data.shape == (70, 80, 3)
 
 
+def test_no_copy_is_made_in_the_folder_of_a_run_that_ended(s3: Any, bucket: str, tmp_path: Path) -> None:
+    s3.upload_file(str(shards(tmp_path / "in") / "a.tar"), bucket, "in/a.tar")
+    curated(f"s3://{bucket}/in/", str(tmp_path / "out"))
+    with spool.open_bytes(f"s3://{bucket}/in/a.tar") as file:  # by hand, in the process that ran it
+        assert file.pread(3, 0) == b"000"
+    assert not (tmp_path / "out" / "_tamis" / "scratch").exists()
+
+
 def test_a_store_that_does_not_answer_condemns_no_picture(
     s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,6 +273,24 @@ def test_a_film_is_read_where_it_lies_when_there_is_no_room(s3: Any, bucket: str
     assert read_facts(f"s3://{bucket}/a.mp4") == read_facts(str(path))
     spool.use(str(tmp_path / "spool"), 10)
     assert read_facts(f"s3://{bucket}/a.mp4") == read_facts(str(path))
+
+
+@pytest.mark.parametrize(
+    ("key", "inside"),
+    [
+        ("films/a.mp4", "a.mp4"),
+        ("films/more/a.mp4", "more/a.mp4"),
+        ("films//tmp/a.mp4", None),
+        ("films/b/../../../tmp/a.mp4", None),
+        ("films2/a.mp4", None),
+        (f"films/{'x' * 300}/a.mp4", None),
+    ],
+)
+def test_no_key_leads_out_of_the_output(key: str, inside: str | None, tmp_path: Path) -> None:
+    """Whoever may write to the bucket chooses keys."""
+    stage = ClipFilesStage(str(tmp_path), "s3://b/films/")
+    name = stage._relative(f"s3://b/{key}")
+    assert name == inside if inside is not None else (name.startswith("a.mp4-") and "/" not in name)
 
 
 def test_the_command_takes_buckets() -> None:

@@ -13,6 +13,7 @@ from tamis.engine.wire import decode, encode
 from tamis.engine.worker.node import WorkerMetadata, this_node
 from tamis.engine.worker.workplace import Workplace
 from tamis.engine.workers_interface import Died, Event, Said, Server
+from tamis.stores import spool
 
 
 class InlineWorkers:
@@ -72,4 +73,5 @@ class InlineWorkers:
 
     def close(self) -> None:
         if hasattr(self, "_runner"):
+            spool.use(None)  # its folder goes with the run, and this process goes on
             self._runner.teardown()

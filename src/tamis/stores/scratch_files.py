@@ -14,13 +14,13 @@ import threading
 from typing import Any, BinaryIO
 
 from tamis.errors import StoreError
+from tamis.stores.ahead import ahead
 from tamis.stores.opening import forget, source_of
 from tamis.stores.s3 import Bucket
 from tamis.stores.uploads import put_file
 from tamis.stores.urls import is_bucket, output_url, scratch_url, split_s3
 
 PART_BYTES = 8 << 20
-_N_REQUESTS = 8
 _here: dict[str, str] = {}  # local folders of this process, and the URLs where what grows of them lies
 
 
@@ -44,6 +44,14 @@ def placed(path: str) -> str:
 def new_place(parent: str, prefix: str) -> str:
     """A name below `parent` that nobody has, for the scratch of one run."""
     return f"{scratch_url(parent)}/{prefix}{os.urandom(8).hex()}"
+
+
+def probe(url: str) -> None:
+    """See that objects can be written below a place of `new_place`, and removed: StoreError before anything is done rather than in the end."""
+    name, prefix = split_s3(url)
+    bucket, key = Bucket(name), f"{prefix}/probe"
+    bucket.put(key, b"")
+    bucket.delete(key)
 
 
 def exists(path: str) -> bool:
@@ -173,13 +181,10 @@ class Remover:
 
 def remove_tree(url: str) -> None:
     """Everything below a place that `new_place` made, uploads that were not completed included."""
-    from concurrent.futures import ThreadPoolExecutor
-
     name, prefix = split_s3(output_url(url))
     bucket = Bucket(name)
-    with ThreadPoolExecutor(_N_REQUESTS) as pool:
-        for _ in pool.map(lambda found: bucket.delete(found.key), bucket.objects(f"{prefix}/")):
-            pass
+    for _ in ahead(lambda found: bucket.delete(found.key), bucket.objects(f"{prefix}/"), is_far=True):
+        pass
     for key, upload, _ in bucket.uploads(f"{prefix}/"):
         bucket.abort(key, upload)
 

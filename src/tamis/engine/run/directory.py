@@ -144,6 +144,7 @@ class RunDir:
         if self._far_parent:
             self.far = scratch_files.new_place(self._far_parent, "tamis-")
             self.write_json("scratch.json", {"far": self.far})  # first: what nobody knows of would stay
+            scratch_files.probe(self.far)
         if self._scratch_parent is None:
             files.own_folder(self.scratch, _ADVICE.format(path=self.path))
             return self.scratch
@@ -318,6 +319,7 @@ class RunDir:
 
     def forget(self) -> None:
         """--fresh: remove what the log says Tamis wrote, and the run directory; nothing else."""
+        self._remove_scratch()  # before the file goes that says where it lies
         past_files: set[str] = set()
         with contextlib.suppress(RunConflict):
             for record in self.log.read():

@@ -196,7 +196,8 @@ class ClipFilesStage(FilmStage):
         """The name of a film below the input folder; of one elsewhere its file name and a mark of where it is."""
         if self.input_path:
             inside = _below(path_of(path), absolute(self.input_path))
-            if not inside.startswith("..") and len(os.fsencode(os.path.basename(inside))) <= _MOST_NAME_BYTES:
+            longest = max(len(os.fsencode(name)) for name in inside.split("/"))
+            if not inside.startswith("..") and longest <= _MOST_NAME_BYTES:
                 return inside if inside != "." else os.path.basename(path)
         return f"{os.path.basename(path)[: _MOST_NAME_BYTES // 4]}-{hashlib.blake2b(path.encode(), digest_size=4).hexdigest()}"
 
@@ -205,9 +206,14 @@ class ClipFilesStage(FilmStage):
 
 
 def _below(path: str, folder: str) -> str:
-    """The name of a film as it is seen from a folder; one that begins with .. where it lies elsewhere."""
+    """The name of a film as it is seen from a folder; one that begins with .. where it lies elsewhere.
+
+    Keys of a bucket are anybody's: a//b or a/../b would lead out of the folder that the name is used in, and are as if elsewhere.
+    """
     if is_remote(path) or is_remote(folder):
-        return path.removeprefix(f"{folder.rstrip('/')}/") if path.startswith(folder.rstrip("/")) else ".."
+        start = f"{folder.rstrip('/')}/"
+        inside = path[len(start) :] if path.startswith(start) else ""
+        return ".." if any(name in ("", ".", "..") for name in inside.split("/")) else inside
     return os.path.relpath(path, folder)
 
 
