@@ -50,9 +50,9 @@ def take_rows(array: pa.Array, indices: np.ndarray[Any, Any]) -> pa.Array:
     n = len(indices)
     if n == len(array) and n and indices[0] == 0 and indices[-1] == n - 1 and bool((np.diff(indices) == 1).all()):
         return array
-    if n and indices.min() < 0:
-        return array.take(pa.array(np.maximum(indices, 0), mask=indices < 0))
-    return array.take(pa.array(indices))
+    from tamis.kernels.records import text_rows
+
+    return text_rows.take(array, indices)
 
 
 def as_indices(indices: np.ndarray[Any, Any]) -> pa.Array:

@@ -21,7 +21,7 @@ from tamis.formats.columns.json_type import Digits, deep_recursion, is_json, jso
 from tamis.formats.columns.literals import as_json, literals_of_values, plain_value
 from tamis.formats.columns.nested import typed_array
 from tamis.kernels import buffers
-from tamis.kernels.records import json_text
+from tamis.kernels.records import json_text, text_rows
 from tamis.tasks.names import NULL, OTHER, TEXT
 
 Array = np.ndarray[Any, Any]
@@ -159,7 +159,7 @@ def taken(array: pa.Array, rows: Array) -> pa.Array:
         return pa.nulls(len(rows), array.type)
     if len(rows) == len(array) and bool((rows == np.arange(len(rows))).all()):
         return array
-    return array.take(pa.array(np.maximum(rows, 0), mask=rows < 0))
+    return text_rows.take(array, rows)
 
 
 def replaced(array: pa.Array, mask: Array, values: pa.Array) -> pa.Array:
@@ -181,7 +181,7 @@ def replaced(array: pa.Array, mask: Array, values: pa.Array) -> pa.Array:
         at = np.arange(len(array))
         at[mask] = len(array) + np.arange(len(values))
         return pa.concat_arrays([array, values]).take(pa.array(at))
-    return pc.replace_with_mask(array, pa.array(mask), values)
+    return text_rows.replace(array, mask, values)
 
 
 def fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -70,21 +70,25 @@ def with_texts(
     texts: pa.Array, at: Sequence[int] | np.ndarray[Any, Any], values: Sequence[str | None] | pa.Array
 ) -> pa.Array:
     """The texts with those at these positions (ascending) replaced."""
+    from tamis.kernels.records import text_rows
+
     if not len(at):
         return texts
     changed = np.zeros(len(texts), bool)
     changed[at] = True
     new = values if isinstance(values, pa.Array) else pa.array(values, texts.type)
-    return pc.replace_with_mask(texts, pa.array(changed), new)
+    return text_rows.replace(texts, changed, new)
 
 
 def replace_regex(texts: pa.Array, pattern: str, replacement: str, needs: str | None = None) -> pa.Array:
     """RE2's global replacement, where the pattern (or the string that it `needs`) occurs: searching is 5 times as fast."""
+    from tamis.kernels.records import text_rows
+
     found = (
         pc.match_substring_regex(texts, pattern=pattern) if needs is None else pc.match_substring(texts, pattern=needs)
     )
     at = np.flatnonzero(pc.fill_null(found, False).to_numpy(zero_copy_only=False))
     if not len(at):
         return texts
-    few = pc.replace_substring_regex(texts.take(at), pattern=pattern, replacement=replacement)
+    few = pc.replace_substring_regex(text_rows.take(texts, at), pattern=pattern, replacement=replacement)
     return with_texts(texts, at, few)

@@ -69,9 +69,11 @@ class PiiRedactor(DocumentModifier):
 
     def modify_batch(self, texts: pa.Array) -> pa.Array:
         """RE2 tells which texts may hold which kinds; only there the finders look, which are slower."""
+        from tamis.kernels.records import text_rows
+
         any_kind = pc.match_substring_regex(texts, pattern="|".join(_KINDS[k][1] for k in self._order))
         rows = np.flatnonzero(pc.fill_null(any_kind, False).to_numpy(zero_copy_only=False))
-        few = texts.take(rows)
+        few = text_rows.take(texts, rows)
         has = [pc.match_substring_regex(few, pattern=_KINDS[k][1]).to_pylist() for k in self._order]
         at, results = [], []
         for row, text, *mask in zip(rows.tolist(), few, *has, strict=True):
