@@ -55,9 +55,9 @@ def test_what_was_measured_of_some_rows_goes_along_with_them() -> None:
     assert measured.get(["words"], np.array([2, 3]))["words"].tolist() == [3, 4]
     left = batch.take(np.array([1, 3]))
     measured.hand_on(left, np.array([1, 3]))
-    assert left._shared["text", "words"].tolist() == [2, 4]
+    assert left.measured["text", "words"].tolist() == [2, 4]
     assert Measured(left, "text").get(["words"], np.array([0, 1]))["words"].tolist() == [2, 4]
-    assert left.take(np.array([1]))._shared["text", "words"].tolist() == [4]
+    assert left.take(np.array([1])).measured["text", "words"].tolist() == [4]
 
 
 def test_a_number_among_texts_is_no_text() -> None:

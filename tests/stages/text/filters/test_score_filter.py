@@ -108,7 +108,7 @@ def test_a_kept_score_in_a_chain_is_that_of_every_document(order: Sequence[int],
     for one, field in zip(chosen, fields, strict=True):
         if field is not None:
             alone = column(Score(one, "s").process(batch(texts)), "s")
-            assert task._shared[SCORES, field].tolist() == alone
+            assert task.measured[SCORES, field].tolist() == alone
             assert column(result, field) == [alone[texts.index(text)] for text in column(result)]
 
 
@@ -178,7 +178,7 @@ def test_a_changed_text_is_measured_again() -> None:
     changed = first.with_column("text", ["a", "a b c"])
     assert column(ScoreFilter(WordCountFilter(0), score_field="n").process(changed), "n") == [1, 3]
     other = first.with_column("title", ["a", "b"])
-    assert other._shared.keys() == first._shared.keys()
+    assert other.measured.keys() == first.measured.keys()
 
 
 def test_a_user_filter_gets_empty_text_for_null_unless_it_accepts_null() -> None:
