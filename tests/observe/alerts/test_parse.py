@@ -140,6 +140,7 @@ WRONG = [
     ("{sinks: {s: {command: a, retries: 3}}}", "sinks.s.retries: unknown key 'retries'; accepted: command, timeout"),
     ("{sinks: {s: {command: []}}}", "sinks.s.command: expected a program and its arguments"),
     ("{sinks: {s: {command: 'a \"b'}}}", "sinks.s.command: cannot be split into words (No closing quotation); write a list"),
+    ("{sinks: {s: {command: {a: b}}}}", "a.yaml:1: sinks.s.command: expected one value, got a list or mapping"),
     ("{sinks: {s: {command: [a, 5]}}}", "sinks.s.command: expected a program and its arguments"),
     ("{sinks: {s: {command: a, timeout: 1h}}}", "sinks.s.timeout: expected a time above 0 and up to 120s"),
     ("{sinks: {s: {webhook: 'file:///etc/passwd'}}}", "sinks.s.webhook: expected an address that begins with http:// or https://"),
@@ -161,6 +162,12 @@ def test_wrong_files_name_the_key_and_what_is_allowed(text: str, message: str) -
         section(text)
     assert str(raised.value).startswith("a.yaml:1: ")
     assert message in str(raised.value)
+    assert str(raised.value).count("a.yaml") == 1
+
+
+def test_a_wrong_name_is_told_with_its_own_line() -> None:
+    with pytest.raises(RecipeError, match=r"a\.yaml:3: rules: '1st' is no name"):
+        section("rules:\n  memory: off\n  1st: off\n")
 
 
 UNFIT = [

@@ -111,9 +111,9 @@ def _named(at: Located | None, most: int) -> dict[str, Located]:
     if not isinstance(at.node.value, dict) or len(at.node.value) > most:
         raise at.fail(f"expected a mapping of names, at most {most}")
     found = at.fields()
-    for name in found:
+    for name, item in found.items():
         if not _NAME.fullmatch(name):
-            raise at.fail(f"{name[:80]!r} is no name: a letter, then up to 59 letters, digits, spaces, - or _")
+            raise Located(item.node, at.key, at.references).fail(f"{name[:80]!r} is no name: a letter, then up to 59 letters, digits, spaces, - or _")
     return found
 
 
@@ -246,8 +246,9 @@ def _command(at: Located) -> tuple[str, ...]:
     if isinstance(at.node.value, list):
         parts = list(map(_scalar, _items(at)))
     else:
+        text = _word(at)
         try:
-            parts = shlex.split(_word(at))
+            parts = shlex.split(text)
         except ValueError as exc:
             raise at.fail(f"cannot be split into words ({exc}); write a list") from None
     if not parts or not all(isinstance(p, str) and "\0" not in p for p in parts) or not parts[0].strip():
