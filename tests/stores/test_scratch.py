@@ -254,6 +254,15 @@ def test_what_a_killed_run_left_goes_with_fresh_and_no_run_begins_that_could_not
     Path(f"{data}-out", "_tamis", "scratch.json").write_text(json.dumps({"far": f"s3://{bucket}/{left}"}))
     run(f"{data}-out", fresh=True)
     assert keys(s3, bucket) == []
+    other = f"tmp/tamis-dedup-{'1' * 16}"  # of a deduplication in a curation whose recipe was changed since
+    s3.put_object(Bucket=bucket, Key=f"{other}/keys-0/a.arrow", Body=b"x")
+    Path(f"{data}-out", "_tamis", "curation", "1", "_tamis").mkdir(parents=True)
+    pointer = Path(f"{data}-out", "_tamis", "curation", "1", "_tamis", "work.json")
+    pointer.write_text(json.dumps({"far": f"s3://{bucket}/{other}"}))
+    RemoveExactDuplicates(output_path=f"{data}-out", input_path=data).run(
+        InProcessExecutor(), progress=False, fresh=True
+    )
+    assert keys(s3, bucket) == []
 
     def refused(self: Bucket, key: str) -> None:
         raise Refused(f"{key}: the store refuses")

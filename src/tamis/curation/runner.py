@@ -35,6 +35,7 @@ from tamis.pipeline import Pipeline
 from tamis.pipeline.passes import Progress
 from tamis.stages.base import ProcessingStage
 from tamis.stores import options as stores
+from tamis.stores.told_scratch import remove_below
 
 if TYPE_CHECKING:
     from tamis.curation.curation import Curation
@@ -163,9 +164,8 @@ class CurationRun(HeldOutput):
         return RunDir(self.output).has_commits() or any(group.has_commits() for group in self.groups)
 
     def remove_work(self) -> None:
-        for group in self.groups:
-            group.remove_work()
-        remove_own_folder(self.work)
+        if remove_below(self.work):  # also of deduplications that this curation no longer has
+            remove_own_folder(self.work)
 
     def _identity(self) -> dict[str, Any]:
         """What this curation is: another one is not mixed with it. Inputs are compared by each pass."""

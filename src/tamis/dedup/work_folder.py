@@ -24,6 +24,7 @@ from tamis.pipeline.passes import Progress
 from tamis.stages.base import ProcessingStage
 from tamis.stores import scratch_files
 from tamis.stores.homes import settle
+from tamis.stores.told_scratch import remove_below
 from tamis.stores.urls import is_bucket, scratch_url
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class WorkFolder(HeldOutput):
         self.far = self._told_far()
         if self.far and scratch is not None and os.path.dirname(self.far) != str(scratch):
             self.remove_work()
+            if self.far:
+                raise StoreError(
+                    f"{self.far}: what an earlier call left there cannot be removed now; run the same command again when the store answers, "
+                    "or start over with fresh (--fresh), which leaves it there"
+                )
         if self.far and scratch is None:
             scratch = self.settings["scratch"] = os.path.dirname(self.far)
         if scratch is not None and is_bucket(str(scratch)):
@@ -112,17 +118,9 @@ class WorkFolder(HeldOutput):
         return None
 
     def remove_work(self) -> None:
-        with contextlib.suppress(RunConflict):
-            if (told := self._told_work()) is not None:
-                remove_own_folder(told)
+        remove_below(self.run_dir)
         remove_own_folder(os.path.join(self.run_dir, "dedup"))
-        if far := self._told_far():
-            try:
-                scratch_files.remove_tree(far)
-            except StoreError:  # it stays known: the same command removes it
-                return
-        self.far = ""
-        files.remove(self._pointer)
+        self.far = self._told_far()  # a store that did not let us: it stays known, the same command removes it
 
     def _output_of(self, folder: str) -> str:
         """Where the files of a pass lie; those of its run directory always lie in the work folder."""

@@ -18,7 +18,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import shutil
 import time
 import uuid
@@ -36,9 +35,9 @@ from tamis.engine.run.file_table import FileTable
 from tamis.engine.run.names import check_name
 from tamis.engine.run.retract import finish_retracting
 from tamis.engine.supervisor.coverage import Coverage
-from tamis.errors import RunConflict, StoreError
+from tamis.errors import RunConflict
 from tamis.formats.input_files.listing import FileList
-from tamis.stores import scratch_files
+from tamis.stores import scratch_files, told_scratch
 from tamis.stores.homes import local_of
 from tamis.stores.urls import is_bucket, is_remote
 
@@ -46,7 +45,6 @@ NAME = "_tamis"
 VERSION = 1
 _FINGERPRINTED_FILES = 256
 _FINGERPRINT_BYTES = 1 << 16
-_SCRATCH_NAME = re.compile(r"tamis-[0-9a-f]{16}")
 
 
 @dataclass
@@ -159,20 +157,15 @@ class RunDir:
 
     def _remove_scratch(self) -> None:
         """The folders for blocks of this run and of earlier ones; whatever the file says, only folders that are ours."""
-        about = self.read_json("scratch.json") or {}
-        told, far = str(about.get("path", "")), str(about.get("far", ""))
-        found = [told] if _SCRATCH_NAME.fullmatch(os.path.basename(told)) else []
+        found = [os.path.join(self.path, "scratch")]
         if self._scratch_parent is not None:  # where earlier versions had it
             key = hashlib.blake2b(os.path.abspath(self.output).encode("utf-8", "surrogateescape"), digest_size=8)
             found.append(os.path.join(self._scratch_parent, f"tamis-{key.hexdigest()}"))
-        for folder in [os.path.join(self.path, "scratch"), *found]:
+        for folder in found:
             remove_own_folder(folder)
-        if is_bucket(far) and _SCRATCH_NAME.fullmatch(os.path.basename(far)):
-            with contextlib.suppress(OSError, StoreError):  # it stays known: the next call removes it
-                scratch_files.remove_tree(far)
-                far = ""
-        if (told or about.get("far")) and not far:
-            files.remove(os.path.join(self.path, "scratch.json"))
+        told_scratch.remove_told(
+            os.path.join(self.path, "scratch.json")
+        )  # else it stays known: the next call removes it
 
     def close(self) -> None:
         if self._lock >= 0:
@@ -319,7 +312,9 @@ class RunDir:
 
     def forget(self) -> None:
         """--fresh: remove what the log says Tamis wrote, and the run directory; nothing else."""
-        self._remove_scratch()  # before the file goes that says where it lies
+        told_scratch.remove_below(
+            self.path
+        )  # before the files go that say where it lies; also of passes, whoever made them
         past_files: set[str] = set()
         with contextlib.suppress(RunConflict):
             for record in self.log.read():

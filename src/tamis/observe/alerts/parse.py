@@ -113,7 +113,9 @@ def _named(at: Located | None, most: int) -> dict[str, Located]:
     found = at.fields()
     for name, item in found.items():
         if not _NAME.fullmatch(name):
-            raise Located(item.node, at.key, at.references).fail(f"{name[:80]!r} is no name: a letter, then up to 59 letters, digits, spaces, - or _")
+            raise Located(item.node, at.key, at.references).fail(
+                f"{name[:80]!r} is no name: a letter, then up to 59 letters, digits, spaces, - or _"
+            )
     return found
 
 
