@@ -11,6 +11,7 @@ from cli_runner import CliRunner
 
 from tamis.cli.doctor import command as doctor
 from tamis.cli.main import app
+from tamis.memory.nvml import NvmlError
 
 
 def test_json_has_every_part() -> None:
@@ -58,6 +59,18 @@ def test_gpus_from_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     (tmp_path / "0000:01:00.0" / "information").write_text("Model: \t NVIDIA X1\nIRQ: 1\n")
     assert doctor.gpus(tmp_path) == [{"name": "NVIDIA X1", "memory_bytes": None}]
     assert doctor.gpus(tmp_path / "none") == []
+
+    class Lost:
+        """A driver that has lost its GPU."""
+
+        def devices(self) -> list[int]:
+            raise NvmlError("nvmlDeviceGetHandleByIndex_v2: error 15")
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("tamis.memory.nvml.Nvml", Lost)
+    assert doctor.gpus(tmp_path)[0]["name"] == "NVIDIA X1"
 
 
 def test_packages_as_declared(monkeypatch: pytest.MonkeyPatch) -> None:

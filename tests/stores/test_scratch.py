@@ -20,9 +20,11 @@ from command import SRC, tamis
 from s3_server import FaultyProxy
 
 from tamis import InProcessExecutor, Pipeline
+from tamis.cli.doctor.command import bucket_advice
 from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow, RemoveExactDuplicates
+from tamis.dedup.planning import check_room
 from tamis.engine.run.directory import RunDir
-from tamis.errors import StoreError, UsageError
+from tamis.errors import BudgetError, StoreError, UsageError
 from tamis.formats.scratch.spilled import Spilled
 from tamis.formats.scratch.stored_arrays import NpyWriter, npy
 from tamis.stages.text.filters import ScoreFilter, WordCountFilter
@@ -271,6 +273,38 @@ def test_what_a_killed_run_left_goes_with_fresh_and_no_run_begins_that_could_not
     with pytest.raises(StoreError, match="the store refuses"):
         run(f"{data}-no", scratch=f"s3://{bucket}/tmp")
     assert not list(Path(f"{data}-no").glob("*.jsonl"))
+
+
+def test_a_place_that_is_not_there_or_is_the_output_is_told_before_anything_is_done(
+    data: str, bucket: str, s3: Any
+) -> None:
+    def run(output: str, **settings: Any) -> Any:
+        return RemoveExactDuplicates(output_path=output, input_path=data).run(
+            InProcessExecutor(), progress=False, **settings
+        )
+
+    for _ in range(2):
+        with pytest.raises(StoreError, match="there is no bucket"):
+            run(f"{data}-out", scratch=f"s3://no-{bucket}/tmp")
+    assert bucket_advice(f"s3://{bucket}/tmp") == []
+    (told,) = bucket_advice(f"s3://no-{bucket}/tmp")
+    assert "there is no bucket" in told
+    for place in ("out", "out/tmp"):
+        with pytest.raises(UsageError, match="lies in the output"):
+            run(f"s3://{bucket}/out", scratch=f"s3://{bucket}/{place}")
+        with pytest.raises(UsageError, match="lies in the output"):
+            Pipeline("one", stages=[JsonlReader(data), JsonlWriter(f"s3://{bucket}/out")]).run(
+                InProcessExecutor(), scratch=f"s3://{bucket}/{place}"
+            )
+    assert run(f"{data}-out").n_duplicates > 10  # nothing is remembered of the wrong place
+    assert keys(s3, bucket) == []
+
+
+def test_what_the_store_takes_of_the_budget_is_in_the_advice() -> None:
+    check_room(160_000_000)
+    check_room(230_000_000, is_far=True)
+    with pytest.raises(BudgetError, match=r"a budget of 225 MB .* the smallest that works here is 230MB"):
+        check_room(225_000_000, is_far=True)
 
 
 def test_a_recipe_names_it_and_what_cannot_be_scratch_is_refused(data: str, bucket: str, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tamis.memory import counted_processes
 from tamis.pipeline import Pipeline
 from tamis.pipeline.passes import Progress
 from tamis.stages.base import ProcessingStage
+from tamis.stores import scratch_files
 from tamis.stores.homes import local_of
 
 
@@ -34,6 +35,7 @@ class HeldOutput:
     def __init__(self, output: str, settings: Mapping[str, Any], executor: Any) -> None:
         self.output, self.executor = output, executor
         self.settings = dict(settings)
+        scratch_files.refuse_inside(output, self.settings.get("scratch"))
         self.fresh = bool(self.settings.pop("fresh", False))
         self.shard = self.settings.pop("shard", None)  # do this part of the input, as far as that can be done alone
         self.merge = bool(self.settings.pop("merge", False))  # take what shards made

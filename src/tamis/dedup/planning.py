@@ -138,14 +138,21 @@ def _free(folder: str) -> int:
     return stat.f_bavail * stat.f_frsize
 
 
-def solver_room(budget_bytes: int) -> int:
-    """Bytes for keys in the deciding process. Budgets that do not leave so much are refused by the passes, which need more."""
-    return max(_LEAST_ROOM_BYTES, int((budget_bytes - SOLVER_BASE_BYTES) * _SOLVER_SHARE))
+def solver_room(budget_bytes: int, is_far: bool = False) -> int:
+    """Bytes for keys in the deciding process; `is_far`: which reads and writes them in a bucket.
+
+    Budgets that do not leave so much are refused by the passes, which need more.
+    """
+    return max(_LEAST_ROOM_BYTES, int((budget_bytes - _base_bytes(is_far)) * _SOLVER_SHARE))
 
 
-def check_room(budget_bytes: int) -> None:
+def _base_bytes(is_far: bool) -> int:
+    return SOLVER_BASE_BYTES + STORE_BYTES * is_far
+
+
+def check_room(budget_bytes: int, is_far: bool = False) -> None:
     """Before deciding, which may follow passes that were done with another budget."""
-    needed = SOLVER_BASE_BYTES + _LEAST_ROOM_BYTES / _SOLVER_SHARE
+    needed = _base_bytes(is_far) + _LEAST_ROOM_BYTES / _SOLVER_SHARE
     if budget_bytes < needed:
         raise BudgetError(
             f"deduplication: a budget of {format_size(budget_bytes)} leaves nothing to sort keys in; the smallest that works here is "

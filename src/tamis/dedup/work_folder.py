@@ -103,6 +103,11 @@ class WorkFolder(HeldOutput):
             self.remove_work()
             self.far = scratch_files.new_place(scratch, "tamis-dedup-")
             write_json(self._pointer, {"far": self.far})  # first: what nobody knows of would stay
+            try:
+                scratch_files.probe(self.far)
+            except StoreError:  # a call that could do nothing claims nothing: the next may name another place, or none
+                files.remove(self._pointer)
+                raise
         files.own_folder(self.work, _OTHER_SCRATCH)
 
     def _told_far(self) -> str:

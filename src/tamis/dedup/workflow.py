@@ -16,7 +16,7 @@ from typing import Any
 
 from tamis.dedup.expected import DedupExpectation
 from tamis.dedup.kinds import DedupResult
-from tamis.dedup.planning import STORE_BYTES, check_room, solver_room
+from tamis.dedup.planning import check_room, solver_room
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.removal import RemoveDuplicates
@@ -293,7 +293,7 @@ class Workflow(WorkFolder):
         return list(found)
 
     def _solver_room(self) -> int:
-        return solver_room(self.budget_bytes() - (STORE_BYTES if self.far else 0))
+        return solver_room(self.budget_bytes(), bool(self.far))
 
     def _n_threads(self) -> int:
         """Of the deciding process: as many as workers, each with room for the texts that it compares."""
@@ -311,7 +311,7 @@ class Workflow(WorkFolder):
         return {path: check for path in paths if (check := self._unchecked.pop(path, ""))}
 
     def _solve(self, steps: list[str], **files: Any) -> None:
-        check_room(self.budget_bytes() - (STORE_BYTES if self.far else 0))
+        check_room(self.budget_bytes(), bool(self.far))
         task = {
             "far": self.far, "stores": options.settings(),
             **self.passes.task, **files, "steps": steps, "paths": os.path.join(self.work, "paths.json"),

@@ -56,6 +56,10 @@ class Refused(StoreError):
     """The store knows who asks, and says no: trying again cannot help."""
 
 
+class NoBucket(StoreError):
+    """There is no such bucket, so that there is nothing in it."""
+
+
 class Taken(Exception):
     """Something is there already, and it was to be new."""
 
@@ -400,7 +404,7 @@ class Bucket:
             why = "is gone" if status == 404 else "changed during the run: it is not the object that was listed"
             return Changed(self.url(key), why)
         if code == "NoSuchBucket":
-            return StoreError(f"{self.url(key)}: there is no bucket {self.name!r} at this store")
+            return NoBucket(f"{self.url(key)}: there is no bucket {self.name!r} at this store")
         if status in (401, 403):
             return Refused(
                 f"{self.url(key)}: the store refuses ({code}: {told}); check the credentials and their rights"

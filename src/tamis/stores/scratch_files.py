@@ -13,10 +13,10 @@ import tempfile
 import threading
 from typing import Any, BinaryIO
 
-from tamis.errors import StoreError
+from tamis.errors import StoreError, UsageError
 from tamis.stores.ahead import ahead
 from tamis.stores.opening import forget, source_of
-from tamis.stores.s3 import Bucket
+from tamis.stores.s3 import Bucket, NoBucket
 from tamis.stores.uploads import put_file
 from tamis.stores.urls import is_bucket, output_url, scratch_url, split_s3
 
@@ -44,6 +44,14 @@ def placed(path: str) -> str:
 def new_place(parent: str, prefix: str) -> str:
     """A name below `parent` that nobody has, for the scratch of one run."""
     return f"{scratch_url(parent)}/{prefix}{os.urandom(8).hex()}"
+
+
+def refuse_inside(output: str, scratch: Any) -> None:
+    """UsageError where scratch in a bucket would lie in the output: it would be taken for data that somebody else put there."""
+    if not (isinstance(scratch, str) and is_bucket(scratch) and is_bucket(output)):
+        return
+    if f"{scratch_url(scratch)}/".startswith(f"{output_url(output)}/"):
+        raise UsageError(f"scratch: {scratch} lies in the output {output}; give a place beside it")
 
 
 def probe(url: str) -> None:
@@ -183,10 +191,11 @@ def remove_tree(url: str) -> None:
     """Everything below a place that `new_place` made, uploads that were not completed included."""
     name, prefix = split_s3(output_url(url))
     bucket = Bucket(name)
-    for _ in ahead(lambda found: bucket.delete(found.key), bucket.objects(f"{prefix}/"), is_far=True):
-        pass
-    for key, upload, _ in bucket.uploads(f"{prefix}/"):
-        bucket.abort(key, upload)
+    with contextlib.suppress(NoBucket):
+        for _ in ahead(lambda found: bucket.delete(found.key), bucket.objects(f"{prefix}/"), is_far=True):
+            pass
+        for key, upload, _ in bucket.uploads(f"{prefix}/"):
+            bucket.abort(key, upload)
 
 
 def bytes_below(url: str) -> int:

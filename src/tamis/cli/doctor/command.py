@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tamis.cli.parsing.arguments import Exit, Option
+from tamis.errors import TamisError
 from tamis.memory.machine import filesystem
 from tamis.stores.urls import is_bucket
 
@@ -25,7 +26,9 @@ _LEGS = {
 
 def doctor(
     memory: Annotated[str | None, Option(help="Check this budget instead of the one found.")] = None,
-    scratch: Annotated[str | None, Option(metavar="DIR", help="The scratch folder you mean to use.")] = None,
+    scratch: Annotated[
+        str | None, Option(metavar="DIR", help="The scratch folder, or s3://bucket/path, that you mean to use.")
+    ] = None,
     check_script: Annotated[
         Path | None,
         Option(help="A script or notebook for NeMo Curator: say what of it works here. It is read, never run."),
@@ -88,8 +91,22 @@ def examine(memory: str | None = None, scratch: str | None = None) -> dict[str, 
         **packages(),
         "kernels": kernels(),
     }
-    found["advice"] = advice(found)
+    found["advice"] = advice(found) + bucket_advice(scratch)
     return found
+
+
+def bucket_advice(scratch: str | None) -> list[str]:
+    """What is wrong with a scratch in a bucket, tried by writing and removing one object there. UsageError for what cannot be one."""
+    if scratch is None or "://" not in scratch:
+        return []
+    from tamis.stores.scratch_files import new_place, probe
+
+    place = new_place(scratch, "tamis-")
+    try:
+        probe(place)
+    except TamisError as exc:
+        return [f"scratch: {exc}"]
+    return []
 
 
 def disks(scratch: str | None) -> list[dict[str, Any]]:
@@ -101,7 +118,7 @@ def disks(scratch: str | None) -> list[dict[str, Any]]:
     ]
     if scratch is None or is_bucket(scratch):
         with contextlib.suppress(FileNotFoundError):  # none can be written to; `advice` says so
-            places[-1] = ("scratch", Path(tempfile.gettempdir()))
+            places[-1] = ("scratch" if scratch is None else "temporary files", Path(tempfile.gettempdir()))
     for what, path in places:
         if path is None:
             continue
@@ -120,14 +137,12 @@ def gpus(proc: Path = Path("/proc/driver/nvidia/gpus")) -> list[dict[str, Any]]:
     """NVIDIA GPUs: from the driver's library, else their names from /proc."""
     from tamis.memory.nvml import Nvml, NvmlError
 
-    try:
-        nvml = Nvml()
-    except (NvmlError, OSError):
-        return [{"name": _model(path), "memory_bytes": None} for path in sorted(proc.glob("*/information"))]
-    try:
+    with (
+        contextlib.suppress(NvmlError, OSError),
+        contextlib.closing(Nvml()) as nvml,
+    ):  # no driver, or a GPU that it lost
         return [{"name": nvml.name(d), "memory_bytes": nvml.memory(d)[1]} for d in nvml.devices()]
-    finally:
-        nvml.close()
+    return [{"name": _model(path), "memory_bytes": None} for path in sorted(proc.glob("*/information"))]
 
 
 def _model(information: Path) -> str:
@@ -201,7 +216,7 @@ def advice(found: dict[str, Any]) -> list[str]:
         lines.append(
             "kernels were edited, or there are none for this CPU: the first run compiles them, or run: python -m tamis.kernels.compile"
         )
-    if found["disk"] and not any(disk["what"] == "scratch" for disk in found["disk"]):
+    if found["disk"] and not any(disk["what"] in ("scratch", "temporary files") for disk in found["disk"]):
         lines.append("no folder for temporary files can be written to; set TMPDIR to one that can")
     for disk in found["disk"]:
         if disk["filesystem"] == "tmpfs":

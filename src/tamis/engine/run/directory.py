@@ -63,6 +63,7 @@ class Past:
 
 class RunDir:
     def __init__(self, output: str, scratch: str | None = None) -> None:
+        scratch_files.refuse_inside(output, scratch)
         self.remote = BucketOutput(output) if is_bucket(output) else None
         self.target = output if self.remote is None else self.remote.url  # as the user knows it
         self.output = output = local_of(output)
