@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,10 @@ def test_blocks_between_segments_in_batch_mode(data: str, bucket: str, s3: Any, 
     blocks = {path.rpartition("/")[2] for method, path, _ in proxy.requests if method == "PUT" and "tamis-" in path}
     assert len(blocks) >= 5, blocks
     assert {name[0] for name in blocks - {"probe"}} == {"f", "u"}, blocks
+    for thread in threading.enumerate():  # who removes blocks ends with the run
+        if thread.name == "tamis-remove":
+            thread.join(timeout=30)
+            assert not thread.is_alive()
     assert keys(s3, bucket) == []
 
 

@@ -180,9 +180,15 @@ class Remover:
             self._thread = threading.Thread(target=self._work, name="tamis-remove", daemon=True)
             self._thread.start()
 
+    def close(self) -> None:
+        """The thread ends when it has done what it was given; nobody waits for it."""
+        if self._thread is not None:
+            self._urls.put("")
+            self._thread = None
+
     def _work(self) -> None:
-        while True:
-            name, key = split_s3(self._urls.get())
+        while url := self._urls.get():
+            name, key = split_s3(url)
             with contextlib.suppress(OSError, StoreError):
                 Bucket(name).delete(key)
 

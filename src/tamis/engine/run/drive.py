@@ -49,10 +49,13 @@ class Driver:
 
     def run(self, on_tick: Callable[[float], None]) -> None:
         """Until the supervisor has nothing left to do. KeyboardInterrupt passes through; the caller stops the run."""
-        self.act(self.supervisor.tick(time.monotonic()))
-        while not self.supervisor.finished:
-            self.step()
-            on_tick(time.monotonic())
+        try:
+            self.act(self.supervisor.tick(time.monotonic()))
+            while not self.supervisor.finished:
+                self.step()
+                on_tick(time.monotonic())
+        finally:
+            self._far.close()
         self._dismiss()
 
     def _dismiss(self) -> None:
