@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import tarfile
@@ -122,6 +123,18 @@ def test_what_a_killed_process_left_half_way_makes_room(s3: Any, bucket: str, tm
         assert isinstance(here, str)
         assert Path(here).read_bytes() == b"a" * 1000
     assert not left.exists()
+
+
+def test_a_disk_that_is_full_is_no_room(s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    s3.put_object(Bucket=bucket, Key="a.mp4", Body=b"a" * 1000)
+    spool.use(str(tmp_path / "spool"))
+    monkeypatch.setattr(spool, "fetch", full)
+    with spool.open_bytes(f"s3://{bucket}/a.mp4") as file:
+        assert file.pread(5, 0) == b"aaaaa"
+    assert [p.name for p in (tmp_path / "spool").iterdir()] == [".lock"]
 
 
 def test_without_a_folder_parts_are_read_in_ranges(s3: Any, bucket: str, gets: list[str]) -> None:

@@ -8,6 +8,7 @@ enough, or there is no folder (by hand, and for reports), the file is read where
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -135,6 +136,10 @@ def _copy(url: str) -> BinaryIO | None:
         try:
             if not os.path.exists(path) and not _made(path, source, _place):
                 return None
+        except OSError as exc:
+            if exc.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return None  # somebody else filled the disk meanwhile
         finally:
             files.remove(path + _LOCK)  # else as many files without contents as there are copies
             os.close(held)

@@ -7,6 +7,7 @@ The same code runs in worker processes and in the in-process executor. It knows 
 from __future__ import annotations
 
 import copy
+import errno
 import gc
 import json
 import os
@@ -51,6 +52,7 @@ from tamis.memory.device_limits import TURNS_FOLDER
 from tamis.memory.release import PeakWatch
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _DECLARED = "declared schema"  # the book of documents that do not fit the schema that the writer was given
 _NOT_OWN = (
     os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
@@ -102,8 +104,7 @@ class UnitRunner:
             kind = "memory" if is_memory_failure(exc.cause) else "setup"
             report = replace(_failure(kind, exc.cause, exc.stage), in_setup=True)
         except StageFailure as exc:
-            # A store that does not answer says nothing about the data: no reason to cut it, and to set records aside.
-            kind = "disk" if isinstance(exc.cause, StoreError) else "error"
+            kind = "disk" if _is_of_the_machine(exc.cause) else "error"
             report = _failure("memory" if is_memory_failure(exc.cause) else kind, exc.cause, exc.stage)
         except BlockFault as exc:
             report = _failure("disk", exc)
@@ -443,6 +444,11 @@ def _raised_at(exc: BaseException) -> str:
     last = own[-1]
     text = f": {last.line}" if last.line else ""
     return f"{os.path.basename(last.filename)}, line {last.lineno}, in {last.name}{text}"
+
+
+def _is_of_the_machine(cause: BaseException) -> bool:
+    """A store that does not answer and a disk that is full say nothing about the data: no reason to cut it, and to set records aside."""
+    return isinstance(cause, StoreError) or (isinstance(cause, OSError) and cause.errno in _NO_ROOM)
 
 
 def _failure(kind: str, exc: BaseException, stage: str = "") -> Failure:
