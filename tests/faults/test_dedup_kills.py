@@ -194,7 +194,8 @@ def test_kills_while_an_index_is_used_and_added_to(tmp_path: Path) -> None:
         more = ["--against", str(place / "index"), "--append"]
         killer = Killer(new, place / "new", random.Random(2), more)
         killer.run(plan)
-        assert sum(killer.killed.values()) == (3 if name == "killed" else 0)
+        assert sum(killer.killed.values()) + killer.n_missed == len(plan)
+        assert killer.n_missed <= 1  # on a busy machine one pass may be over before it is seen
         entries = json.loads((place / "index" / "index.json").read_text())["entries"]
         assert sorted(p.name for p in (place / "index").iterdir()) == sorted(
             ["index.json", "lock", *(e["name"] for e in entries)]

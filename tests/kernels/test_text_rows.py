@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tamis.kernels.records import text_rows
+from tamis.kernels import text_rows
 
 KINDS = (pa.large_string(), pa.string(), pa.binary(), pa.large_binary(), pa.int64())
 

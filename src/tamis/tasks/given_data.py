@@ -50,7 +50,7 @@ def take_rows(array: pa.Array, indices: np.ndarray[Any, Any]) -> pa.Array:
     n = len(indices)
     if n == len(array) and n and indices[0] == 0 and indices[-1] == n - 1 and bool((np.diff(indices) == 1).all()):
         return array
-    from tamis.kernels.records import text_rows
+    from tamis.kernels import text_rows
 
     return text_rows.take(array, indices)
 

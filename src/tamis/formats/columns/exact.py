@@ -20,8 +20,8 @@ from tamis.formats.columns.casting import is_bytes, is_text
 from tamis.formats.columns.json_type import Digits, deep_recursion, is_json, json_column, json_values
 from tamis.formats.columns.literals import as_json, literals_of_values, plain_value
 from tamis.formats.columns.nested import typed_array
-from tamis.kernels import buffers
-from tamis.kernels.records import json_text, text_rows
+from tamis.kernels import buffers, text_rows
+from tamis.kernels.records import json_text
 from tamis.tasks.names import NULL, OTHER, TEXT
 
 Array = np.ndarray[Any, Any]

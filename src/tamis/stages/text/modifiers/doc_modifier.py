@@ -70,7 +70,7 @@ def with_texts(
     texts: pa.Array, at: Sequence[int] | np.ndarray[Any, Any], values: Sequence[str | None] | pa.Array
 ) -> pa.Array:
     """The texts with those at these positions (ascending) replaced."""
-    from tamis.kernels.records import text_rows
+    from tamis.kernels import text_rows
 
     if not len(at):
         return texts
@@ -82,7 +82,7 @@ def with_texts(
 
 def replace_regex(texts: pa.Array, pattern: str, replacement: str, needs: str | None = None) -> pa.Array:
     """RE2's global replacement, where the pattern (or the string that it `needs`) occurs: searching is 5 times as fast."""
-    from tamis.kernels.records import text_rows
+    from tamis.kernels import text_rows
 
     found = (
         pc.match_substring_regex(texts, pattern=pattern) if needs is None else pc.match_substring(texts, pattern=needs)

@@ -69,7 +69,7 @@ class PiiRedactor(DocumentModifier):
 
     def modify_batch(self, texts: pa.Array) -> pa.Array:
         """RE2 tells which texts may hold which kinds; only there the finders look, which are slower."""
-        from tamis.kernels.records import text_rows
+        from tamis.kernels import text_rows
 
         any_kind = pc.match_substring_regex(texts, pattern="|".join(_KINDS[k][1] for k in self._order))
         rows = np.flatnonzero(pc.fill_null(any_kind, False).to_numpy(zero_copy_only=False))
