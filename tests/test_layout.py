@@ -466,7 +466,7 @@ def test_no_file_grows_beyond_what_one_reads_at_a_time() -> None:
 FLAT = {
     "formats": {"__init__", "base", "faults", "fixed_columns", "registry", "table_block", "table_files", "whole_file"},
     "cli": {"__init__", "main", "reference", "start"},
-    "kernels": {"__init__", "buffers", "compile", "spare"},
+    "kernels": {"__init__", "buffers", "compile", "spare", "text_rows"},
 }
 
 

@@ -182,29 +182,33 @@ def test_kills_while_an_index_is_used_and_added_to(tmp_path: Path) -> None:
     new.mkdir()
     for path in sorted(source.iterdir()):
         path.rename((new if path.name == "0.jsonl" else old) / path.name)
-    outcomes = []
-    for name, plan in (("calm", []), ("killed", [("decision", "solver"), ("index", "solver"), ("index", "driver")])):
+    index = tmp_path / "index"
+    Killer(old, tmp_path / "old-out", random.Random(1), ["--index", str(index)]).run([])
+
+    def added(name: str, plan: list[tuple[str, str]], n_missed: int = 0) -> tuple[Killer, object]:
+        """A run that uses a copy of the index and adds to it, and what it leaves."""
         place = tmp_path / name
-        place.mkdir()
-        if name == "calm":
-            Killer(old, place / "old", random.Random(1), ["--index", str(place / "index")]).run([])
-            shutil.copytree(place / "index", tmp_path / "index")
-        else:
-            shutil.copytree(tmp_path / "index", place / "index")
+        shutil.copytree(index, place / "index")
         more = ["--against", str(place / "index"), "--append"]
-        killer = Killer(new, place / "new", random.Random(2), more)
+        killer = Killer(new, place / "new", random.Random(2), more, n_missed)
         killer.run(plan)
-        assert sum(killer.killed.values()) + killer.n_missed == len(plan)
-        assert killer.n_missed <= 1  # on a busy machine one pass may be over before it is seen
         entries = json.loads((place / "index" / "index.json").read_text())["entries"]
-        assert sorted(p.name for p in (place / "index").iterdir()) == sorted(
-            ["index.json", "lock", *(e["name"] for e in entries)]
-        )
+        assert len(entries) == 2
+        names = sorted(p.name for p in (place / "index").iterdir())
+        assert names == sorted(["index.json", "lock", *(e["name"] for e in entries)])
         kept = [(row["id"], row["kept_id"], row["similarity"]) for row in rows(place / "new")]
-        outcomes.append((sorted(lines_of(place / "new")), kept, [e["by_file"] for e in entries]))
-    assert outcomes[0] == outcomes[1]
-    assert len(outcomes[0][2]) == 2
-    assert 0 < len(outcomes[0][0]) < N_DOCUMENTS // 3
+        lines = sorted(lines_of(place / "new"))
+        assert 0 < len(lines) < N_DOCUMENTS // 3
+        return killer, (lines, kept, [e["by_file"] for e in entries])
+
+    _, calm = added("calm", [])
+    plan = [("decision", "solver"), ("index", "solver"), ("index", "driver")]
+    n_rounds = n_missed = 0
+    while plan:  # a pass may be over before it is seen: then in another round
+        assert n_rounds < 8, f"whole runs without a kill in {plan[0]}"
+        killer, found = added(f"killed{n_rounds}", plan, n_missed)
+        assert found == calm
+        n_rounds, n_missed = n_rounds + 1, killer.n_missed
 
 
 @pytest.mark.slow
