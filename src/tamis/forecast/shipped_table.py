@@ -26,7 +26,7 @@ RATES: dict[str, float] = {
     "tamis.stages.text.filters.gopher.": 400.0,
     "tamis.stages.text.filters.fineweb.": 150.0,
     "tamis.stages.text.filters.fasttext.": 57.0,
-    "tamis.stages.text.langid.": 57.0,
+    "tamis.stages.text.langid.": 140.0,
     "tamis.stages.text.modifiers.": 100.0,
     "tamis.stages.text.modules.": 300.0,
     "tamis.dedup.exact.": 500.0,
