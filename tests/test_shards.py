@@ -199,7 +199,7 @@ def test_shards_from_the_command_line(source: Path, tmp_path: Path, monkeypatch:
 
 
 def test_a_join_that_was_killed_is_done_again(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tamis.engine.run.directory import RunDir
+    from tamis.engine.run.output.directory import RunDir
 
     one = filtered(source, tmp_path / "one")
     for i in range(N):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tamis.engine.run.bucket_log import SpooledLog
-from tamis.engine.run.commit_log import line_of
+from tamis.engine.run.output.bucket_log import SpooledLog
+from tamis.engine.run.output.commit_log import line_of
 from tamis.errors import RunConflict
 from tamis.stores.s3 import Object
 

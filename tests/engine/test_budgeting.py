@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tamis.engine.job import Job, Segment
-from tamis.engine.run.budget_shares import (
+from tamis.engine.run.budget.shares import (
     SPREAD_BYTES,
     STEP_BYTES,
     Server,

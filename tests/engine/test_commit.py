@@ -14,10 +14,10 @@ import pytest
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
-from tamis.engine.run import commit as commit_module
-from tamis.engine.run.commit import Committer, commit_group, remove_orphans
-from tamis.engine.run.directory import RunDir
-from tamis.engine.run.names import name_of
+from tamis.engine.run.output import commit as commit_module
+from tamis.engine.run.output.commit import Committer, commit_group, remove_orphans
+from tamis.engine.run.output.directory import RunDir
+from tamis.engine.run.output.names import name_of
 from tamis.engine.supervisor.actions import Commit, Replace
 from tamis.engine.supervisor.units import Kind, Piece
 from tamis.errors import RunConflict

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tamis.engine.run.commit_log import CommitLog
+from tamis.engine.run.output.commit_log import CommitLog
 from tamis.errors import RunConflict
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tamis.backends.local import LocalExecutor
-from tamis.engine.run.expectation import compared, models_of, profile_key, stage_names
+from tamis.engine.run.budget.expectation import compared, models_of, profile_key, stage_names
 from tamis.forecast import profiles
 from tamis.forecast.prediction import Conditions, Measured, runs_of
 from tamis.memory.predictor import MIB, Predictor

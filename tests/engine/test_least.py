@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tamis import Pipeline, ProcessingStage
-from tamis.engine.run.budget_shares import refuse_too_large
+from tamis.engine.run.budget.shares import refuse_too_large
 from tamis.errors import BudgetError
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.engine.run.outcome import Outcome
+from tamis.engine.run.budget.outcome import Outcome
 from tamis.engine.run.settings import Record
 from tamis.memory.predictor import Predictor
 

@@ -9,8 +9,8 @@ import pytest
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
-from tamis.engine.run.commit import commit_group
-from tamis.engine.run.directory import RunDir, changed_inputs, describe_inputs
+from tamis.engine.run.output.commit import commit_group
+from tamis.engine.run.output.directory import RunDir, changed_inputs, describe_inputs
 from tamis.engine.supervisor.actions import Commit
 from tamis.engine.supervisor.units import Kind, Piece
 from tamis.errors import RunConflict

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tamis.engine.run.temporary import remove_abandoned, temporary_output
+from tamis.engine.run.output.temporary import remove_abandoned, temporary_output
 
 SCRIPT = """
 import os, sys

@@ -161,7 +161,7 @@ def test_rows_of_parquet_are_as_long_as_their_values(tmp_path: Path) -> None:
 
 def test_a_run_resumed_from_a_log_without_histograms_counts_the_rest(source: Path, tmp_path: Path) -> None:
     """The log of an earlier version: its books have neither lengths nor scores."""
-    from tamis.engine.run.commit_log import CommitLog
+    from tamis.engine.run.output.commit_log import CommitLog
 
     output = tmp_path / "out"
     settings = {"quarantine_limit": "50%"}

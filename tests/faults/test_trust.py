@@ -17,7 +17,7 @@ from tamis import DocumentBatch, InProcessExecutor, Pipeline
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.kinds import Passes
 from tamis.dedup.workflow import Workflow
-from tamis.engine.run.directory import RunDir
+from tamis.engine.run.output.directory import RunDir
 from tamis.errors import RunConflict, TamisError
 from tamis.observe.report import write_report
 from tamis.stages.text.io.reader import DocumentReader

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tamis.engine.job import make_job
-from tamis.engine.run.budget_shares import Server, share_budget
+from tamis.engine.run.budget.shares import Server, share_budget
 from tamis.engine.run.settings import Record, RunSettings
 from tamis.memory import counted_processes
 from tamis.stages.text.io.reader import JsonlReader

@@ -12,7 +12,7 @@ from bucket_runs import documents, keys, n_uploads
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
-from tamis.engine.run.bucket_output import BucketOutput
+from tamis.engine.run.output.bucket_output import BucketOutput
 from tamis.errors import RunConflict
 from tamis.stages.text.io import JsonlReader, JsonlWriter
 from tamis.stores import s3 as requests

@@ -10,10 +10,10 @@ import pytest
 from bucket_runs import copy, documents, keys, n_uploads, write_input
 
 from tamis import Pipeline
-from tamis.engine.run import bucket_output
-from tamis.engine.run.bucket_output import BucketOutput
-from tamis.engine.run.commit_log import line_of
-from tamis.engine.run.directory import RunDir
+from tamis.engine.run.output import bucket_output
+from tamis.engine.run.output.bucket_output import BucketOutput
+from tamis.engine.run.output.commit_log import line_of
+from tamis.engine.run.output.directory import RunDir
 from tamis.errors import RunConflict, StoreError, TamisError, UsageError
 from tamis.stages.text.io import JsonlReader, JsonlWriter, ParquetWriter
 from tamis.stores import s3 as requests

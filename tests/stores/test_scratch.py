@@ -24,7 +24,7 @@ from tamis import InProcessExecutor, Pipeline
 from tamis.cli.doctor.command import bucket_advice
 from tamis.dedup.exact.workflow import ExactDeduplicationWorkflow, RemoveExactDuplicates
 from tamis.dedup.planning import check_room
-from tamis.engine.run.directory import RunDir
+from tamis.engine.run.output.directory import RunDir
 from tamis.errors import BudgetError, StoreError, UsageError
 from tamis.formats.scratch.spilled import Spilled
 from tamis.formats.scratch.stored_arrays import NpyWriter, npy

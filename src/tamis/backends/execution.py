@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.engine.job import make_job
 from tamis.engine.run.inputs import find_inputs
+from tamis.engine.run.output.temporary import temporary_output
 from tamis.engine.run.results import load_results
 from tamis.engine.run.run import Run
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.run.settings import RunSettings
 from tamis.engine.run.shard import Shard
-from tamis.engine.run.temporary import temporary_output
 from tamis.errors import Incomplete, RunConflict, TamisError, UsageError
 from tamis.hints import command
 from tamis.stores.homes import local_of

@@ -27,8 +27,8 @@ from tamis.dedup.held_output import HeldOutput
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.engine.job import make_job
-from tamis.engine.run.directory import RunDir, remove_own_folder
 from tamis.engine.run.identity import describe_job, differences
+from tamis.engine.run.output.directory import RunDir, remove_own_folder
 from tamis.errors import ConservationError, RunConflict, UsageError
 from tamis.memory.lookout import watching
 from tamis.pipeline import Pipeline

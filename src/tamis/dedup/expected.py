@@ -1,6 +1,6 @@
 """What a deduplication is expected to take, what it took, and the record of its settings. Imports nothing heavy.
 
-As for a run (engine/run/expectation.py), with the plan's own formulas instead of partition models: `fixed_bytes` of the conditions is the
+As for a run (engine/run/budget/expectation.py), with the plan's own formulas instead of partition models: `fixed_bytes` of the conditions is the
 planned peak, `handover_bytes` the planned scratch. Kept in `<run dir>/dedup_prediction.json`; measured runs go to the machine profile
 under a key made of the parameters. Observing must never hurt: what cannot be read or written is left out.
 """
@@ -82,7 +82,7 @@ class DedupExpectation:
 
     def _predict(self) -> None:
         from tamis.dedup.planning import make_plan
-        from tamis.engine.run.expectation import as_prediction, basis_of
+        from tamis.engine.run.budget.expectation import as_prediction, basis_of
 
         w = self._workflow
         sketch = w.passes.identity.get("sketch") or {}
@@ -106,7 +106,7 @@ class DedupExpectation:
             self._note(summary)
 
     def _compare(self, seconds: float, summary: Mapping[str, Any], removed: Any) -> None:
-        from tamis.engine.run.expectation import compared
+        from tamis.engine.run.budget.expectation import compared
 
         if self._asked is None:
             return

@@ -14,7 +14,7 @@ from tamis.backends.warm_process import WarmProcess
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.solver_process import decide
 from tamis.engine.run import disk
-from tamis.engine.run.directory import RunDir, own_run_dir
+from tamis.engine.run.output.directory import RunDir, own_run_dir
 from tamis.errors import BudgetError, RunConflict, UsageError
 from tamis.kernels.loading.library import RECORDS, are_ready
 from tamis.memory import counted_processes

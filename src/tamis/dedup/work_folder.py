@@ -15,8 +15,8 @@ from tamis.dedup.held_output import HeldOutput
 from tamis.dedup.kinds import Passes
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.engine.job import make_job
-from tamis.engine.run.directory import RunDir, remove_own_folder
 from tamis.engine.run.inputs import find_inputs
+from tamis.engine.run.output.directory import RunDir, remove_own_folder
 from tamis.errors import RunConflict, StoreError
 from tamis.memory.lookout import Mark
 from tamis.pipeline import Pipeline

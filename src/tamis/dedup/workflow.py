@@ -23,7 +23,7 @@ from tamis.dedup.removal import RemoveDuplicates
 from tamis.dedup.spread import ranges
 from tamis.dedup.spread.passes import Spreading
 from tamis.dedup.work_folder import WorkFolder
-from tamis.engine.run.directory import RunDir, changed_inputs, describe_inputs
+from tamis.engine.run.output.directory import RunDir, changed_inputs, describe_inputs
 from tamis.errors import ConservationError, Incomplete, RunConflict, WorkerError
 from tamis.formats.input_files.names import ends_in
 from tamis.memory.lookout import watching
@@ -173,7 +173,7 @@ class Workflow(WorkFolder):
             index.check_pins(p.against, pins)
 
     def _add_to_index(self) -> None:
-        from tamis.engine.run.directory import RunDir
+        from tamis.engine.run.output.directory import RunDir
 
         p = self.passes
         if p.index is None:

@@ -24,7 +24,7 @@ from tamis.backends.cluster.session import Session
 from tamis.backends.forking import surroundings
 from tamis.backends.waker import Waker
 from tamis.engine.messages import NEWS, Assign, Order
-from tamis.engine.run.budget_shares import CALLER_BYTES, CALLER_LIBRARY_BYTES, GROWTH_BYTES
+from tamis.engine.run.budget.shares import CALLER_BYTES, CALLER_LIBRARY_BYTES, GROWTH_BYTES
 from tamis.engine.wire import Garbled, decode, encode
 from tamis.engine.workers_interface import Died, Event, NodeDown, NodeUp, Noticed, Said, Server
 from tamis.errors import UsageError, WorkerError

@@ -201,7 +201,7 @@ def make_plan(
     probe: bool | None = None,
 ) -> Plan:
     from tamis.engine.job import make_job
-    from tamis.engine.run.expectation import basis_of, models_of, profile_key, stage_names
+    from tamis.engine.run.budget.expectation import basis_of, models_of, profile_key, stage_names
     from tamis.engine.run.identity import describe_job
     from tamis.engine.run.inputs import files_of
     from tamis.engine.run.preparing import DEFAULT_BLOCK_BYTES
@@ -310,7 +310,7 @@ def _dataset(files: FileList | None, tried: Probe | None, past: list[Measured]) 
 def _conditions(
     job: Job, settings: dict[str, Any], data: Dataset, past: list[Measured], budget: int, where: Machine, block: int
 ) -> Conditions:
-    from tamis.engine.run.budget_shares import GOOD_CAP_BYTES, USABLE, count_workers
+    from tamis.engine.run.budget.shares import GOOD_CAP_BYTES, USABLE, count_workers
     from tamis.engine.supervisor.state import MIN_CAP_BYTES
     from tamis.forecast import shipped_table
     from tamis.forecast.prediction import Conditions
@@ -336,7 +336,7 @@ def _conditions(
 
 def _judge(conditions: Conditions, tried: Probe | None) -> tuple[bool, int]:
     """Whether the budget is enough, and the smallest that is."""
-    from tamis.engine.run.budget_shares import least_budget, smallest_budget
+    from tamis.engine.run.budget.shares import least_budget, smallest_budget
 
     if tried is not None:
         return tried.fits, tried.smallest_bytes

@@ -52,7 +52,7 @@ def show(
     from tamis.cli.plan.show import range_words, sizes, times
     from tamis.cli.terminal.show import print_json, print_lines, print_table
     from tamis.dedup.expected import conditions, forecast, profile_key
-    from tamis.engine.run.expectation import basis_of
+    from tamis.engine.run.budget.expectation import basis_of
     from tamis.forecast import profiles, ranges, shipped_table
     from tamis.forecast.prediction import runs_of
     from tamis.formats.input_files.passed_over import passed_lines

@@ -11,7 +11,7 @@ from tamis.dedup.kinds import DedupResult, Passes
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.workflow import Workflow
-from tamis.engine.run.directory import describe_inputs
+from tamis.engine.run.output.directory import describe_inputs
 from tamis.errors import Incomplete, UsageError
 from tamis.hints import command
 from tamis.pipeline import Pipeline

@@ -14,7 +14,7 @@ from typing import Any
 from tamis.engine import messages
 from tamis.engine.messages import Block, Done, Failure, News, Read, Ready, RowsTooLarge, SetUp, StreamTooLarge
 from tamis.engine.monitor.monitor import Monitor
-from tamis.engine.run.commit import Committer
+from tamis.engine.run.output.commit import Committer
 from tamis.engine.supervisor import actions as do
 from tamis.engine.supervisor.actions import Action
 from tamis.engine.supervisor.state import NodeSpec

@@ -12,7 +12,7 @@ from typing import Any
 from tamis import files as own_files
 from tamis.engine.job import Job
 from tamis.engine.run import disk
-from tamis.engine.run.directory import own_run_dir
+from tamis.engine.run.output.directory import own_run_dir
 from tamis.engine.supervisor.units import Kind
 from tamis.errors import PipelineError, UsageError
 from tamis.formats.compression.streams import codec_of

@@ -14,13 +14,13 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.monitor.monitor import Monitor, Watch
 from tamis.engine.monitor.monitor import Place as MonitorPlace
-from tamis.engine.run.budget_shares import USABLE, Shares, share_budget
+from tamis.engine.run.budget.gpus import share_gpus
+from tamis.engine.run.budget.outcome import Outcome
+from tamis.engine.run.budget.shares import USABLE, Shares, share_budget
 from tamis.engine.run.compiling import compile_missing
-from tamis.engine.run.directory import Past, RunDir, changed_inputs, describe_inputs, new_run_id
-from tamis.engine.run.gpus import share_gpus
 from tamis.engine.run.identity import describe_job, differences
 from tamis.engine.run.inputs import Inputs
-from tamis.engine.run.outcome import Outcome
+from tamis.engine.run.output.directory import Past, RunDir, changed_inputs, describe_inputs, new_run_id
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.run.settings import Record, RunSettings
 from tamis.engine.run.shard import Shard

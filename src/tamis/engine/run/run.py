@@ -14,16 +14,16 @@ from tamis.engine.histograms import tables
 from tamis.engine.ledger import Ledger
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.run import disk
-from tamis.engine.run.budget_shares import Shares, refuse_too_large, share_budget
-from tamis.engine.run.commit import Committer
-from tamis.engine.run.directory import Past
+from tamis.engine.run.budget.expectation import Expectation
+from tamis.engine.run.budget.settings_record import note_budget, note_models, note_prediction, note_shares, note_sizes
+from tamis.engine.run.budget.shares import Shares, refuse_too_large, share_budget
 from tamis.engine.run.drive import Driver
-from tamis.engine.run.expectation import Expectation
-from tamis.engine.run.join_shards import drop_shards, join_shards
+from tamis.engine.run.output.commit import Committer
+from tamis.engine.run.output.directory import Past
+from tamis.engine.run.output.join_shards import drop_shards, join_shards
+from tamis.engine.run.output.retract import retract
 from tamis.engine.run.preparing import OpenWorkers, PreparedRun
-from tamis.engine.run.retract import retract
 from tamis.engine.run.run_result import RunResult
-from tamis.engine.run.settings_record import note_budget, note_models, note_prediction, note_shares, note_sizes
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.remedies import Remedies
 from tamis.engine.supervisor.state import Config

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.engine.ledger import Ledger
-from tamis.engine.run.directory import RunDir
+from tamis.engine.run.output.directory import RunDir
 
 
 @dataclass
@@ -27,7 +27,7 @@ class RunResult:
     message: str = ""
     has_writer: bool = True
     n_files: int = 0  # output files; `files` describes them, but reads the whole log for it
-    prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (expectation.py)
+    prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (budget/expectation.py)
     read_bytes: int = 0  # decoded, by this attempt; the ledger has those of all attempts
     report: str = ""  # the page that tells all this; nothing where none was written
     passed_over: list[dict[str, Any]] = field(default_factory=list)  # found and not read: reason, n, examples

@@ -21,9 +21,9 @@ from typing import Any
 
 from tamis import files
 from tamis.engine.messages import StagedFile
-from tamis.engine.run.bucket_log import N_REQUESTS, SpooledLog
-from tamis.engine.run.commit_log import CommitLog, line_of
-from tamis.engine.run.names import check_name, folder_of, in_order, name_of, numbered
+from tamis.engine.run.output.bucket_log import N_REQUESTS, SpooledLog
+from tamis.engine.run.output.commit_log import CommitLog, line_of
+from tamis.engine.run.output.names import check_name, folder_of, in_order, name_of, numbered
 from tamis.engine.supervisor.actions import Commit, Replace
 from tamis.errors import RunConflict, StoreError
 from tamis.stores.s3 import Bucket, Taken, check_conditions

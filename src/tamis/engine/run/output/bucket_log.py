@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, cast
 
-from tamis.engine.run.commit_log import parse
+from tamis.engine.run.output.commit_log import parse
 from tamis.errors import RunConflict
 from tamis.stores.opening import S3Source
 from tamis.stores.reading import RemoteFile

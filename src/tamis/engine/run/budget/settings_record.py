@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tamis.engine.job import Job
-from tamis.engine.run.budget_shares import COPIED_SHARE, GROWTH_BYTES, LIBRARY_BYTES, USABLE, WORKER_OWN_BYTES, Shares
+from tamis.engine.run.budget.shares import COPIED_SHARE, GROWTH_BYTES, LIBRARY_BYTES, USABLE, WORKER_OWN_BYTES, Shares
 from tamis.engine.run.inputs import Inputs
 from tamis.engine.run.settings import Record, RunSettings
 from tamis.engine.supervisor.state import MIN_CAP_BYTES, Config

@@ -23,9 +23,9 @@ from typing import Any
 
 from tamis import files
 from tamis.engine.messages import StagedFile
-from tamis.engine.run.bucket_output import BucketOutput
-from tamis.engine.run.commit_log import CommitLog
-from tamis.engine.run.names import check_name, folder_of, in_order, name_of, numbered, rewritten_name
+from tamis.engine.run.output.bucket_output import BucketOutput
+from tamis.engine.run.output.commit_log import CommitLog
+from tamis.engine.run.output.names import check_name, folder_of, in_order, name_of, numbered, rewritten_name
 from tamis.engine.supervisor.actions import Commit, Committed, Replace
 from tamis.errors import RunConflict
 

@@ -11,10 +11,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tamis import files
-from tamis.engine.run.names import folder_of
+from tamis.engine.run.output.names import folder_of
 
 if TYPE_CHECKING:
-    from tamis.engine.run.directory import RunDir
+    from tamis.engine.run.output.directory import RunDir
 
 _MARK = re.compile(r"retract-([0-9]{1,6})")
 

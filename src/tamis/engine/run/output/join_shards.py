@@ -13,8 +13,8 @@ import shutil
 from typing import Any
 
 from tamis import files
-from tamis.engine.run.directory import RunDir, remove_own_folder
-from tamis.engine.run.names import check_name, folder_of
+from tamis.engine.run.output.directory import RunDir, remove_own_folder
+from tamis.engine.run.output.names import check_name, folder_of
 from tamis.engine.run.shard import NAME, Shard
 from tamis.errors import RunConflict, UsageError
 from tamis.stores.homes import local_of

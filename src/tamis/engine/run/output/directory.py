@@ -28,12 +28,12 @@ from typing import Any
 from tamis import files
 from tamis.engine.ledger import Ledger
 from tamis.engine.run import shard
-from tamis.engine.run.bucket_output import KEPT, BucketOutput
-from tamis.engine.run.commit import remove_orphans
-from tamis.engine.run.commit_log import CommitLog
-from tamis.engine.run.file_table import FileTable
-from tamis.engine.run.names import check_name
-from tamis.engine.run.retract import finish_retracting
+from tamis.engine.run.output.bucket_output import KEPT, BucketOutput
+from tamis.engine.run.output.commit import remove_orphans
+from tamis.engine.run.output.commit_log import CommitLog
+from tamis.engine.run.output.file_table import FileTable
+from tamis.engine.run.output.names import check_name
+from tamis.engine.run.output.retract import finish_retracting
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.errors import RunConflict
 from tamis.formats.input_files.listing import FileList

@@ -15,9 +15,9 @@ from typing import Any
 
 from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger
-from tamis.engine.run.budget_shares import Shares
+from tamis.engine.run.budget.outcome import Outcome
+from tamis.engine.run.budget.shares import Shares
 from tamis.engine.run.inputs import Inputs
-from tamis.engine.run.outcome import Outcome
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.units import Kind
 from tamis.errors import TamisError

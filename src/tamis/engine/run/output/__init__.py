@@ -1,0 +1,1 @@
+"""What a run leaves: the run directory and its log, committed files, on disk or in a bucket; shards becoming one run again."""
