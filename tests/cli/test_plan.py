@@ -193,3 +193,27 @@ def test_mistakes(args: list[str], message: str, place: Path) -> None:
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_of_each_file_enough_is_tried_however_little_is_asked_for(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "heads").mkdir()
+    paths = [str(place / "in" / name) for name in ("a.jsonl", "b.jsonl.gz", "c.parquet")]
+    assert all(head["n_bytes"] > 50_000 for head in take(paths, str(tmp_path / "heads"), 1000))
+    (sample, *_) = take(paths, str(tmp_path / "heads"), 3000, packed=True)  # a sample is as small as it is asked for
+    assert sample["n_bytes"] <= 1000
+
+
+@pytest.mark.parametrize("command", ["plan", "profile"])
+def test_recipes_without_input_files_are_refused_by_the_name_of_the_command(command: str, place: Path) -> None:
+    (place / "made.py").write_text(
+        "from dataclasses import dataclass\nfrom tamis import ProcessingStage\n\n@dataclass\nclass Made(ProcessingStage):\n"
+        "    name: str = 'made'\n    is_source_stage: bool = True\n\n    def process(self, task):\n        return None\n"
+    )
+    (place / "made.yaml").write_text(
+        "name: made\nstages:\n  - _target_: made.Made\n  - _target_: tamis.stages.text.io.writer.JsonlWriter\n    path: out\n"
+    )
+    done = tamis(command, "made.yaml", "--allow-module", "made", cwd=place)
+    assert done.returncode == 2
+    assert (
+        f"{command} works for recipes that begin with a reader of files, and this one begins with made" in done.stderr
+    )

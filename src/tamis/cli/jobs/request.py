@@ -246,19 +246,19 @@ def run_dir_of(pipeline: Pipeline, settings: dict[str, Any]) -> str:
     return os.path.join(local_of(output), "_tamis")
 
 
-def file_source(stages: Sequence[Any]) -> FilePartitioningStage:
-    """The stage that lists the input files; UsageError for stages that begin otherwise."""
+def file_source(stages: Sequence[Any], command: str) -> FilePartitioningStage:
+    """The stage that lists the input files; UsageError, which names the command, for stages that begin otherwise."""
     from tamis.stages.file_partitioning import FilePartitioningStage
 
     if not isinstance(stages[0], FilePartitioningStage):
         raise UsageError(
-            f"this works for recipes that begin with a reader of files, and this one begins with {stages[0].name}"
+            f"{command} works for recipes that begin with a reader of files, and this one begins with {stages[0].name}"
         )
     return stages[0]
 
 
 def redirect(pipeline: Pipeline, paths: Sequence[str], output: str) -> Pipeline:
-    """The same stages over other files, into another folder."""
+    """The same stages over other files, into another folder; for stages that begin with a `file_source`."""
     import copy
 
     from tamis.formats.registry import suffixes
@@ -267,7 +267,7 @@ def redirect(pipeline: Pipeline, paths: Sequence[str], output: str) -> Pipeline:
     from tamis.stages.io import Writer
 
     flat = pipeline.build()
-    source = file_source(flat)
+    source: Any = flat[0]
     # Copies of lines and rows have the usual names; files that are copied whole keep theirs.
     endings = [*(source.file_extensions or ()), *suffixes()]
     stages: list[Any] = [

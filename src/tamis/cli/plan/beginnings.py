@@ -20,21 +20,23 @@ from tamis.stores.opening import open_buffered, size_of
 _CHUNK = 1 << 20
 _RATIO_BYTES = 4_000_000
 _WHOLE_BYTES = 64_000_000  # of one file that is copied whole
+_LEAST_BYTES = 64_000  # of one file that a recipe is tried on
 _ENDLESS_BYTES = 64 << 20  # of one line
 
 
 def take(
     paths: Sequence[str], folder: str, n_bytes: int, formats: Sequence[str] = (), packed: bool = False
 ) -> list[dict[str, Any]]:
-    """Copy about `n_bytes` decoded bytes of all files together; of each file: its `copy` ("": no record ends in what was read), the
-    `n_bytes` in it and the `ratio` of decoded to stored bytes, or the `error`. `formats`: of the reader.
+    """Copy about `n_bytes` decoded bytes of all files together, and not much less than 64 kB of each. Of each file: its `copy` ("": no
+    record ends in what was read), the `n_bytes` in it and the `ratio` of decoded to stored bytes, or the `error`. `formats`: of the reader.
 
-    `packed`: compressed files stay compressed, for whoever measures their decoding too; their ratio is not told.
+    `packed`: compressed files stay compressed, for whoever measures their decoding too; their ratio is not told, and no
+    more is taken of each than asked for.
     """
     taken: list[dict[str, Any]] = []
     total = 0
     for i, path in enumerate(paths):
-        share = max((n_bytes - total) // (len(paths) - i), 1)
+        share = max((n_bytes - total) // (len(paths) - i), 1 if packed else _LEAST_BYTES)
         stem = os.path.join(folder, f"part-{i:04d}")
         try:
             if is_read_whole(formats):

@@ -214,7 +214,7 @@ def make_plan(
     where = where or this_machine()
     pipeline, settings = request.build()
     flat = pipeline.build()
-    source = file_source(flat)
+    source = file_source(flat, "plan")
     output = output_of(pipeline, settings)
     job = make_job(pipeline.name, flat, str(settings.get("mode", "streaming")))
     stages = describe_job(job, {"max_record": parse_size(settings.get("max_record", DEFAULT_MAX_RECORD))})

@@ -93,7 +93,7 @@ def _sample(
 
     pipeline, _ = request.build()
     flat = pipeline.build()
-    source, last = file_source(flat), flat[-1]
+    source, last = file_source(flat, "profile"), flat[-1]
     files = files_of(source, last.path if isinstance(last, Writer) else None)
     if limit_bytes is not None:
         wanted = parse_size(limit_bytes, "--limit-bytes")
