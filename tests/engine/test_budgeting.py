@@ -8,11 +8,13 @@ import pytest
 
 from tamis.engine.job import Job, Segment
 from tamis.engine.run.budget.shares import (
+    LIBRARY_BYTES,
     SPREAD_BYTES,
     STEP_BYTES,
+    WORKER_OWN_BYTES,
     Server,
     Shares,
-    least_budget,
+    budget_to_name,
     share_budget,
     smallest_budget,
 )
@@ -36,12 +38,12 @@ def test_the_smallest_budget_is_named_and_works() -> None:
     smallest = int(str(caught.value).split("works here is ")[1].split("MB")[0]) * MB
     assert shares(smallest).n_workers == 1
     with pytest.raises(BudgetError, match=f"works here is {smallest // MB}MB"):
-        shares(smallest - STEP_BYTES - SPREAD_BYTES)
+        shares(smallest - 1)
 
 
 def test_loading_counts_too() -> None:
     assert smallest_budget(50 * MB, 10 * MB, 90 * MB) == 95 * MB  # (50 + 10 + 20) / 0.88
-    assert smallest_budget(50 * MB, 10 * MB, 99 * MB) == 100 * MB
+    assert smallest_budget(50 * MB, 10 * MB, 100 * MB) == 100 * MB
 
 
 def test_what_repeats_to_a_tenth_of_a_megabyte_gives_one_number() -> None:
@@ -49,11 +51,50 @@ def test_what_repeats_to_a_tenth_of_a_megabyte_gives_one_number() -> None:
     assert len({smallest_budget(81 * MB + i * 10_000, 10 * MB) for i in range(20)}) == 1
 
 
-def test_a_named_budget_is_enough_when_it_is_measured_again() -> None:
+def server(own_bytes: int, peak_bytes: int = 0) -> Server:
+    """The forking server as it was measured, with nothing beside it."""
+    return Server(own_bytes, 0, peak_bytes)
+
+
+def named(measured: Server) -> int:
+    """The number in the refusal of a budget that is much too small."""
+    job = Job("p", None, None, [], None, [Segment(0, 0, Resources())])
+    with pytest.raises(BudgetError) as caught:
+        share_budget(MB, measured, RunSettings(), Record(), job)
+    return int(str(caught.value).split("works here is ")[1].split("MB")[0]) * MB
+
+
+@pytest.mark.parametrize("loads", [False, True])
+def test_a_named_budget_is_enough_when_it_is_measured_again(loads: bool) -> None:
     """At a border of two steps, too: the second measurement may be a little more than the first."""
+    job = Job("p", None, None, [], None, [Segment(0, 0, Resources())])
     for i in range(0, 6_000, 100):
-        measured = 120 * MB + i * 1000
-        assert least_budget(0, 0, measured + SPREAD_BYTES) <= smallest_budget(0, 0, measured)
+        first = 120 * MB + i * 1000
+        budget = named(server(0, first) if loads else server(first))
+        for again in (first - SPREAD_BYTES, first, first + SPREAD_BYTES):
+            measured = server(0, again) if loads else server(again)
+            assert share_budget(budget, measured, RunSettings(), Record(), job).n_workers == 1
+            assert named(measured) - budget in (-STEP_BYTES, 0, STEP_BYTES)
+
+
+def test_below_the_named_budget_is_refused_with_its_number_or_fits_what_was_measured() -> None:
+    job = Job("p", None, None, [], None, [Segment(0, 0, Resources())])
+    n_accepted = 0
+    for i in range(0, 5_000, 50):
+        measured = server(0, 150 * MB + i * 1000)
+        budget = named(measured)
+        fits_below = measured.peak_bytes <= budget - STEP_BYTES  # within SPREAD_BYTES of a border
+        if fits_below:
+            n_accepted += 1
+            assert share_budget(budget - 1, measured, RunSettings(), Record(), job).n_workers == 1
+        for less in (budget - STEP_BYTES - 1, budget - 1)[: 2 - fits_below]:
+            with pytest.raises(BudgetError, match=f"works here is {budget // MB}MB"):
+                share_budget(less, measured, RunSettings(), Record(), job)
+    assert n_accepted == 10  # of 100
+
+
+def test_messages_and_plans_name_the_same_number() -> None:
+    assert named(server(60 * MB)) == budget_to_name(60 * MB + LIBRARY_BYTES, WORKER_OWN_BYTES)
 
 
 def test_the_command_line_counts_what_it_may_come_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -336,12 +336,12 @@ def _conditions(
 
 def _judge(conditions: Conditions, tried: Probe | None) -> tuple[bool, int]:
     """Whether the budget is enough, and the smallest that is."""
-    from tamis.engine.run.budget.shares import least_budget, smallest_budget
+    from tamis.engine.run.budget.shares import budget_to_name
 
     if tried is not None:
         return tried.fits, tried.smallest_bytes
-    takes = conditions.fixed_bytes, conditions.worker_bytes
-    return conditions.budget_bytes >= least_budget(*takes), smallest_budget(*takes)
+    smallest = budget_to_name(conditions.fixed_bytes, conditions.worker_bytes)
+    return conditions.budget_bytes >= smallest, smallest
 
 
 def _documents(data: Dataset, past: list[Measured]) -> float:
