@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from tamis import ProcessingStage, Resources
+from tamis.backends.base import BaseExecutor
+from tamis.curation import Curation, ExactDuplicates
 from tamis.curation.planner import CHANGES, COLUMNS, DROPS, EXACT, FUZZY, LINES, StepFacts, make_plan
+from tamis.curation.runner import CurationRun
+from tamis.errors import PipelineError
 
 
 def filter_(name: str = "filter") -> StepFacts:
@@ -79,3 +87,28 @@ def test_changes_and_columns_are_made_again_and_a_dear_one_is_remarked_upon() ->
     assert plan.remarks[0].startswith("model uses a model")
     assert plan.groups[0].is_as_read is False
     assert make_plan([model, EQUAL]).groups[0].is_as_read is True
+
+
+class OnTwoGpus(ProcessingStage[Any, Any]):
+    name = "on two GPUs"
+    resources = Resources(gpus=2.0)
+
+    def process(self, task: Any) -> Any:
+        return task
+
+
+class OfManyMachines(BaseExecutor):
+    is_cluster = True
+
+
+def test_gpus_that_a_step_needs_are_looked_for_where_it_will_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tamis.engine.job.count_gpus", lambda: 0)
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+    curation = Curation([OnTwoGpus(), ExactDuplicates()], str(tmp_path / "in.jsonl"), str(tmp_path / "out"), card=False)
+    with pytest.raises(PipelineError, match="asks for 2 GPU, this machine has 0"):
+        curation.run(memory="600MB")
+    assert not (tmp_path / "out").exists()
+    identity = CurationRun(curation, {}, None, OfManyMachines())._identity()
+    assert identity["steps"][0] == "on two GPUs"

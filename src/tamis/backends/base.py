@@ -74,7 +74,12 @@ class BaseExecutor:
             self.progress, self.watch = before
 
     def make_workers(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> OpenWorkers:
-        raise NotImplementedError
+        """What starts, reaches and measures the workers of one run (engine/workers_interface.py). Called by the run, once. Not abstract:
+        an executor that has an `execute` of its own needs none."""
+        raise UsageError(
+            f"{type(self).__name__} cannot run a pipeline: it has no make_workers(job, place, log, count_caller); give it one, "
+            "or run with LocalExecutor"
+        )
 
     def execute(
         self, stages: list[ProcessingStage[Any, Any]], initial_tasks: Sequence[Task[Any]] | None = None

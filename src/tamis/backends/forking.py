@@ -134,7 +134,9 @@ class Forker:
             self._leave()
             doing.note_in(page)
             status = self._become(request, fd)
-        except BaseException:
+        except (
+            BaseException
+        ):  # reported, and the end of this child: raised further it would run what the parent has on its stack
             traceback.print_exc()
         finally:
             with contextlib.suppress(OSError):
@@ -227,7 +229,7 @@ def branch(module: str, *more: str) -> tuple[Branch, socket.socket]:
             ours.detach()
             _part_from_caller(theirs.fileno())
             importlib.import_module(module).main(theirs.detach(), parent, *more)
-        except BaseException:
+        except BaseException:  # as in `Forker._fork`; the caller reads of it in the log, or sees the socket close
             traceback.print_exc()
         finally:
             os._exit(1)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.curation.facts import kind_of
 from tamis.curation.planner import CHANGES, DROPS
-from tamis.curation.steps import Deduplication, Step
+from tamis.curation.steps import Step
 from tamis.dedup.remembered.stages import OnlyListed, Remembered, SetAside
+from tamis.engine.job import labels_of
 from tamis.stages.base import ProcessingStage
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ class Replay:
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = list(steps)
-        self._labels = _labels(self._steps)
+        # What the engine calls each step in a pass that begins with all of those before it.
+        self._labels = labels_of(step.name for step in self._steps)
         self._groups: list[GroupWorkflow] = []
 
     def add(self, group: GroupWorkflow) -> None:
@@ -66,21 +68,3 @@ class Replay:
             at += n + len(group.steps)
         own = [self._steps[i] for i in before]
         return made + [s for s in own if isinstance(s, ProcessingStage) and kind_of(s) == CHANGES]
-
-
-def _labels(steps: Sequence[Step]) -> list[str]:
-    """What the engine calls each step in a pass that begins with all of those before it."""
-    from tamis.engine.job import make_job
-
-    labels = make_job("", [s if isinstance(s, ProcessingStage) else _Named(s) for s in steps]).labels
-    return list(labels)
-
-
-class _Named(ProcessingStage[Any, Any]):
-    """Stands for the stage by which a deduplication removes."""
-
-    def __init__(self, step: Deduplication) -> None:
-        self.name = step.name
-
-    def process(self, task: Any) -> Any:
-        raise NotImplementedError

@@ -178,7 +178,7 @@ class CurationRun(HeldOutput):
             "deduplications": {g.name: g.passes.identity for g in self.groups},
             "writing": self.curation.writing.to_dict()
             | {"weights": [s.weight for s in self.curation.sources], **self._most()},
-            "stages": describe_job(make_job("", stages), {}),
+            "stages": describe_job(make_job("", stages, on_cluster=getattr(self.executor, "is_cluster", False)), {}),
         }
 
     def _most(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -25,7 +26,7 @@ from tamis.stores import scratch_files
 from tamis.stores.homes import local_of
 
 
-class HeldOutput:
+class HeldOutput(ABC):
     """`settings` are those of a run. Subclasses say what they check before the output is held, what they keep between passes and where (`work`)."""
 
     called: ClassVar[str]  # in messages
@@ -79,25 +80,25 @@ class HeldOutput:
                             os.rmdir(self.home)
                 raise
 
+    @abstractmethod
     def _check_output(self, place: RunDir) -> None:
         """Refuse an output or an input before anything is touched."""
-        raise NotImplementedError
 
     def _forget(self) -> None:
         """Remove what an earlier call kept or made: it starts over."""
         self.remove_work()
 
+    @abstractmethod
     def _open_work(self) -> None:
         """Make or find the folder of what lies between passes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def remove_work(self) -> None:
         """Remove what lies between passes, wherever it is; what other users put in its place stays."""
-        raise NotImplementedError
 
+    @abstractmethod
     def has_commits(self) -> bool:
         """Whether anything was done that another call could go on from."""
-        raise NotImplementedError
 
     def _done(self) -> dict[str, Any] | None:
         """What was noted when everything was done; None where it is not."""

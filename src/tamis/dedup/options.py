@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -95,7 +96,7 @@ class Input:
 WriterFactory = Callable[[], Writer]
 
 
-class InOneCall:
+class InOneCall(ABC):
     """What the workflows that users call share: their input, and `run`. Subclasses are dataclasses with these fields, and say their passes."""
 
     output_path: str
@@ -113,8 +114,9 @@ class InOneCall:
         """Begins messages."""
         return type(self).__name__
 
+    @abstractmethod
     def passes(self) -> Passes:
-        raise NotImplementedError
+        """What is done, pass by pass, and decided between them (kinds.py)."""
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """All passes; the same call again goes on where it was stopped."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -134,7 +135,7 @@ def make_job(
     for stage in rest:
         _check_needs(stage, on_cluster)
     job = Job(name, source, reader, rest, writer)
-    job.labels = _labels(rest)
+    job.labels = labels_of(stage.name for stage in rest)
     job.segments = _segments(rest, mode) if reader is not None or documents or not rest else [_one_segment(rest)]
     # Pictures stay in the worker that has them decoded.
     plain = documents if reader is None else reader.batch is DocumentBatch
@@ -149,13 +150,17 @@ def make_job(
     return job
 
 
-def _labels(stages: list[ProcessingStage[Any, Any]]) -> list[str]:
-    """Stage names, numbered where one appears twice."""
+def labels_of(names: Iterable[str]) -> list[str]:
+    """Names of stages, numbered where one appears twice: what verdicts, books and messages call them.
+
+    >>> labels_of(["length", "lang", "length"])
+    ['length', 'lang', 'length#2']
+    """
     seen: dict[str, int] = {}
     labels = []
-    for stage in stages:
-        seen[stage.name] = seen.get(stage.name, 0) + 1
-        labels.append(stage.name if seen[stage.name] == 1 else f"{stage.name}#{seen[stage.name]}")
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        labels.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
     return labels
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 
@@ -72,7 +73,7 @@ def cut(at: int, table: pa.Table, batch_bytes: int) -> Iterator[tuple[int, pa.Ta
     yield from cut(at + half, table.slice(half), batch_bytes)
 
 
-class BufferedWriter:
+class BufferedWriter(ABC):
     """A file being written in groups of rows of about `group_bytes` (decoded). The same tables in the same order give the same bytes."""
 
     def __init__(self, path: str | os.PathLike[str], schema: pa.Schema, group_bytes: int) -> None:
@@ -83,14 +84,13 @@ class BufferedWriter:
         self._n_rows = 0
         self._closed = False
 
+    @abstractmethod
     def _write_group(self, table: pa.Table) -> None:
-        raise NotImplementedError
+        """Append these rows as one group."""
 
+    @abstractmethod
     def _write_end(self) -> None:
-        raise NotImplementedError
-
-    def _leave_unfinished(self) -> None:
-        """What was begun is never finished: nothing must be written by a finaliser."""
+        """Whatever the format has behind its last group."""
 
     def write(self, table: pa.Table) -> None:
         """Append `table`, cast to the schema; columns it lacks are null, columns the schema lacks are an error."""
@@ -120,7 +120,6 @@ class BufferedWriter:
         """Close without an end: what is on disk is no such file."""
         self._closed, self._waiting = True, []
         self._sink.close()
-        self._leave_unfinished()
 
     def _flush(self) -> None:
         if self._waiting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -32,7 +33,7 @@ class Done:
     unit: str = "line"
 
 
-class OpenChunk:
+class OpenChunk(ABC):
     """How much the open chunk holds, and all of them together; what writes it is the business of subclasses."""
 
     def __init__(self, chunks: Chunks, limit: Limit, done: Done) -> None:
@@ -60,8 +61,9 @@ class OpenChunk:
             self.done.n_oversize += self._n_bytes > self.limit.n_bytes
             self._out, self._n_bytes, self._n_rows = None, 0, 0
 
+    @abstractmethod
     def _sync(self) -> None:
-        raise NotImplementedError
+        """The open chunk is whole: end its file, and see that it is on the disk."""
 
 
 class Chunks:

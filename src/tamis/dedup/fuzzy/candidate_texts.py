@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import itertools
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -34,15 +35,15 @@ _GAP = 1 << 14  # bytes that are read and not needed, rather than asking a store
 _LOT_BYTES = 12 << 20  # of records that are parsed at once
 
 
-class StoredTexts:
+class StoredTexts(ABC):
     """Texts in files, of which not too many are open at once."""
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
 
+    @abstractmethod
     def array(self, numbers: NDArray[np.uint32]) -> pa.Array:
         """Texts of several documents, in this order, as one Arrow array without nulls."""
-        raise NotImplementedError
 
     def lot(self, numbers: NDArray[np.uint32]) -> tuple[pa.Array, NDArray[np.int64]]:
         """The same in the order in which they are read, and where in it each of `numbers` is: nothing is moved."""

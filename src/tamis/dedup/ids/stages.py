@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -138,8 +139,9 @@ class _ById(ProcessingStage[DocumentBatch, DocumentBatch]):
     listed_in: str  # told with every verdict
     columns_in = ("id_field",)
 
+    @abstractmethod
     def _is_listed(self, batch: DocumentBatch) -> np.ndarray[Any, Any]:
-        raise NotImplementedError
+        """For each document, whether it goes."""
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         gone = self._is_listed(batch)

@@ -211,5 +211,6 @@ class TableWriter(BufferedWriter):
     def _write_end(self) -> None:
         self._writer.close()
 
-    def _leave_unfinished(self) -> None:
+    def abort(self) -> None:
+        super().abort()
         self._writer.is_open = False  # or its finaliser would try to write a footer
