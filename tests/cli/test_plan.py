@@ -91,12 +91,12 @@ def test_heads(place: Path, tmp_path: Path) -> None:
     (tmp_path / "heads").mkdir()
     paths = [str(place / "in" / name) for name in ("a.jsonl", "b.jsonl.gz", "c.parquet", "gone.jsonl")]
     heads = take(paths, str(tmp_path / "heads"), 400_000)
-    for head in heads[:2]:
-        copied = Path(head["copy"]).read_bytes()
-        assert (place / "in/a.jsonl").read_bytes().startswith(copied)
-        assert (copied[-1:], len(copied)) == (b"\n", head["n_bytes"])
-        assert 90_000 < len(copied) <= 101_000
-    assert heads[0]["ratio"] == 1.0
+    first = Path(heads[0]["copy"]).read_bytes()
+    assert (place / "in/a.jsonl").read_bytes().startswith(first)
+    assert (first[-1:], heads[0]["ratio"]) == (b"\n", 1.0)
+    assert 90_000 < len(first) <= 100_000
+    assert Path(heads[1]["copy"]).read_bytes() == first
+    assert [head["n_bytes"] for head in heads[:2]] == [len(first)] * 2
     assert heads[1]["ratio"] > 4
     assert pq.read_table(heads[2]["copy"]).column_names == ["id", "text"]
     assert "No such file" in heads[3]["error"]
@@ -199,6 +199,8 @@ def test_of_each_file_enough_is_tried_however_little_is_asked_for(place: Path, t
     (tmp_path / "heads").mkdir()
     paths = [str(place / "in" / name) for name in ("a.jsonl", "b.jsonl.gz", "c.parquet")]
     assert all(head["n_bytes"] > 50_000 for head in take(paths, str(tmp_path / "heads"), 1000))
+    whole = take(paths, str(tmp_path / "heads"), 1000, formats=("text",))  # files that are read whole, each
+    assert [head["n_bytes"] for head in whole] == [os.path.getsize(path) for path in paths]
     (sample, *_) = take(paths, str(tmp_path / "heads"), 3000, packed=True)  # a sample is as small as it is asked for
     assert sample["n_bytes"] <= 1000
 

@@ -45,9 +45,8 @@ def test_below_it_runs_refuse_and_at_it_they_work(place: Path) -> None:
     smallest = named(refused.stderr)
     assert refused.exit_code == 4
     again = tamis("run", *copy, "--memory", f"{smallest - 1}MB")
-    if (
-        again.exit_code == 0
-    ):  # what is measured lies at a border of two steps: then it is enough, and the one below is not
+    if again.exit_code == 0:
+        # What is measured lies at a border of two steps: then it is enough, and the step below is not.
         run_within(copy, smallest - 1)
         again = tamis("run", *copy, "--memory", f"{smallest - 6}MB")
     assert (again.exit_code, named(again.stderr)) == (4, smallest)

@@ -116,6 +116,8 @@ def test_histograms_are_those_of_the_twin_however_the_input_is_cut(
 ) -> None:
     execute(source, tmp_path / "out", stages(), local=False, blocksize=blocksize, settings={"quarantine_limit": "50%"})
     assert found(tmp_path / "out") == expected(tmp_path / "out")
+    limits = {t["name"]: t["limits"] for t in manifest(tmp_path / "out")["histograms"] if "limits" in t}
+    assert limits == {"word_count": [5, 100_000], "white_space": [0.2]}
     books = manifest(tmp_path / "out")["ledger"]
     assert sum(found(tmp_path / "out")["", "bytes", "length_in"].values()) == N == books["records"][0] - 1
     assert sum(found(tmp_path / "out")["", "bytes", "length_out"].values()) == books["written"][0]

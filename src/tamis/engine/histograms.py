@@ -17,6 +17,7 @@ adds these up, and has no numpy. engine/worker/binning.py counts arrays.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from operator import add
 from typing import TYPE_CHECKING, Any
@@ -167,11 +168,23 @@ def from_texts(texts: Any) -> dict[str, Histogram]:
     return {str(name): Histogram.from_text(str(text)) for name, text in texts.items()}
 
 
-def tables(ledger: Ledger) -> list[dict[str, Any]]:
-    """All histograms of a run, as manifest.json and the run database show them. Scores that are no numbers are left out."""
+def tables(ledger: Ledger, rules: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+    """All histograms of a run, as manifest.json and the run database show them. Scores that are no numbers are left out.
+
+    `rules`: of the run, as its plan keeps them; a score has the `limits` of those that compare it.
+    """
     found = [_table("", "bytes", f"length_{side}", h) for side, h in sorted(ledger.lengths.items())]
     for book in ledger.stages:
         found += [_table(book.name, name, "score", h) for name, h in book.scores.items() if set(h.counts) - {NO_NUMBER}]
+    for table in found:
+        mine = [
+            r
+            for r in rules
+            if table["kind"] == "score" and (r["stage"], r.get("score")) == (table["stage"], table["name"])
+        ]
+        compared = [r["limits"].get(r[side]) for r in mine for side in ("at_least", "at_most") if r.get(side)]
+        if limits := [x for x in compared if isinstance(x, (int, float)) and math.isfinite(x)]:
+            table["limits"] = limits
     return [t for t in found if t["bins"]]
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from markup_check import parsed, texts, titles
 
 from tamis.observe.pictures.histogram import Axis, Bars, histogram_picture
+from tamis.observe.pictures.run_pictures import scores_of
+from tamis.observe.snapshot import Snapshot
 
 
 def rects(html: str, kind: str) -> list[tuple[str, str]]:
@@ -47,6 +51,22 @@ def test_open_ends_and_what_is_no_number() -> None:
     drawn = histogram_picture("x", [Bars("s", [[None, -4.0, 1], [-4.0, 0.0, 2], [1024.0, None, 3], [None, None, 9]])])
     assert titles(drawn)[-1].endswith("s: 3")
     assert "9 are no numbers and not shown." in drawn
+
+
+def test_a_threshold_is_marked() -> None:
+    assert 'class="limit" d="M500 0V120"' in histogram_picture("x", [Bars("s", [[0.25, 1.0, 1]])], marks=[0.5])
+    assert "limit" not in histogram_picture("x", [Bars("s", [[0.25, 1.0, 1]])], marks=[7.0])
+    both = histogram_picture("x", [Bars("s", [[0.25, 1.0, 1]])], marks=[0.25, 0.75, float("nan"), float("inf")])
+    assert both.count('class="limit"') == 2
+
+
+def test_scores_of_a_run_show_the_limits_of_their_rules() -> None:
+    table = {"stage": "s", "name": "x", "kind": "score", "bins": [[-0.5, 1.0, 1]]}
+    for limits, places in (([0.5, "<x>", None, -0.25], ["M666.7 0V120", "M166.7 0V120"]), ("0.5", []), (None, [])):
+        run = Snapshot(Path("run"), manifest={"histograms": [{**table, "limits": limits}]})
+        ((name, drawn),) = scores_of(run)
+        assert name == "x (s)"
+        assert [e.attrib["d"] for e in parsed(drawn).iter("path") if e.attrib["class"] == "limit"] == places
 
 
 def test_nothing_and_nonsense() -> None:

@@ -27,20 +27,21 @@ _ENDLESS_BYTES = 64 << 20  # of one line
 def take(
     paths: Sequence[str], folder: str, n_bytes: int, formats: Sequence[str] = (), packed: bool = False
 ) -> list[dict[str, Any]]:
-    """Copy about `n_bytes` decoded bytes of all files together, and not much less than 64 kB of each. Of each file: its `copy` ("": no
-    record ends in what was read), the `n_bytes` in it and the `ratio` of decoded to stored bytes, or the `error`. `formats`: of the reader.
+    """Copy about `n_bytes` decoded bytes of all files together: the same share of each, and not much less than 64 kB. Of each file: its
+    `copy` ("": no record ends in what was read), the `n_bytes` in it and the `ratio` of decoded to stored bytes, or the `error`.
+    `formats`: of the reader.
 
-    `packed`: compressed files stay compressed, for whoever measures their decoding too; their ratio is not told, and no
-    more is taken of each than asked for.
+    `packed`: compressed files stay compressed, for whoever measures their decoding too; their ratio is not told, and what one file lacks
+    is taken of those that follow, until there is enough.
     """
     taken: list[dict[str, Any]] = []
     total = 0
     for i, path in enumerate(paths):
-        share = max((n_bytes - total) // (len(paths) - i), 1 if packed else _LEAST_BYTES)
+        share = max((n_bytes - total) // (len(paths) - i), 1) if packed else max(n_bytes // len(paths), _LEAST_BYTES)
         stem = os.path.join(folder, f"part-{i:04d}")
         try:
             if is_read_whole(formats):
-                if total >= n_bytes:
+                if packed and total >= n_bytes:
                     break
                 copy, n, ratio = _whole(path, stem, packed)
             else:

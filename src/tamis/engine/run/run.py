@@ -341,7 +341,7 @@ class Run(PreparedRun):
                 "message": result.message, "ledger": past.ledger.to_dict(), "content_hash": f"{past.ledger.content.identity:032x}",
                 "seconds": round(result.seconds, 3), "budget_bytes": budget.bytes, "peak_bytes": result.peak_bytes, "caller_bytes": result.caller_bytes, "counters": counters,
                 "read_bytes": self._read_bytes,
-                "n_files": past.n_files, "histograms": tables(past.ledger), "prediction": prediction, "passed_over": result.passed_over,
+                "n_files": past.n_files, "histograms": tables(past.ledger, self.job.rules()), "prediction": prediction, "passed_over": result.passed_over,
             },
         )  # fmt: skip
         return result

@@ -58,8 +58,10 @@ class Axis:
         return inside[::step]
 
 
-def histogram_picture(label: str, sets: Sequence[Bars], show: Callable[[float], str] = count_text) -> str:
-    """Nothing where nothing was counted."""
+def histogram_picture(
+    label: str, sets: Sequence[Bars], show: Callable[[float], str] = count_text, marks: Sequence[float] = ()
+) -> str:
+    """Nothing where nothing was counted. `marks`: thresholds to be shown, as far as they lie inside."""
     known = [_known(s.bins) for s in sets]
     every = [b for bins in known for b in bins]
     if not every:
@@ -87,6 +89,8 @@ def histogram_picture(label: str, sets: Sequence[Bars], show: Callable[[float], 
             f'<g class="hit"><rect x="{coordinate(left)}" y="0" width="{coordinate(wide)}" height="{_HEIGHT}"/>'
             f"<title>{text(chr(10).join(says), 400)}</title></g>"
         )
+    for mark in (m for m in marks if axis.low <= m <= axis.high):
+        parts.append(f'<path class="limit" d="M{coordinate(axis.place(mark) * WIDTH)} 0V{_HEIGHT}"/>')
     keys = [Key(s.kind, s.name, f"{sum(b[2] for b in bins):,.0f}") for s, bins in zip(sets, known, strict=True)]
     odd = sum(number(b[2]) for s in sets for b in s.bins[:MAX_BINS] if len(b) == 3 and b[0] is None and b[1] is None)
     svg = (

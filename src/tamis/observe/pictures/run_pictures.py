@@ -18,6 +18,7 @@ from tamis.sizes import format_size
 
 MAX_GPUS = 16
 MAX_HISTOGRAMS = 24
+_MAX_MARKS = 4  # limits of one score
 
 
 def memory_of(run: Snapshot) -> str:
@@ -147,11 +148,13 @@ def lengths_of(run: Snapshot) -> str:
 
 
 def scores_of(run: Snapshot) -> list[tuple[str, str]]:
-    """(name, picture) of every score that was kept."""
+    """(name, picture) of every score that was kept, with the limits of the rules on it."""
     found = []
     for table in [t for t in _tables(run) if t.get("kind") == "score"][:MAX_HISTOGRAMS]:
         name, stage = str(table.get("name", "")), str(table.get("stage", ""))
-        drawn = histogram_picture(f"score {name}", [Bars(name, table["bins"], "k0")])
+        limits = table.get("limits")
+        marks = [x for x in limits[:_MAX_MARKS] if type(x) in (int, float)] if isinstance(limits, list) else []
+        drawn = histogram_picture(f"score {name}", [Bars(name, table["bins"], "k0")], marks=marks)
         if drawn:
             found.append((name if stage in ("", name) else f"{name} ({stage})", drawn))
     return found
