@@ -21,7 +21,7 @@ def supervisor(n_units: int, full: int = 0, more: bool = True, unit: int | None 
         2: SimpleNamespace(segment=1, n_units=n_units, unit=under_way),
     }
     return SimpleNamespace(
-        workers=workers, config=SimpleNamespace(gpus=[0.0, 1.0, 0.0]), ledger=Ledger(stages=[book]), feeds=[], queues=[[], [], ["u"]],
+        workers=workers, config=SimpleNamespace(gpus=[0.0, 1.0, 0.0], fixed_workers=[None, 1, None]), ledger=Ledger(stages=[book]), feeds=[], queues=[[], [], ["u"]],
         cursor=SimpleNamespace(exhausted=not more),
     )  # fmt: skip
 
@@ -39,6 +39,22 @@ def test_busy_share_counts_from_the_first_unit_of_a_worker_on_a_gpu() -> None:
     use.count(supervisor(1, full=2))
     assert use.changed() == {"busy": {"0": 0.95}, "out_of_memory": 2, "cut": 0}
     assert use.changed() is None
+
+
+def test_what_was_seen_before_the_last_worker_was_warm_is_forgotten() -> None:
+    use, two = GpuUse(Ledger()), supervisor(1)
+    two.config.fixed_workers[1] = 2
+    use.look([look(0.1)], two)
+    assert (use.changed() or {})["busy"] == {"0": 0.1}  # better than nothing, where the run ends here
+    two.workers[3] = SimpleNamespace(segment=1, n_units=0, unit=None)
+    use.look([look(0.3)], two)
+    assert (use.changed() or {})["busy"] == {"0": 0.2}
+    two.workers[3].n_units = 1
+    use.look([look(0.9)], two)
+    assert (use.changed() or {})["busy"] == {"0": 0.9}
+    del two.workers[3]  # gone: what the GPU does until another is there counts
+    use.look([look(0.5)], two)
+    assert (use.changed() or {})["busy"] == {"0": 0.7}
 
 
 def test_what_is_behind_the_last_unit_of_a_gpu_is_not_waiting() -> None:

@@ -14,19 +14,29 @@ from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY
 from tamis.memory.gpu import GpuLook
 
 
+_UNITS_OF_FEW = 50  # done by fewer workers than planned: no more will come
+
+
 class GpuUse:
     def __init__(self, past: Ledger) -> None:
         self._past = past
         self._busy: dict[int, list[float]] = {}  # by device: sum of busy shares, number of looks
         self._last: dict[int, GpuLook] = {}
+        self._is_warm = False
         self._counts = {OUT_OF_DEVICE_MEMORY: 0, CUT_TO_FIT: 0}
         self._told: dict[str, Any] = {}
 
     def look(self, gpus: Sequence[GpuLook], s: Supervisor) -> None:
-        """Counted from when a worker on a GPU has done its first unit (loading a model is no waiting) until nothing is left for it."""
+        """Counted from when the workers on GPUs have done their first units (loading a model is no waiting) until nothing is left for them.
+
+        Until all of them have, what the first ones do is the best that there is to tell; once they have, it is forgotten."""
         on_gpu = [i for i, share in enumerate(s.config.gpus or ()) if share]
-        if not any(w.n_units and w.segment in on_gpu for w in s.workers.values()) or not _more_to_come(s, max(on_gpu)):
+        done = [w.n_units for w in s.workers.values() if w.segment in on_gpu]
+        if not any(done) or not _more_to_come(s, max(on_gpu)):
             return
+        if not self._is_warm and _all_warm(done, sum(s.config.fixed_workers[i] or 1 for i in on_gpu)):
+            self._is_warm = True
+            self._busy.clear()
         for gpu in gpus:
             if gpu.busy is not None and gpu is not self._last.get(gpu.gpu):  # the same answer is no second look
                 self._last[gpu.gpu] = gpu
@@ -50,6 +60,15 @@ class GpuUse:
             return None
         self._told = told
         return told
+
+
+def _all_warm(done: Sequence[int], n_planned: int) -> bool:
+    """Whether every worker on a GPU has done a unit: all that were planned, or, where memory has no room for so many, those that came.
+
+    >>> [_all_warm([3], 2), _all_warm([3, 0], 2), _all_warm([3, 1], 2), _all_warm([_UNITS_OF_FEW], 2), _all_warm([_UNITS_OF_FEW, 0], 2)]
+    [False, False, True, True, False]
+    """
+    return all(done) and (len(done) >= n_planned or sum(done) >= _UNITS_OF_FEW)
 
 
 def _more_to_come(s: Supervisor, segment: int) -> bool:

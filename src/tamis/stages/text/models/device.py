@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ _CLEAN, _CLEAN_AT_FIRST = (
 _GROWTH, _GROWTH_AT_FIRST = 1.05, 1.25
 _MOST_PATIENT = 7  # so often that doubles
 _BELOW_FAILURE = 0.95
+_OF_ROOM = 0.85  # of what would fit if memory had no gaps
+_MOST_LEAPS = 3  # failures of a length after which it only grows with care
 
 
 class DeviceMemory(TamisError):
@@ -47,6 +50,9 @@ class Device(Protocol):
     def release(self) -> None:
         """Give back what nobody uses any more."""
 
+    def room(self) -> float | None:
+        """How many times as large as the batches since the last `release` a batch could be; None where nobody can tell."""
+
 
 @dataclass
 class Allowance:
@@ -55,6 +61,7 @@ class Allowance:
     Lengths learn from each other: a token takes no less memory in a longer text, so that what a batch of long texts was allowed is
     where shorter ones begin, once anything has failed. From there each length grows by itself, boldly until it has failed, with care after that.
     A failure costs a quarter of a second on a GPU, as much as ten batches: sixteen lengths that each halve by themselves would cost more than they gain.
+    Where the device tells what the first batch after a failure took, its length goes at once to what that has room for.
     """
 
     shape: Shape
@@ -64,6 +71,7 @@ class Allowance:
     _failed_at: dict[int, int] = field(default_factory=dict)
     _fitted_at: dict[int, int] = field(default_factory=dict)
     _clean: dict[int, int] = field(default_factory=dict)
+    _n_failed: Counter[int] = field(default_factory=Counter)
 
     def of(self, batch: Batch) -> Shape:
         """The shape for texts such as those of this batch."""
@@ -85,6 +93,7 @@ class Allowance:
         key = self.shape.key(batch)
         self.n_failures += 1
         self._n_ever += 1
+        self._n_failed[key] += 1
         good = self._fitted_at.pop(key, 0)  # once: where that fails, too, somebody else has taken memory
         self._failed_at[key], self._clean[key] = batch.n_tokens, 0
         self._tokens[key] = max(good if 0 < good < batch.n_tokens else batch.n_tokens // 2, batch.least_tokens)
@@ -92,23 +101,31 @@ class Allowance:
             self._tokens[longer] = self._tokens[key]  # a token of theirs takes at least as much
         return batch.n_tokens > batch.least_tokens
 
-    def fitted(self, batch: Batch) -> None:
-        """A batch fitted. After enough of them it may be larger, up to just below where it failed last."""
+    def fitted(self, batch: Batch, room: Callable[[], float | None] = lambda: None) -> None:
+        """A batch fitted. After enough of them it may be larger, up to just below where it failed last. `room`: as `Device.room`."""
         key = self.shape.key(batch)
+        is_first = self._clean.get(key) == 0 and self._failed_at.get(key, 0) > batch.n_tokens
         self._fitted_at[key] = max(self._fitted_at.get(key, 0), batch.n_tokens)
         if key not in self._tokens:
             return
         self._clean[key] += 1
         has_failed = key in self._failed_at
+        most = self._most(key)
+        if is_first and self._n_failed[key] < _MOST_LEAPS and (times := room()) is not None:
+            leap = batch.n_tokens * times * _OF_ROOM
+            # What failed had room, too: memory has gaps, and how many only trying tells.
+            self._tokens[key] = max(self._tokens[key], leap if leap < most else (batch.n_tokens + most) / 2)
+            return
         patience = 2 ** min(self._n_ever, _MOST_PATIENT)  # the more often anything failed, the less is to be gained
         if self._clean[key] >= (_CLEAN if has_failed else _CLEAN_AT_FIRST) * patience:
-            failed = [
-                n for k, n in self._failed_at.items() if k <= key
-            ]  # a token of this length takes at least as much
-            most = min(self.shape.max_tokens, min(failed, default=math.inf) * _BELOW_FAILURE)
             grown = self._tokens[key] * (_GROWTH if has_failed else _GROWTH_AT_FIRST)
             self._tokens[key] = max(self._tokens[key], min(grown, most))
             self._clean[key] = 0
+
+    def _most(self, key: int) -> float:
+        """Just below where this length failed, or a shorter one, of which a token takes no more."""
+        failed = [n for k, n in self._failed_at.items() if k <= key]
+        return min(self.shape.max_tokens, min(failed, default=math.inf) * _BELOW_FAILURE)
 
 
 def run_batches(
@@ -131,7 +148,7 @@ def run_batches(
             batch = next_batch(lengths, order, begin, allowed)
         result = _try(run, batch, device)
         if result is not None:
-            allowance.fitted(batch)
+            allowance.fitted(batch, device.room)
             begin += len(batch.at)
             yield batch.at, result[0]
             continue
@@ -216,9 +233,19 @@ class TorchDevice:
             work.wait_for_all_but_one()
 
     def release(self) -> None:
-        gc.collect()
+        gc.collect(1)  # what the last batches left; all that a process with torch holds takes a fifth of a second
         if self.kind != "cpu":
             torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+
+    def room(self) -> float | None:
+        if self.kind == "cpu":
+            return None
+        resting, most = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+        free, total = torch.cuda.mem_get_info()
+        mine = free + torch.cuda.memory_reserved()  # others may hold the rest
+        limit = min(mine, total * torch.cuda.get_per_process_memory_fraction())
+        return max(0.0, limit - resting) / (most - resting) if most > resting else None
 
 
 def choose_device(wants_gpu: bool) -> str:
