@@ -13,7 +13,6 @@ from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY
 from tamis.memory.gpu import GpuLook
 
-
 _UNITS_OF_FEW = 50  # done by fewer workers than planned: no more will come
 
 
