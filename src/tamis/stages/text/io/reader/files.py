@@ -110,15 +110,16 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
 
 @dataclass(repr=False)
 class RowsReader(FileReader):
-    """A reader with the parameters that ParquetReader has, in their order; a subclass gives the endings of files, a name and the stage that reads."""
+    """A reader of rows; a subclass gives the endings of files, a name and the stage that reads. ParquetReader and DocumentReader have the
+    same parameters in another order, which those who give them by position know."""
 
     file_extensions: Sequence[str] = ()
     task_type: str = "document"
     _generate_ids: bool = False
     _assign_ids: bool = False
-    name: str = "file_reader"
     storage_options: dict[str, Any] | None = None
     limit: int | None = None
+    name: str = "file_reader"
 
 
 def _concatenated(batches: Sequence[DocumentBatch]) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tamis.stages.file_partitioning import PARQUET_SUFFIXES
-from tamis.stages.text.io.reader.files import FileReaderStage, RowsReader
+from tamis.stages.text.io.reader.files import FileReader, FileReaderStage
 
 
 @dataclass(repr=False)
@@ -19,9 +19,14 @@ class ParquetReaderStage(FileReaderStage):
 
 
 @dataclass(repr=False)
-class ParquetReader(RowsReader):
+class ParquetReader(FileReader):
     """Read Parquet files. Parameters as in JsonlReader."""
 
     file_extensions: Sequence[str] = PARQUET_SUFFIXES
+    task_type: str = "document"
+    _generate_ids: bool = False
+    _assign_ids: bool = False
     name: str = "parquet_reader"
+    storage_options: dict[str, Any] | None = None
+    limit: int | None = None
     reader: ClassVar[type[FileReaderStage]] = ParquetReaderStage
