@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from s3_server import FaultyProxy
 from tests.support.made_films import library, make_film
 from tests.support.made_pictures import jpeg, members_of, png, tar
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.cli.media import video
-from tamis.errors import StoreError
+from tamis.errors import StoreError, TamisError
 from tamis.stages.image.filters import ImageSizeFilterStage
 from tamis.stages.image.io import ImageReader, ImageReaderStage, ImageWriterStage
 from tamis.stages.video.clipping.clip_extraction_stages import ClipTranscodingStage, FixedStrideExtractorStage
@@ -197,6 +198,32 @@ def test_pictures_from_a_bucket_into_a_bucket(s3: Any, bucket: str, tmp_path: Pa
     (report,) = (tmp_path / "runs").rglob("report.html")
     assert report.read_text().count("data:image/jpeg") == 8  # those that stayed, and the one that is too small
     assert curated(f"s3://{bucket}/in/", f"s3://{bucket}/out").status == "already"
+
+
+@pytest.mark.parametrize("caption", ["missing", "there", "secret"])
+def test_a_picture_of_a_bucket_that_we_may_not_list_needs_no_caption(
+    caption: str, s3: Any, bucket: str, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    """S3 refuses (403) what is not there to whoever may not list a bucket. One that is there and refused is an error, where that can be told."""
+    s3.put_object(Bucket=bucket, Key="in/b.png", Body=png(9, 90, 90))
+    if caption != "missing":
+        s3.put_object(Bucket=bucket, Key="in/b.txt", Body=b"beside it")
+    proxy.fault = {
+        "missing": lambda method, path, n: "403" if "b.png" not in path else "",
+        "there": lambda method, path, n: "403" if "list-type" in path or ".json" in path else "",
+        "secret": lambda method, path, n: "403" if path.endswith("b.txt") else "",
+    }[caption]
+    if caption == "secret":
+        with pytest.raises(TamisError, match=r"in/b\.txt: the store refuses"):
+            curated(f"s3://{bucket}/in/b.png", str(tmp_path / "out"))
+        return
+    result = curated(f"s3://{bucket}/in/b.png", str(tmp_path / "out"))
+    (made,) = (tmp_path / "out").glob("part-*.tar")
+    assert result.ledger.written.n == 1
+    assert [name for name, _ in contents({"": made.read_bytes()})] == {
+        "missing": [".png"],
+        "there": [".png", ".txt"],
+    }[caption]
 
 
 def test_pictures_of_a_tar_are_there_by_hand(s3: Any, bucket: str, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class S3Server:
 class FaultyProxy:
     """Passes requests on to a server. `fault(method, path, n)` says what happens to request n: "" (nothing) or one of
 
-    500 503   answered so, not passed on        drop   the connection is closed, not passed on
+    403 500 503   answered so, not passed on    drop   the connection is closed, not passed on
     lost      passed on, but not answered       cut    answered with half of the body
     slow      passed on and answered, a little later
     """
@@ -82,8 +82,8 @@ class FaultyProxy:
                     proxy.requests.append((self.command, self.path, what))
                 if what == "drop":
                     return self._close()
-                if what in ("500", "503"):
-                    code = "SlowDown" if what == "503" else "InternalError"
+                if what in ("403", "500", "503"):
+                    code = {"403": "AccessDenied", "500": "InternalError", "503": "SlowDown"}[what]
                     return self._answer(int(what), {}, f"<Error><Code>{code}</Code></Error>".encode())
                 if what == "slow":
                     time.sleep(0.1)

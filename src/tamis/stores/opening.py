@@ -46,6 +46,25 @@ def source_of(url: str) -> Source:
     return _seen[url]
 
 
+def is_there(url: str) -> bool:
+    """Whether there is such an object in its bucket, for who looks for one on the chance.
+
+    In a bucket that we may not list, what is refused counts as missing: nothing tells the two apart.
+    """
+    from tamis.stores.s3 import Bucket, Refused
+
+    try:
+        source_of(url)
+    except FileNotFoundError:
+        return False
+    except Refused:
+        name, key = split_s3(url)
+        if Bucket(name).may_list(key):
+            raise
+        return False
+    return True
+
+
 def _look(url: str) -> Source:
     if is_bucket(url):
         from tamis.stores.s3 import Bucket

@@ -145,6 +145,14 @@ class Bucket:
 
         return retry.again(call, f"looking at {self.url(key)}")
 
+    def may_list(self, prefix: str) -> bool:
+        """Whether the store tells us which keys begin so. If not, it refuses (403) what is missing like what is secret."""
+        try:
+            next(self.objects(prefix), None)
+        except Refused:
+            return False
+        return True
+
     def objects(self, prefix: str) -> Iterator[Object]:
         """All objects whose keys begin with `prefix`, in the order of their keys, a thousand at a time."""
         following = {"ContinuationToken": "NextContinuationToken"}

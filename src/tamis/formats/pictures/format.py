@@ -28,7 +28,7 @@ from tamis.pictures.faults import PictureFault, TarFault
 from tamis.pictures.headers import Looks, look
 from tamis.pictures.samples import Row, index_of, is_picture, key_of, rows
 from tamis.pictures.tar import Member
-from tamis.stores.opening import size_of
+from tamis.stores.opening import is_there, size_of
 from tamis.stores.spool import Bytes, open_bytes
 from tamis.stores.urls import is_bucket, is_remote, name_in
 
@@ -183,8 +183,9 @@ def _beside_file(path: str) -> dict[str, Any]:
     for kind, suffix in (("caption", ".txt"), ("json", ".json")):
         beside = os.path.splitext(path)[0] + suffix
         try:
-            if not is_remote(beside) and not stat.S_ISREG(os.stat(beside).st_mode):
-                continue  # a pipe with such a name would be waited for without end
+            # A pipe with such a name would be waited for without end.
+            if not (is_there(beside) if is_remote(beside) else stat.S_ISREG(os.stat(beside).st_mode)):
+                continue
             with open_bytes(beside) as file:
                 text = _text(file, 0, file.size)
         except FileNotFoundError:
