@@ -33,8 +33,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def names(folder: Path, *paths: str, limit: int | None = None) -> list[str]:
-    found = list_files([str(folder / p) for p in paths], SUFFIXES, limit)
+def names(folder: Path, *paths: str, limit: int | None = None, scratch: str | None = None) -> list[str]:
+    found = list_files([str(folder / p) for p in paths], SUFFIXES, limit, scratch=scratch)
     return [os.path.relpath(p, folder) for p in found.paths]
 
 
@@ -207,3 +207,31 @@ def test_inputs_that_mean_nothing_are_refused(folder: Path, path: str, message: 
 def test_other_schemes_are_refused() -> None:
     with pytest.raises(UsageError, match="gs://bucket/x: gs:// is not read"):
         list_files("gs://bucket/x", SUFFIXES)
+
+
+def test_scratch_that_would_be_read_is_refused(folder: Path) -> None:
+    """Temporary files lie in it below a name of their own: of a run that was killed, or between the passes of this one."""
+    for name in ("tmp", ".tmp", "out/tmp", "out/_tamis"):
+        (folder / name).mkdir(parents=True)
+    (folder / "linked").symlink_to("tmp")
+
+    def read(path: str, scratch: str) -> list[str]:
+        return names(folder, path, scratch=str(folder / scratch))
+
+    for path, scratch in (
+        ("", "tmp"),
+        ("", ""),
+        ("*", "tmp"),
+        ("*", ""),
+        ("**/*.jsonl", "tmp"),
+        ("sub", "sub"),
+        ("t*", "linked"),
+    ):
+        with pytest.raises(UsageError, match=r"scratch: .* lies in the input: .* begins with a dot"):
+            read(path, scratch)
+    everything = ["a.jsonl", "b.jsonl", "sub/c.jsonl.gz"]
+    assert read("", ".tmp") == read("", "out/tmp") == everything
+    assert (
+        read("*.jsonl", "") == read("*.jsonl", "tmp") == ["_z.jsonl", *everything[:2]]
+    )  # there is nothing but files among these
+    assert read("sub", "") == read("sub", "tmp") == everything[2:]

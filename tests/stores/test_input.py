@@ -133,3 +133,34 @@ def test_sets_in_patterns(bucket: str, s3: Any, tmp_path: Path) -> None:
     )
     assert result.exit_code == 2
     assert "not a pattern" in result.stderr
+
+
+def test_scratch_that_would_be_read_is_refused(bucket: str, s3: Any, tmp_path: Path) -> None:
+    s3.put_object(Bucket=bucket, Key="in/a.jsonl", Body=_lines(_documents(3)))
+
+    def read(path: str, scratch: str) -> list[str]:
+        found = find(f"s3://{bucket}/{path}", lambda name: True, [], f"s3://{bucket}/{scratch}")
+        return [url.removeprefix(f"s3://{bucket}/") for url, _, _ in found.files]
+
+    for path, scratch in (
+        ("in", "in"),
+        ("in/", "in/tmp/"),
+        ("", "tmp"),
+        ("in/*", "in"),
+        ("in/*", "in/tmp"),
+        ("in/**/*.jsonl", "in/x"),
+    ):
+        with pytest.raises(UsageError, match=r"scratch: .* lies in the input: .* begins with a dot"):
+            read(path, scratch)
+    for path, scratch in (
+        ("in", "inner"),
+        ("in", "tmp"),
+        ("in", "in/.tmp"),
+        ("in/*.jsonl", "in"),
+        ("in/a.jsonl", "in"),
+    ):
+        assert read(path, scratch) == ["in/a.jsonl"]
+    pipeline = Pipeline("copy", stages=[JsonlReader(f"s3://{bucket}/in"), JsonlWriter(str(tmp_path / "out"))])
+    with pytest.raises(UsageError, match="lies in the input"):
+        pipeline.run(InProcessExecutor(), progress=False, scratch=f"s3://{bucket}/in/tmp")
+    assert not (tmp_path / "out").exists()

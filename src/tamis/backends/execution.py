@@ -51,7 +51,12 @@ def execute(
             raise UsageError("shard: the parts must lie where they can be joined; end with a writer, or give run_dir")
         output = Shard.parse(chosen.shard).place_in(output)
     inputs = find_inputs(
-        job, initial_tasks, chosen.blocksize, os.path.join(local_of(output), "_tamis", "initial"), everything
+        job,
+        initial_tasks,
+        chosen.blocksize,
+        os.path.join(local_of(output), "_tamis", "initial"),
+        everything,
+        chosen.scratch,
     )
     is_part = getattr(executor, "warm_process", None) is not None
     run = Run(job, inputs, chosen, executor.make_workers, output, executor.progress, executor.watch, is_part)

@@ -180,7 +180,7 @@ class WorkFolder(HeldOutput):
     def _files(self) -> FileList:
         """The input files as they are now."""
         job = make_job(self.passes.name, Pipeline(self.passes.name, stages=[self._source()]).build())
-        return find_inputs(job, None, None, self.work).files
+        return find_inputs(job, None, None, self.work, scratch=self.settings.get("scratch")).files
 
     def _source(self) -> ProcessingStage[Any, Any]:
         """A fresh reader of the input, to which the output of this deduplication never belongs."""

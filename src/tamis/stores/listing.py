@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from tamis.errors import RunConflict, UsageError
 from tamis.stores.opening import forget, source_of
@@ -16,6 +17,7 @@ from tamis.stores.reading import version_of
 from tamis.stores.urls import is_bucket, name_in, split_s3
 
 RUN_DIRECTORY = "_tamis"
+SCRATCH_EXAMPLE = f"tamis-{0:016x}"  # what a run makes in a scratch folder has such a name
 _MAGIC = re.compile(r"[*?[]")
 
 
@@ -30,8 +32,17 @@ class Found:
     others: list[str] = field(default_factory=list)  # other endings
 
 
-def find(url: str, accepted: Callable[[str], bool], leave_out: Sequence[str]) -> Found:
-    """What an entry of the input means. `accepted`: whether a name is one to read; `leave_out`: URLs that this run writes to."""
+def refuse_scratch(scratch: str | None) -> NoReturn:
+    """UsageError: temporary files would lie where input is read from."""
+    raise UsageError(
+        f"scratch: {scratch} lies in the input: temporary files would be read as input; give a place outside of it, or one "
+        "whose name begins with a dot, which is never read"
+    )
+
+
+def find(url: str, accepted: Callable[[str], bool], leave_out: Sequence[str], scratch: str | None = None) -> Found:
+    """What an entry of the input means. `accepted`: whether a name is one to read; `leave_out`: URLs that this run writes to; `scratch`: where
+    its temporary files will lie, which must not be among what is read."""
     if not is_bucket(url):
         return _one_address(url, accepted)
     name, key = split_s3(url)
@@ -39,9 +50,12 @@ def find(url: str, accepted: Callable[[str], bool], leave_out: Sequence[str]) ->
 
     bucket = Bucket(name)
     magic = _MAGIC.search(key)
+    held = _key_in(scratch, name)
     if magic is not None:
         root = key[: magic.start()].rpartition("/")[0]
         pattern = _pattern(key)
+        if _is_read(held, root) and ("**" in key or pattern.fullmatch(f"{held}/{SCRATCH_EXAMPLE}")):
+            refuse_scratch(scratch)
         found = _search(bucket.objects(key[: magic.start()]), bucket.url, root, accepted, leave_out, pattern)
         if not (found.files or found.hidden or found.outputs or found.own or found.others):
             raise UsageError(f"no input files: nothing matches {url}")
@@ -54,10 +68,32 @@ def find(url: str, accepted: Callable[[str], bool], leave_out: Sequence[str]) ->
     folder = f"{key}/" if key else ""
     if bucket.url(key).rstrip("/") in {u.rstrip("/") for u in leave_out}:
         raise RunConflict(f"{url} is the output, too; give another output")
+    if _is_read(held, key):
+        refuse_scratch(scratch)
     found = _search(bucket.objects(folder), bucket.url, key, accepted, leave_out, None)
     if not (found.files or found.hidden or found.outputs or found.own or found.others):
         raise UsageError(f"no such object, and nothing below it: {url}")
     return found
+
+
+def _key_in(scratch: str | None, bucket: str) -> str | None:
+    """The key below which temporary files will lie, if it is one of this bucket."""
+    if scratch is None or not is_bucket(scratch):
+        return None
+    name, key = split_s3(scratch)
+    return key.strip("/") if name == bucket else None
+
+
+def _is_read(key: str | None, root: str) -> bool:
+    """Whether what lies below `key` belongs to what is read below `root`: names that begin with . or _ do not.
+
+    >>> _is_read("in/tmp", "in"), _is_read("in", "in"), _is_read("in/.tmp", "in"), _is_read("inner", "in"), _is_read("a", "")
+    (True, True, False, False, True)
+    """
+    if key is None or (root and key != root and not key.startswith(f"{root}/")):
+        return False
+    below = key[len(root) :].strip("/")
+    return not any(part.startswith((".", "_")) for part in below.split("/"))
 
 
 def _one_address(url: str, accepted: Callable[[str], bool]) -> Found:

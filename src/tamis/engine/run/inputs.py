@@ -39,17 +39,19 @@ def find_inputs(
     blocksize: str | int | None,
     keep: str,
     output: str | None = None,
+    scratch: str | None = None,
 ) -> Inputs:
     """Files of the job's source, or of its initial tasks; documents given in memory are kept as files under `keep`.
 
-    `output`: the folder that the run writes to, which is no input even where it lies in the folder that is read.
+    `output`: the folder that the run writes to, which is no input even where it lies in the folder that is read. `scratch`: where its
+    temporary files will lie, if not there; UsageError where that is among what is read.
     """
     block = parse_size(blocksize, "blocksize") if blocksize is not None else None
     source = job.partitioning
     if initial_tasks is not None and source is not None:
         raise PipelineError(f"the pipeline has a source ({source.name}) and was given initial_tasks; drop one of them")
     if source is not None:
-        files = files_of(source, output)
+        files = files_of(source, output, scratch)
         together = source.files_per_partition and source.files_per_partition * job.tasks_together
         return Inputs(files, kinds_of(files, job), block or source.block_bytes, together)
     if initial_tasks is None:
@@ -62,11 +64,11 @@ def find_inputs(
     return _from_tasks(job, list(initial_tasks), block, keep)
 
 
-def files_of(source: FilePartitioningStage, output: str | None) -> FileList:
+def files_of(source: FilePartitioningStage, output: str | None, scratch: str | None = None) -> FileList:
     """The files that a source means. What this run writes, or the run that it is a pass of, is never among them."""
     source.reach()
     leave_out = [*source.leave_out, *([output] if output is not None else [])]
-    return list_files(source.file_paths, source.suffixes(), source.limit, leave_out)
+    return list_files(source.file_paths, source.suffixes(), source.limit, leave_out, scratch)
 
 
 def kinds_of(files: FileList, job: Job) -> list[Kind]:

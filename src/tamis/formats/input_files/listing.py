@@ -47,13 +47,17 @@ class FileList:
 
 
 def list_files(
-    paths: str | Sequence[str], suffixes: tuple[str, ...], limit: int | None = None, leave_out: Sequence[str] = ()
+    paths: str | Sequence[str],
+    suffixes: tuple[str, ...],
+    limit: int | None = None,
+    leave_out: Sequence[str] = (),
+    scratch: str | None = None,
 ) -> FileList:
     """Regular files whose names end in one of the suffixes (in any case). Folders are searched recursively, links followed.
 
     In folders, names that begin with . or _ and outputs of Tamis are passed over. `leave_out`: folders that this run writes to,
     which are never input. Raises UsageError when something cannot be read, or when there is nothing to read; RunConflict when
-    what is to be read lies in one of those folders.
+    what is to be read lies in one of those folders. `scratch`: where temporary files of the run will lie; UsageError where that is read.
     """
     files, seen = FileList(), set[str]()
     entries = [path_of(os.fspath(p)) for p in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
@@ -61,9 +65,9 @@ def list_files(
     unreadable: list[tuple[str, str]] = []
     for entry in entries:
         if "://" in entry:
-            _add_remote(entry, accepted, limit, leave_out, files, seen)
+            _add_remote(entry, accepted, limit, leave_out, files, seen, scratch)
             continue
-        search = Search(accepted, leave_out, files.passed, beside(accepted))
+        search = Search(accepted, leave_out, files.passed, beside(accepted), scratch)
         _search(search, os.path.expanduser(entry), accepted)
         search.settle_beside()
         outputs = {folder for folder in {os.path.dirname(path) for path in search.found} if search.is_output(folder)}
@@ -92,13 +96,19 @@ def list_files(
 
 
 def _add_remote(
-    entry: str, accepted: tuple[str, ...], limit: int | None, leave_out: Sequence[str], files: FileList, seen: set[str]
+    entry: str,
+    accepted: tuple[str, ...],
+    limit: int | None,
+    leave_out: Sequence[str],
+    files: FileList,
+    seen: set[str],
+    scratch: str | None,
 ) -> None:
     """What a URL means, added to `files`."""
     if not is_remote(entry):
         scheme = entry.partition("://")[0]
         raise UsageError(f"{entry}: {scheme}:// is not read; expected a local path, s3:// or https://")
-    found = find(entry, lambda name: ends_in(name, accepted), leave_out)
+    found = find(entry, lambda name: ends_in(name, accepted), leave_out, scratch)
     for reason, urls in ((HIDDEN, found.hidden), (OWN_OUTPUT, found.own), (OTHER_OUTPUT, found.outputs)):
         for url in urls:
             files.passed.add(reason, url)

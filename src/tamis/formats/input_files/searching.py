@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from tamis.formats.input_files import passed_over as passed
 from tamis.formats.input_files.names import ends_in
 from tamis.formats.input_files.passed_over import PassedOver
+from tamis.stores.listing import SCRATCH_EXAMPLE, refuse_scratch
 
 RUN_DIRECTORY = "_tamis"
 _EFFECTIVE_IDS = os.access in os.supports_effective_ids
@@ -25,7 +26,12 @@ class Search:
     """What one input entry means: `walk` a folder, or `expand` a pattern; `found` are the paths then, unordered."""
 
     def __init__(
-        self, suffixes: tuple[str, ...], leave_out: Sequence[str], passed_over: PassedOver, beside: tuple[str, ...] = ()
+        self,
+        suffixes: tuple[str, ...],
+        leave_out: Sequence[str],
+        passed_over: PassedOver,
+        beside: tuple[str, ...] = (),
+        scratch: str | None = None,
     ) -> None:
         self.found: list[str] = []
         self._beside, self._companions = beside, list[str]()  # read with the file of the same name, if there is one
@@ -33,6 +39,7 @@ class Search:
         self._suffixes, self._passed = suffixes, passed_over
         self._left_out = {os.path.abspath(p) for p in leave_out}
         self._left_out_ids = {found for p in leave_out if (found := _identity(p)) is not None}
+        self._scratch, self._scratch_id = scratch, None if scratch is None else _identity(scratch)
         self._visited: set[tuple[int, int]] = set()
         self.n_matches = 0  # of a pattern
 
@@ -88,6 +95,8 @@ class Search:
             return None
         try:
             info = os.stat(folder)
+            if (info.st_dev, info.st_ino) == self._scratch_id:
+                refuse_scratch(self._scratch)
             with os.scandir(folder) as found:
                 entries = sorted(found, key=lambda e: e.name)
         except OSError as exc:
@@ -158,7 +167,7 @@ class Search:
             if not rest:
                 yield base or "."
                 return
-            below = Search(self._suffixes, tuple(self._left_out), self._passed)
+            below = Search(self._suffixes, tuple(self._left_out), self._passed, scratch=self._scratch)
             for folder, _ in below._folders(base or ".", hidden=(".",)):
                 yield from self._matches(folder, rest)
             self.unreadable += below.unreadable
@@ -167,6 +176,8 @@ class Search:
             if os.path.lexists(path):
                 yield from self._matches(path, rest)
         else:
+            if not rest and fnmatch.fnmatchcase(SCRATCH_EXAMPLE, head) and _identity(base or ".") == self._scratch_id:
+                refuse_scratch(self._scratch)
             for name in self._names(base or "."):
                 hidden = name.startswith(".") and not head.startswith(".")
                 path = os.path.join(base, name)
