@@ -11,6 +11,7 @@ from cli_runner import CliRunner
 
 from tamis.cli.doctor import command as doctor
 from tamis.cli.main import app
+from tamis.memory.machine import filesystem
 from tamis.memory.nvml import NvmlError
 
 
@@ -42,9 +43,9 @@ def test_a_wrong_size_is_a_usage_error() -> None:
 def test_filesystem_of_a_path(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text("d / ext4 rw 0 0\nt /tmp tmpfs rw 0 0\nx /tmp/a\\040b xfs rw 0 0\n")
-    kinds = [doctor.filesystem(Path(p), str(mounts)) for p in ("/home", "/tmp/x", "/tmp/a b/c", "/tmpfoo")]
+    kinds = [filesystem(Path(p), str(mounts)) for p in ("/home", "/tmp/x", "/tmp/a b/c", "/tmpfoo")]
     assert kinds == ["ext4", "tmpfs", "xfs", "ext4"]
-    assert doctor.filesystem(Path("/"), str(tmp_path / "none")) == "unknown"
+    assert filesystem(Path("/"), str(tmp_path / "none")) == "unknown"
 
 
 def test_scratch_that_does_not_exist_yet(tmp_path: Path) -> None:

@@ -203,3 +203,24 @@ def test_a_reader_that_is_gone_is_no_fault_to_tell_of() -> None:
     )  # fmt: skip
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def loaded(*args: str) -> set[str]:
+    """Modules of Tamis that a command has imported at its end."""
+    code = (
+        "import sys\nimport tamis.cli.start as start\n"
+        "start._end = lambda code: print(*[m for m in sys.modules if m.startswith('tamis.')], file=sys.stderr)\nstart.main()"
+    )
+    env = {**os.environ, "PYTHONPATH": str(SRC)}
+    command = [sys.executable, "-c", code, *args]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
+
+
+def test_pages_of_help_load_what_prints_them() -> None:
+    cli = {f"tamis.cli{m}" for m in ("", ".start", ".main", ".parsing", ".terminal", ".terminal.streams")}
+    printing = cli | {f"tamis.cli.parsing.{m}" for m in ("arguments", "options", "help")} | {"tamis.errors"}
+    assert loaded("filter", "--help") - printing <= {"tamis.cli.jobs", "tamis.cli.jobs.filter"}
+    rooms = {m.split(".")[1] for m in loaded("--help")}
+    assert rooms <= {"cli", "errors", "files", "hints", "secrets", "sizes", "stores", "terminal"}

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 from tamis.cli.parsing.arguments import Exit, Option
 from tamis.errors import TamisError
-from tamis.memory.machine import filesystem
 from tamis.stores.urls import is_bucket
 
 _LOW_DISK_BYTES = 5 * 10**9
@@ -111,6 +110,8 @@ def bucket_advice(scratch: str | None) -> list[str]:
 
 def disks(scratch: str | None) -> list[dict[str, Any]]:
     """Of a scratch that lies in a bucket nothing is known; the output's disk holds what is on its way there."""
+    from tamis.memory.machine import filesystem
+
     rows = []
     places: list[tuple[str, Path | None]] = [
         ("working folder", Path.cwd()),

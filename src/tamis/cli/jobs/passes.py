@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tamis.cli.jobs.alerting import Wanted
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Exit, echo
 from tamis.errors import TamisError
@@ -15,6 +14,7 @@ from tamis.stores.homes import local_of
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
+    from tamis.cli.jobs.alerting import Wanted
     from tamis.observe.alerts.watch import Watch
 
 
@@ -33,6 +33,7 @@ def perform(
 ) -> int:
     """Run all passes with progress shown, print what happened, and return the exit code."""
     from tamis.cli.jobs import passes_summary as summary
+    from tamis.cli.jobs.alerting import Wanted
     from tamis.cli.terminal.show import print_json, tell_failure
     from tamis.dedup.alarms import alarms
     from tamis.forecast import ranges

@@ -13,8 +13,6 @@ from typing import Annotated, Any, Literal
 
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option, OptionGroup
-from tamis.film.opening import SUFFIXES
-from tamis.formats.input_files.names import ends_in, path_text
 from tamis.stores.urls import is_remote
 
 _RECIPE = "video.yaml"
@@ -95,6 +93,8 @@ def video(
 def make_recipe(source: str, target: str, wanted: Wanted) -> str:
     """The recipe of the command. Values are written as JSON, which YAML reads as it is."""
     from tamis.cli.jobs.request import path_in_recipe, text_in_recipe
+    from tamis.film.opening import SUFFIXES
+    from tamis.formats.input_files.names import ends_in, path_text
 
     source, target = map(path_in_recipe, (source, target))
     models = None if wanted.model_folder is None else path_in_recipe(wanted.model_folder)
