@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.errors import RecipeError, TamisError, UsageError
-from tamis.observe.alerts.choose import Chosen, choose, find_file, read_file
+from tamis.observe.alerts.choose import Chosen, choose, find_file
 from tamis.observe.alerts.measures import MEASURES, Place
-from tamis.observe.alerts.parse import RULE_KEYS, Section, read_section
+from tamis.observe.alerts.parse import RULE_KEYS, Section, read_file, read_section
 from tamis.observe.alerts.rules import Limit, Rule
 from tamis.observe.alerts.sinks import CommandSink, WebhookSink
 from tamis.recipe.load import load_recipe

@@ -26,8 +26,9 @@ def make_watch(
 ) -> Watch | None:
     """The watch of a run; None where the user wants none. Wrong rules are reported before anything starts."""
     from tamis.engine.run.settings import RunSettings
-    from tamis.observe.alerts.choose import OFF, choose, find_file, read_file
+    from tamis.observe.alerts.choose import OFF, choose, find_file
     from tamis.observe.alerts.measures import Place
+    from tamis.observe.alerts.parse import read_file
     from tamis.observe.alerts.watch import Watch
 
     file = find_file(wanted.file, os.environ)

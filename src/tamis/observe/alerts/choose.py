@@ -16,13 +16,13 @@ from typing import Any
 
 from tamis.errors import RecipeError, UsageError
 from tamis.observe.alerts.measures import MEASURES, Place
-from tamis.observe.alerts.parse import Section, read_section
+from tamis.observe.alerts.parse import Section
 from tamis.observe.alerts.rules import BUILT_IN_SINKS, DEFAULT_EVERY_S, Limit, Rule, default_rules
 from tamis.observe.alerts.sinks import CommandSink, Sink
-from tamis.recipe.yaml_text import Located, Node, References, parse, read_text, suggest
+from tamis.observe.alerts.wording import UNITS
+from tamis.recipe.yaml_text import suggest
 
 ALLOW = "--allow-alert-sinks"
-MAX_FILE_BYTES = 1_000_000
 OFF = "off"
 _NAMES = ("alerts.yaml", "alerts.yml", "alerts.toml")
 
@@ -39,25 +39,22 @@ def choose(recipe: Section | None, own: Section | None, place: Place, allow_reci
     """Raises where the parts do not fit together."""
     if recipe is not None:
         _check_trust(recipe, own, allow_recipe_sinks)
-    made = Chosen()
-    rules = {rule.name: rule for rule in default_rules(place)}
     sections = [section for section in (recipe, own) if section is not None]
+    rules = {rule.name: rule for rule in default_rules(place)}
+    sinks: dict[str, Sink] = {}
+    given: dict[str, Any] = {}
     for section in sections:
         for name, values in section.rules.items():
             rules[name] = _changed(rules.get(name), name, values, section)
-        made = replace(
-            made,
-            sinks={**made.sinks, **section.sinks},
-            every_s=made.every_s if section.every_s is None else section.every_s,
-            to=made.to if section.to is None else section.to,
-        )
-    known = [*BUILT_IN_SINKS, *made.sinks]
+        sinks |= section.sinks
+        given |= {key: value for key in ("every_s", "to") if (value := getattr(section, key)) is not None}
+    known = [*BUILT_IN_SINKS, *sinks]
     for section in sections:
-        wanted = [((), section.to or ()), *((("rules", n), v.get("to", ())) for n, v in section.rules.items())]
+        wanted = [((), section.to or ()), *((("rules", n), v.get("sinks", ())) for n, v in section.rules.items())]
         for name, keys in ((name, keys) for keys, names in wanted for name in names):
             if name not in known:
                 raise section.fail(f"to: there is no sink {name!r}{suggest(name, known)}", *keys)
-    return replace(made, rules=list(rules.values()))
+    return Chosen(list(rules.values()), sinks, **given)
 
 
 def _check_trust(recipe: Section, own: Section | None, allowed: bool) -> None:
@@ -74,9 +71,6 @@ def _check_trust(recipe: Section, own: Section | None, allowed: bool) -> None:
             raise recipe.fail(f"your own alerts file has a sink {name!r} too; give it another name", "sinks", name)
 
 
-_FIELDS = {"for": "for_s", "every": "every_s", "to": "sinks", "do": "remedies", "say": "advice"}
-
-
 def _changed(rule: Rule | None, name: str, said: Mapping[str, Any], section: Section) -> Rule:
     """A rule with what a file says about it; a new one where there is none of that name."""
 
@@ -85,22 +79,22 @@ def _changed(rule: Rule | None, name: str, said: Mapping[str, Any], section: Sec
 
     values = dict(said)
     measure = values.pop("measure", rule.measure if rule is not None else name)
+    sides = [side for side in ("above", "below") if side in values]
     if rule is None:
         if measure not in MEASURES:
             known = suggest(name, list(MEASURES)).replace("ccepted:", "ccepted as measure:")
             raise fail(f"{name!r} is a new rule and must say what it measures{known}")
-        if not {"above", "below"} & set(values):
+        if not sides:
             raise fail("a new rule needs a limit: above: or below:")
         rule = Rule(name, measure, ())
     elif measure != rule.measure:
         raise fail(f"the rule {name!r} is about {rule.measure}; to watch {measure}, give the rule another name")
-    if "above" in values and "below" in values:
+    if len(sides) > 1:
         raise fail("give above: or below:, not both; a second rule can have the other")
-    for side in ("above", "below"):
-        if side in values:
-            limits = tuple(_with_unit(limit, measure, side, fail) for limit in values.pop(side))
-            rule = replace(rule, limits=limits, low=side == "below")
-    return replace(rule, **{_FIELDS.get(key, key): value for key, value in values.items()})
+    for side in sides:
+        limits = tuple(_with_unit(limit, measure, side, fail) for limit in values.pop(side))
+        values |= {"limits": limits, "low": side == "below"}
+    return replace(rule, **values)
 
 
 def _with_unit(limit: Limit, name: str, side: str, fail: Callable[[str], RecipeError]) -> Limit:
@@ -110,15 +104,12 @@ def _with_unit(limit: Limit, name: str, side: str, fail: Callable[[str], RecipeE
         if sized and not measure.sized:
             raise fail(f"{side}: {limit.amount:g} is more than everything; write {limit.amount:g}% or a share up to 1")
         return replace(limit, unit="bytes" if sized else measure.unit)
-    if limit.unit == measure.unit or (limit.unit == "bytes" and measure.sized):
-        return limit
-    fitting = {"share": "a share such as 85%", "bytes": "a size such as 1GB", "seconds": "a time such as 5min"}
-    expected = fitting.get(measure.unit, "a number of degrees")
-    expected += " or a size such as 1GB" if measure.sized and measure.unit != "bytes" else ""
-    raise fail(f"{side}: {name} is compared with {expected}")
+    units = dict.fromkeys([measure.unit, *(["bytes"] if measure.sized else [])])
+    if limit.unit not in units:
+        raise fail(f"{side}: {name} is compared with {' or '.join(UNITS[unit][0] for unit in units)}")
+    return limit
 
 
-# -- the user's own file -------------------------------------------------------------------------------------------------
 def find_file(given: str | None, environ: Mapping[str, str]) -> str | None:
     """The user's file, "off", or None where there is none. A file that was named must exist; reading it will tell."""
     named = given if given is not None else environ.get("TAMIS_ALERTS", "")
@@ -132,41 +123,3 @@ def find_file(given: str | None, environ: Mapping[str, str]) -> str | None:
     if len(found) > 1:
         raise UsageError(f"there are {' and '.join(found)}; keep one of them")
     return found[0] if found else None
-
-
-def read_file(path: str, environ: Mapping[str, str]) -> Section:
-    """A file of rules and sinks; TOML if its name ends so, YAML otherwise."""
-    text = read_text(path, what="alerts file", most=MAX_FILE_BYTES)
-    node = _toml(text, path) if path.endswith(".toml") else _yaml(text, path)
-    return read_section(Located(node, "", References({}, environ, path)))
-
-
-def _yaml(text: str, path: str) -> Node:
-    lines = (line.strip() for line in text.splitlines())
-    if all(not line or line.startswith("#") or line == "---" for line in lines):
-        return Node(None)
-    return parse(text, path)
-
-
-def _toml(text: str, path: str) -> Node:
-    import tomllib
-
-    try:
-        values = tomllib.loads(text)
-    except ValueError as exc:  # TOMLDecodeError, and whole numbers of thousands of digits
-        raise RecipeError(f"not valid TOML: {exc}", file=path) from None
-    except RecursionError:
-        raise RecipeError("nested too deeply", file=path) from None
-    return _node(values, path, 0)
-
-
-def _node(value: Any, path: str, depth: int) -> Node:
-    if depth > 10:
-        raise RecipeError("nested deeper than 10 levels; an alerts file needs 4", file=path)
-    if isinstance(value, dict):
-        return Node({k: _node(v, path, depth + 1) for k, v in value.items()})
-    if isinstance(value, list):
-        return Node([_node(v, path, depth + 1) for v in value])
-    if isinstance(value, (bool, int, float, str)):
-        return Node(value)
-    raise RecipeError(f"expected text, a number or true or false, got a {type(value).__name__}", file=path)

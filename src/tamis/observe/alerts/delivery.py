@@ -6,25 +6,28 @@ may say why the run stopped) gets out. A failure is counted and told once per si
 
 from __future__ import annotations
 
-import heapq
+import contextlib
+import sched
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from tamis.observe.alerts.sinks import Sink, SinkError, backoff_s
+from tamis.observe.alerts.sinks import Sink, SinkError
 
 MAX_WAITING = 100
 MAX_PER_MINUTE = 60  # and sink: whoever wrote the rules, nobody's phone rings all day
+MAX_BACKOFF_S = 30.0
 
 
-class _Try(NamedTuple):
-    due_s: float
-    order: int  # of two that are due at once the first one given goes first
-    n_before: int
-    sink: Sink
-    alert: Mapping[str, Any]
+def backoff_s(n_tries: int) -> float:
+    """How long to wait after the n-th failed try.
+
+    >>> [backoff_s(n) for n in (1, 2, 3, 4, 10)]
+    [1.0, 2.0, 4.0, 8.0, 30.0]
+    """
+    return min(2.0 ** min(n_tries - 1, 10), MAX_BACKOFF_S)
 
 
 class Delivery:
@@ -41,41 +44,41 @@ class Delivery:
         self._sinks = {sink.name: sink for sink in sinks}
         self._complain, self._backoff, self._max_waiting = complain, backoff, max_waiting
         self._sent: dict[str, deque[float]] = {name: deque(maxlen=max_per_minute) for name in self._sinks}
-        self._waiting: list[_Try] = []  # a heap
-        self._n_tries = 0
-        self._thread: threading.Thread | None = None
-        self._changed = threading.Condition(threading.RLock())  # holds for everything here that changes
-        self._ends_s: float | None = None  # set by `close`
+        self._tries = sched.scheduler(time.monotonic)  # may be used by both threads
+        self._thread = threading.Thread(target=self._run, name="tamis-alerts", daemon=True)
+        self._changed = threading.Event()
+        self._ends_s = float("inf")  # set by `close`
+        self._counting = threading.Lock()
         self._complaints: deque[str] = deque()
         self.n_delivered: dict[str, int] = dict.fromkeys(self._sinks, 0)
         self.n_failed: dict[str, int] = dict.fromkeys(self._sinks, 0)
 
     def send(self, alert: Mapping[str, Any], names: Sequence[str]) -> None:
         """Never waits for a sink: what does not fit into the queue, or comes too often, is counted as failed."""
-        with self._changed:
-            for sink in (self._sinks[name] for name in names if name in self._sinks and self._ends_s is None):
-                sent, now = self._sent[sink.name], time.monotonic()
-                if len(sent) == sent.maxlen and sent[0] > now - 60.0:
-                    self._failed(sink, f"more than {sent.maxlen} alerts within a minute")
-                    continue
-                sent.append(now)
-                if not self._queue(now, 0, sink, alert):
-                    self._failed(sink, f"more than {self._max_waiting} alerts wait already")
-                elif self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="tamis-alerts", daemon=True)
-                    self._thread.start()
+        for sink in (self._sinks[name] for name in names if name in self._sinks and self._ends_s == float("inf")):
+            sent, now = self._sent[sink.name], time.monotonic()
+            if len(sent) == sent.maxlen and sent[0] > now - 60.0:
+                self._failed(sink, f"more than {sent.maxlen} alerts within a minute")
+                continue
+            sent.append(now)
+            self._plan(sink, alert, 0)
+            if not self._thread.ident:
+                self._thread.start()
 
     def close(self, timeout_s: float) -> None:
-        """Wait for what is under way, at most `timeout_s`; retries that are due later than that are given up."""
-        with self._changed:
-            if self._thread is None or self._ends_s is not None:
-                return
-            self._ends_s = time.monotonic() + timeout_s
-            self._changed.notify()
-        self._thread.join(timeout_s)
+        """Wait for what is under way, at most `timeout_s`; what is left then, or is due later than that, is given up."""
+        self._ends_s = min(self._ends_s, time.monotonic() + timeout_s)
+        self._changed.set()
+        if self._thread.ident:
+            self._thread.join(timeout_s)
         if self._thread.is_alive():
             for sink in self._sinks.values():
                 sink.abandon()
+        for waiting in self._tries.queue:
+            with contextlib.suppress(ValueError):  # it has just been taken
+                self._tries.cancel(waiting)
+                sink, _, n_before = waiting.argument
+                self._failed(sink, f"the run ended before {'the next try' if n_before else 'it was sent'}")
         self._say()
 
     @property
@@ -83,50 +86,40 @@ class Delivery:
         """Alerts that did not arrive, by sink; only sinks that have any."""
         return {name: n for name, n in self.n_failed.items() if n}
 
-    def _queue(self, due_s: float, n_before: int, sink: Sink, alert: Mapping[str, Any]) -> bool:
-        """Whether there was room for it."""
-        with self._changed:
-            if len(self._waiting) >= self._max_waiting:
-                return False
-            self._n_tries += 1
-            heapq.heappush(self._waiting, _Try(due_s, self._n_tries, n_before, sink, alert))
-            self._changed.notify()
-            return True
+    def _plan(self, sink: Sink, alert: Mapping[str, Any], n_before: int, why: str = "") -> None:
+        """The next try, now or some time after those before it, the last of which failed for this reason."""
+        if len(self._tries.queue) >= self._max_waiting:
+            self._failed(sink, why or f"more than {self._max_waiting} alerts wait already")
+            return
+        self._tries.enter(self._backoff(n_before) if n_before else 0.0, 0, self._try, (sink, alert, n_before))
+        self._changed.set()
 
     # -- in the thread --------------------------------------------------------------------------------------------------
     def _run(self) -> None:
-        while (item := self._next()) is not None:
-            self._try(item)
-            self._say()
+        while True:
+            ends_s = self._ends_s  # before looking: nothing is added once it is set
+            due_s = self._tries.run(blocking=False)  # all that are due; how long until the next is
+            if ends_s - time.monotonic() < (float("inf") if due_s is None else due_s):
+                return
+            self._changed.wait(due_s)
+            self._changed.clear()
 
-    def _next(self) -> _Try | None:
-        """What is due, once it is; None at the end: what is not due by then is given up."""
-        with self._changed:
-            while True:
-                now, ends_s = time.monotonic(), float("inf") if self._ends_s is None else self._ends_s
-                due_s = self._waiting[0].due_s if self._waiting else float("inf")
-                if now >= ends_s or (self._ends_s is not None and due_s > ends_s):
-                    for _, _, n_before, sink, _ in self._waiting:
-                        self._failed(sink, f"the run ended before {'the next try' if n_before else 'it was sent'}")
-                    return None
-                if due_s <= now:
-                    return heapq.heappop(self._waiting)
-                self._changed.wait(None if due_s == float("inf") else due_s - now)
-
-    def _try(self, item: _Try) -> None:
-        _, _, n_before, sink, alert = item
+    def _try(self, sink: Sink, alert: Mapping[str, Any], n_before: int) -> None:
         try:
             sink.deliver(alert)
             self.n_delivered[sink.name] += 1
         except SinkError as exc:
-            due_s = time.monotonic() + self._backoff(n_before + 1)
-            if not (exc.again and n_before < sink.retries and self._queue(due_s, n_before + 1, sink, alert)):
-                self._failed(sink, f"{exc}, after {n_before + 1} tries" if n_before else str(exc))
+            why = f"{exc}, after {n_before + 1} tries" if n_before else str(exc)
+            if exc.again and n_before < sink.retries:
+                self._plan(sink, alert, n_before + 1, why)
+            else:
+                self._failed(sink, why)
         except Exception as exc:  # a mistake in a sink must not end the thread that serves the others
             self._failed(sink, f"{type(exc).__name__}: {exc}")
+        self._say()
 
     def _failed(self, sink: Sink, why: str) -> None:
-        with self._changed:
+        with self._counting:
             self.n_failed[sink.name] += 1
             if self.n_failed[sink.name] == 1:
                 self._complaints.append(

@@ -1,37 +1,37 @@
-"""What rules can be about: readings taken from the samples of a run. No clock, no files.
+"""What rules can be about: the table of measures, and how a sample of a run is read by it. No clock, no files.
 
-A measure gives no reading, one, or one per subject (a stage, a GPU). What a sample lacks gives no reading, whatever else is
-in it: a measure never fails.
+A sample tells of several things: the run, its stages, its GPUs, its leaks. `Meter.look` makes plain facts of each; a measure
+is one of these facts, or its share of another. What a sample lacks gives no reading, whatever else is in it: a measure never
+fails.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 from tamis.hints import quoted
-from tamis.observe.alerts.wording import share_text, time_text
-from tamis.sizes import format_size
+from tamis.observe.alerts.wording import Amount
 
 Sample = Mapping[str, Any]
-Read = Callable[["Meter", Sample, float], Iterable["Reading"]]
+Seen = Mapping[str, list[tuple[str, dict[str, Any]]]]  # (subject, its facts) by what they are about
 
 INTERVAL_S = 10.0  # over which a speed is taken
 MIN_INTERVALS = 6  # before that nobody knows what is usual
 MAX_INTERVALS = 360
 GPU_WINDOW_S = 10.0
 MAX_SUBJECTS = 64
+MIN_DOCUMENTS = 1000  # fewer say nothing about how many are dropped
 
 
 @dataclass(frozen=True)
 class Reading:
-    """`value` is compared with limits of the measure's unit, `n_bytes` with limits that are sizes."""
+    """`value` is compared with limits of the measure's unit, `n_bytes` with limits that are sizes; None: nobody knows."""
 
-    value: float
+    value: float | None
     text: str
     subject: str = ""
     n_bytes: float | None = None
@@ -41,13 +41,37 @@ class Reading:
 
 @dataclass(frozen=True)
 class Measure:
+    """One fact, or its share of the fact `whole`. `text` is the sentence about it, with {value}, {n} (the fact), {whole},
+    {subject} and all other facts; `text_without` that where the whole is not known."""
+
     name: str
-    unit: str  # share, bytes, seconds or degrees
-    low: bool  # whether small values are the bad ones
     about: str
-    read: Read
+    of: str  # run, stage, gpu or leak
+    unit: str  # share, bytes, seconds or degrees
+    fact: str
+    whole: str
+    text: str
     advice: str
-    sized: bool = False  # limits may be sizes too
+    sized: bool = False  # the fact is a size: limits may be sizes too
+    text_without: str = ""
+
+    def readings(self, seen: Seen) -> list[Reading]:
+        return [reading for subject in seen[self.of][:MAX_SUBJECTS] for reading in self._of(*subject)]
+
+    def _of(self, subject: str, facts: dict[str, Any]) -> Iterator[Reading]:
+        n, whole = facts.get(self.fact), facts.get(self.whole)
+        value, text = n, self.text
+        if self.whole:
+            whole = whole if whole is not None and whole > 0 else None
+            value = Amount(n / whole) if n is not None and whole is not None else None
+            text = text if whole is not None else self.text_without
+        if n is not None and text:
+            told = text.format_map({**facts, "subject": subject, "value": value, "n": n, "whole": whole})
+            yield Reading(value, told, subject, n if self.sized else None, whole, facts.get("worker"))
+
+    def advice_at(self, place: Place) -> str:
+        limit = f"{Amount(place.quarantine_limit):share}"
+        return self.advice.replace("{output}", quoted(place.output)).replace("{quarantine_limit}", limit)
 
 
 @dataclass
@@ -59,18 +83,12 @@ class Place:
     quarantine_floor: int = 100
 
 
-def advice(measure: Measure, place: Place) -> str:
-    limit = share_text(place.quarantine_limit)
-    return measure.advice.replace("{output}", quoted(place.output)).replace("{quarantine_limit}", limit)
-
-
-def number(values: object, key: str) -> float | None:
-    """The finite number at `key`, if there is one."""
-    value = values.get(key) if isinstance(values, Mapping) else None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    # A whole number may be too large for a float.
-    return float(value) if -1e300 < value < 1e300 and math.isfinite(value) else None
+def numbers(values: object) -> dict[str, Any]:
+    """The finite numbers of a mapping; of anything else none. A whole number may be too large for a float."""
+    found = values.items() if isinstance(values, Mapping) else ()
+    return {
+        k: Amount(v) for k, v in found if isinstance(v, (int, float)) and not isinstance(v, bool) and -1e300 < v < 1e300
+    }
 
 
 @dataclass
@@ -98,238 +116,167 @@ class Speed:
             del self.rates[::2]
         self.rates.append(self.now)
 
-    @property
-    def usual(self) -> float:
-        """0 while there are too few intervals."""
-        return median(self.rates) if len(self.rates) >= MIN_INTERVALS else 0.0
+    def facts(self, words: str) -> dict[str, Any]:
+        """None while there are too few intervals. `words`: how a speed is said."""
+        usual = median(self.rates) if len(self.rates) >= MIN_INTERVALS else 0.0
+        speeds = f"{words}, usually {words}".format(Amount(self.now), Amount(usual))
+        return {"speed": self.now, "usual": usual, "speeds": speeds} if usual > 0 else {}
 
 
 class Meter:
-    """Takes readings; remembers what speeds and busy shares were before."""
+    """Looks at samples; remembers what speeds and busy shares were before."""
 
     def __init__(self, place: Place) -> None:
-        self.place = place
-        self._stages: dict[str, Speed] = {}
-        self._run = Speed()
+        self._few_records = place.quarantine_floor / 2
+        self._run_speed = Speed()
+        self._speeds: dict[str, Speed] = {}
         self._busy: dict[int, deque[tuple[float, float]]] = {}
 
-    def readings(self, measure: str, sample: Sample, now_s: float) -> list[Reading]:
-        return list(MEASURES[measure].read(self, sample, now_s))[:MAX_SUBJECTS]
+    def look(self, sample: Sample, now_s: float) -> Seen:
+        return {
+            "run": [("", self._run(sample, now_s))],
+            "stage": list(self._stages(sample.get("stages"), now_s)),
+            "gpu": list(self._gpus(sample.get("gpus"), now_s)),
+            "leak": list(_leaks(sample.get("leaks"))),
+        }
 
-    def _disk(self, sample: Sample, now_s: float) -> Iterable[Reading]:
-        free = number(sample, "disk_free_bytes")
-        if free is None or number(sample, "disk_total_bytes"):
-            text = "the disk has {share} free {sizes}"
-            return _share_of("disk_free_bytes", "disk_total_bytes", text)(self, sample, now_s)
-        # Only limits that are sizes can be judged.
-        return [Reading(math.nan, f"the disk has {format_size(free)} free", n_bytes=free)]
+    def _run(self, sample: Sample, now_s: float) -> dict[str, Any]:
+        facts = numbers(sample)
+        if "read_bytes" in facts and "seconds" in facts:
+            self._run_speed.add(now_s, facts["read_bytes"], facts["seconds"])
+            facts |= self._run_speed.facts("{:bytes}/s")
+        if (percent := facts.get("psi_some")) is not None:
+            facts |= {"waited": Amount(percent / 100), "waited_s": percent / 10}
+        if facts.get("quarantined", 0) <= self._few_records:
+            facts.pop("quarantined", None)
+        if facts.get("documents", 0) < MIN_DOCUMENTS:
+            facts.pop("dropped", None)
+        left = facts.get("left_bytes")
+        facts["rest"] = f" ({left:bytes} of input are left)" if left is not None else ""
+        return facts
 
-    def _pressure(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        percent = number(sample, "psi_some")
-        if percent is not None:
-            text = f"the machine waited for memory {share_text(percent / 100)} of the last 10 s ({percent / 10:.1f} s)"
-            yield Reading(percent / 100, text)
-
-    def _throughput(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        stages = sample.get("stages")
+    def _stages(self, stages: object, now_s: float) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, book in list(stages.items())[:MAX_SUBJECTS] if isinstance(stages, Mapping) else ():
-            amount, seconds = number(book, "in_bytes"), number(book, "seconds")
-            by_bytes = bool(amount)
-            amount = amount or number(book, "n_in")
-            if amount is None or seconds is None:
+            facts = numbers(book)
+            n_bytes, seconds = facts.get("in_bytes"), facts.get("seconds")
+            amount = n_bytes or facts.get("n_in")
+            if amount is not None and seconds is not None:
+                speed = self._speeds.setdefault(str(name), Speed())
+                speed.add(now_s, amount, seconds)
+                yield f"stage {name!s:.80}", speed.facts("{:bytes}/s" if n_bytes else "{:,.0f} documents/s")
+
+    def _gpus(self, gpus: object, now_s: float) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Those that this run holds memory on; `busy` over the last seconds."""
+        for facts in map(numbers, gpus[:MAX_SUBJECTS] if isinstance(gpus, (list, tuple)) else ()):
+            if "gpu" not in facts or facts.get("ours_bytes", 0) <= 0:
                 continue
-            speed = self._stages.setdefault(str(name), Speed())
-            speed.add(now_s, amount, seconds)
-            if speed.usual > 0:
-                say = (lambda r: f"{format_size(r)}/s") if by_bytes else (lambda r: f"{r:,.0f} documents/s")
-                yield self._slow(speed, f"stage {name!s:.80}", say)
-
-    def _speed(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        amount, seconds = number(sample, "read_bytes"), number(sample, "seconds")
-        if amount is None or seconds is None:
-            return
-        self._run.add(now_s, amount, seconds)
-        if self._run.usual > 0:
-            yield self._slow(self._run, "the run", lambda r: f"{format_size(r)}/s")
-
-    def _slow(self, speed: Speed, who: str, say: Callable[[float], str]) -> Reading:
-        share = speed.now / speed.usual
-        text = f"{who} at {share_text(share)} of its usual speed ({say(speed.now)}, usually {say(speed.usual)})"
-        return Reading(share, text, who if who != "the run" else "", whole=speed.usual)
-
-    def _quarantine(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        if (number(sample, "quarantined") or 0) > self.place.quarantine_floor / 2:
-            yield from _count_of(sample, "quarantined", "of the records are in quarantine")
-
-    def _dropped(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        if (number(sample, "documents") or 0) >= 1000:  # fewer say nothing
-            yield from _count_of(sample, "dropped", "of the documents are dropped")
-
-    def _ours(self, sample: Sample) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
-        """GPUs that this run holds memory on."""
-        gpus = sample.get("gpus")
-        for gpu in gpus[:MAX_SUBJECTS] if isinstance(gpus, (list, tuple)) else ():
-            index = number(gpu, "gpu")
-            if index is not None and (number(gpu, "ours_bytes") or 0) > 0:
-                yield int(index), f"GPU {index:.0f}", gpu
-
-    def _gpu(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        for index, name, gpu in self._ours(sample):
-            busy = number(gpu, "busy")
-            if busy is None:
-                continue
-            seen = self._busy.setdefault(index, deque(maxlen=100))
-            seen.append((now_s, busy))
-            while seen[0][0] <= now_s - GPU_WINDOW_S:
-                seen.popleft()
-            mean = sum(b for _, b in seen) / len(seen)
-            held = format_size(number(gpu, "ours_bytes") or 0)
-            yield Reading(mean, f"{name} busy {share_text(mean)} of the time (this run holds {held} on it)", name)
-
-    def _gpu_memory(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        for _, name, gpu in self._ours(sample):
-            read = _share_of("used_bytes", "total_bytes", f"memory of {name} at {{share}} {{sizes}}", name)
-            yield from read(self, gpu, now_s)
-
-    def _gpu_temperature(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        for _, name, gpu in self._ours(sample):
-            if (degrees := number(gpu, "temperature_c")) is not None:
-                yield Reading(degrees, f"{name} at {degrees:.0f} °C", name)
-
-    def _leak(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        """The worst of each stage: the same stage leaks in every worker. A leak: slope_bytes (per partition), and where known
-        stage, worker, kind (where the memory is) and partitions_left (until the worker has to be replaced)."""
-        leaks = sample.get("leaks")
-        worst: dict[str, Reading] = {}
-        for leak in leaks[:1000] if isinstance(leaks, (list, tuple)) else ():
-            n = next((n for k in ("bytes_per_partition", "slope_bytes") if (n := number(leak, k)) is not None), None)
-            if n is None or n <= 0:
-                continue
-            stage = str(leak.get("stage") or "")[:80]
-            who = f"stage {stage}" if stage else "a worker"
-            text = f"{who} keeps {format_size(n)} more after each partition"
-            kind, until = leak.get("kind"), number(leak, "partitions_left")
-            text += f", in {kind!s:.40}" if kind else ""
-            text += f"; the worker reaches its limit in {until:,.0f} partitions" if until is not None else ""
-            worker = number(leak, "worker")
-            found = Reading(n, text, who, n_bytes=n, worker=None if worker is None else int(worker))
-            if who not in worst or worst[who].value < n:
-                worst[who] = found
-        yield from worst.values()
-
-    def _progress(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        if (seconds := number(sample, "progress_s")) is not None:
-            left = number(sample, "left_bytes")
-            rest = f" ({format_size(left)} of input are left)" if left is not None else ""
-            yield Reading(seconds, f"nothing was committed for {time_text(seconds)}{rest}")
-
-    def _runtime(self, sample: Sample, now_s: float) -> Iterator[Reading]:
-        if (seconds := number(sample, "seconds")) is not None:
-            yield Reading(seconds, f"the run takes {time_text(seconds)} so far")
+            if "busy" in facts:
+                seen = self._busy.setdefault(int(facts["gpu"]), deque(maxlen=100))
+                seen.append((now_s, facts["busy"]))
+                while seen[0][0] <= now_s - GPU_WINDOW_S:
+                    seen.popleft()
+                facts["busy"] = Amount(sum(busy for _, busy in seen) / len(seen))
+            yield f"GPU {facts['gpu']:.0f}", facts
 
 
-def _share_of(used: str, whole: str, text: str, subject: str = "") -> Read:
-    """Reads one size as a share of another. `text` tells {share} and {sizes}."""
-
-    def read(meter: Meter, sample: Sample, now_s: float) -> Iterator[Reading]:
-        n, total = number(sample, used), number(sample, whole)
-        if n is not None and total is not None and total > 0:
-            sizes = f"({format_size(n)} of {format_size(total)})"
-            told = text.format(share=share_text(n / total), sizes=sizes)
-            yield Reading(n / total, told, subject, n_bytes=n, whole=total)
-
-    return read
-
-
-def _size_of(key: str, text: str) -> Read:
-    """Reads a size. `text` tells {size}."""
-
-    def read(meter: Meter, sample: Sample, now_s: float) -> Iterator[Reading]:
-        if (n := number(sample, key)) is not None:
-            yield Reading(n, text.format(size=format_size(n)), n_bytes=n)
-
-    return read
+def _leaks(leaks: object) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The worst of each stage: the same stage leaks in every worker. A leak: slope_bytes (per partition), and where known
+    stage, worker, kind (where the memory is) and partitions_left (until the worker has to be replaced)."""
+    worst: dict[str, dict[str, Any]] = {}
+    for leak in leaks[:1000] if isinstance(leaks, (list, tuple)) else ():
+        facts = numbers(leak)
+        n = facts.get("bytes_per_partition", facts.get("slope_bytes", 0))
+        stage = str(leak.get("stage") or "")[:80] if facts else ""
+        who = f"stage {stage}" if stage else "a worker"
+        if n <= worst.get(who, {}).get("leak", 0):
+            continue
+        kind, until, worker = leak.get("kind"), facts.get("partitions_left"), facts.get("worker")
+        more = f", in {kind!s:.40}" if kind else ""
+        more += f"; the worker reaches its limit in {until:,.0f} partitions" if until is not None else ""
+        worst[who] = {"leak": n, "more": more, "worker": None if worker is None else int(worker)}
+    yield from worst.items()
 
 
-def _count_of(sample: Sample, key: str, text: str) -> Iterator[Reading]:
-    """How many of all documents."""
-    n, total = number(sample, key), number(sample, "documents")
-    if n is not None and total:
-        yield Reading(n / total, f"{share_text(n / total)} {text} ({n:,.0f} of {total:,.0f})", whole=total)
-
-
+_SIZES = "({n:bytes} of {whole:bytes})"
+_SLOW = "at {value:share} of its usual speed ({speeds})"
+_LOOK = "look for what changed: other programs on the machine, a slow disk, harder documents; tamis top {output}"
 MEASURES = {
     m.name: m
     for m in (
         Measure(
-            "memory", "share", False, "memory of all processes, of the budget",
-            _share_of("used_bytes", "budget_bytes", "memory at {share} of the budget {sizes}"),
+            "memory", "memory of all processes, of the budget", "run", "share", "used_bytes", "budget_bytes",
+            f"memory at {{value:share}} of the budget {_SIZES}",
             "the run slows down to stay inside it; give more with --memory, or fewer --workers or a smaller --blocksize", True,
         ),
         Measure(
-            "machine_memory", "share", False, "memory in use on the machine",
-            _share_of("machine_used_bytes", "machine_total_bytes", "memory of the machine at {share} {sizes}"),
+            "machine_memory", "memory in use on the machine", "run", "share", "machine_used_bytes", "machine_total_bytes",
+            f"memory of the machine at {{value:share}} {_SIZES}",
             "other programs need memory too: end some, or give this run a smaller --memory", True,
         ),
         Measure(
-            "cgroup_memory", "share", False, "memory in use in the container or job, of its limit",
-            _share_of("cgroup_used_bytes", "cgroup_limit_bytes", "memory at {share} of the limit of this container or job {sizes}"),
+            "cgroup_memory", "memory in use in the container or job, of its limit", "run", "share", "cgroup_used_bytes", "cgroup_limit_bytes",
+            f"memory at {{value:share}} of the limit of this container or job {_SIZES}",
             "the system ends processes at the limit: raise it, or give this run a smaller --memory", True,
         ),
         Measure(
-            "pressure", "share", False, "time in which the machine waited for memory", Meter._pressure,
+            "pressure", "time in which the machine waited for memory", "run", "share", "waited", "",
+            "the machine waited for memory {value:share} of the last 10 s ({waited_s:.1f} s)",
             "the machine is short of memory: end other programs, or give this run a smaller --memory",
         ),
         Measure(
-            "throughput", "share", True, "speed of a stage while it works, of its own median", Meter._throughput,
-            "look for what changed: other programs on the machine, a slow disk, harder documents; tamis top {output}",
+            "throughput", "speed of a stage while it works, of its own median", "stage", "share", "speed", "usual", f"{{subject}} {_SLOW}", _LOOK,
         ),
+        Measure("speed", "speed of the whole run, of its own median", "run", "share", "speed", "usual", f"the run {_SLOW}", _LOOK),
         Measure(
-            "speed", "share", True, "speed of the whole run, of its own median", Meter._speed,
-            "look for what changed: other programs on the machine, a slow disk, harder documents; tamis top {output}",
-        ),
-        Measure(
-            "quarantine", "share", False, "records in quarantine, of all read", Meter._quarantine,
+            "quarantine", "records in quarantine, of all read", "run", "share", "quarantined", "documents",
+            "{value:share} of the records are in quarantine ({n:,.0f} of {whole:,.0f})",
             "above {quarantine_limit} the run ends incomplete; see what is wrong: tamis quarantine {output}",
         ),
         Measure(
-            "dropped", "share", False, "documents dropped by filters, of all read", Meter._dropped,
+            "dropped", "documents dropped by filters, of all read", "run", "share", "dropped", "documents",
+            "{value:share} of the documents are dropped ({n:,.0f} of {whole:,.0f})",
             "see which rule drops them: tamis report {output}",
         ),
         Measure(
-            "disk", "share", True, "free space on the disk of the output", Meter._disk,
+            "disk", "free space on the disk of the output", "run", "share", "disk_free_bytes", "disk_total_bytes",
+            f"the disk has {{value:share}} free {_SIZES}",
             "make room there, or stop the run (Ctrl-C keeps what is committed) and start it again with more room", True,
+            "the disk has {n:bytes} free",
         ),
         Measure(
-            "scratch", "bytes", False, "temporary blocks on disk", _size_of("scratch_bytes", "temporary blocks take {size}"),
+            "scratch", "temporary blocks on disk", "run", "bytes", "scratch_bytes", "", "temporary blocks take {n:bytes}",
             "point --scratch at a disk with room for them", True,
         ),
         Measure(
-            "queue", "bytes", False, "blocks that wait for a stage", _size_of("queue_bytes", "{size} wait for a stage"),
+            "queue", "blocks that wait for a stage", "run", "bytes", "queue_bytes", "", "{n:bytes} wait for a stage",
             "a later stage is slower than an earlier one", True,
         ),
         Measure(
-            "gpu", "share", True, "busy time of a GPU that this run uses", Meter._gpu,
+            "gpu", "busy time of a GPU that this run uses", "gpu", "share", "busy", "",
+            "{subject} busy {value:share} of the time (this run holds {ours_bytes:bytes} on it)",
             "the GPU waits for work: give it larger batches, more --workers before it, or faster input",
         ),
         Measure(
-            "gpu_memory", "share", False, "memory in use on a GPU that this run uses", Meter._gpu_memory,
+            "gpu_memory", "memory in use on a GPU that this run uses", "gpu", "share", "used_bytes", "total_bytes",
+            f"memory of {{subject}} at {{value:share}} {_SIZES}",
             "give its stage smaller batches, or end other programs on that GPU", True,
         ),
         Measure(
-            "gpu_temperature", "degrees", False, "temperature of a GPU that this run uses", Meter._gpu_temperature,
-            "a hot GPU slows itself down: check its cooling",
+            "gpu_temperature", "temperature of a GPU that this run uses", "gpu", "degrees", "temperature_c", "",
+            "{subject} at {n:.0f} °C", "a hot GPU slows itself down: check its cooling",
         ),
         Measure(
-            "leak", "bytes", False, "memory that a stage keeps after each partition", Meter._leak,
+            "leak", "memory that a stage keeps after each partition", "leak", "bytes", "leak", "",
+            "{subject} keeps {n:bytes} more after each partition{more}",
             "the worker is replaced in time; release what the stage keeps, or report it to who wrote the stage", True,
         ),
         Measure(
-            "progress", "seconds", False, "time since something was committed", Meter._progress,
+            "progress", "time since something was committed", "run", "seconds", "progress_s", "",
+            "nothing was committed for {n:seconds}{rest}",
             "see what the workers do: tamis top {output}; a partition that takes longer than --timeout is ended and tried again",
         ),
         Measure(
-            "runtime", "seconds", False, "time since the run began", Meter._runtime,
+            "runtime", "time since the run began", "run", "seconds", "seconds", "", "the run takes {n:seconds} so far",
             "the same command again goes on where it stopped",
         ),
     )

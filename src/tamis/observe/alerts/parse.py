@@ -9,12 +9,14 @@
     sinks:
       chat: {webhook: "https://chat.example/hook"}
 
-Reading is strict: every error names file, line and key, and what is allowed there. What depends on other files (which sinks
-there are, what an earlier file said about a rule) is checked by choose.py.
+Tables at the end say which keys there are, and how what stands there is read. Reading is strict: every error names file, line
+and key, and what is allowed there. What depends on other files (which sinks there are, what an earlier file said about a
+rule) is checked by choose.py.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
@@ -27,24 +29,25 @@ from tamis.observe.alerts.measures import MEASURES
 from tamis.observe.alerts.rules import BUILT_IN_SINKS, LEVELS, REMEDIES, Limit
 from tamis.observe.alerts.sinks import CommandSink, Sink, WebhookSink
 from tamis.observe.alerts.wording import parse_time
-from tamis.recipe.yaml_text import Located, suggest
+from tamis.recipe.yaml_text import Located, Node, References, parse, read_text, suggest
 from tamis.sizes import parse_size
 
+MAX_FILE_BYTES = 1_000_000
 MAX_RULES, MAX_SINKS, MAX_TEXT, MAX_ITEMS = 200, 20, 2000, 50
-MIN_EVERY_S = 1.0
-MAX_PAUSE_S = 3600.0
-MAX_SINK_TIMEOUT_S = 120.0
-MAX_RETRIES = 10
-DEFAULT_PAUSE_S = 60.0
+MIN_EVERY_S, MAX_SINK_TIMEOUT_S, MAX_RETRIES = 1, 120, 10
+DEFAULT_PAUSE_S, MAX_PAUSE_S = 60, 3600
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_ -]{0,59}")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _SHARE = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%\s*")
-_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+
+Value = Callable[[Any], Any]  # reads one value
+Read = Callable[[Located], Any]
+Table = Mapping[str, tuple[str, Read]]  # by key: what it is called inside, and how it is read
 
 
 @dataclass(frozen=True)
 class Section:
-    """What one file says about alerts, and only that. `rules`: values by key, limits whose unit may still be open ("")."""
+    """What one file says about alerts, and only that. `rules`: values by name, limits whose unit may still be open ("")."""
 
     at: Located
     every_s: float | None = None
@@ -62,21 +65,75 @@ class Section:
 
 def read_section(at: Located) -> Section:
     """What a recipe says under `alerts:`, or a file as a whole."""
-    if at.node.value is None:
-        return Section(at)
-    top = _fields(at, ("every", "to", "rules", "sinks"))
-    return Section(
-        at,
-        _every(top["every"]) if "every" in top else None,
-        _names(top["to"]) if "to" in top else None,
-        {name: _rule(item) for name, item in _named(top.get("rules"), MAX_RULES).items()},
-        {name: _sink(item, name) for name, item in _named(top.get("sinks"), MAX_SINKS).items()},
-    )
+    return Section(at, **_mapping(at, _SECTION) if at.node.value is not None else {})
 
 
-def _rule(at: Located) -> dict[str, Any]:
+def read_file(path: str, environ: Mapping[str, str]) -> Section:
+    """A file of rules and sinks; TOML if its name ends so, YAML otherwise."""
+    text = read_text(path, what="alerts file", most=MAX_FILE_BYTES)
+    if path.endswith(".toml"):
+        node = _toml(text, path)
+    else:
+        is_empty = all(line.strip() in ("", "---") or line.strip()[0] == "#" for line in text.splitlines())
+        node = Node(None) if is_empty else parse(text, path)
+    return read_section(Located(node, "", References({}, environ, path)))
+
+
+def _toml(text: str, path: str) -> Node:
+    import tomllib
+
+    def node(value: Any, depth: int = 0) -> Node:
+        if depth > 10:
+            raise RecipeError("nested deeper than 10 levels; an alerts file needs 4", file=path)
+        if isinstance(value, dict):
+            return Node({k: node(v, depth + 1) for k, v in value.items()})
+        if isinstance(value, list):
+            return Node([node(v, depth + 1) for v in value])
+        if isinstance(value, (bool, int, float, str)):
+            return Node(value)
+        raise RecipeError(f"expected text, a number or true or false, got a {type(value).__name__}", file=path)
+
+    try:
+        values = tomllib.loads(text)
+    except ValueError as exc:  # TOMLDecodeError, and whole numbers of thousands of digits
+        raise RecipeError(f"not valid TOML: {exc}", file=path) from None
+    except RecursionError:
+        raise RecipeError("nested too deeply", file=path) from None
+    return node(values)
+
+
+# -- mappings and lists ----------------------------------------------------------------------------------------------------
+def _mapping(at: Located, table: Table) -> dict[str, Any]:
+    """What stands under the keys of a table, by the names that it has inside."""
+    if not isinstance(at.node.value, dict):
+        raise at.fail(f"expected a mapping of {', '.join(table)}")
+    found = at.fields()
+    for key, item in found.items():
+        if key not in table:
+            raise item.fail(f"unknown key {key[:80]!r}{suggest(key[:80], list(table))}")
+    return {table[key][0]: table[key][1](item) for key, item in found.items()}
+
+
+def _named(most: int, read: Callable[[Located, str], Any]) -> Read:
+    """Of a mapping of names."""
+
+    def read_all(at: Located) -> dict[str, Any]:
+        if at.node.value is None:
+            return {}
+        if not isinstance(at.node.value, dict) or len(at.node.value) > most:
+            raise at.fail(f"expected a mapping of names, at most {most}")
+        for name, item in at.fields().items():
+            if not _NAME.fullmatch(name):
+                message = f"{name[:80]!r} is no name: a letter, then up to 59 letters, digits, spaces, - or _"
+                raise Located(item.node, at.key, at.references).fail(message)
+        return {name: read(item, name) for name, item in at.fields().items()}
+
+    return read_all
+
+
+def _rule(at: Located, name: str) -> dict[str, Any]:
     if isinstance(at.node.value, (dict, list)):
-        return {key: _RULE[key](item) for key, item in _fields(at, _RULE).items()}
+        return _mapping(at, _RULE)
     value = _scalar(at)
     if value in ("off", "on", False, True):
         return {"on": value in ("on", True)}
@@ -89,187 +146,43 @@ def _sink(at: Located, name: str) -> Sink:
     kinds = [kind for kind in _SINKS if kind in at.fields()]
     if len(kinds) != 1:
         raise at.fail("expected a mapping with either command: or webhook:")
-    make, known = _SINKS[kinds[0]]
-    given = {known[key][0]: known[key][1](item) for key, item in _fields(at, known).items()}
-    return make(name, **given)
+    make, table = _SINKS[kinds[0]]
+    return make(name, **_mapping(at, table))
 
 
-# -- parts -----------------------------------------------------------------------------------------------------------------
-def _fields(at: Located, known: Iterable[str]) -> dict[str, Located]:
-    if not isinstance(at.node.value, dict):
-        raise at.fail(f"expected a mapping of {', '.join(known)}")
-    found = at.fields()
-    for name, item in found.items():
-        if name not in known:
-            raise item.fail(f"unknown key {name[:80]!r}{suggest(name[:80], list(known))}")
-    return found
+def _items(read: Value, least: int = 0, most: int = MAX_ITEMS, expected: str = "") -> Read:
+    """Of one value or a list of them."""
+
+    def read_all(at: Located) -> tuple[Any, ...]:
+        found = at.items()
+        if not least <= len(found) <= most:
+            raise at.fail(expected or f"more than {most} items")
+        return tuple(_scalar(item, read) for item in found)
+
+    return read_all
 
 
-def _named(at: Located | None, most: int) -> dict[str, Located]:
-    if at is None or at.node.value is None:
-        return {}
-    if not isinstance(at.node.value, dict) or len(at.node.value) > most:
-        raise at.fail(f"expected a mapping of names, at most {most}")
-    found = at.fields()
-    for name, item in found.items():
-        if not _NAME.fullmatch(name):
-            raise Located(item.node, at.key, at.references).fail(
-                f"{name[:80]!r} is no name: a letter, then up to 59 letters, digits, spaces, - or _"
-            )
-    return found
-
-
-def _items(at: Located) -> list[Located]:
-    """One value or a list of them."""
-    if len(found := at.items()) > MAX_ITEMS:
-        raise at.fail(f"more than {MAX_ITEMS} items")
-    return found
-
-
-# -- values ----------------------------------------------------------------------------------------------------------------
-def _scalar(at: Located) -> Any:
+def _scalar(at: Located, read: Value = lambda value: value) -> Any:
+    """What `read` makes of one value; what it finds wrong is told with the place."""
     value = at.scalar()
     if isinstance(value, str) and len(value) > MAX_TEXT:
         raise at.fail(f"longer than {MAX_TEXT} characters")
-    return value
-
-
-def _word(at: Located) -> str:
-    value = _scalar(at)
-    if not isinstance(value, str) or not value.strip():
-        raise at.fail(f"expected text, got {value!r:.80}; put it into quotes")
-    return value
-
-
-def _one_of(known: Iterable[str]) -> Callable[[Located], str]:
-    def read(at: Located) -> str:
-        value = _word(at)
-        if value not in known:
-            raise at.fail(f"unknown value {value[:80]!r}{suggest(value[:80], list(known))}")
-        return value
-
-    return read
-
-
-def _boolean(at: Located) -> bool:
-    value = _scalar(at)
-    if not isinstance(value, bool):
-        raise at.fail(f"expected true or false, got {value!r:.80}")
-    return value
-
-
-def _retries(at: Located) -> int:
-    value = _scalar(at)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_RETRIES:
-        raise at.fail(f"expected a whole number from 0 to {MAX_RETRIES}, got {value!r:.80}")
-    return value
-
-
-def _seconds(at: Located, value: object, what: str = "time") -> float:
     try:
-        return parse_time(value, what)
+        return read(value)
     except UsageError as exc:
         raise at.fail(str(exc)) from None
 
 
-def _time(at: Located) -> float:
-    return _seconds(at, _scalar(at))
-
-
-def _every(at: Located) -> float:
-    if (seconds := _time(at)) < MIN_EVERY_S:
-        raise at.fail(f"expected at least {MIN_EVERY_S:.0f}s between two alerts")
-    return seconds
-
-
-def _timeout(at: Located) -> float:
-    if not 0 < (seconds := _time(at)) <= MAX_SINK_TIMEOUT_S:
-        raise at.fail(f"expected a time above 0 and up to {MAX_SINK_TIMEOUT_S:.0f}s")
-    return seconds
-
-
 def _names(at: Located) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for item in _items(at):
-        value = _scalar(item)
-        if not isinstance(value, str) or not _NAME.fullmatch(value):
-            raise item.fail(f"expected the name of a sink (log, terminal, or your own), got {value!r:.80}")
-        found[value] = None
-    return tuple(found)
-
-
-def _limits(at: Located) -> tuple[Limit, ...]:
-    found = tuple(map(_limit, _items(at)))
-    if not 1 <= len(found) <= 4:
-        raise at.fail("expected one limit, or a list of up to 4, e.g. [5%, 1GB]")
-    return found
-
-
-def _limit(at: Located) -> Limit:
-    """`unit` "" is a bare number, whose meaning is the measure's."""
-    value = _scalar(at)
-    share = _SHARE.fullmatch(value) if isinstance(value, str) else None
-    if share is not None:
-        return Limit(float(share[1]) / 100, "share")
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 2**63:
-        return Limit(float(value), "")
-    for read, unit in ((parse_time, "seconds"), (parse_size, "bytes")):
-        try:
-            if isinstance(value, str):
-                return Limit(float(read(value, "limit")), unit)
-        except UsageError:
-            continue
-    raise at.fail(f"expected a limit such as 85%, 1GB, 5min or a number, got {value!r:.80}")
-
-
-def _remedies(at: Located) -> tuple[str, ...]:
-    return tuple(map(_remedy, _items(at)))
-
-
-def _remedy(at: Located) -> str:
-    value = _scalar(at)
-    name, _, argument = str(value).strip().replace(" ", ":", 1).partition(":")
-    if not isinstance(value, str) or name not in REMEDIES or (argument and name != "pause"):
-        raise at.fail(
-            f"unknown remedy {value!r:.80}{suggest(name[:80], list(REMEDIES))}; pause may have a time: pause 30s"
-        )
-    if name != "pause":
-        return name
-    seconds = DEFAULT_PAUSE_S
-    if argument:
-        seconds = _seconds(at, float(argument) if _SECONDS.fullmatch(argument) else argument, "pause")
-    if not 0 < seconds <= MAX_PAUSE_S:
-        raise at.fail(f"pause: expected a time above 0 and up to {MAX_PAUSE_S:.0f}s")
-    return f"pause:{seconds:g}"
+    return tuple(dict.fromkeys(_items(_sink_name)(at)))
 
 
 def _command(at: Located) -> tuple[str, ...]:
     """A list is taken as it is, a text is split as a shell would; no shell ever runs."""
-    if isinstance(at.node.value, list):
-        parts = list(map(_scalar, _items(at)))
-    else:
-        text = _word(at)
-        try:
-            parts = shlex.split(text)
-        except ValueError as exc:
-            raise at.fail(f"cannot be split into words ({exc}); write a list") from None
+    parts = _items(lambda value: value)(at) if isinstance(at.node.value, list) else _scalar(at, _split)
     if not parts or not all(isinstance(p, str) and "\0" not in p for p in parts) or not parts[0].strip():
         raise at.fail("expected a program and its arguments, as one text or a list of texts")
     return tuple(parts)
-
-
-def _url(at: Located) -> str:
-    value = _word(at)
-    try:
-        parts = urlsplit(value)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        usable = False
-    if not usable or not value.isascii() or not value.isprintable() or " " in value:
-        raise at.fail("expected an address that begins with http:// or https://")
-    if "@" in parts.netloc:
-        raise at.fail("an address with a password in it is refused; use headers: {Authorization: ...}")
-    return value
 
 
 def _headers(at: Located) -> tuple[tuple[str, str], ...]:
@@ -284,31 +197,123 @@ def _headers(at: Located) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())
 
 
-# What may stand in a rule, and how it is read.
-_RULE: dict[str, Callable[[Located], Any]] = {
-    "measure": _one_of(MEASURES),
-    "above": _limits,
-    "below": _limits,
-    "for": _time,
-    "level": _one_of(LEVELS),
-    "every": _every,
-    "to": _names,
-    "do": _remedies,
-    "say": _word,
-    "only": _word,
-    "on": _boolean,
+# -- values: each reader gets one as it stands in the file, and says what it expects instead -------------------------------
+def _checked(
+    expected: str, is_good: Callable[[Any], object], made: Callable[[Any], Any] = lambda value: value
+) -> Value:
+    def read(value: Any) -> Any:
+        if not is_good(found := made(value)):
+            raise UsageError(f"expected {expected}, got {value!r:.80}")
+        return found
+
+    return read
+
+
+def _one_of(known: Iterable[str]) -> Value:
+    def read(value: Any) -> str:
+        if _text(value) not in known:
+            raise UsageError(f"unknown value {value[:80]!r}{suggest(value[:80], list(known))}")
+        return str(value)
+
+    return read
+
+
+def _time(value: object) -> float:
+    return parse_time(value, "time")
+
+
+_text = _checked("text in quotes", lambda v: isinstance(v, str) and v.strip())
+_boolean = _checked("true or false", lambda v: isinstance(v, bool))
+_retries = _checked(f"a whole number from 0 to {MAX_RETRIES}", lambda v: type(v) is int and 0 <= v <= MAX_RETRIES)
+_sink_name = _checked(
+    "the name of a sink (log, terminal, or your own)", lambda v: isinstance(v, str) and _NAME.fullmatch(v)
+)
+_every = _checked(f"at least {MIN_EVERY_S}s between two alerts", lambda s: s >= MIN_EVERY_S, _time)
+_timeout = _checked(f"a time above 0 and up to {MAX_SINK_TIMEOUT_S}s", lambda s: 0 < s <= MAX_SINK_TIMEOUT_S, _time)
+
+
+def _limit(value: Any) -> Limit:
+    """`unit` "" is a bare number, whose meaning is the measure's."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 2**63:
+        return Limit(float(value), "")
+    if isinstance(value, str) and (share := _SHARE.fullmatch(value)):
+        return Limit(float(share[1]) / 100, "share")
+    for read, unit in ((parse_time, "seconds"), (parse_size, "bytes")) if isinstance(value, str) else ():
+        with contextlib.suppress(UsageError):
+            return Limit(float(read(value, "limit")), unit)
+    raise UsageError(f"expected a limit such as 85%, 1GB, 5min or a number, got {value!r:.80}")
+
+
+def _remedy(value: Any) -> str:
+    name, _, argument = str(value).strip().replace(" ", ":", 1).partition(":")
+    if not isinstance(value, str) or name not in REMEDIES or (argument and name != "pause"):
+        known = suggest(name[:80], list(REMEDIES))
+        raise UsageError(f"unknown remedy {value!r:.80}{known}; pause may have a time: pause 30s")
+    if name != "pause":
+        return name
+    given: object = float(argument) if argument.replace(".", "", 1).isdecimal() else argument
+    seconds = parse_time(given, "pause") if argument else DEFAULT_PAUSE_S
+    if not 0 < seconds <= MAX_PAUSE_S:
+        raise UsageError(f"pause: expected a time above 0 and up to {MAX_PAUSE_S}s")
+    return f"pause:{seconds:g}"
+
+
+def _split(value: Any) -> list[str]:
+    text = _text(value)
+    try:
+        return shlex.split(text)
+    except ValueError as exc:
+        raise UsageError(f"cannot be split into words ({exc}); write a list") from None
+
+
+def _url(value: Any) -> str:
+    try:
+        parts = urlsplit(_text(value))
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable or not value.isascii() or not value.isprintable() or " " in value:
+        raise UsageError("expected an address that begins with http:// or https://")
+    if "@" in parts.netloc:
+        raise UsageError("an address with a password in it is refused; use headers: {Authorization: ...}")
+    return str(value)
+
+
+# -- which keys there are: what each is called inside, and how it is read --------------------------------------------------
+def _one(read: Value) -> Read:
+    return lambda at: _scalar(at, read)
+
+
+_limits = _items(_limit, 1, 4, "expected one limit, or a list of up to 4, e.g. [5%, 1GB]")
+_RULE: Table = {
+    "measure": ("measure", _one(_one_of(MEASURES))),
+    "above": ("above", _limits),
+    "below": ("below", _limits),
+    "for": ("for_s", _one(_time)),
+    "level": ("level", _one(_one_of(LEVELS))),
+    "every": ("every_s", _one(_every)),
+    "to": ("sinks", _names),
+    "do": ("remedies", _items(_remedy)),
+    "say": ("advice", _one(_text)),
+    "only": ("only", _one(_text)),
+    "on": ("on", _one(_boolean)),
 }
-# What may stand in a sink of each kind: the field of the sink that it is, and how it is read.
-_SINKS: dict[str, tuple[Callable[..., Sink], dict[str, tuple[str, Callable[[Located], Any]]]]] = {
-    "command": (CommandSink, {"command": ("command", _command), "timeout": ("timeout_s", _timeout)}),
+RULE_KEYS = tuple(_RULE)
+_SINKS: Mapping[str, tuple[Callable[..., Sink], Table]] = {
+    "command": (CommandSink, {"command": ("command", _command), "timeout": ("timeout_s", _one(_timeout))}),
     "webhook": (
         WebhookSink,
         {
-            "webhook": ("url", _url),
+            "webhook": ("url", _one(_url)),
             "headers": ("headers", _headers),
-            "timeout": ("timeout_s", _timeout),
-            "retries": ("retries", _retries),
+            "timeout": ("timeout_s", _one(_timeout)),
+            "retries": ("retries", _one(_retries)),
         },
     ),
 }
-RULE_KEYS = tuple(_RULE)
+_SECTION: Table = {
+    "every": ("every_s", _one(_every)),
+    "to": ("to", _names),
+    "rules": ("rules", _named(MAX_RULES, _rule)),
+    "sinks": ("sinks", _named(MAX_SINKS, _sink)),
+}

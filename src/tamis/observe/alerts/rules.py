@@ -8,16 +8,23 @@ rule never speaks about one subject more often than every `every_s`. The clock c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tamis.observe.alerts.measures import MAX_SUBJECTS, MEASURES, Measure, Meter, Place, Reading, Sample, advice
-from tamis.observe.alerts.wording import amount_text, time_text
+from tamis.observe.alerts.measures import MAX_SUBJECTS, MEASURES, Meter, Place, Reading, Sample
+from tamis.observe.alerts.wording import Amount
 
 WARNING, CRITICAL, RESOLVED = "warning", "critical", "resolved"
 LEVELS = (WARNING, CRITICAL)
-REMEDIES = ("shrink", "recycle", "pause", "stop")
+# What may be done about an alert, and how that is told.
+REMEDIES = {
+    "shrink": "halving partitions",
+    "recycle": "replacing the worker",
+    "pause": "pausing for {:seconds}",
+    "stop": "stopping the run with everything committed",
+}
 BUILT_IN_SINKS = ("log", "terminal")
 RESOLVE_S = 10.0
 RESOLVE_MARGIN = 0.05  # of the limit
@@ -49,6 +56,21 @@ class Rule:
     only: str = ""  # one stage, or one GPU
     on: bool = True
 
+    def exceeded(self, reading: Reading | None, margin: float = 0.0) -> Limit | None:
+        """The first limit that the reading is beyond. With a margin: that it is not clear of."""
+        if reading is None:
+            return None
+        for limit in self.limits:
+            value = reading.value if limit.unit == MEASURES[self.measure].unit else reading.n_bytes
+            if value is None:
+                continue
+            if value < limit.amount * (1 + margin) if self.low else value > limit.amount * (1 - margin):
+                return limit
+        return None
+
+    def means(self, subject: str) -> bool:
+        return not self.only or subject in (self.only, f"stage {self.only}", f"GPU {self.only}")
+
 
 def default_rules(place: Place) -> list[Rule]:
     """The rules that are on without anybody asking."""
@@ -65,24 +87,20 @@ def default_rules(place: Place) -> list[Rule]:
 
 
 @dataclass(frozen=True)
-class Alert:
-    rule: str
-    level: str
-    text: str
-    at: float  # Unix seconds
-    subject: str = ""
-    value: float | None = None
+class Alert(Reading):
+    """What is told about a reading; `text` is the whole sentence, `value` in the unit of the limit."""
+
+    rule: str = ""
+    level: str = ""
+    at: float = 0.0  # Unix seconds
     percent: float | None = None
-    limit: float | None = None
+    limit: float = 0.0
     unit: str = ""  # of value and limit
-    n_bytes: float | None = None
-    whole: float | None = None
     for_s: float = 0.0
     advice: str = ""
     n_untold: int = 0
     remedies: tuple[str, ...] = ()
     sinks: tuple[str, ...] = ()
-    worker: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -94,13 +112,13 @@ class Alert:
 class _State:
     """Of one rule and one subject."""
 
-    since_s: float | None = None  # beyond the limit without a break
+    since_s: float = 0.0  # beyond the limit without a break, where `beyond`
+    beyond: bool = False
     firing: bool = False
-    told: bool = False  # that it fires now
-    told_s: float | None = None
+    limit: Limit | None = None  # that was told since it fires
+    told_s: float = float("-inf")
     calm_s: float | None = None
     n_untold: int = 0
-    limit: Limit | None = None
 
 
 @dataclass
@@ -114,124 +132,78 @@ class Rulebook:
 
     def __post_init__(self) -> None:
         self._meter = Meter(self.place)
-        self._states: dict[tuple[str, str], _State] = {}
-        self._rules = [rule for rule in self.rules if rule.on]
-        self._measures = dict.fromkeys(rule.measure for rule in self._rules)
+        self._states: dict[str, dict[str, _State]] = defaultdict(dict)  # by rule and subject
 
     def judge(self, sample: Sample, now_s: float, at: float = 0.0) -> list[Alert]:
         """`now_s` never goes back; `at` is the same moment in Unix seconds."""
-        taken = {measure: self._meter.readings(measure, sample, now_s) for measure in self._measures}
+        seen = self._meter.look(sample, now_s)
         alerts: list[Alert] = []
-        for rule in self._rules:
-            readings = {r.subject: r for r in taken[rule.measure] if _is_meant(rule, r)}
-            known = [subject for name, subject in self._states if name == rule.name]
-            for subject in dict.fromkeys([*readings, *known]):
-                state = self._states.get((rule.name, subject))
-                if state is None:
-                    if len(known) >= MAX_SUBJECTS:
-                        continue
-                    state = self._states[rule.name, subject] = _State()
-                    known.append(subject)
-                alert = self._step(rule, state, subject, readings.get(subject), now_s, at)
-                alerts += [alert] if alert is not None else []
+        for rule in (rule for rule in self.rules if rule.on):
+            readings = {r.subject: r for r in MEASURES[rule.measure].readings(seen) if rule.means(r.subject)}
+            states = self._states[rule.name]
+            for subject in dict.fromkeys([*readings, *states]):
+                if subject in states or len(states) < MAX_SUBJECTS:
+                    state = states.setdefault(subject, _State())
+                    reading = readings.get(subject)
+                    level = self._step(rule, state, reading, now_s)
+                    if level:
+                        alerts.append(self._alert(rule, state, level, reading, subject, now_s, at))
         return alerts
 
-    def _step(
-        self, rule: Rule, state: _State, subject: str, reading: Reading | None, now_s: float, at: float
-    ) -> Alert | None:
-        limit = exceeded(rule, reading)
-        if limit is not None and reading is not None:
+    def _step(self, rule: Rule, state: _State, reading: Reading | None, now_s: float) -> str:
+        """The level at which something is to be told now; "" for nothing."""
+        limit = rule.exceeded(reading)
+        if limit is not None:
             state.calm_s = None
-            state.since_s = now_s if state.since_s is None else state.since_s
-            if now_s - state.since_s >= rule.for_s and not state.firing:
-                state.firing, state.told = True, False
+            if not state.beyond:
+                state.beyond, state.since_s = True, now_s
+            if not state.firing and now_s - state.since_s >= rule.for_s:
+                state.firing, state.limit = True, None
                 state.n_untold += 1
-            return self._tell(rule, state, reading, limit, now_s, at) if state.firing else None
+            every_s = self.every_s if rule.every_s is None else rule.every_s
+            if not state.firing or now_s - state.told_s < every_s:
+                return ""
+            state.told_s, state.limit = now_s, limit
+            return rule.level
         if not state.firing:
-            state.since_s = None
-            return None
-        if exceeded(rule, reading, RESOLVE_MARGIN) is not None:
+            state.beyond = False
+        elif rule.exceeded(reading, RESOLVE_MARGIN) is not None:
             state.calm_s = None
-            return None
-        state.calm_s = now_s if state.calm_s is None else state.calm_s
-        if now_s - state.calm_s < min(RESOLVE_S, rule.for_s):
-            return None
-        alert = self._resolved(rule, state, subject, reading, now_s, at) if state.told else None
-        state.firing = state.told = False
-        state.since_s = state.calm_s = None
-        return alert
-
-    def _tell(self, rule: Rule, state: _State, reading: Reading, limit: Limit, now_s: float, at: float) -> Alert | None:
-        every_s = self.every_s if rule.every_s is None else rule.every_s
-        if state.told_s is not None and now_s - state.told_s < every_s:
-            return None
-        assert state.since_s is not None
-        lasted_s = now_s - state.since_s
-        measure = MEASURES[rule.measure]
-        what_to_do = rule.advice or advice(measure, self.place)
-        lasting = f" for {time_text(lasted_s)}" if lasted_s >= 1 and measure.unit != "seconds" else ""
-        n_untold = max(0, state.n_untold - 1)
-        again = f" ({n_untold} more since the last alert)" if n_untold else ""
-        allowed = f", limit {amount_text(limit.amount, limit.unit)}" if limit.amount or limit.unit != "bytes" else ""
-        done = f" [{', '.join(map(remedy_text, rule.remedies))}]" if rule.remedies else ""
-        state.told, state.told_s, state.n_untold, state.limit = True, now_s, 0, limit
-        text = f"{reading.text}{lasting}{allowed}{again}: {what_to_do}{done}"
-        return self._alert(rule, rule.level, text, reading, limit, lasted_s, at, what_to_do, n_untold)
-
-    def _resolved(
-        self, rule: Rule, state: _State, subject: str, reading: Reading | None, now_s: float, at: float
-    ) -> Alert:
-        assert state.since_s is not None
-        lasted_s = now_s - state.since_s
-        now = reading.text if reading is not None else f"{rule.name}{f' of {subject}' if subject else ''} is over"
-        text = f"resolved after {time_text(lasted_s)}: {now}"
-        reading = reading if reading is not None else Reading(0.0, "", subject)
-        return self._alert(rule, RESOLVED, text, reading, state.limit, lasted_s, at, "", 0)
+        else:
+            state.calm_s = now_s if state.calm_s is None else state.calm_s
+            if now_s - state.calm_s >= min(RESOLVE_S, rule.for_s):
+                state.beyond = state.firing = False
+                state.calm_s = None
+                return RESOLVED if state.limit is not None else ""
+        return ""
 
     def _alert(
-        self, rule: Rule, level: str, text: str, r: Reading, limit: Limit | None, lasted_s: float, at: float, what: str, n: int
-    ) -> Alert:  # fmt: skip
-        measure = MEASURES[rule.measure]
-        unit = limit.unit if limit is not None else measure.unit
-        value = r.n_bytes if unit == "bytes" and measure.unit != "bytes" else r.value
-        return Alert(
-            rule.name, level, text, at, r.subject, value, _percent(measure, r), limit.amount if limit else None, unit,
-            r.n_bytes, r.whole, round(lasted_s, 1), what, n, () if level == RESOLVED else rule.remedies,
-            self.sinks if rule.sinks is None else rule.sinks, r.worker,
+        self, rule: Rule, state: _State, level: str, reading: Reading | None, subject: str, now_s: float, at: float
+    ) -> Alert:
+        measure, limit, lasted_s = MEASURES[rule.measure], state.limit, Amount(now_s - state.since_s)
+        assert limit is not None
+        over = f"{rule.name}{f' of {subject}' if subject else ''} is over"
+        reading = reading or Reading(0.0, over, subject)
+        share = reading.value if measure.unit == "share" else None
+        made = Alert(
+            value=reading.value if limit.unit == measure.unit else reading.n_bytes,
+            text=f"resolved after {lasted_s:seconds}: {reading.text}",
+            subject=subject, n_bytes=reading.n_bytes, whole=reading.whole, worker=reading.worker,
+            rule=rule.name, level=level, at=at, percent=round(100 * share, 3) if share is not None and share < 1e6 else None,
+            limit=limit.amount, unit=limit.unit, for_s=round(lasted_s, 1), sinks=self.sinks if rule.sinks is None else rule.sinks,
         )  # fmt: skip
+        if level == RESOLVED:
+            return made
+        advice = rule.advice or measure.advice_at(self.place)
+        n_untold, state.n_untold = max(0, state.n_untold - 1), 0
+        text = reading.text + (f" for {lasted_s:seconds}" if lasted_s >= 1 and measure.unit != "seconds" else "")
+        if limit.amount or limit.unit != "bytes":
+            text += f", limit {Amount(limit.amount):{limit.unit}}"
+        text += f" ({n_untold} more since the last alert)" if n_untold else ""
+        text += f": {advice}" + (f" [{', '.join(map(_done, rule.remedies))}]" if rule.remedies else "")
+        return replace(made, text=text, advice=advice, n_untold=n_untold, remedies=rule.remedies)
 
 
-def exceeded(rule: Rule, reading: Reading | None, margin: float = 0.0) -> Limit | None:
-    """The first limit that the reading is beyond. With a margin: that it is not clear of."""
-    if reading is None:
-        return None
-    unit = MEASURES[rule.measure].unit
-    for limit in rule.limits:
-        value = reading.value if limit.unit == unit else reading.n_bytes
-        if value is None:
-            continue
-        if value < limit.amount * (1 + margin) if rule.low else value > limit.amount * (1 - margin):
-            return limit
-    return None
-
-
-def remedy_text(remedy: str) -> str:
-    """
-    >>> remedy_text("pause:90"), remedy_text("stop")
-    ('pausing for 90 s', 'stopping the run with everything committed')
-    """
+def _done(remedy: str) -> str:
     name, _, argument = remedy.partition(":")
-    texts: Mapping[str, str] = {
-        "shrink": "halving partitions",
-        "recycle": "replacing the worker",
-        "stop": "stopping the run with everything committed",
-    }
-    return f"pausing for {time_text(float(argument or 0))}" if name == "pause" else texts[name]
-
-
-def _is_meant(rule: Rule, reading: Reading) -> bool:
-    return not rule.only or reading.subject in (rule.only, f"stage {rule.only}", f"GPU {rule.only}")
-
-
-def _percent(measure: Measure, reading: Reading) -> float | None:
-    return round(100 * reading.value, 3) if measure.unit == "share" and reading.value < 1e6 else None
+    return REMEDIES[name].format(Amount(argument or 0))

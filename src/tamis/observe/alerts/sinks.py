@@ -21,8 +21,6 @@ from tamis import files
 
 LOG_NAME = "alerts.log"
 MAX_LOG_BYTES = 8 << 20
-BACKOFF_S = 1.0
-MAX_BACKOFF_S = 30.0
 
 
 class SinkError(Exception):
@@ -35,7 +33,7 @@ class SinkError(Exception):
 
 class Sink:
     name: str
-    retries: int
+    retries: int = 0
 
     def deliver(self, alert: Mapping[str, Any]) -> None:
         """`alert` is the JSON object of an alert (watch.py). Raises SinkError."""
@@ -60,7 +58,6 @@ class LogSink(Sink):
 
     path: str
     name: str = "log"
-    retries: int = 0
 
     def deliver(self, alert: Mapping[str, Any]) -> None:
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(float(alert["at"])))
@@ -78,12 +75,10 @@ class LogSink(Sink):
 class TerminalSink(Sink):
     show: Callable[[str], None]
     name: str = "terminal"
-    retries: int = 0
 
     def deliver(self, alert: Mapping[str, Any]) -> None:
         word = {"resolved": "resolved", "critical": "ALERT (critical)"}.get(str(alert["level"]), "alert")
-        text = str(alert["text"]).removeprefix("resolved ")
-        self.show(printable(f"{word} {alert['rule']}: {text}"))
+        self.show(printable(f"{word} {alert['rule']}: {str(alert['text']).removeprefix('resolved ')}"))
 
 
 @dataclass
@@ -93,44 +88,37 @@ class CommandSink(Sink):
     name: str
     command: tuple[str, ...]
     timeout_s: float = 10.0
-    retries: int = 0
     _running: subprocess.Popen[bytes] | None = None
 
     def deliver(self, alert: Mapping[str, Any]) -> None:
-        body = json.dumps(alert).encode() + b"\n"
+        program = self.command[0]
         with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as given:
-            given.write(body)  # a pipe would have to be fed while waiting
+            given.write(json.dumps(alert).encode() + b"\n")  # a pipe would have to be fed while waiting
             given.seek(0)
             try:
-                process = subprocess.Popen(
-                    list(self.command), stdin=given, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+                self._running = process = subprocess.Popen(
+                    self.command, stdin=given, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
                 )
-            except OSError as exc:
-                raise SinkError(f"{self.command[0]} cannot be started: {exc.strerror}") from None
-            self._running = process
-            try:
                 code = process.wait(self.timeout_s)
+            except OSError as exc:
+                raise SinkError(f"{program} cannot be started: {exc.strerror}") from None
             except subprocess.TimeoutExpired:
-                _end(process)
-                raise SinkError(f"{self.command[0]} took longer than {self.timeout_s:g} s and was ended") from None
+                self.abandon()
+                raise SinkError(f"{program} took longer than {self.timeout_s:g} s and was ended") from None
             finally:
                 self._running = None
             if code:
                 said.seek(0)
                 words = printable(said.read(300).decode(errors="replace")).strip()
-                raise SinkError(f"{self.command[0]} ended with {code}" + (f": {words}" if words else ""))
+                raise SinkError(f"{program} ended with {code}" + (f": {words}" if words else ""))
 
     def abandon(self) -> None:
         if (process := self._running) is not None:
-            _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)  # the leader of a session of its own
-    except (ProcessLookupError, PermissionError):
-        process.kill()
-    process.wait()
+            try:
+                os.killpg(process.pid, signal.SIGKILL)  # the leader of a session of its own
+            except (ProcessLookupError, PermissionError):
+                process.kill()
+            process.wait()
 
 
 @dataclass
@@ -155,34 +143,13 @@ class WebhookSink(Sink):
         host = urlsplit(self.url).hostname
         headers = {"Content-Type": "application/json", "User-Agent": "tamis", **dict(self.headers)}
         post = request.Request(self.url, json.dumps(alert).encode(), headers, method="POST")
-        opener = request.OpenerDirector()
-        for handler in (
-            request.ProxyHandler(),
-            request.HTTPHandler(),
-            request.HTTPSHandler(),
-            request.HTTPDefaultErrorHandler(),
-            request.HTTPErrorProcessor(),
-            Refuse(),
-        ):
-            opener.add_handler(handler)
         try:
-            with opener.open(post, timeout=self.timeout_s) as answer:
+            with request.build_opener(Refuse).open(post, timeout=self.timeout_s) as answer:
                 answer.read(1000)
         except error.HTTPError as exc:
             exc.close()
             moved = "; it is answered with a redirect: give the final address" if exc.code // 100 == 3 else ""
             raise SinkError(f"{host} answered {exc.code}{moved}", again=exc.code == 429 or exc.code >= 500) from None
-        except (OSError, http.client.HTTPException) as exc:
-            reason = getattr(exc, "reason", exc)
-            raise SinkError(f"{host}: {printable(str(reason))[:200]}", again=True) from None
-        except ValueError as exc:
-            raise SinkError(f"{host}: {printable(str(exc))[:200]}") from None
-
-
-def backoff_s(n_tries: int) -> float:
-    """How long to wait after the n-th failed try.
-
-    >>> [backoff_s(n) for n in (1, 2, 3, 4, 10)]
-    [1.0, 2.0, 4.0, 8.0, 30.0]
-    """
-    return min(BACKOFF_S * 2.0 ** min(n_tries - 1, 10), MAX_BACKOFF_S)
+        except (OSError, http.client.HTTPException, ValueError) as exc:
+            reason = printable(str(getattr(exc, "reason", exc)))[:200]
+            raise SinkError(f"{host}: {reason}", again=not isinstance(exc, ValueError)) from None

@@ -13,7 +13,7 @@ from typing import Any
 
 from tamis.observe.alerts.choose import Chosen
 from tamis.observe.alerts.delivery import Delivery
-from tamis.observe.alerts.measures import Place, number
+from tamis.observe.alerts.measures import Place, numbers
 from tamis.observe.alerts.rules import RESOLVED, Alert, Rulebook
 from tamis.observe.alerts.sinks import LOG_NAME, LogSink, Sink, TerminalSink
 
@@ -84,12 +84,11 @@ class Watch:
 
     def _completed(self, sample: Mapping[str, Any], now_s: float) -> dict[str, Any]:
         """With the size of the disk; and a pause that was ordered is no lack of progress."""
-        made = dict(sample)
-        if number(made, "disk_total_bytes") is None:
-            made["disk_total_bytes"] = self._disk_bytes(number(made, "disk_free_bytes"))
-        idle_s = number(made, "progress_s")
-        if idle_s is not None:
-            made["progress_s"] = max(0.0, min(idle_s, now_s - self._paused_until_s))
+        made, known = dict(sample), numbers(sample)
+        if "disk_total_bytes" not in known:
+            made["disk_total_bytes"] = self._disk_bytes(known.get("disk_free_bytes"))
+        if "progress_s" in known:
+            made["progress_s"] = max(0.0, min(known["progress_s"], now_s - self._paused_until_s))
         return made
 
     def _disk_bytes(self, free_bytes: float | None) -> int | None:
@@ -112,13 +111,6 @@ class Watch:
             return f"stop:alert {alert.rule}: {alert.text}"
         if name != "recycle":
             return remedy
-        worker = alert.worker if alert.worker is not None else _largest(sample.get("workers"))
+        held = numbers(sample.get("workers"))
+        worker = alert.worker if alert.worker is not None or not held else max(held, key=lambda w: held[w])
         return "recycle" if worker is None else f"recycle:{worker}"
-
-
-def _largest(workers: object) -> int | None:
-    """The number of the worker that holds the most."""
-    if not isinstance(workers, Mapping):
-        return None
-    held = {int(w): n for w in workers if str(w).isdecimal() and (n := number(workers, w)) is not None}
-    return max(held, key=lambda w: held[w]) if held else None

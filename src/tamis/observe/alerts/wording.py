@@ -1,15 +1,16 @@
-"""How alerts say shares, times and amounts, and how rule files write times. Pure."""
+"""Units of what alerts compare: how rule files write times, and how sentences say shares, sizes, times and degrees. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from tamis.errors import UsageError
 from tamis.sizes import format_size
 
 MAX_S = 366 * 86400.0
 _TIME = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*(s|sec|min|h|d)\s*")
-_UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_time(value: object, what: str) -> float:
@@ -20,7 +21,7 @@ def parse_time(value: object, what: str) -> float:
     """
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
     if match is not None:
-        seconds = float(match[1]) * _UNITS[match[2]]
+        seconds = float(match[1]) * _SECONDS[match[2]]
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         seconds = float(value) if abs(value) <= MAX_S else MAX_S * 2
     else:
@@ -54,13 +55,21 @@ def share_text(share: float) -> str:
     return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.2g} %"
 
 
-def amount_text(amount: float, unit: str) -> str:
+# What a limit in this unit looks like in a file, and how an amount of it is said.
+UNITS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "share": ("a share such as 85%", share_text),
+    "bytes": ("a size such as 1GB", format_size),
+    "seconds": ("a time such as 5min", time_text),
+    "degrees": ("a number of degrees", lambda degrees: f"{degrees:.3g} °C"),
+}
+
+
+class Amount(float):
+    """A number that sentences say in its unit.
+
+    >>> f"{Amount(0.85):share} or {Amount(1e9):bytes} after {Amount(300):seconds}, {Amount(80):degrees}, {Amount(4e3):,.0f} times"
+    '85 % or 1 GB after 5 min, 80 °C, 4,000 times'
     """
-    >>> amount_text(0.85, "share"), amount_text(1e9, "bytes"), amount_text(300, "seconds"), amount_text(80, "degrees")
-    ('85 %', '1 GB', '5 min', '80 °C')
-    """
-    if unit == "share":
-        return share_text(amount)
-    if unit == "bytes":
-        return format_size(amount)
-    return time_text(amount) if unit == "seconds" else f"{amount:.3g} °C"
+
+    def __format__(self, unit: str) -> str:
+        return UNITS[unit][1](float(self)) if unit in UNITS else format(float(self), unit)
